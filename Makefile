@@ -1,0 +1,62 @@
+# The variables can be given on the command line: make run CAPTURES=/data/captures TARGET=/data/mirror
+SAMPLE   := tests/captures/o03_basic_split_bytes/capture
+CAPTURES  = $(SAMPLE)
+TARGET    = build/mirror
+CONFIG    =
+SHOW      = 5
+PYTHON    = python3
+TESTS     = tests
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint format wheel bench clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make .venv with all that is needed, at locked versions
+
+$(READY): pyproject.toml conf/requirements.lock conf/jars.lock conf/environment.py
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "error: Python 3.10 or newer is needed; install it with: sudo apt-get install python3 python3-venv" >&2; \
+		exit 1; }
+	@$(PYTHON) conf/environment.py $(VENV)
+	@touch $@
+
+run: $(READY) ## Apply captures and show the tables: CAPTURES=... TARGET=... CONFIG=... (the sample, if none are given)
+ifeq ($(origin TARGET),file) # build/mirror is this Makefile's own; a target that was given is never deleted
+	@rm -rf $(TARGET)
+endif
+	@$(BIN)/wal2delta apply --captures '$(CAPTURES)' --target '$(TARGET)' $(if $(CONFIG),--config '$(CONFIG)') --show $(SHOW)
+
+test: $(READY) ## Run all tests; TESTS=tests/unit for some
+	@$(BIN)/python -m pytest $(TESTS)
+
+lint: $(READY) ## Check style and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(READY) ## Put the code in order
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+wheel: $(READY) ## Build the wheel into dist/ and look into it
+	@rm -rf dist build/lib build/bdist.*
+	@mkdir -p build
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null 2>build/wheel.log || { cat build/wheel.log >&2; exit 1; }
+	@listing=$$($(BIN)/python -m zipfile -l dist/*.whl); \
+	for file in __init__.py py.typed cli.py spark/session.py spark/log4j2-local.properties; do \
+		case "$$listing" in *"wal2delta/$$file "*) ;; *) echo "error: the wheel lacks $$file" >&2; exit 1;; esac; \
+	done
+	@ls dist/*.whl
+
+bench: $(READY) ## Measure how fast captures are decoded
+	@$(BIN)/python tests/benchmark/bench.py
+
+clean: ## Remove all that make has made
+	@rm -rf $(VENV) build dist lib/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

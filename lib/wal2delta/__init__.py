@@ -1,0 +1,47 @@
+"""Make Delta tables of archived PostgreSQL logical replication streams (pgoutput).
+
+>>> import wal2delta
+>>> report = wal2delta.apply(spark, captures="/captures", target="/mirror")     # needs Spark and Delta
+>>> for batch in wal2delta.read_changes("/captures"):                           # needs neither
+...     batch.relation, batch.data
+
+Names are loaded on first use: importing the package costs nothing, and reading changes needs no pyspark.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from wal2delta.changes import ChangeBatch, read_changes
+    from wal2delta.errors import Wal2DeltaError
+    from wal2delta.report import RunReport
+    from wal2delta.settings import Settings
+    from wal2delta.spark.apply import apply
+
+__all__ = ["ChangeBatch", "RunReport", "Settings", "Wal2DeltaError", "__version__", "apply", "read_changes"]
+
+__version__ = "0.1.0"
+
+_HOMES: Final = {
+    "ChangeBatch": "wal2delta.changes",
+    "RunReport": "wal2delta.report",
+    "Settings": "wal2delta.settings",
+    "Wal2DeltaError": "wal2delta.errors",
+    "apply": "wal2delta.spark.apply",
+    "read_changes": "wal2delta.changes",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'wal2delta' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

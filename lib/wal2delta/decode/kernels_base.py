@@ -1,0 +1,226 @@
+"""What the value kernels share: how they are compiled, and machine instructions that numba does not offer.
+
+The decorators here are the one place that knows numba's compiler; a build without numba would replace the
+kernels' modules, which have no other interface than arrays.
+
+No bounds are checked inside the kernels and intrinsics: the walk has seen every cell inside its buffer.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# ruff: noqa: ARG001  (numba gives the arguments of an instruction and takes their names from here)
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+BYTES: Final = types.Array(types.uint8, 1, "C", readonly=True)
+CELLS: Final = types.Array(types.int32, 1, "C", readonly=True)
+INT64: Final = types.int64
+
+
+def out(dtype: Any) -> Any:
+    """Give the type of an array that a kernel writes."""
+    return types.Array(dtype, 1, "C")
+
+
+class Kernel:
+    """A function with one fixed signature, compiled or loaded from numba's cache when it is first called."""
+
+    __slots__ = ("_compiled", "_function", "_signature")
+
+    def __init__(self, function: Callable[..., Any], signature: tuple[Any, ...]) -> None:
+        self._function = function
+        self._signature = INT64(*signature)
+        self._compiled: Callable[..., int] | None = None
+
+    def __call__(self, *arguments: Any) -> int:
+        """Run the kernel."""
+        if self._compiled is None:
+            self._compiled = _compile(self._function, self._signature)
+        return self._compiled(*arguments)
+
+
+def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
+    """Declare a kernel that takes these types and returns an int64."""
+    return lambda function: Kernel(function, signature)
+
+
+def helper(function: F) -> F:
+    """Declare a function that only kernels call; it is compiled into them."""
+    return cast("F", numba.njit(nogil=True, error_model="numpy", forceinline=True)(function))
+
+
+def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare what a call becomes in LLVM's language."""
+    return cast("Callable[..., Any]", intrinsic(function))
+
+
+def _compile(function: Callable[..., Any], signature: Any) -> Callable[..., int]:
+    try:
+        compiled = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+    except RuntimeError:  # no directory that a cache can be written to
+        compiled = numba.njit(signature, nogil=True, error_model="numpy")(function)
+    return cast("Callable[..., int]", compiled)
+
+
+# Helpers take a buffer as the address of its first byte: numba counts references to an array that goes from
+# helper to helper at run time, which costs more than reading a number does.
+
+
+@instruction
+def address_of(typingctx: Any, array: Any) -> Any:
+    """Give the address of an array's first byte."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, value=arguments[0]).data
+        return builder.ptrtoint(data, ir.IntType(64))
+
+    return types.int64(array), codegen
+
+
+def _pointer(builder: Any, address: Any, bits: int) -> Any:
+    return builder.inttoptr(address, ir.IntType(bits).as_pointer())
+
+
+@instruction
+def load_byte(typingctx: Any, address: Any) -> Any:
+    """Load the byte at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.zext(builder.load(_pointer(builder, arguments[0], 8)), ir.IntType(64))
+
+    return types.int64(types.int64), codegen
+
+
+@instruction
+def load_word(typingctx: Any, address: Any) -> Any:
+    """Load 8 bytes at any address; the first byte is the lowest."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value = builder.load(_pointer(builder, arguments[0], 64))
+        value.align = 1
+        return value
+
+    return types.uint64(types.int64), codegen
+
+
+@instruction
+def store_word(typingctx: Any, address: Any, word: Any) -> Any:
+    """Store 8 bytes at any address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        stored = builder.store(arguments[1], _pointer(builder, arguments[0], 64))
+        stored.align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.uint64), codegen
+
+
+@instruction
+def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
+    """Copy bytes from one address to another; they do not overlap."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        memcpy = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, ir.IntType(64)])
+        to, start = (_pointer(builder, address, 8) for address in arguments[:2])
+        builder.call(memcpy, [to, start, arguments[2], ir.Constant(ir.IntType(1), 0)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@instruction
+def multiply_add(typingctx: Any, high: Any, low: Any, factor: Any, addend: Any) -> Any:
+    """Give (high, low) * factor + addend as the two halves of 128 bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = ir.IntType(128)
+        high, low, factor, addend = (builder.zext(argument, wide) for argument in arguments)
+        value = builder.or_(builder.shl(high, ir.Constant(wide, 64)), low)
+        value = builder.add(builder.mul(value, factor), addend)
+        word = ir.IntType(64)
+        halves = [builder.trunc(builder.lshr(value, ir.Constant(wide, 64)), word), builder.trunc(value, word)]
+        return context.make_tuple(builder, signature.return_type, halves)
+
+    word = types.uint64
+    return types.UniTuple(types.uint64, 2)(word, word, word, word), codegen
+
+
+BAD_DIGITS: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
+"""What `digits` gives for other characters; no 19 digits come near."""
+
+POWERS_OF_TEN: Final = np.array([10**exponent for exponent in range(20)], dtype=np.uint64)
+
+_ZEROS: Final = np.uint64(0x3030303030303030)
+_ALL: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
+_ABOVE_NINE: Final = np.uint64(0x7676767676767676)
+_HIGH_BITS: Final = np.uint64(0x8080808080808080)
+_PAIRS: Final = np.uint64(0x00FF00FF00FF00FF)
+_FOURS: Final = np.uint64(0x0000FFFF0000FFFF)
+_TEN: Final = np.uint64(2561)  # 10 << 8 | 1: adds ten times a digit to the next one
+_HUNDRED: Final = np.uint64(6553601)
+_TEN_THOUSAND: Final = np.uint64(42949672960001)
+_8: Final = np.uint64(8)
+_16: Final = np.uint64(16)
+_32: Final = np.uint64(32)
+_10: Final = np.uint64(10)
+_48: Final = np.uint64(48)
+_1E8: Final = np.uint64(10**8)
+_1E16: Final = np.uint64(10**16)
+
+
+@helper
+def above_nine(word):
+    """Tell (by a non-zero word) whether any byte of the word is more than 9."""
+    return ((word + _ABOVE_NINE) | word) & _HIGH_BITS
+
+
+@helper
+def last_digits(base, end, count):
+    """Read the 1 to 8 digits that stand in front of `end` in the buffer at `base`, all at once."""
+    if end < 8:
+        value = np.uint64(0)
+        for i in range(end - count, end):
+            digit = np.uint64(load_byte(base + i)) - _48
+            if digit >= _10:
+                return BAD_DIGITS
+            value = value * _10 + digit
+        return value
+    # What stands in front of the digits is the low bytes of the word; they become leading zeros.
+    word = (load_word(base + end - 8) ^ _ZEROS) & (_ALL << np.uint64(64 - 8 * count))
+    if above_nine(word) != np.uint64(0):
+        return BAD_DIGITS
+    word = ((word * _TEN) >> _8) & _PAIRS
+    word = ((word * _HUNDRED) >> _16) & _FOURS
+    return (word * _TEN_THOUSAND) >> _32
+
+
+@helper
+def digits(base, start, count):
+    """Read 1 to 19 digits, or give BAD_DIGITS."""
+    end = start + count
+    if count <= 8:
+        return last_digits(base, end, count)
+    low = last_digits(base, end, 8)
+    if count <= 16:
+        high = last_digits(base, end - 8, count - 8)
+        if low == BAD_DIGITS or high == BAD_DIGITS:
+            return BAD_DIGITS
+        return high * _1E8 + low
+    middle = last_digits(base, end - 8, 8)
+    high = last_digits(base, end - 16, count - 16)
+    if low == BAD_DIGITS or middle == BAD_DIGITS or high == BAD_DIGITS:
+        return BAD_DIGITS
+    return high * _1E16 + middle * _1E8 + low

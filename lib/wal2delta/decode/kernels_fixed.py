@@ -1,0 +1,490 @@
+"""Kernels for types of a fixed width: boolean, integers, numeric(p,s), date and timestamps.
+
+Each takes the tile (buf, offset, length), the rows' first cells and the column, and writes one value and its
+validity for each row.  Rows whose value is not in the common form are listed in `misses` and counted, and the
+exact readers of `wal2delta.types` decide.  NULL, unchanged and missing cells are 0 and invalid.
+Cells in binary format are misses; each kernel for them will stand behind the one for text.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numba import types
+
+from wal2delta.decode.kernels_base import (
+    BAD_DIGITS,
+    BYTES,
+    CELLS,
+    INT64,
+    POWERS_OF_TEN,
+    Kernel,
+    above_nine,
+    address_of,
+    digits,
+    helper,
+    kernel,
+    last_digits,
+    load_byte,
+    load_word,
+    multiply_add,
+    out,
+)
+from wal2delta.types.datetime import FIRST_MICRO, LAST_MICRO, days_from_civil
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NO_CELL: Final = -1
+MISS: Final = -2
+
+
+def _signature(dtype: Any, parameters: int) -> tuple[Any, ...]:
+    tile = (BYTES, CELLS, CELLS, CELLS, INT64)
+    return (*tile, *(INT64,) * parameters, out(dtype), out(types.uint8), out(types.int32))
+
+
+@helper
+def text_cell(length, first, column, row):
+    """Give the cell of a row's text value, NO_CELL for none, MISS for a cell in binary format."""
+    if first[row] < 0:
+        return np.int64(NO_CELL)
+    cell = np.int64(first[row]) + column
+    if length[np.uint64(cell)] >= 0:
+        return cell
+    return np.int64(NO_CELL) if length[np.uint64(cell)] > -3 else np.int64(MISS)
+
+
+@kernel(*_signature(types.uint8, 0))
+def booleans(buf, offset, length, first, column, values, valid, misses):
+    """Read t and f as bytes 1 and 0; the builder packs them."""
+    base = address_of(buf)
+    missed = 0
+    for row in range(first.size):
+        values[row] = 0
+        valid[row] = 0
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                misses[missed] = row
+                missed += 1
+            continue
+        if length[np.uint64(cell)] == 1:
+            letter = load_byte(base + offset[np.uint64(cell)])
+            if letter == 116 or letter == 102:
+                values[row] = letter == 116
+                valid[row] = 1
+                continue
+        misses[missed] = row
+        missed += 1
+    return missed
+
+
+def _integers(buf, offset, length, first, column, low, high, values, valid, misses):
+    base = address_of(buf)
+    missed = 0
+    for row in range(first.size):
+        values[row] = 0
+        valid[row] = 0
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                misses[missed] = row
+                missed += 1
+            continue
+        start = np.int64(offset[np.uint64(cell)])
+        count = np.int64(length[np.uint64(cell)])
+        negative = count > 0 and load_byte(base + start) == 45
+        if negative:
+            start += 1
+            count -= 1
+        if 1 <= count <= 19:
+            magnitude = digits(base, start, count)
+            if magnitude <= np.uint64(0x7FFFFFFFFFFFFFFF):  # the smallest bigint alone is a miss for it
+                value = np.int64(magnitude)
+                if negative:
+                    value = -value
+                if low <= value <= high:
+                    values[row] = value
+                    valid[row] = 1
+                    continue
+        misses[missed] = row
+        missed += 1
+    return missed
+
+
+integers_16: Final = Kernel(_integers, _signature(types.int16, 2))
+integers_32: Final = Kernel(_integers, _signature(types.int32, 2))
+integers_64: Final = Kernel(_integers, _signature(types.int64, 2))
+
+
+_FLOAT_POWERS: Final = np.array([10.0**exponent for exponent in range(20)], dtype=np.float64)
+
+
+def _floats(buf, offset, length, first, column, largest, most_decimals, values, valid, misses):
+    """Read numbers whose digits and power of ten are both exact, so that one division rounds right.
+
+    Those are the ones without an exponent whose digits, without the point, make up to `largest`.
+    """
+    base = address_of(buf)
+    missed = 0
+    for row in range(first.size):
+        values[row] = 0
+        valid[row] = 0
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                misses[missed] = row
+                missed += 1
+            continue
+        start = np.int64(offset[np.uint64(cell)])
+        end = start + np.int64(length[np.uint64(cell)])
+        negative = end > start and load_byte(base + start) == 45
+        if negative:
+            start += 1
+        if 0 < end - start <= 17:
+            point = end - 1
+            while point > start and load_byte(base + point) != 46:
+                point -= 1
+            decimals = np.int64(0)
+            if point == start:
+                magnitude = digits(base, start, end - start)
+            else:
+                decimals = end - point - 1
+                magnitude = BAD_DIGITS
+                if 0 < decimals <= most_decimals:
+                    fraction = digits(base, end - decimals, decimals)
+                    magnitude = digits(base, start, point - start)
+                    if fraction == BAD_DIGITS or magnitude == BAD_DIGITS:
+                        magnitude = BAD_DIGITS
+                    else:
+                        magnitude = magnitude * POWERS_OF_TEN[decimals] + fraction
+            if magnitude <= np.uint64(largest):
+                number = values.dtype.type(magnitude) / values.dtype.type(_FLOAT_POWERS[decimals])
+                values[row] = -number if negative else number
+                valid[row] = 1
+                continue
+        misses[missed] = row
+        missed += 1
+    return missed
+
+
+floats_32: Final = Kernel(_floats, _signature(types.float32, 2))
+floats_64: Final = Kernel(_floats, _signature(types.float64, 2))
+
+
+@helper
+def _split_numeric(base, start, end, precision, scale):
+    """Give the number of digits in front of the point, or MISS when text and type do not plainly agree."""
+    whole = end - start
+    if scale > 0:
+        whole -= scale + 1
+        if whole < 1 or load_byte(base + start + whole) != 46:
+            return np.int64(MISS)
+    if whole < 1:
+        return np.int64(MISS)
+    if whole > precision - scale and not (whole == 1 and load_byte(base + start) == 48):
+        return np.int64(MISS)
+    return whole
+
+
+@kernel(*_signature(types.uint64, 2))
+def decimals_narrow(buf, offset, length, first, column, precision, scale, values, valid, misses):
+    """Read numerics of a precision up to 18 whose text has exactly the scale's digits; two words a value."""
+    base = address_of(buf)
+    missed = 0
+    for row in range(first.size):
+        values[2 * row] = 0
+        values[2 * row + 1] = 0
+        valid[row] = 0
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                misses[missed] = row
+                missed += 1
+            continue
+        start = np.int64(offset[np.uint64(cell)])
+        end = start + np.int64(length[np.uint64(cell)])
+        negative = end > start and load_byte(base + start) == 45
+        if negative:
+            start += 1
+        whole = _split_numeric(base, start, end, precision, scale)
+        if whole != MISS:
+            magnitude = digits(base, start, whole)
+            if scale > 0 and magnitude != BAD_DIGITS:
+                fraction = digits(base, end - scale, scale)
+                magnitude = (
+                    BAD_DIGITS if fraction == BAD_DIGITS else magnitude * POWERS_OF_TEN[scale] + fraction
+                )
+            if magnitude != BAD_DIGITS:
+                value = np.int64(magnitude)
+                if negative:
+                    value = -value
+                values[2 * row] = np.uint64(value)
+                values[2 * row + 1] = np.uint64(value >> 63)
+                valid[row] = 1
+                continue
+        misses[missed] = row
+        missed += 1
+    return missed
+
+
+@helper
+def _append_digits(base, start, count, high, low):
+    """Put up to 38 digits behind a number of 128 bits; give (high, low, whether they were digits)."""
+    if count > 19:
+        part = digits(base, start, count - 19)
+        if part == BAD_DIGITS:
+            return high, low, False
+        high, low = multiply_add(high, low, POWERS_OF_TEN[count - 19], part)
+        start += count - 19
+        count = np.int64(19)
+    part = digits(base, start, count)
+    if part == BAD_DIGITS:
+        return high, low, False
+    high, low = multiply_add(high, low, POWERS_OF_TEN[count], part)
+    return high, low, True
+
+
+@kernel(*_signature(types.uint64, 2))
+def decimals_wide(buf, offset, length, first, column, precision, scale, values, valid, misses):
+    """Read numerics of a precision up to 38 whose text has exactly the scale's digits; two words a value."""
+    base = address_of(buf)
+    missed = 0
+    for row in range(first.size):
+        values[2 * row] = 0
+        values[2 * row + 1] = 0
+        valid[row] = 0
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                misses[missed] = row
+                missed += 1
+            continue
+        start = np.int64(offset[np.uint64(cell)])
+        end = start + np.int64(length[np.uint64(cell)])
+        negative = end > start and load_byte(base + start) == 45
+        if negative:
+            start += 1
+        whole = _split_numeric(base, start, end, precision, scale)
+        if whole != MISS:
+            high, low, good = _append_digits(base, start, whole, np.uint64(0), np.uint64(0))
+            if good and scale > 0:
+                high, low, good = _append_digits(base, end - scale, scale, high, low)
+            if good:
+                if negative:
+                    low = ~low + np.uint64(1)
+                    high = ~high + np.uint64(low == np.uint64(0))
+                values[2 * row] = low
+                values[2 * row + 1] = high
+                valid[row] = 1
+                continue
+        misses[missed] = row
+        missed += 1
+    return missed
+
+
+_DATE_ZEROS: Final = np.uint64(int.from_bytes(b"00-00-00", "little"))
+_TIME_ZEROS: Final = np.uint64(int.from_bytes(b"00:00:00", "little"))
+_MARKS: Final = np.uint64(int.from_bytes(b"\0\0\xff\0\0\xff\0\0", "little"))
+_BAD_DAY: Final = -(2**40)
+_BAD_PAIRS: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
+_DAY_MICROS: Final = 86_400_000_000
+_FIRST_MICRO: Final = FIRST_MICRO
+_LAST_MICRO: Final = LAST_MICRO
+
+
+def _calendar() -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """Make the tables that turn a date into days without a division.
+
+    `years` has each year's 1 January in days since 1970-01-01, times two, plus one for a leap year.  The
+    others have 100 places (any two digits) for common and 100 for leap years: days before a month, and in it.
+    """
+    years = np.zeros(10_000, dtype=np.int32)
+    before = np.zeros(200, dtype=np.int32)
+    inside = np.zeros(200, dtype=np.int32)
+    for year in range(1, 10_000):
+        leap = days_from_civil(year, 3, 1) - days_from_civil(year, 2, 1) == 29
+        years[year] = 2 * days_from_civil(year, 1, 1) + leap
+    for kind, year in enumerate((1970, 1972)):
+        for month in range(1, 13):
+            first = days_from_civil(year, month, 1)
+            before[100 * kind + month] = first - days_from_civil(year, 1, 1)
+            inside[100 * kind + month] = days_from_civil(year + month // 12, month % 12 + 1, 1) - first
+    return years, before, inside
+
+
+_YEARS, _DAYS_BEFORE, _MONTH_DAYS = _calendar()
+
+
+@helper
+def _pairs(word):
+    """Add up the digits of DDxDDxDD, whose x are zero, in bytes 0, 3 and 6; or give _BAD_PAIRS."""
+    if above_nine(word) | (word & _MARKS):
+        return _BAD_PAIRS
+    return word * np.uint64(10) + (word >> np.uint64(8))
+
+
+@helper
+def _byte(word, index):
+    return np.int64((word >> np.uint64(8 * index)) & np.uint64(0xFF))
+
+
+@helper
+def _two_digits(base, start):
+    """Read two digits, or give a number above 99."""
+    tens = load_byte(base + start) - 48
+    ones = load_byte(base + start + 1) - 48
+    return tens * 10 + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else np.int64(1000)
+
+
+@helper
+def _iso_day(base, start):
+    """Read YYYY-MM-DD as days since 1970-01-01, or give _BAD_DAY."""
+    pairs = _pairs(load_word(base + start + 2) ^ _DATE_ZEROS)
+    century = _two_digits(base, start)
+    if pairs == _BAD_PAIRS or century > 99:
+        return np.int64(_BAD_DAY)
+    year = century * 100 + _byte(pairs, 0)
+    new_year = np.int64(_YEARS[year])
+    month = _byte(pairs, 3) + 100 * (new_year & 1)
+    day = _byte(pairs, 6)
+    if year < 1 or day < 1 or day > _MONTH_DAYS[month]:
+        return np.int64(_BAD_DAY)
+    return (new_year >> 1) + _DAYS_BEFORE[month] + day - 1
+
+
+@kernel(*_signature(types.int32, 0))
+def dates(buf, offset, length, first, column, values, valid, misses):
+    """Read dates of the years 1 to 9999."""
+    base = address_of(buf)
+    missed = 0
+    for row in range(first.size):
+        values[row] = 0
+        valid[row] = 0
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                misses[missed] = row
+                missed += 1
+            continue
+        if length[np.uint64(cell)] == 10:
+            day = _iso_day(base, np.int64(offset[np.uint64(cell)]))
+            if day != _BAD_DAY:
+                values[row] = day
+                valid[row] = 1
+                continue
+        misses[missed] = row
+        missed += 1
+    return missed
+
+
+_NO_TIME: Final = -(2**62)
+
+
+@helper
+def _iso_time(base, start, end):
+    """Read YYYY-MM-DD HH:MM:SS[.f] as microseconds, or give _NO_TIME."""
+    if end - start < 19 or load_byte(base + start + 10) != 32:
+        return np.int64(_NO_TIME)
+    day = _iso_day(base, start)
+    pairs = _pairs(load_word(base + start + 11) ^ _TIME_ZEROS)
+    if day == _BAD_DAY or pairs == _BAD_PAIRS:
+        return np.int64(_NO_TIME)
+    hour, minute, second = _byte(pairs, 0), _byte(pairs, 3), _byte(pairs, 6)
+    if hour > 23 or minute > 59 or second > 59:
+        return np.int64(_NO_TIME)
+    micros = day * _DAY_MICROS + (hour * 3600 + minute * 60 + second) * 1_000_000
+    count = end - start - 20
+    if count == -1:
+        return micros
+    if count < 1 or count > 6 or load_byte(base + start + 19) != 46:
+        return np.int64(_NO_TIME)
+    fraction = last_digits(base, end, count)
+    if fraction == BAD_DIGITS:
+        return np.int64(_NO_TIME)
+    return micros + np.int64(fraction * POWERS_OF_TEN[6 - count])
+
+
+@kernel(*_signature(types.int64, 0))
+def timestamps(buf, offset, length, first, column, values, valid, misses):
+    """Read timestamps without a zone, of the years 1 to 9999."""
+    base = address_of(buf)
+    missed = 0
+    for row in range(first.size):
+        values[row] = 0
+        valid[row] = 0
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                misses[missed] = row
+                missed += 1
+            continue
+        start = np.int64(offset[np.uint64(cell)])
+        micros = _iso_time(base, start, start + np.int64(length[np.uint64(cell)]))
+        if micros == _NO_TIME:
+            misses[missed] = row
+            missed += 1
+        else:
+            values[row] = micros
+            valid[row] = 1
+    return missed
+
+
+@helper
+def _zone_length(base, start, end):
+    """Give the length of the offset from UTC at the end (+HH, +HH:MM or +HH:MM:SS), 0 for none."""
+    for count in (3, 6, 9):
+        if end - start < 19 + count:
+            return 0
+        sign = load_byte(base + end - count)
+        if sign == 43 or sign == 45:
+            return count
+        if load_byte(base + end - 3) != 58:
+            return 0
+    return 0
+
+
+@kernel(*_signature(types.int64, 0))
+def timestamps_with_zone(buf, offset, length, first, column, values, valid, misses):
+    """Read timestamps with an offset from UTC, as UTC."""
+    base = address_of(buf)
+    missed = 0
+    for row in range(first.size):
+        values[row] = 0
+        valid[row] = 0
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                misses[missed] = row
+                missed += 1
+            continue
+        start = np.int64(offset[np.uint64(cell)])
+        end = start + np.int64(length[np.uint64(cell)])
+        size = _zone_length(base, start, end)
+        if size > 0:
+            zone = end - size
+            hours = _two_digits(base, zone + 1)
+            minutes = np.int64(0)
+            seconds = np.int64(0)
+            good = hours <= 15
+            if size > 3:
+                minutes = _two_digits(base, zone + 4)
+                good = good and load_byte(base + zone + 3) == 58 and minutes <= 59
+            if size > 6:
+                seconds = _two_digits(base, zone + 7)
+                good = good and load_byte(base + zone + 6) == 58 and seconds <= 59
+            micros = _iso_time(base, start, zone)
+            if good and micros != _NO_TIME:
+                shift = (hours * 3600 + minutes * 60 + seconds) * 1_000_000
+                micros += shift if load_byte(base + zone) == 45 else -shift
+                if _FIRST_MICRO <= micros <= _LAST_MICRO:
+                    values[row] = micros
+                    valid[row] = 1
+                    continue
+        misses[missed] = row
+        missed += 1
+    return missed

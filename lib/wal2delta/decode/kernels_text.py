@@ -1,0 +1,326 @@
+"""Kernels for values of any length: text, bytea, and the text of arrays.
+
+Text and bytea are written one behind the other, so a row that the kernel cannot take, and a full output, end
+the call: the caller sees to that row (or to the room) and calls again with the row to go on from.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numba import types
+
+from wal2delta.decode.kernels_base import (
+    BYTES,
+    CELLS,
+    INT64,
+    address_of,
+    copy_bytes,
+    helper,
+    kernel,
+    load_word,
+    out,
+    store_word,
+)
+from wal2delta.decode.kernels_fixed import MISS, text_cell
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_TILE: Final = (BYTES, CELLS, CELLS, CELLS, INT64)
+WORDS: Final = types.Array(types.uint64, 1, "C", readonly=True)
+_VARIABLE: Final = (*_TILE, out(types.int32), out(types.uint8), out(types.uint8), INT64, INT64)
+
+_ONES: Final = np.uint64(0x0101010101010101)
+_HIGH_BITS: Final = np.uint64(0x8080808080808080)
+_ZERO: Final = np.uint64(0)
+
+SLACK: Final = 16
+"""How much room the kernels ask for behind a value's own bytes, to write whole words."""
+
+HAS_NUL: Final = 1
+HAS_HIGH: Final = 2
+
+
+@kernel(*_VARIABLE)
+def texts(buf, offset, length, first, column, ends, valid, data, at, row):
+    """Gather text from `row` on; give the row that has no room or is not text, or the number of rows."""
+    position = np.int64(ends[at + row])
+    base = address_of(buf)
+    target = address_of(data)
+    source_end = buf.size - 16
+    while row < first.size:
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                return row
+            valid[at + row] = 0
+        else:
+            start = np.int64(offset[cell])
+            count = np.int64(length[cell])
+            if position + count + SLACK > data.size:
+                return row
+            if count <= 16 and start <= source_end:
+                # Two words overwrite what is not used yet, and cost less than a call of memcpy.
+                store_word(target + position, load_word(base + start))
+                store_word(target + position + 8, load_word(base + start + 8))
+            else:
+                copy_bytes(target + position, base + start, count)
+            position += count
+            valid[at + row] = 1
+        row += 1
+        ends[at + row] = position
+    return row
+
+
+@kernel(BYTES, WORDS, INT64, INT64)
+def text_flags(data, words, start, end):
+    """Tell whether there is a NUL byte (HAS_NUL) or one outside ASCII (HAS_HIGH) between start and end.
+
+    `words` is the same bytes, eight at a time: a loop over them becomes vector instructions.
+    """
+    high = _ZERO
+    zero = _ZERO
+    for i in range(start // 8 + 1, end // 8):
+        word = words[i]
+        high |= word
+        zero |= (word - _ONES) & ~word
+    nul = (zero & _HIGH_BITS) != _ZERO
+    over = (high & _HIGH_BITS) != _ZERO
+    head = min(end, (start // 8 + 1) * 8)
+    for i in range(start, head):
+        nul = nul or data[i] == 0
+        over = over or data[i] >= 128
+    for i in range(max(head, end // 8 * 8), end):
+        nul = nul or data[i] == 0
+        over = over or data[i] >= 128
+    return (HAS_NUL if nul else 0) | (HAS_HIGH if over else 0)
+
+
+@kernel(BYTES, out(types.int32), INT64, INT64)
+def first_not_utf8(data, ends, start, stop):
+    """Give the first of the rows start to stop that is not UTF-8, or -1."""
+    base = address_of(data)
+    for row in range(start, stop):
+        i = np.int64(ends[row])
+        end = np.int64(ends[row + 1])
+        while i < end:
+            if i + 8 <= end and (load_word(base + i) & _HIGH_BITS) == _ZERO:
+                i += 8
+                continue
+            lead = data[i]
+            if lead < 0x80:
+                i += 1
+                continue
+            if lead < 0xC2 or lead > 0xF4:
+                return row
+            more = 1 if lead < 0xE0 else (2 if lead < 0xF0 else 3)
+            if i + more >= end:
+                return row
+            second = data[i + 1]
+            # Overlong forms, surrogates and what lies beyond U+10FFFF show in the second byte.
+            low = 0xA0 if lead == 0xE0 else (0x90 if lead == 0xF0 else 0x80)
+            high = 0x9F if lead == 0xED else (0x8F if lead == 0xF4 else 0xBF)
+            if second < low or second > high:
+                return row
+            for j in range(i + 2, i + more + 1):
+                if data[j] & 0xC0 != 0x80:
+                    return row
+            i += more + 1
+    return -1
+
+
+def _nibbles() -> NDArray[np.uint8]:
+    table = np.full(256, 255, dtype=np.uint8)
+    for value, digit in enumerate("0123456789abcdef"):
+        table[ord(digit)] = table[ord(digit.upper())] = value
+    return table
+
+
+_NIBBLES: Final = _nibbles()
+
+_LETTER_BIT: Final = np.uint64(0x2020202020202020)
+_FROM_A: Final = np.uint64(0x1F1F1F1F1F1F1F1F)
+_FROM_G: Final = np.uint64(0x1919191919191919)
+_LOW_NIBBLES: Final = np.uint64(0x0F0F0F0F0F0F0F0F)
+_ZERO_DIGITS: Final = np.uint64(0x3030303030303030)
+_ABOVE_NINE: Final = np.uint64(0x7676767676767676)
+_BYTES_0246: Final = np.uint64(0x00FF00FF00FF00FF)
+_BYTES_0145: Final = np.uint64(0x0000FFFF0000FFFF)
+_4: Final = np.uint64(4)
+_6: Final = np.uint64(6)
+_8: Final = np.uint64(8)
+_9: Final = np.uint64(9)
+_16: Final = np.uint64(16)
+
+
+@helper
+def _hex_fault(word):
+    """Give a word with high bits where a byte is no hexadecimal digit."""
+    letter = word | _LETTER_BIT
+    is_letter = (letter + _FROM_A) & ~(letter + _FROM_G)  # the high bit from a on, but not from g on
+    return word | (((word ^ _ZERO_DIGITS) + _ABOVE_NINE) & ~is_letter)
+
+
+@helper
+def _hex_word(word):
+    """Turn eight hexadecimal digits into the four lowest bytes."""
+    nibbles = (word & _LOW_NIBBLES) + ((word >> _6) & _ONES) * _9
+    word = ((nibbles << _4) | (nibbles >> _8)) & _BYTES_0246
+    word = (word | (word >> _8)) & _BYTES_0145
+    return word | (word >> _16)
+
+
+@kernel(*_VARIABLE)
+def hex_bytes(buf, offset, length, first, column, ends, valid, data, at, row):
+    r"""Read bytea in hex form (\x…) from `row` on; give the row without room or in another form, or all."""
+    base = address_of(buf)
+    target = address_of(data)
+    position = np.int64(ends[at + row])
+    while row < first.size:
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                return row
+            valid[at + row] = 0
+        else:
+            start = np.int64(offset[cell])
+            size = np.int64(length[cell])
+            if size < 2 or (size & 1) or buf[start] != 92 or buf[start + 1] != 120:
+                return row
+            count = (size - 2) // 2
+            if position + count + SLACK > data.size:
+                return row
+            start += 2
+            fault = _ZERO
+            whole = count & ~3
+            for i in range(0, whole, 4):
+                word = load_word(base + start + 2 * i)
+                fault |= _hex_fault(word)
+                store_word(target + position + i, _hex_word(word))
+            fault &= _HIGH_BITS
+            for i in range(whole, count):
+                high = np.uint64(_NIBBLES[buf[start + 2 * i]])
+                low = np.uint64(_NIBBLES[buf[start + 2 * i + 1]])
+                fault |= (high | low) & np.uint64(0xF0)
+                data[position + i] = (high << _4) | low
+            if fault != _ZERO:
+                return row
+            position += count
+            valid[at + row] = 1
+        row += 1
+        ends[at + row] = position
+    return row
+
+
+@kernel(CELLS, CELLS, INT64)
+def total_length(length, first, column):
+    """Add up the lengths of a column's text cells."""
+    total = 0
+    for row in range(first.size):
+        cell = text_cell(length, first, column, row)
+        if cell >= 0:
+            total += length[cell]
+    return total
+
+
+@kernel(
+    *_TILE,
+    INT64,
+    out(types.uint8),
+    out(types.int32),
+    out(types.int32),
+    out(types.int32),
+    out(types.uint8),
+    out(types.int32),
+)
+def array_elements(
+    buf, offset, length, first, column, delimiter, text, text_offset, text_length, counts, valid, misses
+):
+    """Take arrays of one dimension apart.
+
+    The elements' text, without quotes and backslashes, goes to `text`, its place to `text_offset` and
+    `text_length` (-1 for a NULL element).  `counts[row]` is the number of elements up to and with that row.
+    Rows of another form are listed in `misses` behind their number.  Returns the number of elements.
+    """
+    missed = 0
+    elements = 0
+    position = np.int64(8)  # reading digits looks at 8 bytes, so none of them stands at the very beginning
+    for row in range(first.size):
+        valid[row] = 0
+        counts[row] = elements
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                missed += 1
+                misses[missed] = row
+            continue
+        i = np.int64(offset[cell])
+        end = i + np.int64(length[cell]) - 1
+        good = end > i and buf[i] == 123 and buf[end] == 125
+        i += 1
+        mark_elements = elements
+        mark_position = position
+        if good and i < end:
+            while True:
+                start = position
+                if buf[i] == 34:
+                    i += 1
+                    while i < end and buf[i] != 34:
+                        if buf[i] == 92:
+                            i += 1
+                        text[position] = buf[i]
+                        position += 1
+                        i += 1
+                    if i >= end:
+                        good = False
+                        break
+                    i += 1
+                    text_length[elements] = position - start
+                else:
+                    while i < end and buf[i] != delimiter:
+                        byte = buf[i]
+                        if byte == 34 or byte == 92 or byte == 123 or byte == 125:
+                            good = False
+                            break
+                        text[position] = byte
+                        position += 1
+                        i += 1
+                    size = position - start
+                    if not good or size == 0:
+                        good = False
+                        break
+                    if (
+                        size == 4
+                        and text[start] == 78
+                        and text[start + 1] == 85
+                        and text[start + 2] == 76
+                        and text[start + 3] == 76
+                    ):
+                        size = -1
+                    text_length[elements] = size
+                text_offset[elements] = start
+                elements += 1
+                position += 1  # no two elements begin at one place, so the place tells the element
+                if i == end:
+                    break
+                if buf[i] != delimiter:
+                    good = False
+                    break
+                i += 1
+                if i == end:
+                    good = False
+                    break
+        if good:
+            valid[row] = 1
+            counts[row] = elements
+        else:
+            elements = mark_elements
+            position = mark_position
+            missed += 1
+            misses[missed] = row
+    misses[0] = missed
+    return elements

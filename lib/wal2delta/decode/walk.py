@@ -1,0 +1,622 @@
+"""The serial walk: where every message, row and value lies.
+
+pgoutput messages have no length of their own, so they can only be found one behind the other.  This is the one
+serial pass over the bytes; it converts nothing.  The hot messages (Begin, Commit, Insert, Update, Delete) are
+walked by a compiled kernel, all others are handed to Python by the scalar reader: they are rare.
+
+Invariants
+----------
+- ``state[POS]`` is always the first byte of a frame (or of a message, where the framing has none).  It moves only
+  over whole messages: whatever the reason for a return, nothing in front of it is half done.
+- A tuple's cells stand one behind the other in ``offset`` and ``length``.  ``length`` says the cell's kind as well:
+  0 and more is text, `NULL`, `UNCHANGED`, and from `BINARY` downwards binary of ``BINARY - length`` bytes.
+- An update's cell that is unchanged TOAST but stands in the old tuple is filled from there (the key column under
+  replica identity default, any column under replica identity full).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+import numba
+import numpy as np
+
+from wal2delta.decode.intrinsics import load_i64, load_u16, load_u32
+from wal2delta.protocol.framing import Framing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NULL: Final = -1
+UNCHANGED: Final = -2
+BINARY: Final = -3
+
+MAX_COLUMNS: Final = 1664
+"""PostgreSQL's MaxTupleAttributeNumber: no tuple has more cells."""
+
+FRAMING_CODES: Final = {Framing.RAW: 0, Framing.RECVLOGICAL: 1, Framing.COPYDATA: 2, Framing.PGCOPY: 3}
+_RAW, _RECVLOGICAL, _COPYDATA, _PGCOPY = range(4)
+
+
+class Outcome(IntEnum):
+    """Why the kernel came back."""
+
+    DONE = 0
+    TILE = 1
+    """The tile is walked, or its arrays are full."""
+    INCOMPLETE = 2
+    """The bytes end inside the message at ``state[POS]``."""
+    EVENT = 3
+    """A message for Python stands at ``state[MESSAGE]``, up to ``state[LIMIT]`` at most."""
+    NEW_RELATION = 4
+    """A row names the relation ``state[ARGUMENT]``, which has no slot."""
+    HEAD_COMMIT = 5
+    """The Commit of a transaction whose Begin lies before the bytes; its place is ``state[MESSAGE]``."""
+    BAD_TUPLE_TAG = 11
+    BAD_CELL = 12
+    BAD_LENGTH = 13
+    BAD_COLUMN_COUNT = 14
+    BAD_FRAME = 15
+    OVERRUN = 16
+    UNDERRUN = 17
+    NO_NEWLINE = 18
+    OUTSIDE_TRANSACTION = 19
+    BEGIN_INSIDE = 20
+    COMMIT_MISMATCH = 21
+    NOT_AFTER_LAST = 22
+
+
+# Indices into the state vector that the kernel keeps between calls.
+(
+    POS,
+    STREAM,
+    TXN,
+    LSN,
+    COMMIT_TS,
+    XID,
+    ORDINAL,
+    CHANGES,
+    CELLS,
+    MESSAGE,
+    LIMIT,
+    ARGUMENT,
+    TRANSACTIONS,
+    MESSAGES,
+    UNCHANGED_CELLS,
+    LAST_LSN,
+    LAST_COMMIT_TS,
+    BEGIN_AT,
+    KEEPALIVES,
+    FIRST_LSN,
+    FIRST_COMMIT_TS,
+) = range(21)
+STATE_SIZE: Final = 21
+
+# Values of state[TXN].
+IDLE, OPEN, UNKNOWN_HEAD = range(3)
+
+NO_LSN: Final = -1
+NO_OFFSET: Final = -1
+
+INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
+KEY, OLD = ord("K"), ord("O")
+
+_HASH_SIZE_MIN: Final = 64
+
+
+@numba.njit(cache=True, nogil=True, inline="never")  # type: ignore[untyped-decorator]
+def _walk_tuple(buf, p, lim, offset, length, at, want, expected, st):  # type: ignore[no-untyped-def]
+    """Walk one TupleData; give its end, or minus an outcome."""
+    if p + 2 > lim:
+        return -2
+    columns = np.int64(load_u16(buf, p))
+    p += 2
+    if expected >= 0 and columns != expected:
+        return -14
+    for i in range(columns):
+        if p >= lim:
+            return -2
+        kind = buf[p]
+        if kind == 116:  # t
+            if p + 5 > lim:
+                return -2
+            size = np.int64(load_u32(buf, p + 1))
+            if size > 0x3FFFFFFF:
+                return -13
+            if want:
+                offset[at + i] = np.int32(p + 5)
+                length[at + i] = np.int32(size)
+            p += 5 + size
+            if p > lim:
+                return -2
+        elif kind == 110:  # n
+            if want:
+                offset[at + i] = np.int32(p)
+                length[at + i] = np.int32(-1)
+            p += 1
+        elif kind == 117:  # u
+            if want:
+                offset[at + i] = np.int32(p)
+                length[at + i] = np.int32(-2)
+                st[14] += 1
+            p += 1
+        elif kind == 98:  # b
+            if p + 5 > lim:
+                return -2
+            size = np.int64(load_u32(buf, p + 1))
+            if size > 0x3FFFFFFF:
+                return -13
+            if want:
+                offset[at + i] = np.int32(p + 5)
+                length[at + i] = np.int32(-3 - size)
+            p += 5 + size
+            if p > lim:
+                return -2
+        else:
+            return -12
+    return p
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _walk(  # type: ignore[no-untyped-def]
+    buf,
+    end,
+    tile_end,
+    framing,
+    want,
+    st,
+    hash_oids,
+    hash_slots,
+    slot_columns,
+    slot_counts,
+    offset,
+    length,
+    c_kind,
+    c_slot,
+    c_lsn,
+    c_ts,
+    c_xid,
+    c_ordinal,
+    c_new,
+    c_old,
+    c_old_kind,
+    c_at,
+):
+    pos = st[0]
+    in_stream = st[1]
+    changes = st[7]
+    cells = st[8]
+    max_changes = c_kind.shape[0]
+    max_cells = offset.shape[0] - 2 * 1664
+    mask = hash_oids.shape[0] - 1
+    last_oid = np.int64(-1)
+    last_slot = np.int64(-1)
+    outcome = 0
+    inside = False
+    while True:
+        inside = False
+        if pos >= end:
+            outcome = 0
+            break
+        if pos >= tile_end or (want and (changes >= max_changes or cells > max_cells)):
+            outcome = 1
+            break
+        # The frame: where the message begins, and how far it may go.
+        if framing <= 1:
+            a = pos
+            lim = end
+        elif framing == 2:
+            if buf[pos] != 100:
+                outcome = 15
+                break
+            if pos + 6 > end:
+                outcome = 2
+                break
+            size = np.int64(load_u32(buf, pos + 1))
+            kind = buf[pos + 5]
+            if size > 0x7FFFFFFF or (kind == 119 and size < 4 + 25 + 1) or (kind == 107 and size != 4 + 18):
+                outcome = 15
+                break
+            if kind != 119 and kind != 107:
+                outcome = 15
+                break
+            if pos + 1 + size > end:
+                outcome = 2
+                break
+            if kind == 107:
+                pos += 1 + size
+                st[18] += 1
+                continue
+            a = pos + 30
+            lim = pos + 1 + size
+        else:
+            if buf[pos] == 80:  # the P of PGCOPY: a header, at the start or where files were concatenated
+                outcome = 3
+                st[9] = pos
+                st[10] = end
+                break
+            if pos + 2 > end:
+                outcome = 2
+                break
+            fields = load_u16(buf, pos)
+            if fields == 0xFFFF:
+                outcome = 3
+                st[9] = pos
+                st[10] = end
+                break
+            if fields != 3:
+                outcome = 15
+                break
+            if pos + 30 > end:
+                outcome = 2
+                break
+            if load_u32(buf, pos + 2) != 8 or load_u32(buf, pos + 14) != 4:
+                outcome = 15
+                break
+            size = np.int64(load_u32(buf, pos + 22))
+            if size > 0x7FFFFFFF or size < 1:
+                outcome = 15
+                break
+            a = pos + 26
+            lim = a + size
+            if lim > end:
+                outcome = 2
+                break
+        # The message.
+        inside = framing >= 2
+        tag = buf[a]
+        p = a + 1
+        st[9] = a
+        st[10] = lim
+        if tag == 73 or tag == 85 or tag == 68:  # I U D
+            if in_stream:
+                if p + 4 > lim:
+                    outcome = 2
+                    break
+                xid = np.int64(load_u32(buf, p))
+                p += 4
+            else:
+                xid = st[5]
+                if st[2] == 0:
+                    outcome = 19
+                    break
+            if p + 5 > lim:
+                outcome = 2
+                break
+            oid = np.int64(load_u32(buf, p))
+            if oid != last_oid:
+                h = (oid * 2654435761) & mask
+                while hash_oids[h] != oid and hash_oids[h] != -1:
+                    h = (h + 1) & mask
+                if hash_oids[h] == -1:
+                    st[11] = oid
+                    outcome = 4
+                    break
+                last_oid = oid
+                last_slot = np.int64(hash_slots[h])
+            expected = slot_columns[last_slot]
+            part = buf[p + 4]
+            p += 5
+            new_first = np.int64(-1)
+            old_first = np.int64(-1)
+            old_kind = np.uint8(0)
+            at = cells
+            if tag != 73 and (part == 75 or part == 79):
+                old_first = at
+                old_kind = part
+                q = _walk_tuple(buf, p, lim, offset, length, at, want, expected, st)
+                if q < 0:
+                    outcome = -q
+                    break
+                at += np.int64(load_u16(buf, p))
+                p = q
+                if tag == 85:
+                    if p >= lim:
+                        outcome = 2
+                        break
+                    part = buf[p]
+                    p += 1
+            if tag != 68:
+                if part != 78:
+                    outcome = 11
+                    break
+                new_first = at
+                q = _walk_tuple(buf, p, lim, offset, length, at, want, expected, st)
+                if q < 0:
+                    outcome = -q
+                    break
+                columns = np.int64(load_u16(buf, p))
+                at += columns
+                p = q
+            elif old_first < 0:
+                outcome = 11
+                break
+        elif tag == 66:  # B
+            if p + 20 > lim:
+                outcome = 2
+                break
+            if in_stream or st[2] == 1 or (st[2] == 2 and st[6] > 0):
+                outcome = 20
+                break
+            p += 20
+        elif tag == 67:  # C
+            if p + 25 > lim:
+                outcome = 2
+                break
+            if in_stream or st[2] == 0:
+                outcome = 19
+                break
+            p += 25
+        else:
+            outcome = 3
+            break
+        # Its end.
+        if framing == 0:
+            following = p
+        elif framing == 1:
+            if p >= end:
+                outcome = 2
+                break
+            if buf[p] != 10:
+                outcome = 18
+                break
+            following = p + 1
+        else:
+            if p != lim:
+                outcome = 17
+                break
+            following = p
+        # It is whole: take it.
+        if tag == 66:
+            lsn = load_i64(buf, a + 1)
+            if lsn <= st[15]:
+                outcome = 22
+                break
+            st[2] = 1
+            st[3] = lsn
+            st[4] = load_i64(buf, a + 9)
+            st[5] = np.int64(load_u32(buf, a + 17))
+            st[6] = 0
+            st[17] = pos
+        elif tag == 67:
+            lsn = load_i64(buf, a + 2)
+            if st[3] == -1:
+                outcome = 5
+                break
+            if buf[a + 1] != 0 or lsn != st[3] or load_i64(buf, a + 18) != st[4]:
+                outcome = 21
+                break
+            st[2] = 0
+            st[12] += 1
+            st[15] = lsn
+            st[16] = st[4]
+            if st[19] == -1:
+                st[19] = lsn
+                st[20] = st[4]
+        else:
+            if want:
+                if tag == 85 and old_first >= 0:
+                    for i in range(columns):
+                        if length[new_first + i] == -2:
+                            was = length[old_first + i]
+                            if was >= 0 or was <= -3:
+                                length[new_first + i] = was
+                                offset[new_first + i] = offset[old_first + i]
+                c_kind[changes] = tag
+                c_slot[changes] = last_slot
+                c_lsn[changes] = st[3]
+                c_ts[changes] = st[4]
+                c_xid[changes] = xid
+                c_ordinal[changes] = st[6]
+                c_new[changes] = new_first
+                c_old[changes] = old_first
+                c_old_kind[changes] = old_kind
+                c_at[changes] = a
+                changes += 1
+                cells = at
+            if tag == 73:
+                slot_counts[last_slot, 0] += 1
+            elif tag == 85:
+                slot_counts[last_slot, 1] += 1
+            else:
+                slot_counts[last_slot, 2] += 1
+            st[6] += 1
+        st[13] += 1
+        pos = following
+    st[0] = pos
+    st[7] = changes
+    st[8] = cells
+    if outcome == 2 and inside:
+        # The frame is there as a whole: more bytes will not mend a message that does not fit in it.
+        outcome = 16
+    return outcome
+
+
+class RelationSlots:
+    """The relation versions of a walk, numbered; an oid leads to its newest version's slot."""
+
+    def __init__(self) -> None:
+        self.oids: list[int] = []
+        self.columns = np.full(16, -1, np.int64)
+        """Columns of each slot; -1 where no Relation message was seen."""
+        self.counts = np.zeros((16, 4), np.int64)
+        """Inserts, updates, deletes and truncates of each slot."""
+        self.hash_oids = np.full(_HASH_SIZE_MIN, -1, np.int64)
+        self.hash_slots = np.zeros(_HASH_SIZE_MIN, np.int32)
+
+    def __len__(self) -> int:
+        return len(self.oids)
+
+    def slot_of(self, oid: int) -> int | None:
+        """Give the newest slot of an oid."""
+        at = self._place(oid)
+        return int(self.hash_slots[at]) if self.hash_oids[at] == oid else None
+
+    def add(self, oid: int, columns: int) -> int:
+        """Give the oid a new slot; earlier rows keep theirs."""
+        slot = len(self.oids)
+        self.oids.append(oid)
+        if slot == len(self.columns):
+            self.columns = np.concatenate([self.columns, np.full(slot, -1, np.int64)])
+            self.counts = np.concatenate([self.counts, np.zeros((slot, 4), np.int64)])
+        self.columns[slot] = columns
+        if 2 * (slot + 1) > len(self.hash_oids):
+            self._grow()
+        at = self._place(oid)
+        self.hash_oids[at] = oid
+        self.hash_slots[at] = slot
+        return slot
+
+    def _place(self, oid: int) -> int:
+        mask = len(self.hash_oids) - 1
+        at = (oid * 2654435761) & mask
+        while self.hash_oids[at] not in (oid, -1):
+            at = (at + 1) & mask
+        return at
+
+    def _grow(self) -> None:
+        newest = {oid: slot for slot, oid in enumerate(self.oids)}
+        size = 2 * len(self.hash_oids)
+        self.hash_oids = np.full(size, -1, np.int64)
+        self.hash_slots = np.zeros(size, np.int32)
+        for oid, slot in newest.items():
+            at = self._place(oid)
+            self.hash_oids[at] = oid
+            self.hash_slots[at] = slot
+
+
+@dataclass(slots=True)
+class Tile:
+    """Row changes and cells of a stretch of bytes that fits the cache; the arrays are used again for the next.
+
+    All arrays of changes have the length `changes`; `new` and `old` are the number of the tuple's first cell, or -1.
+    """
+
+    changes: int
+    kind: NDArray[np.uint8]
+    slot: NDArray[np.int32]
+    lsn: NDArray[np.int64]
+    commit_ts: NDArray[np.int64]
+    xid: NDArray[np.int64]
+    ordinal: NDArray[np.int64]
+    new: NDArray[np.int32]
+    old: NDArray[np.int32]
+    old_kind: NDArray[np.uint8]
+    at: NDArray[np.int64]
+    offset: NDArray[np.int32]
+    length: NDArray[np.int32]
+    has_unchanged: bool
+
+
+class _Arrays:
+    """What the kernel writes to; empty where only boundaries are wanted."""
+
+    def __init__(self, changes: int, cells: int) -> None:
+        self.offset = np.zeros(cells, np.int32)
+        self.length = np.zeros(cells, np.int32)
+        self.kind = np.zeros(changes, np.uint8)
+        self.slot = np.zeros(changes, np.int32)
+        self.lsn = np.zeros(changes, np.int64)
+        self.commit_ts = np.zeros(changes, np.int64)
+        self.xid = np.zeros(changes, np.int64)
+        self.ordinal = np.zeros(changes, np.int64)
+        self.new = np.zeros(changes, np.int32)
+        self.old = np.zeros(changes, np.int32)
+        self.old_kind = np.zeros(changes, np.uint8)
+        self.at = np.zeros(changes, np.int64)
+
+
+def new_state() -> NDArray[np.int64]:
+    """Give the state at the start of a stream: no transaction open, nothing seen."""
+    state = np.zeros(STATE_SIZE, np.int64)
+    state[[LSN, LAST_LSN, FIRST_LSN]] = NO_LSN
+    state[BEGIN_AT] = NO_OFFSET
+    return state
+
+
+class Kernel:
+    """The compiled walk over one buffer, with its arrays and its state."""
+
+    def __init__(self, framing: Framing, *, tile_bytes: int = 0) -> None:
+        self.framing = framing
+        self.state = new_state()
+        self.slots = RelationSlots()
+        self.want = tile_bytes > 0
+        self.tile_bytes = tile_bytes
+        # A row change takes 9 bytes at least, a cell one.
+        cells = tile_bytes // 2 + 4 * MAX_COLUMNS if self.want else 0
+        self._arrays = _Arrays(tile_bytes // 16 + 1 if self.want else 0, cells)
+
+    def walk(self, buf: NDArray[np.uint8], end: int, tile_end: int) -> Outcome:
+        """Walk on from ``state[POS]`` until something is to be done; see `Outcome`."""
+        arrays, slots = self._arrays, self.slots
+        return Outcome(
+            _walk(
+                buf,
+                end,
+                tile_end,
+                FRAMING_CODES[self.framing],
+                self.want,
+                self.state,
+                slots.hash_oids,
+                slots.hash_slots,
+                slots.columns,
+                slots.counts,
+                arrays.offset,
+                arrays.length,
+                arrays.kind,
+                arrays.slot,
+                arrays.lsn,
+                arrays.commit_ts,
+                arrays.xid,
+                arrays.ordinal,
+                arrays.new,
+                arrays.old,
+                arrays.old_kind,
+                arrays.at,
+            )
+        )
+
+    def take_tile(self) -> Tile | None:
+        """Give what was gathered since the last tile; the next walk overwrites it."""
+        count = int(self.state[CHANGES])
+        if count == 0:
+            return None
+        arrays = self._arrays
+        tile = Tile(
+            changes=count,
+            kind=arrays.kind[:count],
+            slot=arrays.slot[:count],
+            lsn=arrays.lsn[:count],
+            commit_ts=arrays.commit_ts[:count],
+            xid=arrays.xid[:count],
+            ordinal=arrays.ordinal[:count],
+            new=arrays.new[:count],
+            old=arrays.old[:count],
+            old_kind=arrays.old_kind[:count],
+            at=arrays.at[:count],
+            offset=arrays.offset,
+            length=arrays.length,
+            has_unchanged=bool(self.state[UNCHANGED_CELLS]),
+        )
+        self.state[[CHANGES, CELLS, UNCHANGED_CELLS]] = 0
+        return tile
+
+    def add_truncate(self, slot: int, offset: int) -> None:
+        """Put a truncate of one relation among the row changes, at the running ordinal."""
+        self.slots.counts[slot, 3] += 1
+        if not self.want:
+            return
+        arrays, at = self._arrays, int(self.state[CHANGES])
+        arrays.kind[at] = TRUNCATE
+        arrays.slot[at] = slot
+        arrays.lsn[at] = self.state[LSN]
+        arrays.commit_ts[at] = self.state[COMMIT_TS]
+        arrays.xid[at] = self.state[XID]
+        arrays.ordinal[at] = self.state[ORDINAL]
+        arrays.new[at] = arrays.old[at] = -1
+        arrays.old_kind[at] = 0
+        arrays.at[at] = offset
+        self.state[CHANGES] = at + 1

@@ -1,0 +1,140 @@
+"""One base error; each error carries its place and its remedy.
+
+An error's text never holds a cell value: rows are the user's data, logs and tickets are not the
+place for them.  Names, LSNs, offsets and counts are.
+"""
+
+from typing import Any
+
+
+class Wal2DeltaError(Exception):
+    """Anything that wal2delta refuses, with what is known of where it happened.
+
+    Args:
+        problem: what is wrong, without the place and without a full stop.
+        path: the file it was seen in.
+        offset: byte position in that file (after decompression).
+        table: ``schema.table`` or ``schema.table.column``.
+        remedy: what the user can do about it.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        table: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.path = path
+        self.offset = offset
+        self.table = table
+        self.remedy = remedy
+
+    def at(self, *, path: str | None = None, offset: int | None = None) -> "Wal2DeltaError":
+        """Fill in the place where the raiser did not know it; a place already known stays."""
+        if self.path is None:
+            self.path = path
+        if self.offset is None:
+            self.offset = offset
+        return self
+
+    def __str__(self) -> str:
+        place = []
+        if self.path is not None:
+            place.append(self.path)
+        if self.offset is not None:
+            place.append(f"offset {self.offset:,}")
+        if self.table is not None:
+            place.append(f"table {self.table}")
+        text = f"{', '.join(place)}: {self.problem}" if place else self.problem
+        return f"{text}. {self.remedy}" if self.remedy else text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the error as plain values, to carry it from an executor to the driver."""
+        return {
+            "type": type(self).__name__,
+            "problem": self.problem,
+            "path": self.path,
+            "offset": self.offset,
+            "table": self.table,
+            "remedy": self.remedy,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restore, (self.to_dict(),))
+
+
+class ConfigError(Wal2DeltaError):
+    """The configuration or the command line asks for something that cannot be."""
+
+    exit_code = 2
+
+
+class CaptureError(Wal2DeltaError):
+    """The bytes of a capture cannot be what they should be."""
+
+
+class FramingError(CaptureError):
+    """No framing fits the bytes, or they leave the one that was recognised."""
+
+
+class MalformedMessage(CaptureError):
+    """A message breaks the protocol's layout."""
+
+
+class TruncatedMessage(MalformedMessage):
+    """The bytes end before the message does."""
+
+
+class UnknownMessage(MalformedMessage):
+    """A byte stands where a message's tag should, and is none."""
+
+
+class UnknownRelation(CaptureError):
+    """A row names a relation that no Relation message announced."""
+
+
+class OrderError(CaptureError):
+    """Files, sessions or transactions do not follow one on the other."""
+
+
+class ValueFormatError(CaptureError):
+    """A value is not in the form that its type has."""
+
+
+class NotSupported(Wal2DeltaError):
+    """The capture uses something that this version does not do yet."""
+
+
+class TargetError(Wal2DeltaError):
+    """The target's tables or ledger do not allow what the run wants to do."""
+
+
+def _restore(fields: dict[str, Any]) -> Wal2DeltaError:
+    kinds = {kind.__name__: kind for kind in _all_errors(Wal2DeltaError)}
+    kind = kinds.get(fields["type"], Wal2DeltaError)
+    return kind(
+        fields["problem"],
+        path=fields["path"],
+        offset=fields["offset"],
+        table=fields["table"],
+        remedy=fields["remedy"],
+    )
+
+
+def from_dict(fields: dict[str, Any]) -> Wal2DeltaError:
+    """Make the error again that `Wal2DeltaError.to_dict` described."""
+    return _restore(fields)
+
+
+def _all_errors(kind: type[Wal2DeltaError]) -> list[type[Wal2DeltaError]]:
+    found = [kind]
+    for sub in kind.__subclasses__():
+        found.extend(_all_errors(sub))
+    return found

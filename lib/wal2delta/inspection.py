@@ -1,0 +1,169 @@
+"""Say what is in capture files: messages, transactions, relations, LSN and time range.  Needs no Spark.
+
+Streamed and two-phase transactions are counted too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from wal2delta.changes import known_framing
+from wal2delta.decode.scan import Counts, FileScan, Summary, scan_file
+from wal2delta.decode.stream import Place
+from wal2delta.errors import CaptureError
+from wal2delta.listing import list_files
+from wal2delta.lsn import to_datetime
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.messages import Relation
+
+
+@dataclass(frozen=True, slots=True)
+class FileInspection:
+    """One file; ``note`` says what a person should know of its ends."""
+
+    path: str
+    framing: str
+    compression: str | None
+    bytes: int
+    messages: int
+    transactions: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class RelationInspection:
+    """One relation in its newest version, and its row changes in all versions."""
+
+    name: str
+    oid: int
+    replica_identity: str
+    columns: int
+    key: tuple[str, ...]
+    inserts: int
+    updates: int
+    deletes: int
+    truncates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """All files together; ``messages`` counts by the message's name."""
+
+    files: tuple[FileInspection, ...]
+    messages: Mapping[str, int]
+    transactions: int
+    relations: tuple[RelationInspection, ...]
+    first_lsn: int | None
+    last_lsn: int | None
+    first_commit: datetime | None
+    last_commit: datetime | None
+    changes: int
+
+
+def inspect_captures(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], framing: str | None = None
+) -> Inspection:
+    """Walk capture files one after the other.
+
+    Args:
+        paths: as `wal2delta.read_changes` takes them.
+        framing: where the bytes do not tell.
+
+    Raises:
+        CaptureError: with file and offset of what cannot be.
+    """
+    forced = known_framing(framing)
+    files: list[FileInspection] = []
+    summaries: list[Summary] = []
+    place, tail = None, b""
+    for path in list_files(paths):
+        scan = _scan(path, Path(path).read_bytes(), forced, place, tail)
+        files.append(_file(scan, tail))
+        if scan.summary is None:
+            tail += scan.head or b""
+            continue
+        if scan.seam is not None:
+            summaries.append(scan.seam)
+        summaries.append(scan.summary)
+        place, tail = scan.summary.place, scan.tail
+    return _gather(files, summaries)
+
+
+def _scan(path: str, content: bytes, framing: Framing | None, place: Place | None, tail: bytes) -> FileScan:
+    try:
+        return scan_file(path, content, framing=framing, place=place, first=place is None, prefix=tail, inspecting=True)
+    except CaptureError:
+        # A file from the middle of a stream may begin inside of a message.
+        scan = scan_file(path, content, framing=framing, inspecting=True) if place is None and not tail else None
+        if scan is None or scan.summary is None:
+            raise
+        return scan
+
+
+def _file(scan: FileScan, tail: bytes) -> FileInspection:
+    summary = scan.summary
+    if summary is None:
+        return FileInspection(scan.path, "", scan.compression, scan.length, 0, 0, "lies inside one message")
+    notes = []
+    if summary.start:
+        notes.append(f"begins inside a message, which ends at offset {summary.start:,}")
+    if scan.tail:
+        notes.append(f"ends inside a message, from offset {summary.stop:,}")
+    elif summary.place is not None and summary.place.transaction is not None:
+        notes.append(f"ends inside transaction {summary.place.transaction.xid}")
+    parts = [part for part in (scan.seam, summary) if part is not None]
+    return FileInspection(
+        path=scan.path,
+        framing=summary.framing.value,
+        compression=scan.compression,
+        bytes=scan.length,
+        messages=sum(sum(part.messages.values()) for part in parts),
+        transactions=sum(part.transactions for part in parts),
+        note="; ".join(notes),
+    )
+
+
+def _gather(files: Sequence[FileInspection], summaries: Sequence[Summary]) -> Inspection:
+    messages: Counter[str] = Counter()
+    counts: dict[int, Counts] = {}
+    relations: dict[int, Relation] = {}
+    for summary in summaries:
+        messages.update(summary.messages)
+        for oid, count in summary.counts.items():
+            counts[oid] = counts.get(oid, Counts()) + count
+        relations.update({relation.oid: relation for _, relation in summary.relations})
+    firsts = [(s.first_lsn, s.first_commit_time) for s in summaries if s.first_lsn is not None]
+    lasts = [(s.last_lsn, s.last_commit_time) for s in summaries if s.last_lsn is not None]
+    return Inspection(
+        files=tuple(files),
+        messages=dict(messages),
+        transactions=sum(summary.transactions for summary in summaries),
+        relations=tuple(_relation(relations.get(oid), oid, counts.get(oid, Counts())) for oid in {**relations, **counts}),
+        first_lsn=firsts[0][0] if firsts else None,
+        last_lsn=lasts[-1][0] if lasts else None,
+        first_commit=to_datetime(firsts[0][1]) if firsts and firsts[0][1] is not None else None,
+        last_commit=to_datetime(lasts[-1][1]) if lasts and lasts[-1][1] is not None else None,
+        changes=sum(count.changes for count in counts.values()),
+    )
+
+
+def _relation(relation: Relation | None, oid: int, count: Counts) -> RelationInspection:
+    return RelationInspection(
+        name=relation.qualified_name if relation else "(not announced)",
+        oid=oid,
+        replica_identity=relation.replica_identity if relation else "",
+        columns=len(relation.columns) if relation else 0,
+        key=tuple(column.name for column in relation.columns if column.key) if relation else (),
+        inserts=count.inserts,
+        updates=count.updates,
+        deletes=count.deletes,
+        truncates=count.truncates,
+    )
+
+
+__all__ = ["FileInspection", "Inspection", "RelationInspection", "inspect_captures"]

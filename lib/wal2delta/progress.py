@@ -1,0 +1,31 @@
+"""How a long piece of work tells how far it is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """What is told while a run works; calls may come from several threads."""
+
+    def stage(self, name: str, total: int | None) -> None:
+        """Begin a stage of the work, which ends the one before; ``total`` is None where it is not known."""
+
+    def advance(self, count: int = 1) -> None:
+        """Count so many units of the stage as done."""
+
+    def done(self) -> None:
+        """End the last stage."""
+
+
+class NoProgress:
+    """Nobody is looking."""
+
+    def stage(self, name: str, total: int | None) -> None:
+        """Say nothing."""
+
+    def advance(self, count: int = 1) -> None:
+        """Say nothing."""
+
+    def done(self) -> None:
+        """Say nothing."""

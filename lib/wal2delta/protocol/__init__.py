@@ -1,0 +1,81 @@
+"""pgoutput on the wire: messages, the reader and writer of one at a time, and the framings they lie in.
+
+No I/O, no state beyond a call, and nothing but the standard library; the packages for zstd and lz4 are
+imported when a file needs them.
+"""
+
+from wal2delta.protocol.framing import (
+    Framing,
+    Keepalive,
+    decompress,
+    detect_compression,
+    detect_framing,
+    read_copydata,
+    read_pgcopy,
+)
+from wal2delta.protocol.messages import (
+    AnyMessage,
+    Begin,
+    BeginPrepare,
+    Cell,
+    Column,
+    Commit,
+    CommitPrepared,
+    Delete,
+    Insert,
+    Message,
+    Origin,
+    Prepare,
+    Relation,
+    RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
+    Truncate,
+    TupleData,
+    Type,
+    Update,
+)
+from wal2delta.protocol.reader import is_streaming_after, read_message, read_stream
+from wal2delta.protocol.writer import encode, frame, reframe
+
+__all__ = [
+    "AnyMessage",
+    "Begin",
+    "BeginPrepare",
+    "Cell",
+    "Column",
+    "Commit",
+    "CommitPrepared",
+    "Delete",
+    "Framing",
+    "Insert",
+    "Keepalive",
+    "Message",
+    "Origin",
+    "Prepare",
+    "Relation",
+    "RollbackPrepared",
+    "StreamAbort",
+    "StreamCommit",
+    "StreamPrepare",
+    "StreamStart",
+    "StreamStop",
+    "Truncate",
+    "TupleData",
+    "Type",
+    "Update",
+    "decompress",
+    "detect_compression",
+    "detect_framing",
+    "encode",
+    "frame",
+    "is_streaming_after",
+    "read_copydata",
+    "read_message",
+    "read_pgcopy",
+    "read_stream",
+    "reframe",
+]

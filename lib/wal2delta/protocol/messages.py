@@ -1,0 +1,391 @@
+"""The messages of pgoutput, protocol versions 1 to 4: one immutable class each.
+
+Fields stand in the order of the wire and are named after PostgreSQL's chapter "Logical Replication Message
+Formats".  LSNs (64 bits), OIDs and xids (32 bits) are unsigned integers; times are microseconds since
+2000-01-01 00:00 UTC.
+
+Between Stream Start and Stream Stop most messages begin with the xid of the (sub)transaction that they
+belong to; elsewhere the same messages carry none and their ``xid`` is None.  Origin never has one.
+
+No `repr` shows a value of a row: messages end up in logs and tracebacks, rows must not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, TypeAlias
+
+REPLICA_IDENTITIES: Final = "dnfi"
+"""``pg_class.relreplident``: default (the primary key), nothing, full, index."""
+
+TRUNCATE_CASCADE: Final = 1
+TRUNCATE_RESTART_IDENTITY: Final = 2
+
+
+def _qualified(namespace: str, name: str) -> str:
+    """Join the parts of a name; pgoutput sends pg_catalog as the empty string."""
+    return f"{namespace or 'pg_catalog'}.{name}"
+
+
+# Parts of messages.
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Cell:
+    """One column's value in a tuple.
+
+    Attributes:
+        kind: ``n`` null, ``u`` unchanged TOAST (the value is not sent), ``t`` text, ``b`` binary format.
+        value: the bytes as sent; None for ``n`` and ``u``.
+    """
+
+    kind: str
+    value: bytes | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("n", "u", "t", "b"):
+            raise ValueError("a cell is of kind n, u, t or b")
+        if (self.value is None) != (self.kind in ("n", "u")):
+            raise ValueError("a cell has a value exactly when it is of kind t or b")
+
+    def __repr__(self) -> str:
+        size = "" if self.value is None else f", <{len(self.value)} bytes>"
+        return f"Cell({self.kind!r}{size})"
+
+
+NULL_CELL: Final = Cell("n")
+UNCHANGED_CELL: Final = Cell("u")
+
+
+@dataclass(frozen=True, slots=True)
+class TupleData:
+    """A row, one cell for each column of its relation."""
+
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a relation.
+
+    Attributes:
+        type_oid: for a domain the domain's own OID; a Type message then names its base type.
+        typmod: ``atttypmod``; -1 for none.
+        key: part of the replica identity (every column is, under replica identity full).
+    """
+
+    name: str
+    type_oid: int
+    typmod: int
+    key: bool
+
+
+# Transactions.
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A transaction begins; it has committed at ``final_lsn``."""
+
+    tag: ClassVar[str] = "B"
+
+    final_lsn: int
+    commit_time: int
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The transaction that `Begin` opened is complete."""
+
+    tag: ClassVar[str] = "C"
+
+    flags: int
+    commit_lsn: int
+    end_lsn: int
+    commit_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The open transaction, or streamed block, was replayed from another server."""
+
+    tag: ClassVar[str] = "O"
+
+    origin_lsn: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What ``pg_logical_emit_message`` wrote."""
+
+    tag: ClassVar[str] = "M"
+
+    transactional: bool
+    lsn: int
+    prefix: str
+    content: bytes = field(repr=False)
+    xid: int | None = None
+
+
+# Schema.
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A relation's name and columns, as the row changes that follow have them.
+
+    Attributes:
+        namespace: empty for pg_catalog, as on the wire.
+        replica_identity: one of `REPLICA_IDENTITIES`.
+    """
+
+    tag: ClassVar[str] = "R"
+
+    oid: int
+    namespace: str
+    name: str
+    replica_identity: str
+    columns: tuple[Column, ...]
+    xid: int | None = None
+
+    @property
+    def qualified_name(self) -> str:
+        """The name as ``schema.table``."""
+        return _qualified(self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type that is not built in; for a domain, the name of its base type."""
+
+    tag: ClassVar[str] = "Y"
+
+    oid: int
+    namespace: str
+    name: str
+    xid: int | None = None
+
+    @property
+    def qualified_name(self) -> str:
+        """The name as ``schema.type``."""
+        return _qualified(self.namespace, self.name)
+
+
+# Row changes.
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """A row is new."""
+
+    tag: ClassVar[str] = "I"
+
+    relation_oid: int
+    new: TupleData
+    xid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A row has changed.
+
+    Attributes:
+        old: the whole row before (replica identity full).
+        key: the key before, all other columns ``n`` (only when the key changed or is stored out of line).
+    """
+
+    tag: ClassVar[str] = "U"
+
+    relation_oid: int
+    new: TupleData
+    old: TupleData | None = None
+    key: TupleData | None = None
+    xid: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.old is not None and self.key is not None:
+            raise ValueError("an Update has an old tuple or a key, not both")
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A row is gone.
+
+    Attributes:
+        old: the whole row (replica identity full).
+        key: its key alone, all other columns ``n``.  Exactly one of the two is set.
+    """
+
+    tag: ClassVar[str] = "D"
+
+    relation_oid: int
+    old: TupleData | None = None
+    key: TupleData | None = None
+    xid: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.old is None) == (self.key is None):
+            raise ValueError("a Delete has either an old tuple or a key")
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Relations were emptied; ``options`` are the ``TRUNCATE_*`` bits."""
+
+    tag: ClassVar[str] = "T"
+
+    relation_oids: tuple[int, ...]
+    options: int
+    xid: int | None = None
+
+
+# Streamed transactions (version 2): sent in blocks before their end is known.
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStart:
+    """A block of a streamed transaction begins; up to `StreamStop` messages carry an xid."""
+
+    tag: ClassVar[str] = "S"
+
+    xid: int
+    first_segment: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStop:
+    """The block ends, the transaction stays open."""
+
+    tag: ClassVar[str] = "E"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCommit:
+    """A streamed transaction has committed."""
+
+    tag: ClassVar[str] = "c"
+
+    xid: int
+    flags: int
+    commit_lsn: int
+    end_lsn: int
+    commit_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAbort:
+    """A streamed transaction (``subxid == xid``) or one of its subtransactions has rolled back.
+
+    ``abort_lsn`` and ``abort_time`` are sent with ``streaming 'parallel'`` only (version 4), and may be zero.
+    """
+
+    tag: ClassVar[str] = "A"
+
+    xid: int
+    subxid: int
+    abort_lsn: int | None = None
+    abort_time: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.abort_lsn is None) != (self.abort_time is None):
+            raise ValueError("a Stream Abort has both an LSN and a time, or neither")
+
+
+# Two-phase commit (version 3).
+
+
+@dataclass(frozen=True, slots=True)
+class BeginPrepare:
+    """A transaction begins that ends in `Prepare`."""
+
+    tag: ClassVar[str] = "b"
+
+    prepare_lsn: int
+    end_lsn: int
+    prepare_time: int
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """The transaction that `BeginPrepare` opened is prepared: complete, but not yet committed."""
+
+    tag: ClassVar[str] = "P"
+
+    flags: int
+    prepare_lsn: int
+    end_lsn: int
+    prepare_time: int
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPrepared:
+    """A prepared transaction has committed."""
+
+    tag: ClassVar[str] = "K"
+
+    flags: int
+    commit_lsn: int
+    end_lsn: int
+    commit_time: int
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPrepared:
+    """A prepared transaction has rolled back; ``prepare_end_lsn`` is the ``end_lsn`` of its Prepare."""
+
+    tag: ClassVar[str] = "r"
+
+    flags: int
+    prepare_end_lsn: int
+    rollback_end_lsn: int
+    prepare_time: int
+    rollback_time: int
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPrepare:
+    """A streamed transaction is prepared."""
+
+    tag: ClassVar[str] = "p"
+
+    flags: int
+    prepare_lsn: int
+    end_lsn: int
+    prepare_time: int
+    xid: int
+    gid: str
+
+
+RowChange: TypeAlias = Insert | Update | Delete
+
+AnyMessage: TypeAlias = (
+    Begin
+    | Commit
+    | Origin
+    | Message
+    | Relation
+    | Type
+    | Insert
+    | Update
+    | Delete
+    | Truncate
+    | StreamStart
+    | StreamStop
+    | StreamCommit
+    | StreamAbort
+    | BeginPrepare
+    | Prepare
+    | CommitPrepared
+    | RollbackPrepared
+    | StreamPrepare
+)

@@ -1,0 +1,101 @@
+"""What a run did: plain values, for people, notebooks and schedulers alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from wal2delta.lsn import format_lsn
+
+Action: TypeAlias = Literal["created", "merged", "appended", "overwritten", "unchanged"]
+Status: TypeAlias = Literal["applied", "nothing new"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """What a run did to one table.
+
+    Attributes:
+        name: the source's ``schema.table``.
+        location: the Delta table's path, or its name in a catalog.
+        changes: row changes decoded; ``inserted``, ``updated`` and ``deleted`` count rows of the Delta table.
+        version: the Delta version that the run made; None where it made none.
+        notes: what a person should know, such as schema changes.
+    """
+
+    name: str
+    location: str
+    action: Action
+    changes: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    truncated: bool = False
+    version: int | None = None
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report as values that JSON knows."""
+        return {
+            "name": self.name,
+            "location": self.location,
+            "action": self.action,
+            "changes": self.changes,
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "deleted": self.deleted,
+            "truncated": self.truncated,
+            "version": self.version,
+            "seconds": round(self.seconds, 3),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What a run did.
+
+    Attributes:
+        run: the run's number in the target's ledger; None when there was nothing to record.
+        capture_bytes: bytes read, as stored.
+        transactions: committed transactions applied, and ``changes`` the row changes in them.
+        applied_lsn: the target holds everything committed up to here.
+        seconds: from start to end; ``stages`` says where they went.
+    """
+
+    run: int | None
+    status: Status
+    captures: str
+    target: str
+    files: int
+    capture_bytes: int
+    transactions: int
+    changes: int
+    applied_lsn: int | None
+    applied_commit_ts: datetime | None
+    tables: tuple[TableReport, ...]
+    warnings: tuple[str, ...]
+    seconds: float
+    stages: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report as values that JSON knows; LSNs as ``X/X``, times in ISO form."""
+        return {
+            "run": self.run,
+            "status": self.status,
+            "captures": self.captures,
+            "target": self.target,
+            "files": self.files,
+            "capture_bytes": self.capture_bytes,
+            "transactions": self.transactions,
+            "changes": self.changes,
+            "applied_lsn": None if self.applied_lsn is None else format_lsn(self.applied_lsn),
+            "applied_commit_ts": self.applied_commit_ts.isoformat() if self.applied_commit_ts else None,
+            "tables": [table.to_dict() for table in self.tables],
+            "warnings": list(self.warnings),
+            "seconds": round(self.seconds, 3),
+            "stages": {name: round(seconds, 3) for name, seconds in self.stages.items()},
+        }

@@ -1,0 +1,162 @@
+"""Delta's statements: creating tables, one commit that is made once, and looking it up afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from wal2delta.spark.isolation import has_own_sessions, settings
+from wal2delta.spark.target import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_HISTORY_DEPTH: Final = 20
+
+TABLE_PROPERTIES: Final = {
+    # These three are hard to add later.
+    "delta.columnMapping.mode": "name",
+    "delta.enableTypeWidening": "true",
+    "delta.feature.timestampNtz": "supported",
+    # A MERGE then marks rows instead of writing their files anew.
+    "delta.enableDeletionVectors": "true",
+}
+
+SMALL_STATE: Final = {
+    # Delta reads a table's state in 50 tasks by default, whatever its size.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CommitId:
+    """What makes a commit the only one of its kind.
+
+    Attributes:
+        application: the ledger's own id; Delta refuses (by skipping) a second commit of one number.
+        number: the run's and its step's; later ones are higher.
+    """
+
+    application: str
+    number: int
+
+    @property
+    def mark(self) -> str:
+        """What stands in the table's history."""
+        return json.dumps({"wal2delta": self.application, "number": self.number})
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options that make a DataFrame's write this commit."""
+        return {"txnAppId": self.application, "txnVersion": str(self.number), "userMetadata": self.mark}
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit as the table's history tells it."""
+
+    version: int
+    metrics: Mapping[str, str]
+
+    def rows(self, *names: str) -> int:
+        """Give the first of some row counts that the history has."""
+        for name in names:
+            if name in self.metrics:
+                return int(self.metrics[name])
+        return 0
+
+
+@contextmanager
+def committing(spark: SparkSession, commit: CommitId) -> Iterator[None]:
+    """Have the one statement within make this very commit.
+
+    Only where the session is the caller's own: the settings would reach other tables' commits else.  There the
+    history, asked before, is what guards against a second commit.
+    """
+    if not has_own_sessions(spark):
+        yield
+        return
+    values = {
+        "spark.databricks.delta.write.txnAppId": commit.application,
+        "spark.databricks.delta.write.txnVersion": str(commit.number),
+        "spark.databricks.delta.commitInfo.userMetadata": commit.mark,
+    }
+    with settings(spark, values):
+        yield
+
+
+def exists(spark: SparkSession, table: TableName) -> bool:
+    """Say whether a Delta table is there."""
+    return columns_of(spark, table) is not None
+
+
+def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] | None:
+    """Give a table's columns, (name, SQL type) each; None where there is no table."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        schema = spark.sql(f"SELECT * FROM {table.sql} LIMIT 0").schema
+    except AnalysisException as error:
+        if _is_missing(error):
+            return None
+        raise
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
+
+
+def _is_missing(error: Exception) -> bool:
+    text = str(error)
+    return any(
+        sign in text
+        for sign in (
+            "TABLE_OR_VIEW_NOT_FOUND",
+            "DELTA_MISSING_DELTA_TABLE",
+            "DELTA_TABLE_NOT_FOUND",
+            "PATH_NOT_FOUND",
+            "DELTA_PATH_DOES_NOT_EXIST",
+            "is not a Delta table",
+            "SCHEMA_NOT_FOUND",
+        )
+    )
+
+
+def find_commit(spark: SparkSession, table: TableName, commit: CommitId) -> Commit | None:
+    """Look a commit up in the newest entries of a table's history."""
+    rows = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {_HISTORY_DEPTH}").collect()
+    for row in rows:
+        if row.userMetadata == commit.mark:
+            return Commit(int(row.version), dict(row.operationMetrics or {}))
+    return None
+
+
+def newest_commit(spark: SparkSession, table: TableName) -> Any:
+    """Give the newest entry of a table's history."""
+    return spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT 1").collect()[0]
+
+
+def create(spark: SparkSession, table: TableName, columns: str) -> None:
+    """Create a table, and the schema that it lies in, where they are missing."""
+    if table.parts:
+        schema = TableName(parts=table.parts[:-1])
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema.sql}")
+    properties = ", ".join(f"'{key}' = '{value}'" for key, value in TABLE_PROPERTIES.items())
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta TBLPROPERTIES ({properties})")
+
+
+def write(frame: DataFrame, table: TableName, mode: str, options: Mapping[str, str] | None = None) -> None:
+    """Append to a table or overwrite its rows, in one commit."""
+    writer = frame.write.format("delta").mode(mode)
+    for key, value in (options or {}).items():
+        writer = writer.option(key, value)
+    if table.path is not None:
+        writer.save(table.path)
+    else:
+        writer.saveAsTable(table.sql)
+
+
+def read(spark: SparkSession, table: TableName) -> DataFrame:
+    """Give a table's rows."""
+    return spark.read.format("delta").load(table.path) if table.path is not None else spark.read.table(table.sql)

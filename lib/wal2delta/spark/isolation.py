@@ -1,0 +1,48 @@
+"""A session of one's own, so that settings made for one commit do not reach another's.
+
+Delta's idempotence settings are session-wide, and every write of a session that has them uses their number up.
+Spark Connect has no newSession: there the caller's session is used, and what was set is put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def has_own_sessions(spark: SparkSession) -> bool:
+    """Say whether sessions can be had that share nothing but the cluster."""
+    return hasattr(spark, "_jsparkSession")
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """Give a session with settings of its own where there is such a thing."""
+    return spark.newSession() if has_own_sessions(spark) else spark
+
+
+@contextmanager
+def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Set some settings for a while.
+
+    A platform may refuse a setting; what it does refuse is left out, as none is needed for a right result.
+    """
+    before: dict[str, str | None] = {}
+    for key, value in values.items():
+        try:
+            old = spark.conf.get(key, None)
+            spark.conf.set(key, value)
+            before[key] = old
+        except Exception:  # noqa: BLE001 - each platform refuses in its own way
+            continue
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)

@@ -1,0 +1,117 @@
+"""Capture files as Spark sees them: listing, and scanning in parallel."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from wal2delta.decode.scan import FileScan
+from wal2delta.errors import CaptureError, ConfigError, from_dict
+from wal2delta.listing import natural_key
+from wal2delta.settings import CaptureSettings
+from wal2delta.spark.isolation import settings
+from wal2delta.spark.workers import SCAN_SCHEMA, ScanTask, scan_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MAX_FILE_BYTES: Final = 2**31 - 1
+
+ONE_FILE_A_BATCH: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
+"""How many records an Arrow batch has is set for the session; set to 1 it would make every later mapInArrow crawl,
+so it is set around the jobs that read whole files alone."""
+
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureFile:
+    """A file of the captures' listing; its path as Spark gives it."""
+
+    path: str
+    length: int
+
+
+def root_of(captures: str) -> str:
+    """Give the captures' root as it is named in the ledger: absolute, without a trailing slash."""
+    if "://" in captures or captures.startswith(("file:", "dbfs:")):
+        return captures.rstrip("/")
+    return os.path.abspath(captures)
+
+
+def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -> list[CaptureFile]:
+    """List the capture files in the natural order of their paths; their contents are not read.
+
+    Raises:
+        ConfigError: when the place does not exist, or no file is there.
+        CaptureError: for a file too large to be read as one.
+    """
+    from pyspark.errors import AnalysisException
+
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", str(wanted.recursive).lower())
+    if wanted.pattern is not None:
+        reader = reader.option("pathGlobFilter", wanted.pattern)
+    root = root_of(captures)
+    try:
+        rows = reader.load(_escape(root) if not _is_glob(root) else root).select("path", "length").collect()
+    except AnalysisException as error:
+        if "PATH_NOT_FOUND" in str(error) or "does not exist" in str(error):
+            raise ConfigError("no such file or folder", path=captures, remedy="Check --captures") from None
+        raise
+    if not rows:
+        raise ConfigError(
+            "there are no capture files",
+            path=captures,
+            remedy="Check --captures and, in the configuration, captures: pattern",
+        )
+    files = [CaptureFile(row.path, row.length) for row in rows]
+    for file in files:
+        if file.length > MAX_FILE_BYTES:
+            raise CaptureError(
+                f"the file has {file.length:,} bytes, and Spark reads at most {MAX_FILE_BYTES:,} as one",
+                path=file.path,
+                remedy="Split it anywhere, by `split -b 1G -d FILE FILE.`",
+            )
+    return sorted(files, key=lambda file: (natural_key(file.path), file.path))
+
+
+def _is_glob(path: str) -> bool:
+    return not os.path.exists(path) and _GLOB.search(path) is not None
+
+
+def _escape(path: str) -> str:
+    """Have a path taken literally where a glob is expected."""
+    return _GLOB.sub(r"\\\1", path)
+
+
+def read_files(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Give the files' paths and contents, one row a file."""
+    escaped = [_escape(path) for path in paths]
+    return spark.read.format("binaryFile").load(escaped).select("path", "content")
+
+
+def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
+    """Scan files in parallel.
+
+    Raises:
+        Wal2DeltaError: what the first file in the stream's order has against it.
+    """
+    frame = read_files(spark, list(tasks)).mapInArrow(partial(scan_batches, tasks=dict(tasks)), SCAN_SCHEMA)
+    with settings(spark, ONE_FILE_A_BATCH):
+        rows = frame.collect()
+    errors = [from_dict(json.loads(row.error)) for row in rows if row.error is not None]
+    if errors:
+        order = list(tasks)
+        raise min(errors, key=lambda error: order.index(error.path) if error.path in order else -1)
+    scans = [pickle.loads(row.scan) for row in rows]  # noqa: S301 - made by our own workers a moment ago
+    found = {scan.path: scan for scan in scans}
+    for path in tasks:
+        if path not in found:
+            raise CaptureError("the file has vanished while the run went on", path=path)
+    return found

@@ -1,0 +1,117 @@
+"""Decoded and folded events between the pass over the files and the tables' merges.
+
+The files are decoded once, whatever the number of tables; what comes out lies in a folder (or table) of the
+ledger's until the run ends.  Each row is an Arrow IPC stream: the events of one table and key bucket of one file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from wal2delta.errors import from_dict
+from wal2delta.spark.isolation import settings
+from wal2delta.spark.source import ONE_FILE_A_BATCH, read_files
+from wal2delta.spark.target import Target
+from wal2delta.spark.workers import ERROR_TABLE, STAGE_SCHEMA, DecodeTask, decode_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NAME: Final = "staging"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What is staged for one table.
+
+    Attributes:
+        rows: row changes decoded.
+        relations: the relation versions that they belong to.
+        tracked: columns that some change leaves unchanged.
+        moves: some key changes have to be followed.
+        deletes: some rows are deleted.
+    """
+
+    rows: int = 0
+    relations: tuple[int, ...] = ()
+    tracked: tuple[int, ...] = ()
+    moves: bool = False
+    deletes: bool = False
+
+
+class Staging:
+    """The staged events of a run."""
+
+    def __init__(self, target: Target) -> None:
+        self._table = target.ledger(_NAME)
+        self._written = False
+
+    def decode(self, spark: SparkSession, paths: Sequence[str], task: DecodeTask) -> dict[int, Staged]:
+        """Decode files in parallel and stage their events; give what each table has.
+
+        Raises:
+            Wal2DeltaError: what the first file in the stream's order has against it.
+        """
+        frame = read_files(spark, paths).mapInArrow(partial(decode_batches, task=task), STAGE_SCHEMA)
+        self._written = True
+        with settings(spark, ONE_FILE_A_BATCH):
+            self._overwrite(frame)
+        infos = self._frame(spark).where("rows > 0 OR info IS NOT NULL").select("table", "relation", "file", "rows", "info")
+        return _summarise(infos)
+
+    def read(self, spark: SparkSession, table: int, *, together: bool, partitions: int) -> DataFrame:
+        """Give a table's events by bucket, each bucket's in the files' order and in one task.
+
+        Args:
+            together: all of the table's events have to come to one task.
+        """
+        frame = self._frame(spark).where(f"table = {table}")
+        if together:
+            frame = frame.selectExpr("0 AS bucket", "file", "data").coalesce(1)
+        else:
+            frame = frame.select("bucket", "file", "data")
+            frame = frame.coalesce(1) if partitions == 1 else frame.repartition(partitions, "bucket")
+        return frame.sortWithinPartitions("bucket", "file")
+
+    def clear(self, spark: SparkSession) -> None:
+        """Throw the staged events away."""
+        if self._written:
+            self._overwrite(spark.createDataFrame([], STAGE_SCHEMA).coalesce(1))
+            self._written = False
+
+    def _overwrite(self, frame: DataFrame) -> None:
+        if self._table.path is not None:
+            frame.write.mode("overwrite").partitionBy("table").parquet(self._table.path)
+        else:
+            frame.write.mode("overwrite").saveAsTable(self._table.sql)
+
+    def _frame(self, spark: SparkSession) -> DataFrame:
+        if self._table.path is not None:
+            return spark.read.schema(STAGE_SCHEMA).parquet(self._table.path)
+        return spark.read.table(self._table.sql)
+
+
+def _summarise(frame: DataFrame) -> dict[int, Staged]:
+    """Gather what the staged rows say of themselves, their contents unread."""
+    from pyspark.sql import functions as f
+
+    failed = frame.where(f"table = {ERROR_TABLE}").orderBy("file").limit(1).collect()
+    if failed:
+        raise from_dict(json.loads(failed[0].info))
+    found: dict[int, Staged] = {}
+    grouped = frame.groupBy("table", "relation", "info").agg(f.sum("rows").alias("rows"))
+    for row in grouped.collect():
+        info = json.loads(row.info)
+        before = found.get(row.table, Staged())
+        found[row.table] = Staged(
+            rows=before.rows + row.rows,
+            relations=tuple(sorted({*before.relations, row.relation})),
+            tracked=tuple(sorted({*before.tracked, *info["tracked"]})),
+            moves=before.moves or info["moves"],
+            deletes=before.deletes or info["deletes"],
+        )
+    return found

@@ -1,0 +1,14 @@
+"""The named steps of a run, for tests that stop it there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+on_step: Callable[[str], None] | None = None
+"""Called when a step is done: ``plan written``, ``table applied: schema.table``, ``run recorded``."""
+
+
+def reached(step: str) -> None:
+    """Tell that a step is done."""
+    if on_step is not None:
+        on_step(step)

@@ -1,0 +1,102 @@
+"""Where tables are written: a folder of Delta tables, or a catalog."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from wal2delta.errors import ConfigError
+
+LEDGER_SCHEMA: Final = "_wal2delta"
+_CATALOG = re.compile(r"[A-Za-z_][A-Za-z0-9_\-]*(\.[A-Za-z_][A-Za-z0-9_\-]*)?")
+_UNSAFE = re.compile(r"[/\\%\x00-\x1f\x7f]")
+
+
+def encode_name(name: str) -> str:
+    """Write a PostgreSQL name as one folder's name.
+
+    Names stand as they are, but what would leave the folder, end the name or hide it from Spark (a leading ``.``
+    or ``_``) is percent-encoded, and so is ``%`` itself, so that no two names become one.
+    """
+    encoded = _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", name)
+    if encoded[:1] in (".", "_"):
+        encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
+    return encoded
+
+
+def quote(name: str) -> str:
+    """Quote a name for Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A Delta table: by path, or by its parts in a catalog."""
+
+    path: str | None = None
+    parts: tuple[str, ...] = ()
+
+    @property
+    def sql(self) -> str:
+        """The quoted name for SQL."""
+        if self.path is not None:
+            return f"delta.{quote(self.path)}"
+        return ".".join(quote(part) for part in self.parts)
+
+    @property
+    def text(self) -> str:
+        """The name for people."""
+        return self.path if self.path is not None else ".".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The place of all tables of one source.
+
+    Attributes:
+        root: a folder's URI, or None.
+        catalog: the parts before a table's schema: ``catalog``, or ``catalog.schema`` for all tables alike.
+    """
+
+    root: str | None
+    catalog: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read ``--target``: what holds a slash or a colon is a URI, all else ``catalog`` or ``catalog.schema``.
+
+        Raises:
+            ConfigError: when it is neither.
+        """
+        text = text.strip()
+        if "/" in text or ":" in text:
+            return cls(root=text.rstrip("/") or "/")
+        if _CATALOG.fullmatch(text):
+            return cls(root=None, catalog=tuple(text.split(".")))
+        raise ConfigError(
+            f"{text!r} is no target",
+            remedy="Give a folder's URI (./mirror, s3a://bucket/mirror), a catalog, or catalog.schema",
+        )
+
+    @property
+    def text(self) -> str:
+        """The target as people write it."""
+        return self.root if self.root is not None else ".".join(self.catalog)
+
+    def table(self, namespace: str, name: str) -> TableName:
+        """Give the mirror table of a source table; an empty namespace is PostgreSQL's ``pg_catalog``."""
+        namespace = namespace or "pg_catalog"
+        if self.root is not None:
+            return TableName(path=f"{self.root}/{encode_name(namespace)}/{encode_name(name)}")
+        if len(self.catalog) == 2:
+            return TableName(parts=(*self.catalog, name))
+        return TableName(parts=(*self.catalog, namespace, name))
+
+    def ledger(self, name: str) -> TableName:
+        """Give a table of the ledger."""
+        if self.root is not None:
+            return TableName(path=f"{self.root}/{LEDGER_SCHEMA}/{name}")
+        if len(self.catalog) == 2:
+            return TableName(parts=(*self.catalog, f"{LEDGER_SCHEMA}_{name}"))
+        return TableName(parts=(*self.catalog, LEDGER_SCHEMA, name))

@@ -1,0 +1,1 @@
+"""Transactions across files and runs: which are whole, in which order, and where the next run goes on."""

@@ -1,0 +1,220 @@
+"""List the messages of capture files one by one, for people; without any cell value."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from wal2delta.decode.resync import guess_framing
+from wal2delta.errors import CaptureError, FramingError, TruncatedMessage
+from wal2delta.listing import list_files
+from wal2delta.lsn import format_lsn, to_datetime
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import (
+    PGCOPY_SIGNATURE,
+    Framing,
+    decompress,
+    detect_compression,
+    detect_framing,
+    read_copydata,
+    read_newline,
+    read_pgcopy,
+)
+from wal2delta.protocol.reader import is_streaming_after, read_message
+
+_KINDS: Final = {"n": "null", "u": "unchanged", "t": "text", "b": "binary"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message.
+
+    Attributes:
+        path: the file that the message begins in, ``offset`` bytes (decompressed) from its start.
+        message: the message's name, such as ``Insert``.
+    """
+
+    path: str
+    offset: int
+    message: str
+    details: str
+
+
+def transcribe(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], framing: str | None = None
+) -> Iterator[Line]:
+    """List the messages of files that make one stream, in order.
+
+    Raises:
+        CaptureError: with file and offset of what cannot be.
+    """
+    reader = _Transcriber(Framing(framing) if framing else None)
+    for path in list_files(paths):
+        yield from reader.read(path)
+    yield from reader.end()
+
+
+class _Transcriber:
+    """Go from file to file with what is carried across: framing, stream state, unfinished bytes."""
+
+    def __init__(self, framing: Framing | None) -> None:
+        self._forced = framing
+        self._framing = framing
+        self._streaming = False
+        self._tail = b""
+        self._tail_at = ("", 0)
+        self._describer = _Describer()
+
+    def read(self, path: str) -> Iterator[Line]:
+        stored = Path(path).read_bytes()
+        data = decompress(stored) if detect_compression(stored[:8]) else stored
+        start = self._begin(path, data)
+        joined = self._tail + data if self._tail else data
+        seam, seam_at = len(self._tail), self._tail_at
+        self._tail = b""
+        place = start
+        try:
+            for begin, end, message in self._messages(joined, start):
+                at = (path, begin - seam) if begin >= seam else (seam_at[0], seam_at[1] + begin)
+                yield Line(*at, type(message).__name__, self._describer.describe(message))
+                place = end
+        except TruncatedMessage:
+            self._tail = joined[place:]
+            self._tail_at = (path, place - seam) if place >= seam else (seam_at[0], seam_at[1] + place)
+        except CaptureError as error:
+            offset = error.offset or 0
+            # The reader counts from the unfinished bytes that the file before left.
+            error.path, error.offset = (
+                (path, offset - seam) if offset >= seam else (seam_at[0], seam_at[1] + offset)
+            )
+            raise
+
+    def end(self) -> Iterator[Line]:
+        if self._tail and self._framing is not Framing.PGCOPY:
+            yield Line(
+                *self._tail_at,
+                "(unfinished)",
+                f"{len(self._tail):,} bytes of a message that goes on elsewhere",
+            )
+
+    def _begin(self, path: str, data: bytes) -> int:
+        """Give the place to start reading at, and find the framing where it is not known."""
+        if data.startswith(PGCOPY_SIGNATURE) and self._forced in (None, Framing.PGCOPY):
+            self._framing, self._tail, self._streaming = Framing.PGCOPY, b"", False
+        if self._framing is None:
+            self._framing = detect_framing(data)
+        if self._framing is not None or not data:
+            return 0
+        guess = guess_framing(data)
+        if guess is None:
+            raise FramingError(
+                "no framing fits the bytes",
+                path=path,
+                offset=0,
+                remedy="Is it a capture of pgoutput? If so, name its framing with --framing",
+            )
+        self._framing, start = guess
+        return start
+
+    def _messages(self, data: bytes, offset: int) -> Iterator[tuple[int, int, m.AnyMessage]]:
+        """Give (begin, end, message); ``end`` is where the frame ends."""
+        if self._framing in (Framing.COPYDATA, Framing.PGCOPY):
+            frames = (read_copydata if self._framing is Framing.COPYDATA else read_pgcopy)(data, offset)
+            for frame in frames:
+                if frame.payload is not None:
+                    begin, end = frame.payload
+                    yield begin, end, self._message(data[begin:end], 0, begin)[0]
+            return
+        while offset < len(data):
+            message, end = self._message(data, offset, 0)
+            if self._framing is Framing.RECVLOGICAL:
+                end = read_newline(data, end)
+            yield offset, end, message
+            offset = end
+
+    def _message(self, data: bytes, offset: int, base: int) -> tuple[m.AnyMessage, int]:
+        try:
+            message, end = read_message(data, offset, streaming=self._streaming)
+        except CaptureError as error:
+            error.offset = (error.offset or 0) + base
+            raise
+        self._streaming = is_streaming_after(message, self._streaming)
+        return message, end
+
+
+class _Describer:
+    """Put a message into words; it has to have seen the relations to name them."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+
+    def describe(self, message: m.AnyMessage) -> str:
+        if isinstance(message, m.Relation):
+            self._names[message.oid] = message.qualified_name
+        special = self._SPECIAL.get(type(message))
+        text = special(self, message) if special else _fields(message)
+        xid = getattr(message, "xid", None)
+        return _printable(f"xid {xid} {text}" if xid is not None and special else text)
+
+    def _name(self, oid: int) -> str:
+        return self._names.get(oid, f"relation {oid}")
+
+    def _relation(self, relation: m.Relation) -> str:
+        columns = ", ".join(f"{column.name}{'*' if column.key else ''}" for column in relation.columns)
+        return (
+            f"{relation.qualified_name} oid {relation.oid} identity {relation.replica_identity} ({columns})"
+        )
+
+    def _type(self, type_: m.Type) -> str:
+        return f"{type_.qualified_name} oid {type_.oid}"
+
+    def _row(self, change: m.Insert | m.Update | m.Delete) -> str:
+        tuples = [(part, getattr(change, part, None)) for part in ("old", "key", "new")]
+        said = "; ".join(f"{part}: {_cells(row)}" for part, row in tuples if row is not None)
+        return f"{self._name(change.relation_oid)} {said}"
+
+    def _truncate(self, truncate: m.Truncate) -> str:
+        return ", ".join(self._name(oid) for oid in truncate.relation_oids)
+
+    def _message(self, message: m.Message) -> str:
+        kind = "transactional" if message.transactional else "not transactional"
+        return f"{message.prefix} {kind} lsn {format_lsn(message.lsn)} {len(message.content):,} bytes"
+
+    _SPECIAL: Final[dict[type, Callable[[Any, Any], str]]] = {
+        m.Relation: _relation,
+        m.Type: _type,
+        m.Insert: _row,
+        m.Update: _row,
+        m.Delete: _row,
+        m.Truncate: _truncate,
+        m.Message: _message,
+    }
+
+
+def _fields(message: m.AnyMessage) -> str:
+    """Write the fields of a message that holds no row."""
+    parts = []
+    for name in type(message).__slots__:
+        value = getattr(message, name)
+        if value is None or (name == "flags" and value == 0):
+            continue
+        if name.endswith("lsn"):
+            value = format_lsn(value)
+        elif name.endswith("time"):
+            value = to_datetime(value).isoformat()
+        parts.append(f"{name} {value}")
+    return " ".join(parts)
+
+
+def _cells(row: m.TupleData) -> str:
+    counts = Counter(cell.kind for cell in row.cells)
+    return ", ".join(f"{counts[kind]} {name}" for kind, name in _KINDS.items() if counts[kind])
+
+
+def _printable(text: str) -> str:
+    """Keep names from steering the terminal."""
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)

@@ -1,0 +1,28 @@
+"""smallint, integer, bigint; oid and xid, which are 32 bits without a sign."""
+
+import re
+from typing import Final
+
+from wal2delta.errors import ValueFormatError
+from wal2delta.types.base import Family
+
+LIMITS: Final[dict[Family, tuple[int, int]]] = {
+    Family.INT16: (-(2**15), 2**15 - 1),
+    Family.INT32: (-(2**31), 2**31 - 1),
+    Family.INT64: (-(2**63), 2**63 - 1),
+    Family.UNSIGNED: (0, 2**32 - 1),
+}
+"""The smallest and the largest value of each family."""
+
+_INTEGER = re.compile(r"-?[0-9]{1,40}")
+
+
+def integer_from_text(text: str, family: Family) -> int:
+    """Read a decimal integer within its type's limits."""
+    if _INTEGER.fullmatch(text) is None:
+        raise ValueFormatError("an integer is not written in decimal digits")
+    low, high = LIMITS[family]
+    value = int(text)
+    if not low <= value <= high:
+        raise ValueFormatError(f"an integer lies outside {low} to {high}, the limits of its type")
+    return value

@@ -1,0 +1,45 @@
+"""numeric with a precision and a scale that a decimal128 holds.
+
+numeric without a precision, with more than 38 digits or with a scale outside its precision is a string: its
+values have no common scale.
+"""
+
+import re
+from typing import Final
+
+from wal2delta.errors import ValueFormatError
+from wal2delta.types.base import DoesNotFit
+
+MAX_PRECISION: Final = 38
+
+_NUMERIC = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?")
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+_HEADER_SIZE = 4
+"""PostgreSQL adds the size of a varlena header to every typmod that is set (VARHDRSZ)."""
+
+
+def precision_and_scale(typmod: int) -> tuple[int, int] | None:
+    """Take a numeric's typmod apart; the scale has 11 bits and a sign. None when there is none."""
+    if typmod < _HEADER_SIZE:
+        return None
+    packed = typmod - _HEADER_SIZE
+    return (packed >> 16) & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
+
+
+def unscaled_from_text(text: str, precision: int, scale: int) -> int:
+    """Read a numeric as an integer times ``10 ** -scale``; nothing is rounded.
+
+    Raises:
+        DoesNotFit: NaN, an infinity, more digits than the precision or than the scale allows.
+    """
+    if text in _NOT_FINITE:
+        raise DoesNotFit
+    match = _NUMERIC.fullmatch(text)
+    if match is None:
+        raise ValueFormatError("a numeric is not in PostgreSQL's form")
+    sign, whole, fraction = match[1], match[2], (match[3] or "").rstrip("0")
+    # The lengths are judged before int() sees the digits: numeric may have 131,072 of them.
+    if len(fraction) > scale or len(whole.lstrip("0")) > precision - scale:
+        raise DoesNotFit
+    value = int(whole.lstrip("0") + fraction.ljust(scale, "0") or "0")
+    return -value if sign else value

@@ -1,0 +1,21 @@
+"""What the tests with Spark and Delta share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.spark import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for all tests: it takes longer to start than most of them."""
+    session = start_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()

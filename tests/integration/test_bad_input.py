@@ -1,0 +1,151 @@
+"""Bad input gives one clear error, and no table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.captures import case
+from support.command import run_wal2delta
+from support.damage import Damage, damages, first_commit
+from support.truth import mirror_tables
+from wal2delta.cli import main
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+_CASES = {"raw": "o01", "pgcopy": "o02", "recvlogical": "o05", "copydata": "o06"}
+"""One capture of each framing."""
+
+_FILE = "0001.bin"
+
+
+def _damaged() -> list[tuple[str, Damage]]:
+    return [
+        (framing, damage)
+        for framing, name in _CASES.items()
+        for damage in damages(case(name).files[0].read_bytes(), case(name).framing)
+    ]
+
+
+def _assert_one_error(code: int, stderr: str, target: Path) -> str:
+    assert code in (1, 2)
+    assert "Traceback" not in stderr
+    (error,) = [line for line in stderr.splitlines() if line.startswith("error:")]
+    assert mirror_tables(target) == {}
+    return error
+
+
+def _write_text(captures: Path) -> None:
+    captures.mkdir()
+    captures.joinpath(_FILE).write_text("Dear reader,\nthis is not a capture.\n" * 50)
+
+
+def _write_nothing(captures: Path) -> None:
+    captures.mkdir()
+
+
+def _leave_missing(captures: Path) -> None:
+    """Leave the folder out."""
+
+
+def _write_torn(captures: Path) -> None:
+    recorded = case("o01")
+    data = recorded.files[0].read_bytes()
+    captures.mkdir()
+    captures.joinpath(_FILE).write_bytes(data[: first_commit(data, recorded.framing) - 40])
+
+
+def _write_flipped(captures: Path) -> None:
+    _, damage = _damaged()[0]
+    captures.mkdir()
+    captures.joinpath(_FILE).write_bytes(damage.data)
+
+
+_BAD = {
+    "a text file": (_write_text, _FILE),
+    "an empty folder": (_write_nothing, "captures"),
+    "a missing folder": (_leave_missing, "captures"),
+    "a file that ends before its first commit": (_write_torn, _FILE),
+    "a flipped byte": (_write_flipped, _FILE),
+}
+
+
+@pytest.mark.parametrize(("write", "named"), _BAD.values(), ids=_BAD.keys())
+def test_one_error_names_what_is_wrong(
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    write: Callable[[Path], None],
+    named: str,
+) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    write(captures)
+    code = main(["apply", "--captures", str(captures), "--target", str(target)])
+    error = _assert_one_error(code, capsys.readouterr().err, target)
+    assert named in error
+    assert ". " in error.rstrip(".")  # what to do follows what is wrong
+
+
+@pytest.mark.parametrize(
+    ("framing", "damage"), _damaged(), ids=lambda v: v.name if isinstance(v, Damage) else v
+)
+def test_one_error_tells_where_a_byte_was_flipped(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], framing: str, damage: Damage
+) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    captures.mkdir()
+    captures.joinpath(_FILE).write_bytes(damage.data)
+    code = main(["apply", "--captures", str(captures), "--target", str(target)])
+    error = _assert_one_error(code, capsys.readouterr().err, target)
+    assert _FILE in error
+    offset = re.search(r"offset ([\d,]+)", error)
+    assert offset is not None
+    assert damage.message - 64 <= int(offset[1].replace(",", "")) < damage.message + 2000
+
+
+def test_tables_that_are_there_stay_as_they_were(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = case("o04")
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    captures.mkdir()
+    first, *others = recorded.files
+    captures.joinpath(first.name).write_bytes(first.read_bytes())
+    arguments = ["apply", "--captures", str(captures), "--target", str(target), "--quiet"]
+    assert main(arguments) == 0
+    before = _files_below(target)
+    for file in others:
+        captures.joinpath(file.name).write_bytes(file.read_bytes())
+    captures.joinpath(others[1].name).write_text("not a capture\n" * 100)
+    capsys.readouterr()
+
+    assert main(arguments) == 1
+
+    (error,) = capsys.readouterr().err.splitlines()
+    assert others[1].name in error
+    assert _files_below(target) == before
+
+
+def _files_below(target: Path) -> set[Path]:
+    """List the files of all mirror tables; a commit would add some."""
+    return {
+        file for location in mirror_tables(target).values() for file in location.rglob("*") if file.is_file()
+    }
+
+
+@pytest.mark.parametrize("bad", ["a text file", "a missing folder"])
+def test_the_process_says_it_in_one_line_and_in_its_exit_code(tmp_path: Path, bad: str) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    write, named = _BAD[bad]
+    write(captures)
+    outcome = run_wal2delta("apply", "--captures", captures, "--target", target, scratch=tmp_path)
+    error = _assert_one_error(outcome.exit_code, outcome.stderr, target)
+    assert named in error
+    assert "Traceback" not in outcome.stdout

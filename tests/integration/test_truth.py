@@ -1,0 +1,179 @@
+"""Real captures become tables that equal the source's: every table, column, type, row and value."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import wal2delta
+from support.captures import Case, case
+from support.reference import replay
+from support.truth import (
+    COMMIT_LSN,
+    COMMIT_TS,
+    RESCUED,
+    Row,
+    SourceColumn,
+    SourceTable,
+    actual_table,
+    arrow_table,
+    assert_mirror_equals,
+    images,
+    mirror_tables,
+    read_array,
+    read_csv,
+    row_difference,
+    row_images,
+    source_tables,
+    value_type,
+)
+from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ORDINARY = [
+    *("o01", "o02", "o03", "o04", "o05", "o06", "o07"),
+    *("o11", "o12", "o13", "o17", "o20", "o21", "o22", "o23"),
+]
+"""The captures of ordinary transactions, neither streamed nor prepared."""
+
+
+@dataclass(frozen=True)
+class Mirror:
+    case: Case
+    target: Path
+    report: wal2delta.RunReport
+
+
+@pytest.fixture(scope="module", params=ORDINARY)
+def mirror(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Mirror:
+    """A capture applied to an empty target, once for all tests."""
+    recorded = case(request.param)
+    target = tmp_path_factory.mktemp(request.param) / "mirror"
+    report = wal2delta.apply(spark, captures=str(recorded.folder), target=str(target))
+    return Mirror(recorded, target, report)
+
+
+@pytest.mark.integration
+def test_a_capture_becomes_the_tables_of_its_source(spark: SparkSession, mirror: Mirror) -> None:
+    assert_mirror_equals(spark, mirror.target, mirror.case)
+
+
+@pytest.mark.integration
+def test_every_row_names_the_commit_that_wrote_it_last(spark: SparkSession, mirror: Mirror) -> None:
+    replayed = replay(mirror.case.streams(), mirror.case.framing)
+    for source in source_tables(mirror.case):
+        table = replayed[source.qualified_name]
+        actual = actual_table(spark, mirror_tables(mirror.target)[source.qualified_name])
+        written = images(actual, [COMMIT_LSN, COMMIT_TS])
+        commits = [(row.commit_lsn, POSTGRES_EPOCH_UNIX_MICROS + row.commit_time) for row in table.rows]
+        if table.relation.replica_identity == "f":
+            # Which of several equal rows was deleted is nobody's knowledge.
+            assert max(written, default=None) == max(commits, default=None)
+            continue
+        expected = row_images(source, arrow_table(source, [row.values for row in table.rows]))
+        assert Counter(zip(row_images(source, actual), written, strict=True)) == Counter(
+            zip(expected, commits, strict=True)
+        )
+
+
+@pytest.mark.integration
+def test_the_report_tells_what_was_applied(mirror: Mirror) -> None:
+    assert mirror.report.status == "applied"
+    assert mirror.report.files == len(mirror.case.files)
+    assert mirror.report.capture_bytes == sum(file.stat().st_size for file in mirror.case.files)
+    assert sorted(table.name for table in mirror.report.tables) == sorted(mirror.case.truth)
+    assert mirror.report.transactions == mirror.case.info["transactions_committed"]
+
+
+@pytest.mark.integration
+def test_tables_have_the_features_that_are_hard_to_add_later(spark: SparkSession, mirror: Mirror) -> None:
+    for location in mirror_tables(mirror.target).values():
+        (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{location}`").collect()
+        assert {"columnMapping", "timestampNtz", "typeWidening"} <= set(detail["tableFeatures"])
+
+
+# The measure itself.
+
+
+@pytest.mark.parametrize("name", [*ORDINARY, "o26"])
+def test_replaying_row_by_row_gives_the_truth(name: str) -> None:
+    recorded = case(name)
+    replayed = replay(recorded.streams(), recorded.framing)
+    for source in source_tables(recorded):
+        rows = [row.values for row in replayed[source.qualified_name].rows]
+        actual = row_images(source, arrow_table(source, rows))
+        assert row_difference(source, actual, row_images(source, arrow_table(source))) is None
+
+
+_CHANGES = {
+    "a row is missing": lambda rows: rows[1:],
+    "a row is there twice": lambda rows: [*rows, rows[0]],
+    "a duplicate is lost": lambda rows: rows[:-1],
+    "zero lost its sign": lambda rows: [[v.replace("-0", "0") if v else v for v in row] for row in rows],
+    "a float is off by one bit": lambda rows: [
+        ["0.30000000000000004" if v == "0.3" else v for v in row] for row in rows
+    ],
+    "empty text became NULL": lambda rows: [[v or None for v in row] for row in rows],
+    "NaN became NULL without a rescue": lambda rows: [
+        [None if v == "NaN" else v for v in row] for row in rows
+    ],
+}
+
+
+@pytest.mark.parametrize("change", _CHANGES.values(), ids=_CHANGES.keys())
+def test_the_comparison_sees_that(change: Callable[[list[Row]], list[Row]]) -> None:
+    source = SourceTable(
+        "s",
+        "t",
+        (SourceColumn("x", "double precision"), SourceColumn("n", "numeric(5,2)"), SourceColumn("v", "text")),
+        [["-0", "NaN", ""], ["0.3", "1.10", "a"], ["NaN", None, "b"], ["1", "1.00", "c"], ["1", "1.00", "c"]],
+    )
+    truth = row_images(source, arrow_table(source))
+    assert row_difference(source, truth, truth) is None
+    changed = row_images(source, arrow_table(source, change(source.rows)))
+    assert row_difference(source, changed, truth) is not None
+
+
+def test_csv_keeps_null_from_text_that_looks_like_it() -> None:
+    text = 'a,"b ""c"""\n\\N,"\\N"\n"","x\ny"\n'
+    assert list(read_csv(text)) == [["a", 'b "c"'], [None, "\\N"], ["", "x\ny"]]
+
+
+def test_array_text_splits_into_its_elements() -> None:
+    assert read_array("{}") == []
+    assert read_array('{a,NULL,"NULL","b,\\"c\\\\"}') == ["a", None, "NULL", 'b,"c\\']
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("real", "16777217.000000001", 16777218.0),  # by way of a double it would be 16777216
+        ("real", "3.4028235e+38", 3.4028234663852886e38),
+        ("timestamp with time zone", "1969-12-31 23:59:59.5-00:30", 1_799_500_000),
+        ("timestamp without time zone", "0001-01-01 00:00:00", -62_135_596_800_000_000),
+        ("date", "9999-12-31", 2_932_896),
+        ("bytea", "\\x00ff", b"\0\xff"),
+    ],
+)
+def test_values_are_read_exactly(kind: str, text: str, value: object) -> None:
+    assert value_type(SourceColumn("c", kind)).parse(text) == value
+
+
+def test_what_a_type_cannot_hold_is_rescued() -> None:
+    columns = (SourceColumn("at", "date"), SourceColumn("n", "numeric(3,1)"), SourceColumn("l", "text[]"))
+    rows: list[Row] = [["0044-03-15 BC", "NaN", "{{a},{b}}"], ["2024-02-29", "1.5", "{a}"]]
+    table = arrow_table(SourceTable("s", "t", columns, rows))
+    assert table.column("at").null_count == table.column("n").null_count == table.column("l").null_count == 1
+    rescued, nothing = table.column(RESCUED).to_pylist()
+    assert json.loads(rescued) == {"at": "0044-03-15 BC", "n": "NaN", "l": "{{a},{b}}"}
+    assert nothing is None

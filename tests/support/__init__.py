@@ -1,0 +1,1 @@
+"""What the tests share: real captures, and strategies that make messages."""

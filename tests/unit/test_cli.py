@@ -1,0 +1,326 @@
+import importlib.util
+import json
+import sys
+import types
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+import wal2delta
+from wal2delta.cli import explain, main
+from wal2delta.errors import CaptureError, ConfigError, MalformedMessage
+from wal2delta.report import RunReport, TableReport
+
+CAPTURES = Path(__file__).parents[1] / "captures"
+CUT = CAPTURES / "o03_basic_split_bytes" / "capture"
+NOON = datetime(2026, 1, 2, 12, 0, tzinfo=timezone.utc)
+
+REPORT = RunReport(
+    run=3,
+    status="applied",
+    captures="in",
+    target="out",
+    files=7,
+    capture_bytes=3 << 20,
+    transactions=105,
+    changes=1234,
+    applied_lsn=0x16_B374D848,
+    applied_commit_ts=NOON,
+    tables=(
+        TableReport("shop.orders", "out/shop/orders", "merged", 1000, 10, 20, 30, False, 4, 1.25),
+        TableReport(
+            "shop.notes", "out/shop/notes", "created", 234, 234, truncated=True, notes=("a new column",)
+        ),
+    ),
+    warnings=("the last message is unfinished",),
+    seconds=6.5,
+    stages={"scan": 1.0},
+)
+
+
+def module(name: str, **values: object) -> types.ModuleType:
+    made = types.ModuleType(name)
+    for key, value in values.items():
+        setattr(made, key, value)
+    return made
+
+
+@pytest.fixture
+def applied(monkeypatch):
+    """Put a run in the place of Spark's that notes how it was called."""
+    calls = []
+
+    def apply(spark, **arguments):
+        calls.append(arguments)
+        return REPORT
+
+    monkeypatch.setitem(
+        sys.modules,
+        "wal2delta.spark.session",
+        module("wal2delta.spark.session", build_session=lambda: "spark"),
+    )
+    monkeypatch.setitem(
+        sys.modules,
+        "wal2delta.spark.preview",
+        module("wal2delta.spark.preview", first_rows=lambda spark, location, limit: (["id"], [(location,)])),
+    )
+    monkeypatch.setitem(vars(wal2delta), "apply", apply)
+    return calls
+
+
+def test_apply_passes_on_what_it_is_told_and_prints_the_summary(applied, capsys):
+    assert main(["apply", "--captures", "in", "--target", "out"]) == 0
+    assert applied[0]["captures"] == "in"
+    assert applied[0]["target"] == "out"
+    out = capsys.readouterr().out
+    assert "run 3: 105 transactions, 1,234 row changes from 7 files (3.0 MiB) applied to out in 6.5 s" in out
+    assert "applied up to LSN 16/B374D848, committed at 2026-01-02 12:00:00+00:00" in out
+    assert [line.split() for line in out.splitlines() if line.startswith("shop.")] == [
+        ["shop.orders", "merged", "1,000", "10", "20", "30", "4", "1.2"],
+        ["shop.notes", "created,", "truncated", "234", "234", "0", "0", "0.0"],
+    ]
+    assert "note: shop.notes: a new column" in out
+    assert "warning: the last message is unfinished" in out
+
+
+def test_progress_is_plain_and_apart_from_the_result_when_nobody_watches(applied, capsys):
+    main(["apply", "--captures", "in", "--target", "out"])
+    captured = capsys.readouterr()
+    assert captured.err.startswith("start Spark: (")
+    assert "\x1b" not in captured.out + captured.err
+    main(["apply", "--captures", "in", "--target", "out", "--quiet"])
+    assert capsys.readouterr().err == ""
+
+
+def test_apply_shows_rows_when_asked(applied, capsys):
+    main(["apply", "--captures", "in", "--target", "out"])
+    assert "out/shop/orders" not in capsys.readouterr().out
+    main(["apply", "--captures", "in", "--target", "out", "--show", "1"])
+    assert "shop.orders\nid\nout/shop/orders\n" in capsys.readouterr().out
+
+
+def test_apply_prints_json_when_asked(applied, capsys):
+    assert main(["apply", "--captures", "in", "--target", "out", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == REPORT.to_dict()
+    assert printed["applied_lsn"] == "16/B374D848"
+
+
+def test_a_wrong_configuration_stops_before_spark_is_started(applied, tmp_path, capsys):
+    path = tmp_path / "c.yaml"
+    path.write_text("tables_at_onec: 1\n", encoding="utf-8")
+    assert main(["apply", "--captures", "in", "--target", "out", "--config", str(path)]) == 2
+    assert applied == []
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {path}: line 1, tables_at_onec: unknown key")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["apply"], "--captures"),
+        (["apply", "--captures", "x", "--target", "y", "--nothing"], "--nothing"),
+        (["apply", "--captures", "x", "--target", "y", "--show", "many"], "--show"),
+        (["aply"], "aply"),
+        (["inspect"], "PATH"),
+        (["inspect", "x", "--framing", "row"], "raw, recvlogical, copydata, pgcopy"),
+    ],
+)
+def test_a_usage_error_is_one_line_and_code_2(arguments, part, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert part in error
+    assert error.count("\n") == 1
+
+
+def test_a_failed_run_is_one_line_and_code_1(applied, monkeypatch, capsys):
+    def fail(spark, **arguments):
+        raise CaptureError("a tag is none", path="f.bin", offset=1234)
+
+    monkeypatch.setitem(vars(wal2delta), "apply", fail)
+    assert main(["apply", "--captures", "in", "--target", "out", "-q"]) == 1
+    assert capsys.readouterr().err == "error: f.bin, offset 1,234: a tag is none\n"
+
+
+@pytest.mark.parametrize("by", ["option", "variable"])
+def test_a_traceback_is_shown_on_request(by, applied, monkeypatch, capsys):
+    if by == "variable":
+        monkeypatch.setenv("WAL2DELTA_TRACEBACK", "1")
+    more = ["--traceback"] if by == "option" else []
+    assert main(["apply", "--captures", "in", "--target", "out", "--config", "/none.yaml", *more]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interruption_is_said_plainly(applied, monkeypatch, capsys):
+    def interrupt(spark, **arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(vars(wal2delta), "apply", interrupt)
+    assert main(["apply", "--captures", "in", "--target", "out", "-q"]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_missing_pyspark_is_one_line_with_the_command(monkeypatch, capsys):
+    for name in [
+        name for name in sys.modules if name.split(".")[0] == "pyspark" or "wal2delta.spark" in name
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert main(["apply", "--captures", "in", "--target", "out", "-q"]) == 2
+    assert capsys.readouterr().err == (
+        "error: pyspark is not installed. Install Spark and Delta with: pip install 'wal2delta[spark]'\n"
+    )
+
+
+def test_no_error_of_the_program_quotes_a_value():
+    try:
+        int("SECRET")
+    except ValueError as error:
+        text, code = explain(error)
+    assert code == 1
+    assert "SECRET" not in text
+    assert text.startswith("ValueError in test_cli.py:")
+
+
+def spark_error(text: str, state: str | None = None) -> Exception:
+    def get_sql_state(self):
+        return state
+
+    def get_condition(self):
+        return "SOME_CONDITION"
+
+    kind = type(
+        "SparkError",
+        (Exception,),
+        {"__module__": "pyspark.errors", "getSqlState": get_sql_state, "getCondition": get_condition},
+    )
+    return kind(text)
+
+
+def test_an_error_from_an_executor_is_found_in_sparks_text():
+    text = "Job aborted\nTraceback:\n  File x\nwal2delta.errors.MalformedMessage: f.bin, offset 3: bad\n"
+    assert explain(spark_error(text)) == ("f.bin, offset 3: bad", 1)
+
+
+def test_sparks_own_errors_are_told_unless_they_quote_data():
+    assert explain(spark_error("[PATH_NOT_FOUND] no path\nJVM stacktrace", "42K03"))[0] == (
+        "Spark: [PATH_NOT_FOUND] no path"
+    )
+    quoting, _ = explain(spark_error("[CAST_INVALID_INPUT] The value 'SECRET' cannot be cast", "22018"))
+    assert "SECRET" not in quoting
+    assert "SOME_CONDITION" in quoting
+
+
+def test_errors_carry_their_exit_codes():
+    assert explain(ConfigError("x"))[1] == 2
+    assert explain(MalformedMessage("x"))[1] == 1
+
+
+def test_without_arguments_the_commands_are_listed(capsys):
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert all(command in out for command in ("apply", "inspect", "status"))
+
+
+def test_inspect_lists_the_messages_of_files_cut_in_the_middle_of_them(capsys):
+    assert main(["inspect", str(CUT), "--messages", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    counts = {
+        name: sum(line["message"] == name for line in lines) for name in ("Begin", "Insert", "Relation")
+    }
+    assert counts == {"Begin": 105, "Insert": 350, "Relation": 4}
+    assert "(unfinished)" not in {line["message"] for line in lines}
+    assert len({line["path"] for line in lines}) == 7
+
+
+def test_inspect_of_what_is_no_capture_is_one_line(tmp_path, capsys):
+    text = tmp_path / "text.bin"
+    text.write_text("Dear Sir or Madam,\n" * 100, encoding="utf-8")
+    assert main(["inspect", "--messages", str(text)]) == 1
+    error = capsys.readouterr().err
+    assert str(text) in error
+    assert error.count("\n") == 1
+
+
+@pytest.fixture
+def inspected(monkeypatch):
+    file = types.SimpleNamespace(
+        path="a.bin", framing="raw", compression=None, bytes=5, messages=3, transactions=1, note=None
+    )
+    relation = types.SimpleNamespace(
+        name="shop.orders", oid=16406, replica_identity="default", columns=2, key=("id",),
+        inserts=1, updates=0, deletes=0, truncates=0,
+    )  # fmt: skip
+    inspection = types.SimpleNamespace(
+        files=(file,), messages={"Begin": 1, "Insert": 2000}, transactions=1, changes=2000,
+        relations=(relation,), first_lsn=1, last_lsn=0x1_0000_0002, first_commit=NOON, last_commit=NOON,
+    )  # fmt: skip
+    monkeypatch.setitem(
+        sys.modules,
+        "wal2delta.inspection",
+        module("wal2delta.inspection", inspect_captures=lambda paths, framing: inspection),
+    )
+
+
+def test_inspect_says_what_is_in_the_files(inspected, capsys):
+    assert main(["inspect", "a.bin"]) == 0
+    out = capsys.readouterr().out
+    assert "1 transactions, 2,000 row changes" in out
+    assert "LSN     0/1 to 1/2" in out
+    assert "shop.orders  16406  default" in out
+    assert out.index("Insert") < out.index("Begin  ")
+
+
+def test_inspect_prints_json_when_asked(inspected, capsys):
+    assert main(["inspect", "a.bin", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["last_lsn"] == "1/2"
+    assert printed["relations"][0]["key"] == ["id"]
+    assert printed["messages"] == {"Begin": 1, "Insert": 2000}
+
+
+@pytest.fixture
+def known(applied, monkeypatch):
+    run = types.SimpleNamespace(
+        run=1, state="done", started_at=NOON, finished_at=None, applied_lsn=16, files=2, transactions=3,
+        changes=4, tables=5,
+    )  # fmt: skip
+    waiting = types.SimpleNamespace(xid=7, final_lsn=32, began_at_file="b.bin", offset=9, bytes=10)
+    found = types.SimpleNamespace(
+        target="out", applied_lsn=16, applied_commit_ts=None, runs=(run,), open_transactions=(waiting,)
+    )
+    monkeypatch.setitem(
+        sys.modules,
+        "wal2delta.spark.status",
+        module("wal2delta.spark.status", status=lambda spark, target: found),
+    )
+
+
+def test_status_says_what_the_target_holds(known, capsys):
+    assert main(["status", "--target", "out"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("out: applied up to LSN 0/10\n")
+    assert "2026-01-02 12:00:00+00:00" in out
+    assert out.splitlines()[-1].split() == ["7", "0/20", "b.bin", "9", "10"]
+
+
+def test_status_prints_json_when_asked(known, capsys):
+    assert main(["status", "--target", "out", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["runs"][0]["finished_at"] is None
+    assert printed["open_transactions"] == [
+        {"xid": 7, "final_lsn": "0/20", "began_at_file": "b.bin", "offset": 9, "bytes": 10}
+    ]
+
+
+def test_the_spark_submit_entry_point_calls_apply(applied, monkeypatch):
+    path = Path(__file__).parents[2] / "jobs" / "apply.py"
+    spec = importlib.util.spec_from_file_location("__main__", path)
+    monkeypatch.setattr(sys, "argv", ["apply.py", "--captures", "in", "--target", "out", "--quiet"])
+    with pytest.raises(SystemExit) as caught:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert caught.value.code == 0
+    assert applied[0]["target"] == "out"
