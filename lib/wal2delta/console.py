@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
@@ -55,10 +56,10 @@ class Output:
         if title:
             self._stream.write(f"{title}\n")
         lines = [list(headers), *cells]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
+        widths = [max(cell_len(line[column]) for line in lines) for column in range(len(headers))]
         for line in lines:
             aligned = (
-                cell.rjust(width) if numeric else cell.ljust(width)
+                _pad(cell, width, right=numeric)
                 for cell, width, numeric in zip(line, widths, right, strict=True)
             )
             self._stream.write("  ".join(aligned).rstrip() + "\n")
@@ -139,6 +140,12 @@ def size(count: int) -> str:
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
     return f"{count:,} bytes" if unit == 0 else f"{value:,.1f} {_UNITS[unit]}"
+
+
+def _pad(cell: str, width: int, *, right: bool) -> str:
+    """Pad to a width on the screen, where a Chinese character takes two places."""
+    blank = " " * (width - cell_len(cell))
+    return blank + cell if right else cell + blank
 
 
 def _cell(value: Any) -> str:

@@ -28,6 +28,7 @@ def spark_environment(scratch: Path) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_SUBMIT_ARGS": f"--conf spark.sql.warehouse.dir={scratch} {_SUBMIT_ARGUMENTS}",
         "SPARK_LOCAL_DIRS": str(scratch),
+        "SPARK_CONF_DIR": str(scratch),  # the machine's own settings do not matter
         # Workers do not see what pytest has put in front of sys.path.
         "PYTHONPATH": os.pathsep.join([str(LIBRARY), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }

@@ -71,3 +71,9 @@ def test_a_bar_leaves_nothing_behind_and_may_be_ended_twice():
     progress.done()
     progress.done()
     assert "scan" in stream.getvalue() or "apply" in stream.getvalue()
+
+
+def test_wide_characters_do_not_push_the_next_column():
+    stream = io.StringIO()
+    Output(stream).table(("a", "b"), [("北京", "x"), ("abcd", "y")])
+    assert stream.getvalue().splitlines() == ["a     b", "北京  x", "abcd  y"]

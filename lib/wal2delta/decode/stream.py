@@ -152,7 +152,8 @@ class StreamWalker:
             CaptureError: with the offset in ``data`` of what cannot be.
         """
         kernel, state = self.kernel, self.kernel.state
-        self._view = memoryview(data)
+        # Arrow gives buffers of signed bytes.
+        self._view = memoryview(data).cast("B")
         buf = np.frombuffer(data, np.uint8)
         end = len(buf)
         stop = end if stop_at is None else stop_at

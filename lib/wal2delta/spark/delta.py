@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _HISTORY_DEPTH: Final = 20
 
+_MISSING: Final = ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE")
+"""The conditions under which there is no table at a path."""
+
 TABLE_PROPERTIES: Final = {
     # These three are hard to add later.
     "delta.columnMapping.mode": "name",
@@ -99,28 +102,14 @@ def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] |
     from pyspark.errors import AnalysisException
 
     try:
-        schema = spark.sql(f"SELECT * FROM {table.sql} LIMIT 0").schema
+        if table.path is None and not spark.catalog.tableExists(table.sql):
+            return None
+        schema = read(spark, table).schema
     except AnalysisException as error:
-        if _is_missing(error):
+        if error.getCondition() in _MISSING:
             return None
         raise
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
-
-
-def _is_missing(error: Exception) -> bool:
-    text = str(error)
-    return any(
-        sign in text
-        for sign in (
-            "TABLE_OR_VIEW_NOT_FOUND",
-            "DELTA_MISSING_DELTA_TABLE",
-            "DELTA_TABLE_NOT_FOUND",
-            "PATH_NOT_FOUND",
-            "DELTA_PATH_DOES_NOT_EXIST",
-            "is not a Delta table",
-            "SCHEMA_NOT_FOUND",
-        )
-    )
 
 
 def find_commit(spark: SparkSession, table: TableName, commit: CommitId) -> Commit | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+_WIDTH: Final = 40
+"""Longer values are cut: a look at the rows, not a copy of them."""
 
-def first_rows(
-    spark: SparkSession, location: str, limit: int
-) -> tuple[list[str], list[tuple[str | None, ...]]]:
+
+def first_rows(spark: SparkSession, location: str, limit: int) -> tuple[list[str], list[tuple[str, ...]]]:
     """Give the columns of a Delta table and some of its rows, as text.
 
     Args:
@@ -20,4 +23,10 @@ def first_rows(
     columns = table.columns
     numbered = table.toDF(*(f"c{number}" for number in range(len(columns))))
     texts = numbered.select(*(F.col(name).cast("string") for name in numbered.columns)).limit(limit)
-    return columns, [tuple(row) for row in texts.collect()]
+    return columns, [tuple(_shorten(value) for value in row) for row in texts.collect()]
+
+
+def _shorten(text: str | None) -> str:
+    if text is None:
+        return "NULL"
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"

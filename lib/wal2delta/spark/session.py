@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import os
 import re
 import shlex
@@ -21,6 +22,7 @@ from typing import Final
 
 import pyspark
 from pyspark import SparkConf, SparkContext
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from wal2delta.errors import ConfigError
@@ -41,6 +43,7 @@ def build_session(app_name: str = "wal2delta") -> SparkSession:
     Raises:
         ConfigError: Java is missing or has the wrong version.
     """
+    hush_query_loggers()
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
@@ -62,6 +65,13 @@ def build_session(app_name: str = "wal2delta") -> SparkSession:
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Values that are shown or written as text must not depend on where the job runs.
     return builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+
+
+def hush_query_loggers() -> None:
+    """Keep pyspark from logging the exceptions that it raises: their texts quote rows' values."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # Made by pyspark's own class: it calls its loggers in a way that logging's do not know.
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def is_remote(spark: SparkSession) -> bool:
@@ -105,8 +115,7 @@ def _configured() -> Mapping[str, str]:
 
 
 def _spark_defaults() -> Iterator[tuple[str, str]]:
-    home = os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME", ""), "conf")
-    path = Path(home, "spark-defaults.conf")
+    path = Path(os.environ.get("SPARK_CONF_DIR") or _spark_home() / "conf", "spark-defaults.conf")
     if path.is_file():
         for line in path.read_text(encoding="utf-8").splitlines():
             found = re.fullmatch(r"\s*([^\s#=:]+)[\s=:]+(.*?)\s*", line)
@@ -141,7 +150,7 @@ def _delta(configured: Mapping[str, str]) -> dict[str, str]:
         for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
     ]
     # Once the JVM runs, or where Delta was given, or lies with Spark itself, it is too late or not needed.
-    if _is_submitted() or any("delta-spark" in text for text in given) or _has_delta(_spark_jars()):
+    if _is_submitted() or any("delta-spark" in text for text in given) or _has_delta(_spark_home() / "jars"):
         return settings
     prepared = Path(sys.prefix, "jars")
     if _has_delta(prepared):
@@ -154,9 +163,8 @@ def _delta(configured: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def _spark_jars() -> Path:
-    home = os.environ.get("SPARK_HOME")
-    return Path(home, "jars") if home else Path(pyspark.__file__).parent / "jars"
+def _spark_home() -> Path:
+    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
 def _has_delta(directory: Path) -> bool:
