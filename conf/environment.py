@@ -89,9 +89,7 @@ def find_java():
 
 def java_version(java):
     try:
-        done = subprocess.run(
-            [java, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True
-        )
+        done = subprocess.run([java, "-version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     found = re.search(r'version "(?:1\.)?(\d+)', done.stdout.decode(errors="replace"))
@@ -103,9 +101,7 @@ def debian_java():
     name = "openjdk-%d-jre-headless"
     if shutil.which("apt-cache"):
         for version in JAVAS:
-            done = subprocess.run(
-                ["apt-cache", "show", name % version], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            )
+            done = subprocess.run(["apt-cache", "show", name % version], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             if done.returncode == 0 and done.stdout:
                 return name % version
     return name % JAVAS[0]

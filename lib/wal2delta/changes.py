@@ -63,9 +63,7 @@ def plan_files(files: Sequence[str], framing: Framing | None = None) -> Plan:
     for path in files:
         content = Path(path).read_bytes()
         first = stitch.place is None
-        scan = scan_file(
-            path, content, framing=framing, place=stitch.place, first=first, prefix=stitch.tail
-        )
+        scan = scan_file(path, content, framing=framing, place=stitch.place, first=first, prefix=stitch.tail)
         stitch.add(scan, exact=True)
     return stitch.plan()
 
@@ -113,7 +111,8 @@ def decode_file(
         try:
             yield from decoder.decode(file.seam)
         except CaptureError as error:
-            raise _located(error, file.seam_path, file.seam_offset)
+            _locate(error, file.seam_path, file.seam_offset)
+            raise
     body = content[: file.length]
     if detect_compression(bytes(content[:8])):
         body = decompress(bytes(body))
@@ -121,10 +120,11 @@ def decode_file(
         yield from decoder.decode(memoryview(body)[: file.stop], file.start)
         yield from decoder.rest()
     except CaptureError as error:
-        raise _located(error, file.path, 0)
+        _locate(error, file.path, 0)
+        raise
 
 
-def _located(error: CaptureError, path: str, base: int) -> CaptureError:
+def _locate(error: CaptureError, path: str, base: int) -> None:
     if error.path is None and error.offset is not None:
         error.offset += base
-    return error.at(path=path)  # type: ignore[return-value]
+    error.at(path=path)

@@ -96,9 +96,7 @@ def _root(
 def apply_command(
     captures: Annotated[str, typer.Option("--captures", help="Folder of the capture files.", metavar="URI")],
     target: _Target,
-    config: Annotated[
-        str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")
-    ] = None,
+    config: Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")] = None,
     show: Annotated[int, typer.Option("--show", help="Print the first rows of each table.", min=0)] = 0,
     as_json: _Json = False,
     quiet: _Quiet = False,
@@ -238,9 +236,7 @@ def _check_framing(framing: str | None) -> None:
 
     known = [item.value for item in Framing]
     if framing is not None and framing not in known:
-        raise ConfigError(
-            f"--framing {framing}: there is no such framing", remedy=f"There are {', '.join(known)}"
-        )
+        raise ConfigError(f"--framing {framing}: there is no such framing", remedy=f"There are {', '.join(known)}")
 
 
 def _say(text: str) -> None:
@@ -256,6 +252,8 @@ def _progress(quiet: bool) -> Progress:
 
 # Results
 
+_IDENTITIES: Final = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
+
 
 def write_report(output: Output, report: RunReport) -> None:
     """Write what a run did."""
@@ -269,9 +267,7 @@ def write_report(output: Output, report: RunReport) -> None:
             f"in {report.seconds:.1f} s"
         )
     if report.applied_lsn is not None:
-        output.line(
-            f"applied up to LSN {format_lsn(report.applied_lsn)}{_committed(report.applied_commit_ts)}"
-        )
+        output.line(f"applied up to LSN {format_lsn(report.applied_lsn)}{_committed(report.applied_commit_ts)}")
     if report.tables:
         output.line()
         output.table(
@@ -330,7 +326,7 @@ def write_inspection(output: Output, inspection: Inspection) -> None:
                 (
                     relation.name,
                     str(relation.oid),
-                    relation.replica_identity,
+                    _IDENTITIES.get(relation.replica_identity, relation.replica_identity),
                     ", ".join(relation.key),
                     relation.columns,
                     relation.inserts,

@@ -59,8 +59,7 @@ class Output:
         widths = [max(cell_len(line[column]) for line in lines) for column in range(len(headers))]
         for line in lines:
             aligned = (
-                _pad(cell, width, right=numeric)
-                for cell, width, numeric in zip(line, widths, right, strict=True)
+                _pad(cell, width, right=numeric) for cell, width, numeric in zip(line, widths, right, strict=True)
             )
             self._stream.write("  ".join(aligned).rstrip() + "\n")
 

@@ -143,7 +143,9 @@ def _gather(files: Sequence[FileInspection], summaries: Sequence[Summary]) -> In
         files=tuple(files),
         messages=dict(messages),
         transactions=sum(summary.transactions for summary in summaries),
-        relations=tuple(_relation(relations.get(oid), oid, counts.get(oid, Counts())) for oid in {**relations, **counts}),
+        relations=tuple(
+            _relation(relations.get(oid), oid, counts.get(oid, Counts())) for oid in {**relations, **counts}
+        ),
         first_lsn=firsts[0][0] if firsts else None,
         last_lsn=lasts[-1][0] if lasts else None,
         first_commit=to_datetime(firsts[0][1]) if firsts and firsts[0][1] is not None else None,

@@ -52,7 +52,9 @@ def list_files(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]])
             raise ConfigError("no such file or folder", path=str(path), remedy="Check the captures' path")
     if not files:
         raise ConfigError(
-            "there are no files", path=", ".join(str(item) for item in given), remedy="Check the captures' path"
+            "there are no files",
+            path=", ".join(str(item) for item in given),
+            remedy="Check the captures' path",
         )
     return files
 

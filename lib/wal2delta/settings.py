@@ -191,9 +191,7 @@ def _explain(detail: Mapping[str, Any]) -> tuple[str, str | None]:
     if isinstance(value, (str, int, float)) and kind != "value_error":
         expected = f"{expected}, not {value!r}"
     # YAML 1.1 reads no, on, 010 and 2024-01-01 as something else than text.
-    remedy = (
-        "Put the name in quotes" if kind == "string_type" and isinstance(value, (bool, int, float)) else None
-    )
+    remedy = "Put the name in quotes" if kind == "string_type" and isinstance(value, (bool, int, float)) else None
     return f"{where}: {expected}", remedy
 
 

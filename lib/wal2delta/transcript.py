@@ -88,9 +88,7 @@ class _Transcriber:
         except CaptureError as error:
             offset = error.offset or 0
             # The reader counts from the unfinished bytes that the file before left.
-            error.path, error.offset = (
-                (path, offset - seam) if offset >= seam else (seam_at[0], seam_at[1] + offset)
-            )
+            error.path, error.offset = (path, offset - seam) if offset >= seam else (seam_at[0], seam_at[1] + offset)
             raise
 
     def end(self) -> Iterator[Line]:
@@ -165,9 +163,7 @@ class _Describer:
 
     def _relation(self, relation: m.Relation) -> str:
         columns = ", ".join(f"{column.name}{'*' if column.key else ''}" for column in relation.columns)
-        return (
-            f"{relation.qualified_name} oid {relation.oid} identity {relation.replica_identity} ({columns})"
-        )
+        return f"{relation.qualified_name} oid {relation.oid} identity {relation.replica_identity} ({columns})"
 
     def _type(self, type_: m.Type) -> str:
         return f"{type_.qualified_name} oid {type_.oid}"

@@ -37,29 +37,76 @@ def _numeric(precision: int, scale: int) -> int:
 
 
 def _columns(*columns: tuple[str, int, int], key: int = 1) -> tuple[Column, ...]:
-    return tuple(
-        Column(name, oid, typmod, number < key) for number, (name, oid, typmod) in enumerate(columns)
-    )
+    return tuple(Column(name, oid, typmod, number < key) for number, (name, oid, typmod) in enumerate(columns))
 
 
 _PGBENCH = (
-    Relation(1, "public", "pgbench_accounts", "d", _columns(
-        ("aid", _INT4, -1), ("bid", _INT4, -1), ("abalance", _INT4, -1), ("filler", _BPCHAR, 88))),
-    Relation(2, "public", "pgbench_branches", "d", _columns(
-        ("bid", _INT4, -1), ("bbalance", _INT4, -1), ("filler", _BPCHAR, 92))),
-    Relation(3, "public", "pgbench_tellers", "d", _columns(
-        ("tid", _INT4, -1), ("bid", _INT4, -1), ("tbalance", _INT4, -1), ("filler", _BPCHAR, 88))),
-    Relation(4, "public", "pgbench_history", "d", _columns(
-        ("tid", _INT4, -1), ("bid", _INT4, -1), ("aid", _INT4, -1), ("delta", _INT4, -1), ("mtime", _TIMESTAMP, -1),
-        ("filler", _BPCHAR, 26), key=0)),
-)  # fmt: skip
+    Relation(
+        1,
+        "public",
+        "pgbench_accounts",
+        "d",
+        _columns(("aid", _INT4, -1), ("bid", _INT4, -1), ("abalance", _INT4, -1), ("filler", _BPCHAR, 88)),
+    ),
+    Relation(
+        2,
+        "public",
+        "pgbench_branches",
+        "d",
+        _columns(("bid", _INT4, -1), ("bbalance", _INT4, -1), ("filler", _BPCHAR, 92)),
+    ),
+    Relation(
+        3,
+        "public",
+        "pgbench_tellers",
+        "d",
+        _columns(("tid", _INT4, -1), ("bid", _INT4, -1), ("tbalance", _INT4, -1), ("filler", _BPCHAR, 88)),
+    ),
+    Relation(
+        4,
+        "public",
+        "pgbench_history",
+        "d",
+        _columns(
+            ("tid", _INT4, -1),
+            ("bid", _INT4, -1),
+            ("aid", _INT4, -1),
+            ("delta", _INT4, -1),
+            ("mtime", _TIMESTAMP, -1),
+            ("filler", _BPCHAR, 26),
+            key=0,
+        ),
+    ),
+)
 
-_ORDERS = Relation(10, "shop", "orders", "d", _columns(
-    ("id", _INT8, -1), ("customer_id", _INT8, -1), ("status", _VARCHAR, 24), ("placed_at", _TIMESTAMPTZ, -1),
-    ("shipped_at", _TIMESTAMPTZ, -1), ("due", _DATE, -1), ("currency", _BPCHAR, 7), ("net", _NUMERIC, _numeric(12, 2)),
-    ("tax", _NUMERIC, _numeric(12, 2)), ("gross", _NUMERIC, _numeric(14, 2)), ("items", _INT4, -1), ("weight", _FLOAT8, -1),
-    ("express", _BOOL, -1), ("token", _UUID, -1), ("channel", _TEXT, -1), ("note", _TEXT, -1), ("address", _TEXT, -1),
-    ("payload", _JSONB, -1), ("updated_at", _TIMESTAMP, -1), ("version", _INT4, -1)))  # fmt: skip
+_ORDERS = Relation(
+    10,
+    "shop",
+    "orders",
+    "d",
+    _columns(
+        ("id", _INT8, -1),
+        ("customer_id", _INT8, -1),
+        ("status", _VARCHAR, 24),
+        ("placed_at", _TIMESTAMPTZ, -1),
+        ("shipped_at", _TIMESTAMPTZ, -1),
+        ("due", _DATE, -1),
+        ("currency", _BPCHAR, 7),
+        ("net", _NUMERIC, _numeric(12, 2)),
+        ("tax", _NUMERIC, _numeric(12, 2)),
+        ("gross", _NUMERIC, _numeric(14, 2)),
+        ("items", _INT4, -1),
+        ("weight", _FLOAT8, -1),
+        ("express", _BOOL, -1),
+        ("token", _UUID, -1),
+        ("channel", _TEXT, -1),
+        ("note", _TEXT, -1),
+        ("address", _TEXT, -1),
+        ("payload", _JSONB, -1),
+        ("updated_at", _TIMESTAMP, -1),
+        ("version", _INT4, -1),
+    ),
+)
 
 
 def pgbench(rng: random.Random, scale: int = 10) -> Callable[[int], list[bytes]]:
@@ -70,8 +117,9 @@ def pgbench(rng: random.Random, scale: int = 10) -> Callable[[int], list[bytes]]
         aid, bid, tid = rng.randrange(100_000 * scale), rng.randrange(scale), rng.randrange(10 * scale)
         delta = rng.randrange(-5000, 5001)
         a, b, t, d = (str(value).encode() for value in (aid, bid, tid, delta))
-        time = b"2026-05-%02d %02d:%02d:%02d.%06d" % (
-            1 + number // 86_400_0 % 28, number // 36000 % 24, number // 600 % 60, number // 10 % 60, rng.randrange(1_000_000))  # fmt: skip
+        day, hour, minute = 1 + number // 864_000 % 28, number // 36_000 % 24, number // 600 % 60
+        clock = (day, hour, minute, number // 10 % 60, rng.randrange(1_000_000))
+        time = b"2026-05-%02d %02d:%02d:%02d.%06d" % clock
         return [
             _change(b"U", 1, [a, str(aid // 100_000).encode(), d, filler]),
             _change(b"U", 3, [t, str(tid // 10).encode(), d, None]),
@@ -95,14 +143,27 @@ def orders(rng: random.Random) -> Callable[[int], list[bytes]]:
         day = f"2026-{rng.randrange(1, 13):02}-{rng.randrange(1, 29):02}"
         text = " ".join(rng.choices(words, k=8))
         values = [
-            str(order), str(rng.randrange(1_000_000)), rng.choice(["new", "paid", "shipped", "returned"]),
-            f"{day} {clock}.{rng.randrange(1_000_000):06}+00", None if rng.random() < 0.4 else f"{day} {clock}+00", day,
-            "EUR", f"{cents / 100:.2f}", f"{tax / 100:.2f}", f"{(cents + tax) / 100:.2f}", str(rng.randrange(1, 30)),
-            repr(rng.random() * 50), rng.choice("tf"), f"{rng.getrandbits(128):032x}", "web", text,
+            str(order),
+            str(rng.randrange(1_000_000)),
+            rng.choice(["new", "paid", "shipped", "returned"]),
+            f"{day} {clock}.{rng.randrange(1_000_000):06}+00",
+            None if rng.random() < 0.4 else f"{day} {clock}+00",
+            day,
+            "EUR",
+            f"{cents / 100:.2f}",
+            f"{tax / 100:.2f}",
+            f"{(cents + tax) / 100:.2f}",
+            str(rng.randrange(1, 30)),
+            repr(rng.random() * 50),
+            rng.choice("tf"),
+            f"{rng.getrandbits(128):032x}",
+            "web",
+            text,
             f"{rng.randrange(200)} {rng.choice(words)} street, {rng.choice(words)}",
             f'{{"ref": {rng.randrange(10**6)}, "tags": ["{rng.choice(words)}", "{rng.choice(words)}"]}}',
-            f"{day} {clock}.{rng.randrange(1000):03}", str(rng.randrange(9)),
-        ]  # fmt: skip
+            f"{day} {clock}.{rng.randrange(1000):03}",
+            str(rng.randrange(9)),
+        ]
         token = values[13]
         assert token is not None
         values[13] = "-".join((token[:8], token[8:12], token[12:16], token[16:20], token[20:]))

@@ -93,9 +93,7 @@ def test_one_error_names_what_is_wrong(
     assert ". " in error.rstrip(".")  # what to do follows what is wrong
 
 
-@pytest.mark.parametrize(
-    ("framing", "damage"), _damaged(), ids=lambda v: v.name if isinstance(v, Damage) else v
-)
+@pytest.mark.parametrize(("framing", "damage"), _damaged(), ids=lambda v: v.name if isinstance(v, Damage) else v)
 def test_one_error_tells_where_a_byte_was_flipped(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], framing: str, damage: Damage
 ) -> None:
@@ -135,9 +133,7 @@ def test_tables_that_are_there_stay_as_they_were(
 
 def _files_below(target: Path) -> set[Path]:
     """List the files of all mirror tables; a commit would add some."""
-    return {
-        file for location in mirror_tables(target).values() for file in location.rglob("*") if file.is_file()
-    }
+    return {file for location in mirror_tables(target).values() for file in location.rglob("*") if file.is_file()}
 
 
 @pytest.mark.parametrize("bad", ["a text file", "a missing folder"])

@@ -94,9 +94,7 @@ def test_a_transaction_cut_by_the_last_file_waits_for_its_rest(spark: SparkSessi
     [("plan written", 1), ("table applied", 1), ("table applied", 4), ("run recorded", 1)],
     ids=["before any table", "after the first table", "between tables", "when all was done"],
 )
-def test_a_killed_run_is_finished_by_the_next(
-    spark: SparkSession, tmp_path: Path, step: str, count: int
-) -> None:
+def test_a_killed_run_is_finished_by_the_next(spark: SparkSession, tmp_path: Path, step: str, count: int) -> None:
     recorded = case(_IDENTITIES)
     captures, target, later = tmp_path / "captures", tmp_path / "mirror", tmp_path / "later"
     captures.mkdir()

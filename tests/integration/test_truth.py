@@ -53,9 +53,7 @@ class Mirror:
 
 
 @pytest.fixture(scope="module", params=ORDINARY)
-def mirror(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Mirror:
+def mirror(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Mirror:
     """A capture applied to an empty target, once for all tests."""
     recorded = case(request.param)
     target = tmp_path_factory.mktemp(request.param) / "mirror"
@@ -124,9 +122,7 @@ _CHANGES = {
         ["0.30000000000000004" if v == "0.3" else v for v in row] for row in rows
     ],
     "empty text became NULL": lambda rows: [[v or None for v in row] for row in rows],
-    "NaN became NULL without a rescue": lambda rows: [
-        [None if v == "NaN" else v for v in row] for row in rows
-    ],
+    "NaN became NULL without a rescue": lambda rows: [[None if v == "NaN" else v for v in row] for row in rows],
 }
 
 

@@ -68,9 +68,7 @@ def test_a_changed_byte_gives_a_message_or_an_error_of_ours(
 
 
 @given(st.sampled_from("BCOMRYIUDTSEcAbPKrp"), st.binary(max_size=60), st.booleans())
-def test_any_bytes_behind_a_tag_give_a_message_or_an_error_of_ours(
-    tag: str, rest: bytes, streaming: bool
-) -> None:
+def test_any_bytes_behind_a_tag_give_a_message_or_an_error_of_ours(tag: str, rest: bytes, streaming: bool) -> None:
     data = tag.encode() + rest
     try:
         message, end = read_message(data, 0, streaming=streaming)

@@ -49,13 +49,7 @@ def test_oids_and_booleans_are_pythons(oids, booleans):
 
 
 def postgres_float(value: float, digits: str) -> str:
-    return (
-        "Infinity"
-        if value == math.inf
-        else "-Infinity"
-        if value == -math.inf
-        else digits.replace("nan", "NaN")
-    )
+    return "Infinity" if value == math.inf else "-Infinity" if value == -math.inf else digits.replace("nan", "NaN")
 
 
 @few

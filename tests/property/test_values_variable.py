@@ -87,9 +87,7 @@ def quoted(element: str | None) -> str:
 @given(
     st.lists(
         st.none()
-        | st.lists(
-            st.none() | postgres_text | st.text('ab,"\\{} ', max_size=6) | st.sampled_from(["NULL", "null"])
-        ),
+        | st.lists(st.none() | postgres_text | st.text('ab,"\\{} ', max_size=6) | st.sampled_from(["NULL", "null"])),
         max_size=8,
     )
 )
@@ -101,10 +99,7 @@ def test_arrays_of_text_come_back_as_written(arrays):
 @few
 @given(st.lists(st.none() | st.lists(st.none() | st.integers(-(2**31), 2**31 - 1)), max_size=8))
 def test_arrays_of_integers_are_pythons(arrays):
-    texts = [
-        None if a is None else "{" + ",".join("NULL" if e is None else str(e) for e in a) + "}"
-        for a in arrays
-    ]
+    texts = [None if a is None else "{" + ",".join("NULL" if e is None else str(e) for e in a) + "}" for a in arrays]
     assert converted(INT4S, texts) == arrays
 
 

@@ -118,22 +118,17 @@ class Server:
         """Read a table with its rows, its columns' types and its replica identity."""
         with self.connect() as connection:
             columns = [
-                SourceColumn(*row)
-                for row in connection.execute(_COLUMNS, {"schema": schema, "table": name}).fetchall()
+                SourceColumn(*row) for row in connection.execute(_COLUMNS, {"schema": schema, "table": name}).fetchall()
             ]
-            key = [
-                row[0] for row in connection.execute(_IDENTITY, {"schema": schema, "table": name}).fetchall()
-            ]
+            key = [row[0] for row in connection.execute(_IDENTITY, {"schema": schema, "table": name}).fetchall()]
             for setting in _TEXT_SETTINGS:
                 connection.execute(setting)
-            query = sql.SQL(
-                r"COPY (SELECT * FROM {}) TO STDOUT (FORMAT csv, HEADER, NULL '\N', FORCE_QUOTE *)"
-            ).format(sql.Identifier(schema, name))
+            query = sql.SQL(r"COPY (SELECT * FROM {}) TO STDOUT (FORMAT csv, HEADER, NULL '\N', FORCE_QUOTE *)").format(
+                sql.Identifier(schema, name)
+            )
             with connection.cursor() as cursor, cursor.copy(query) as copy:
                 text = b"".join(bytes(part) for part in copy).decode()
-        return SourceTable(
-            schema, name, tuple(columns), rows_of_csv(text, [c.name for c in columns]), key=tuple(key)
-        )
+        return SourceTable(schema, name, tuple(columns), rows_of_csv(text, [c.name for c in columns]), key=tuple(key))
 
     def source_tables(self, *schemas: str) -> list[SourceTable]:
         """Read all tables of these schemas."""
@@ -166,9 +161,7 @@ class Recording:
     def wait_until_confirmed(self, lsn: int) -> None:
         """Wait until everything before an LSN is on disk."""
         query = "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
-        self.wait_for(
-            lambda: self._server.value(query, format_lsn(lsn), self._slot), f"LSN {format_lsn(lsn)}"
-        )
+        self.wait_for(lambda: self._server.value(query, format_lsn(lsn), self._slot), f"LSN {format_lsn(lsn)}")
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for something that the recorder has to do."""

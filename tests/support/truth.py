@@ -93,9 +93,7 @@ def source_table(case: Case, table: str) -> SourceTable:
 def _source_table(case: Case, entry: Mapping[str, Any]) -> SourceTable:
     types = entry["column_types"]
     columns = tuple(
-        SourceColumn(
-            name, types[name]["type"], types[name].get("base"), bool(types[name].get("user_array", False))
-        )
+        SourceColumn(name, types[name]["type"], types[name].get("base"), bool(types[name].get("user_array", False)))
         for name in entry["columns"]
     )
     rows = rows_of_csv(case.truth[entry["table"]].read_bytes().decode(), [c.name for c in columns])
@@ -373,9 +371,7 @@ def arrow_table(source: SourceTable, rows: Iterable[Row] | None = None) -> pa.Ta
                     f"{source.qualified_name}.{column.name}: {text!r} is not of type {column.type}"
                 ) from error
         arrays[column.name] = pa.array(values, kind.storage).cast(kind.arrow)
-    arrays[RESCUED] = pa.array(
-        [json.dumps(r, ensure_ascii=False) if r else None for r in rescued], pa.string()
-    )
+    arrays[RESCUED] = pa.array([json.dumps(r, ensure_ascii=False) if r else None for r in rescued], pa.string())
     return pa.table(arrays)
 
 

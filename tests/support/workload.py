@@ -98,8 +98,7 @@ def _keyed(connection: psycopg.Connection[Any], chance: random.Random) -> None:
     action = chance.randrange(8)
     if action < 3:
         run(
-            f"INSERT INTO {table} VALUES (%s, %s, %s, %s, now())"
-            " ON CONFLICT (id) DO UPDATE SET note = 'again'",
+            f"INSERT INTO {table} VALUES (%s, %s, %s, %s, now()) ON CONFLICT (id) DO UPDATE SET note = 'again'",
             [key, _text(chance), _text(chance, long=True), '{"k": "v\\u0041"}'],
         )
     elif action < 5:  # leaves what is out of line as it is
@@ -261,9 +260,7 @@ def _wait(barrier: threading.Barrier) -> None:
     barrier.wait(60)
 
 
-def _transaction(
-    connection: psycopg.Connection[Any], chance: random.Random, inside: Callable[[], None] | None
-) -> None:
+def _transaction(connection: psycopg.Connection[Any], chance: random.Random, inside: Callable[[], None] | None) -> None:
     """Make some changes and commit; sometimes take back a part, or all."""
     try:
         with connection.transaction():

@@ -108,9 +108,7 @@ def test_the_core_loads_without_spark(program):
 
 
 def test_importing_the_package_loads_nothing_else():
-    done = run_without(
-        "numpy pyarrow numba pydantic yaml typer rich", "import wal2delta; assert wal2delta.__version__"
-    )
+    done = run_without("numpy pyarrow numba pydantic yaml typer rich", "import wal2delta; assert wal2delta.__version__")
     assert done.returncode == 0, done.stderr
 
 

@@ -29,9 +29,7 @@ REPORT = RunReport(
     applied_commit_ts=NOON,
     tables=(
         TableReport("shop.orders", "out/shop/orders", "merged", 1000, 10, 20, 30, False, 4, 1.25),
-        TableReport(
-            "shop.notes", "out/shop/notes", "created", 234, 234, truncated=True, notes=("a new column",)
-        ),
+        TableReport("shop.notes", "out/shop/notes", "created", 234, 234, truncated=True, notes=("a new column",)),
     ),
     warnings=("the last message is unfinished",),
     seconds=6.5,
@@ -164,9 +162,7 @@ def test_an_interruption_is_said_plainly(applied, monkeypatch, capsys):
 
 
 def test_a_missing_pyspark_is_one_line_with_the_command(monkeypatch, capsys):
-    for name in [
-        name for name in sys.modules if name.split(".")[0] == "pyspark" or "wal2delta.spark" in name
-    ]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "pyspark" or "wal2delta.spark" in name]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark", None)
     assert main(["apply", "--captures", "in", "--target", "out", "-q"]) == 2
@@ -228,9 +224,7 @@ def test_without_arguments_the_commands_are_listed(capsys):
 def test_inspect_lists_the_messages_of_files_cut_in_the_middle_of_them(capsys):
     assert main(["inspect", str(CUT), "--messages", "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    counts = {
-        name: sum(line["message"] == name for line in lines) for name in ("Begin", "Insert", "Relation")
-    }
+    counts = {name: sum(line["message"] == name for line in lines) for name in ("Begin", "Insert", "Relation")}
     assert counts == {"Begin": 105, "Insert": 350, "Relation": 4}
     assert "(unfinished)" not in {line["message"] for line in lines}
     assert len({line["path"] for line in lines}) == 7
@@ -251,7 +245,7 @@ def inspected(monkeypatch):
         path="a.bin", framing="raw", compression=None, bytes=5, messages=3, transactions=1, note=None
     )
     relation = types.SimpleNamespace(
-        name="shop.orders", oid=16406, replica_identity="default", columns=2, key=("id",),
+        name="shop.orders", oid=16406, replica_identity="d", columns=2, key=("id",),
         inserts=1, updates=0, deletes=0, truncates=0,
     )  # fmt: skip
     inspection = types.SimpleNamespace(

@@ -22,7 +22,7 @@ from wal2delta.errors import ValueFormatError
 from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
-from wal2delta.types.registry import ColumnType, resolve
+from wal2delta.types import ColumnType, resolve
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -70,9 +70,7 @@ class ColumnBuilder(ABC):
         self._capacity = 0
         self._valid: Bytes = np.empty(0, dtype=np.uint8)
 
-    def append(
-        self, buf: Bytes, offset: Cells, length: Cells, first: Cells, column: int
-    ) -> list[Rescued] | None:
+    def append(self, buf: Bytes, offset: Cells, length: Cells, first: Cells, column: int) -> list[Rescued] | None:
         """Append one row for each entry of `first`.
 
         Args:
@@ -526,12 +524,8 @@ _BUILDERS: Final[dict[Family, Callable[[ColumnType], ColumnBuilder]]] = {
     Family.INT32: partial(_integer, dtype=np.int32, kernel=kernels_fixed.integers_32),
     Family.INT64: partial(_integer, dtype=np.int64, kernel=kernels_fixed.integers_64),
     Family.UNSIGNED: partial(_integer, dtype=np.int64, kernel=kernels_fixed.integers_64),
-    Family.FLOAT32: partial(
-        _FloatBuilder, dtype=np.float32, kernel=kernels_fixed.floats_32, limits=_EXACT_IN_SINGLE
-    ),
-    Family.FLOAT64: partial(
-        _FloatBuilder, dtype=np.float64, kernel=kernels_fixed.floats_64, limits=_EXACT_IN_DOUBLE
-    ),
+    Family.FLOAT32: partial(_FloatBuilder, dtype=np.float32, kernel=kernels_fixed.floats_32, limits=_EXACT_IN_SINGLE),
+    Family.FLOAT64: partial(_FloatBuilder, dtype=np.float64, kernel=kernels_fixed.floats_64, limits=_EXACT_IN_DOUBLE),
     Family.DECIMAL: _decimal,
     Family.STRING: partial(_TextBuilder, kernel=kernels_text.texts),
     Family.BINARY: partial(_VariableBuilder, kernel=kernels_text.hex_bytes),

@@ -7,7 +7,6 @@ No bounds are checked inside the kernels and intrinsics: the walk has seen every
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
-# ruff: noqa: ARG001  (numba gives the arguments of an instruction and takes their names from here)
 
 from __future__ import annotations
 

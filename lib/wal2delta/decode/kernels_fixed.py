@@ -216,9 +216,7 @@ def decimals_narrow(buf, offset, length, first, column, precision, scale, values
             magnitude = digits(base, start, whole)
             if scale > 0 and magnitude != BAD_DIGITS:
                 fraction = digits(base, end - scale, scale)
-                magnitude = (
-                    BAD_DIGITS if fraction == BAD_DIGITS else magnitude * POWERS_OF_TEN[scale] + fraction
-                )
+                magnitude = BAD_DIGITS if fraction == BAD_DIGITS else magnitude * POWERS_OF_TEN[scale] + fraction
             if magnitude != BAD_DIGITS:
                 value = np.int64(magnitude)
                 if negative:

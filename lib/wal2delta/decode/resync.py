@@ -21,6 +21,8 @@ from wal2delta.protocol.framing import Framing
 _PROBE_BYTES: Final = 1 << 16
 _PROBE_MESSAGES: Final = 8
 _MAX_CANDIDATES: Final = 10_000
+_NEAR: Final = 1 << 20
+"""A message is rarely longer; searching whole files for the framings that they do not have takes time."""
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -56,31 +58,30 @@ def _looks_like_message(buf, p, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _next_candidate(buf, p, end, framing):  # type: ignore[no-untyped-def]
-    """Give the next offset from p on where a frame may begin, or the end."""
-    while p < end:
-        if framing == 0:
-            if _looks_like_message(buf, p, end):
-                return p
-        elif framing == 1:
-            if (p == 0 or buf[p - 1] == 10) and _looks_like_message(buf, p, end):
-                return p
-        elif framing == 2:
-            if buf[p] == 100 and p + 6 <= end:
-                size = np.int64(load_u32(buf, p + 1))
-                kind = buf[p + 5]
-                if (kind == 107 and size == 22) or (kind == 119 and 30 <= size < 0x7FFFFFFF):
-                    return p
-        elif buf[p] == 0 and p + 30 <= end:
-            if (
-                load_u16(buf, p) == 3
-                and load_u32(buf, p + 2) == 8
-                and load_u32(buf, p + 14) == 4
-                and 1 <= load_u32(buf, p + 22) < 0x7FFFFFFF
-            ):
-                return p
+def _looks_like_frame(buf, p, end, framing):  # type: ignore[no-untyped-def]
+    """Say whether a frame may begin here."""
+    if framing == 0:
+        return _looks_like_message(buf, p, end)
+    if framing == 1:
+        return (p == 0 or buf[p - 1] == 10) and _looks_like_message(buf, p, end)
+    if framing == 2:
+        if buf[p] != 100 or p + 6 > end:
+            return False
+        size = np.int64(load_u32(buf, p + 1))
+        kind = buf[p + 5]
+        return (kind == 107 and size == 22) or (kind == 119 and 30 <= size < 0x7FFFFFFF)
+    if buf[p] != 0 or p + 30 > end or load_u16(buf, p) != 3:
+        return False
+    sizes_fit = load_u32(buf, p + 2) == 8 and load_u32(buf, p + 14) == 4
+    return sizes_fit and 1 <= load_u32(buf, p + 22) < 0x7FFFFFFF
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _next_candidate(buf, p, limit, end, framing):  # type: ignore[no-untyped-def]
+    """Give the next offset from p on where a frame may begin, or the limit."""
+    while p < limit and not _looks_like_frame(buf, p, end, framing):
         p += 1
-    return end
+    return p
 
 
 class _Probe(StreamWalker):
@@ -102,18 +103,18 @@ def _fits(data: bytes | memoryview, start: int, framing: Framing) -> int:
     return int(probe.kernel.state[walk.MESSAGES] + probe.kernel.state[walk.KEEPALIVES])
 
 
-def find_boundary(data: bytes | memoryview, framing: Framing, start: int = 0) -> int | None:
-    """Guess the first boundary at or behind ``start``; None where nothing looks like one.
+def find_boundary(data: bytes | memoryview, framing: Framing, limit: int | None = None) -> int | None:
+    """Guess the first boundary before ``limit`` (the end, if None); None where nothing looks like one.
 
     An offset from which several messages follow without a fault is taken.  Near the end of the file, where that
     many do not fit any more, so is one from which messages follow up to the end.
     """
     buf = np.frombuffer(data, np.uint8)
-    end, code = len(buf), FRAMING_CODES[framing]
+    end, code = len(buf) if limit is None else min(limit, len(buf)), FRAMING_CODES[framing]
     weak = None
-    at = start
+    at = 0
     for _ in range(_MAX_CANDIDATES):
-        at = int(_next_candidate(buf, at, end, code))
+        at = int(_next_candidate(buf, at, end, len(buf), code))
         if at >= end:
             break
         count = _fits(data, at, framing)
@@ -131,12 +132,12 @@ def guess_framing(data: bytes | memoryview) -> tuple[Framing, int] | None:
     The framings with lengths go first: their frames cannot be mistaken for bare messages, while a message inside
     a frame looks like one without.
     """
-    found = [
-        (framing, at)
-        for framing in (Framing.PGCOPY, Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW)
-        if (at := find_boundary(data, framing)) is not None
-    ]
-    return min(found, key=lambda guess: guess[1]) if found else None
-
-
-
+    for limit in (_NEAR, None):
+        found = [
+            (framing, at)
+            for framing in (Framing.PGCOPY, Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW)
+            if (at := find_boundary(data, framing, limit)) is not None
+        ]
+        if found:
+            return min(found, key=lambda guess: guess[1])
+    return None

@@ -160,9 +160,7 @@ class Scanner(StreamWalker):
         elif isinstance(message, m.Truncate):
             lsn = int(state[walk.LSN])
             for oid in message.relation_oids:
-                self._truncates[oid] = TruncateAt(
-                    oid, None if lsn == walk.NO_LSN else lsn, int(state[walk.ORDINAL])
-                )
+                self._truncates[oid] = TruncateAt(oid, None if lsn == walk.NO_LSN else lsn, int(state[walk.ORDINAL]))
         elif isinstance(message, _STREAMED + _TWO_PHASE) and self._inspecting:
             if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
                 self._committed.append((message.commit_lsn, message.commit_time))
@@ -229,7 +227,6 @@ class Scanner(StreamWalker):
             messages={name: count for name, count in {**hot, **self._rare}.items() if count},
         )
 
-
     def _begun_before(self, head_committed: bool) -> int:
         """Give how many of the stretch's transactions began before it."""
         return int(self._starts_open or head_committed)
@@ -294,13 +291,12 @@ def scan_file(
         else:
             _scan_guessed(scan, data, framing, inspecting)
     except CaptureError as error:
-        raise error.at(path=path)
+        error.at(path=path)
+        raise
     return scan
 
 
-def _scan_exact(
-    scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes, inspecting: bool
-) -> None:
+def _scan_exact(scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes, inspecting: bool) -> None:
     scan.head = b""
     if prefix:
         # Only the seam needs the prefix; the file's own bytes are not copied for it.

@@ -117,9 +117,7 @@ def read_copydata(data: bytes | memoryview, offset: int = 0) -> Iterator[XLogDat
         _, length = COPYDATA_HEADER.unpack_from(data, offset)
         body, size = offset + COPYDATA_HEADER.size, length - _LENGTH_SIZE
         kind = data[body]
-        if not (
-            (kind == _XLOGDATA and size > XLOGDATA.size) or (kind == _KEEPALIVE and size == KEEPALIVE.size)
-        ):
+        if not ((kind == _XLOGDATA and size > XLOGDATA.size) or (kind == _KEEPALIVE and size == KEEPALIVE.size)):
             raise FramingError("the copydata frame is neither XLogData nor a keepalive", offset=offset)
         end = body + size
         _need(data, offset, end - offset, Framing.COPYDATA)
@@ -175,9 +173,7 @@ def _read_pgcopy_header(data: bytes | memoryview, offset: int) -> int:
 def _need(data: bytes | memoryview, offset: int, count: int, framing: Framing) -> None:
     have = len(data) - offset
     if have < count:
-        raise TruncatedMessage(
-            f"{framing.value} frame ends early: need {count} bytes, have {have}", offset=offset
-        )
+        raise TruncatedMessage(f"{framing.value} frame ends early: need {count} bytes, have {have}", offset=offset)
 
 
 def detect_framing(head: bytes) -> Framing | None:
@@ -266,9 +262,7 @@ def decompress(data: bytes, *, limit: int = MAX_BYTES) -> bytes:
     return b"".join(_inflate(data, compression, _OPENERS[compression](), limit))
 
 
-def _inflate(
-    data: bytes, compression: str, open_member: Callable[[], _Decompressor], limit: int
-) -> Iterator[bytes]:
+def _inflate(data: bytes, compression: str, open_member: Callable[[], _Decompressor], limit: int) -> Iterator[bytes]:
     view = memoryview(data)
     at = size = 0
     while at < len(view):

@@ -59,9 +59,7 @@ def is_streaming_after(message: m.AnyMessage, streaming: bool) -> bool:
     return streaming
 
 
-def read_stream(
-    data: Buffer, *, framing: Framing, parallel: bool | None = None
-) -> Iterator[tuple[int, m.AnyMessage]]:
+def read_stream(data: Buffer, *, framing: Framing, parallel: bool | None = None) -> Iterator[tuple[int, m.AnyMessage]]:
     """Read one session's whole bytes, uncut and uncompressed; give each message with its own offset.
 
     Raises:
@@ -87,9 +85,7 @@ def read_stream(
                 f"the {framing.value} frame ends before its message: {error.problem}", offset=begin
             ) from None
         if behind != end:
-            raise FramingError(
-                f"the {framing.value} frame holds {end - behind} bytes behind its message", offset=begin
-            )
+            raise FramingError(f"the {framing.value} frame holds {end - behind} bytes behind its message", offset=begin)
         yield begin, message
         streaming = is_streaming_after(message, streaming)
 
@@ -107,9 +103,7 @@ class _Cursor:
 
     __slots__ = ("data", "kind", "parallel", "position", "start", "streaming")
 
-    def __init__(
-        self, data: Buffer, start: int, kind: str, *, streaming: bool, parallel: bool | None
-    ) -> None:
+    def __init__(self, data: Buffer, start: int, kind: str, *, streaming: bool, parallel: bool | None) -> None:
         self.data = data
         self.start = start
         self.position = start + 1  # behind the tag

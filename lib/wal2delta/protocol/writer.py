@@ -51,9 +51,7 @@ def frame(items: Iterable[m.AnyMessage | Keepalive], framing: Framing, *, traile
     for item in items:
         if isinstance(item, Keepalive):
             if framing is Framing.COPYDATA:
-                parts.append(
-                    _copydata(KEEPALIVE.pack(b"k"[0], item.wal_end, item.send_time, item.reply_requested))
-                )
+                parts.append(_copydata(KEEPALIVE.pack(b"k"[0], item.wal_end, item.send_time, item.reply_requested)))
             continue
         lsn, time, xid = _place(item, (lsn, time, xid))
         payload = encode(item)

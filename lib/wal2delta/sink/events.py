@@ -112,8 +112,7 @@ def events_of(batch: ChangeBatch, identity: Identity) -> Events:
     rescued = batch.rescued if batch.rescued is not None else pa.nulls(rows, pa.string())
     numbers = {column.name: number for number, column in enumerate(batch.relation.columns)}
     unchanged = {
-        numbers[name]: mask.to_numpy(zero_copy_only=False).astype(np.uint8)
-        for name, mask in batch.unchanged.items()
+        numbers[name]: mask.to_numpy(zero_copy_only=False).astype(np.uint8) for name, mask in batch.unchanged.items()
     }
     events = Events(
         columns=list(columns),
@@ -253,19 +252,11 @@ def concat(parts: Sequence[Events]) -> Events:
     template = next((part.old_key for part in parts if part.old_key is not None), None)
     if template is not None:
         old_key = [
-            join(
-                [
-                    part.old_key[k] if part.old_key is not None else pa.nulls(part.rows, column.type)
-                    for part in parts
-                ]
-            )
+            join([part.old_key[k] if part.old_key is not None else pa.nulls(part.rows, column.type) for part in parts])
             for k, column in enumerate(template)
         ]
         old_rescued = join(
-            [
-                part.old_rescued if part.old_rescued is not None else pa.nulls(part.rows, pa.string())
-                for part in parts
-            ]
+            [part.old_rescued if part.old_rescued is not None else pa.nulls(part.rows, pa.string()) for part in parts]
         )
     return Events(
         columns=[join([part.columns[n] for part in parts]) for n in range(len(first.columns))],
@@ -383,9 +374,7 @@ def split(events: Events, identity: Identity, names: Sequence[str], buckets: int
     ]
 
 
-def merge_schema(
-    types: Sequence[pa.DataType], identity: Identity, tracked: Sequence[int], *, moves: bool
-) -> pa.Schema:
+def merge_schema(types: Sequence[pa.DataType], identity: Identity, tracked: Sequence[int], *, moves: bool) -> pa.Schema:
     """Give the columns of the rows to merge.
 
     ``c0`` … are the table's columns, ``lsn``, ``ts`` and ``rescued`` its metadata.  Keyed tables have ``deleted``,

@@ -253,7 +253,9 @@ def fold_keys(
         base=np.concatenate([np.where(has_base, key_event[base_slot], NO_BASE), key_event[gone]]),
         base_is_old=np.concatenate([key_is_old[base_slot], key_is_old[gone]]),
         moved=np.concatenate([row_base != rows, np.zeros(len(gone), np.bool_)]),
-        expected=np.concatenate([np.where(has_base, slot_expected[base_slot], 0).astype(np.uint8), slot_expected[gone]]),
+        expected=np.concatenate(
+            [np.where(has_base, slot_expected[base_slot], 0).astype(np.uint8), slot_expected[gone]]
+        ),
         reset=np.concatenate([slot_reset[rows], slot_reset[gone]]),
     )
 

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 _HISTORY_DEPTH: Final = 20
 
-_MISSING: Final = ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE")
+_MISSING: Final = (
+    "PATH_NOT_FOUND",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "DELTA_MISSING_DELTA_TABLE",
+)
 """The conditions under which there is no table at a path."""
 
 TABLE_PROPERTIES: Final = {

@@ -36,7 +36,7 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
             old = spark.conf.get(key, None)
             spark.conf.set(key, value)
             before[key] = old
-        except Exception:  # noqa: BLE001 - each platform refuses in its own way
+        except Exception:
             continue
     try:
         yield

@@ -134,7 +134,15 @@ class Ledger:
         )
 
     def write_plan(
-        self, before: State | None, plan: Plan, *, source: str, captures: str, files: int, size: int, seen: Seen
+        self,
+        before: State | None,
+        plan: Plan,
+        *,
+        source: str,
+        captures: str,
+        files: int,
+        size: int,
+        seen: Seen,
     ) -> State:
         """Write a run's plan down, before anything of it is applied."""
         state = State(
@@ -170,7 +178,17 @@ class Ledger:
                 None if plan.upto_lsn < 0 else plan.upto_lsn,
                 None if plan.upto_lsn < 0 else to_datetime(plan.upto_commit_time),
                 [
-                    (t.name, t.location, t.action, t.changes, t.inserted, t.updated, t.deleted, t.truncated, t.version)
+                    (
+                        t.name,
+                        t.location,
+                        t.action,
+                        t.changes,
+                        t.inserted,
+                        t.updated,
+                        t.deleted,
+                        t.truncated,
+                        t.version,
+                    )
                     for t in report.tables
                 ],
                 list(report.warnings),

@@ -192,7 +192,7 @@ def _final_rows(spark: SparkSession, staging: Staging, run: TableRun) -> DataFra
 
 def _rescuable(kind: pa.DataType) -> bool:
     """Say whether a column's value may stand in ``_rescued_data`` instead."""
-    return pa.types.is_decimal(kind) or pa.types.is_temporal(kind) or pa.types.is_list(kind)
+    return bool(pa.types.is_decimal(kind) or pa.types.is_temporal(kind) or pa.types.is_list(kind))
 
 
 def _literal(text: str) -> str:
@@ -247,9 +247,7 @@ def _merge_keyed(spark: SparkSession, folded: DataFrame, run: TableRun) -> None:
 
 def _merged_rescued(mirror: MirrorTable, tracked: Sequence[int]) -> str:
     """Keep the target's rescued values of those columns that are left unchanged."""
-    kept = ", ".join(
-        f"CASE WHEN s.k{number} THEN {_literal(mirror.columns[number])} END" for number in tracked
-    )
+    kept = ", ".join(f"CASE WHEN s.k{number} THEN {_literal(mirror.columns[number])} END" for number in tracked)
     old = f"map_filter(from_json(t.{quote(RESCUED)}, 'map<string,string>'), (k, v) -> array_contains(array({kept}), k))"
     new = "from_json(s.rescued, 'map<string,string>')"
     return (

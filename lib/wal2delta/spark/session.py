@@ -145,18 +145,13 @@ def _delta(configured: Mapping[str, str]) -> dict[str, str]:
     if _DELTA_EXTENSION not in extensions:
         extensions.append(_DELTA_EXTENSION)
     settings = {_EXTENSIONS: ",".join(extensions), _CATALOG: _DELTA_CATALOG}
-    given = [
-        configured.get(key, "")
-        for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
-    ]
+    given = [configured.get(key, "") for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")]
     # Once the JVM runs, or where Delta was given, or lies with Spark itself, it is too late or not needed.
     if _is_submitted() or any("delta-spark" in text for text in given) or _has_delta(_spark_home() / "jars"):
         return settings
     prepared = Path(sys.prefix, "jars")
     if _has_delta(prepared):
-        settings["spark.jars"] = _join(
-            configured.get("spark.jars"), *map(str, sorted(prepared.glob("*.jar")))
-        )
+        settings["spark.jars"] = _join(configured.get("spark.jars"), *map(str, sorted(prepared.glob("*.jar"))))
         configured = {key: value for key, value in configured.items() if key != "spark.jars"}
     else:
         settings["spark.jars.packages"] = _join(configured.get("spark.jars.packages"), delta_package())
@@ -170,9 +165,7 @@ def _spark_home() -> Path:
 def _has_delta(directory: Path) -> bool:
     """Say whether Delta's JAR for the running Spark lies in a directory."""
     minor = _minor(pyspark.__version__)
-    return any(directory.glob(f"delta-spark_{minor}_2.13-*.jar")) or any(
-        directory.glob("delta-spark_2.13-4.0.*.jar")
-    )
+    return any(directory.glob(f"delta-spark_{minor}_2.13-*.jar")) or any(directory.glob("delta-spark_2.13-4.0.*.jar"))
 
 
 def _join(*parts: str | None) -> str:
@@ -210,9 +203,7 @@ def _check_java() -> None:
         raise ConfigError(where, remedy=f"{remedy}, or set JAVA_HOME to one")
     version = _java_version(Path(java))
     if version is not None and version not in JAVA_VERSIONS:
-        raise ConfigError(
-            f"{java} is Java {version}, and Spark needs 17 or 21", remedy=f"{remedy}, and set JAVA_HOME"
-        )
+        raise ConfigError(f"{java} is Java {version}, and Spark needs 17 or 21", remedy=f"{remedy}, and set JAVA_HOME")
 
 
 def _java_version(java: Path) -> int | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from wal2delta.decode.scan import FileScan
@@ -42,7 +42,7 @@ def root_of(captures: str) -> str:
     """Give the captures' root as it is named in the ledger: absolute, without a trailing slash."""
     if "://" in captures or captures.startswith(("file:", "dbfs:")):
         return captures.rstrip("/")
-    return os.path.abspath(captures)
+    return str(Path(captures).absolute())
 
 
 def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -> list[CaptureFile]:
@@ -82,7 +82,7 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
 
 
 def _is_glob(path: str) -> bool:
-    return not os.path.exists(path) and _GLOB.search(path) is not None
+    return not Path(path).exists() and _GLOB.search(path) is not None
 
 
 def _escape(path: str) -> str:
@@ -109,7 +109,7 @@ def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[st
     if errors:
         order = list(tasks)
         raise min(errors, key=lambda error: order.index(error.path) if error.path in order else -1)
-    scans = [pickle.loads(row.scan) for row in rows]  # noqa: S301 - made by our own workers a moment ago
+    scans = [pickle.loads(row.scan) for row in rows]
     found = {scan.path: scan for scan in scans}
     for path in tasks:
         if path not in found:

@@ -60,7 +60,9 @@ class Staging:
         self._written = True
         with settings(spark, ONE_FILE_A_BATCH):
             self._overwrite(frame)
-        infos = self._frame(spark).where("rows > 0 OR info IS NOT NULL").select("table", "relation", "file", "rows", "info")
+        infos = (
+            self._frame(spark).where("rows > 0 OR info IS NOT NULL").select("table", "relation", "file", "rows", "info")
+        )
         return _summarise(infos)
 
     def read(self, spark: SparkSession, table: int, *, together: bool, partitions: int) -> DataFrame:

@@ -74,7 +74,9 @@ def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
         state = Ledger(spark, place).read()
         if state is None:
             raise TargetError(
-                "nothing was applied to this target yet", path=place.text, remedy="Check --target; begin with apply"
+                "nothing was applied to this target yet",
+                path=place.text,
+                remedy="Check --target; begin with apply",
             )
         runs: list[RunStatus] = []
         table = place.ledger("runs")
@@ -99,9 +101,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
         applied_ts = None
         if state.phase == PLANNED:
             runs = [run for run in runs if run.run != state.run]
-            runs.append(
-                RunStatus(state.run, PLANNED, state.started_at, None, None, state.files, None, None, None)
-            )
+            runs.append(RunStatus(state.run, PLANNED, state.started_at, None, None, state.files, None, None, None))
         open_: tuple[OpenTransaction, ...] = ()
         if resume is not None:
             applied = resume.place.last_lsn if resume.place.last_lsn >= 0 else None

@@ -91,7 +91,8 @@ class Stitch:
                 self.tail += scan.head or b""
                 self._see(scan)
                 return None
-            return self._join(scan, scan.summary, self._seam(scan, scan.summary.framing, exact=True))
+            self._join(scan, scan.summary, self._seam(scan, scan.summary.framing, exact=True))
+            return None
         again = Rescan(scan.path, self.place, self.tail)
         if scan.summary is None or scan.head is None or self.place is None:
             return again
@@ -106,7 +107,8 @@ class Stitch:
         place = seam.place if seam is not None else self.place
         if place is None or not _continues(place, scan.summary):
             return again
-        return self._join(scan, scan.summary, seam)
+        self._join(scan, scan.summary, seam)
+        return None
 
     def plan(self) -> Plan:
         """Give what the added files come to."""
@@ -157,17 +159,14 @@ class Stitch:
             return Scanner(place.framing, place=place).scan(data, 0)
         except CaptureError as error:
             if exact:
-                raise error.at(path=scan.path)
+                error.at(path=scan.path)
             raise
 
     def _join(self, scan: FileScan, summary: Summary, seam: Summary | None) -> None:
         before = self.place
         if before is None:
             before = Place(summary.framing)
-        if seam is not None and seam.place is not None:
-            body_place = seam.place
-        else:
-            body_place = before
+        body_place = seam.place if seam is not None and seam.place is not None else before
         relations_before, types_before = dict(self.relations), dict(self.types)
         seam_path, seam_offset = self._tail_at if self.tail else (scan.path, 0)
         used: dict[int, m.Relation] = {}
@@ -249,9 +248,7 @@ class Stitch:
                     types[type_.oid] = type_
             place = replace(body_place, transaction=None)
             if summary.last_lsn is not None and summary.last_commit_time is not None:
-                place = replace(
-                    place, last_lsn=summary.last_lsn, last_commit_time=summary.last_commit_time
-                )
+                place = replace(place, last_lsn=summary.last_lsn, last_commit_time=summary.last_commit_time)
             self._begun = _Begun(scan.path, summary.begin_at, place, relations, types)
         elif seam is not None and seam.begin_at is not None:
             cut = len(self.tail)

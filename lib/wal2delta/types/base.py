@@ -59,5 +59,5 @@ class Rescued:
     text: str
 
 
-class DoesNotFit(Exception):  # noqa: N818 - not an error: the value is rescued
+class DoesNotFit(Exception):
     """The text is well formed, but the column's type cannot hold its value."""

@@ -134,8 +134,6 @@ def describe() -> list[TypeDescription]:
             "with several dimensions, own bounds or an element that does not fit, the whole array is rescued",
         ),
         TypeDescription("numeric without precision, or any other numeric(p,s)", "string", _NONE),
-        TypeDescription(
-            "every other type, arrays of user-defined types", "string", "none; PostgreSQL's text as sent"
-        ),
+        TypeDescription("every other type, arrays of user-defined types", "string", "none; PostgreSQL's text as sent"),
     ]
     return rows

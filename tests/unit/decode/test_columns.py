@@ -230,9 +230,7 @@ def test_floats_keep_the_sign_of_zero_and_single_precision():
     doubles, _ = convert(resolve(FLOAT8, -1, {}), ["-0", "0", "5e-324", "-Infinity", "0.30000000000000004"])
     expected = np.array([-0.0, 0.0, 5e-324, -np.inf, 0.1 + 0.2])
     assert doubles.to_numpy().tobytes() == expected.tobytes()
-    singles, _ = convert(
-        resolve(FLOAT4, -1, {}), ["-0", "0.1", "16777216", "3.4028235e+38", "1.17549435e-38"]
-    )
+    singles, _ = convert(resolve(FLOAT4, -1, {}), ["-0", "0.1", "16777216", "3.4028235e+38", "1.17549435e-38"])
     expected_singles = np.array([-0.0, 0.1, 16777216, 3.4028235e38, 1.17549435e-38], dtype=np.float32)
     assert singles.to_numpy().tobytes() == expected_singles.tobytes()
     assert np.isnan(values(FLOAT8, ["NaN"])[0])

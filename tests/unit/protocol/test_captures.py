@@ -24,9 +24,7 @@ def tags_of(message: m.AnyMessage) -> list[str]:
     """Give the names that case.json counts a message under."""
     names = [message.tag]
     if isinstance(message, (m.Update, m.Delete)):
-        names += [message.tag + "K"] * (message.key is not None) + [message.tag + "O"] * (
-            message.old is not None
-        )
+        names += [message.tag + "K"] * (message.key is not None) + [message.tag + "O"] * (message.old is not None)
     elif isinstance(message, m.StreamAbort):
         names.append("A(top)" if message.xid == message.subxid else "A(sub)")
     elif isinstance(message, m.Message) and not message.transactional:
@@ -72,9 +70,7 @@ def test_raw_and_recvlogical_captures_are_the_same_bytes_when_reframed() -> None
 def test_only_parallel_streaming_sends_the_lsn_of_an_abort() -> None:
     def aborts(name: str) -> list[m.StreamAbort]:
         found = case(name)
-        messages = [
-            message for data in found.streams() for _, message in read_stream(data, framing=found.framing)
-        ]
+        messages = [message for data in found.streams() for _, message in read_stream(data, framing=found.framing)]
         return [message for message in messages if isinstance(message, m.StreamAbort)]
 
     assert [abort.abort_lsn is None for abort in aborts("o18")] == [True] * 2

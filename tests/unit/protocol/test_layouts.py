@@ -83,9 +83,7 @@ STREAMED: list[tuple[str, m.AnyMessage]] = [
     ("45", m.StreamStop()),
 ]
 
-LAYOUTS = [(text, message, False) for text, message in PLAIN] + [
-    (text, message, True) for text, message in STREAMED
-]
+LAYOUTS = [(text, message, False) for text, message in PLAIN] + [(text, message, True) for text, message in STREAMED]
 
 
 def name_of(value: Any) -> str | None:

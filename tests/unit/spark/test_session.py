@@ -65,9 +65,7 @@ def test_what_the_user_configured_is_read(monkeypatch, tmp_path):
         "# a comment\n\nspark.master  spark://host:7077\nspark.driver.memory=3g\n", encoding="utf-8"
     )
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    monkeypatch.setenv(
-        "PYSPARK_SUBMIT_ARGS", "--conf a.b='x y' --packages=p:q:1 --driver-memory 1g pyspark-shell"
-    )
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf a.b='x y' --packages=p:q:1 --driver-memory 1g pyspark-shell")
     assert session._configured() == {
         "spark.master": "spark://host:7077",
         "spark.driver.memory": "3g",
