@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from wal2delta.decode.batches import ChangeBatch, Decoder
 from wal2delta.decode.scan import fingerprint, scan_file
 from wal2delta.errors import CaptureError, ConfigError, OrderError
-from wal2delta.listing import list_files
+from wal2delta.listing import list_files, map_file
 from wal2delta.protocol.framing import Framing, decompress, detect_compression
 from wal2delta.protocol.messages import Relation
 from wal2delta.transactions.plan import FilePlan, Plan
@@ -43,7 +42,7 @@ def read_changes(
     forced = known_framing(framing)
     plan = plan_files(files, forced)
     for file in plan.files:
-        content = Path(file.path).read_bytes()
+        content = map_file(file.path)
         yield from decode_file(file, content, after_lsn=plan.after_lsn, upto_lsn=plan.upto_lsn, tile_bytes=tile_bytes)
 
 
@@ -61,7 +60,7 @@ def plan_files(files: Sequence[str], framing: Framing | None = None) -> Plan:
     """Scan local files one after the other, each from where the one before ends."""
     stitch = Stitch(None)
     for path in files:
-        content = Path(path).read_bytes()
+        content = map_file(path)
         first = stitch.place is None
         scan = scan_file(path, content, framing=framing, place=stitch.place, first=first, prefix=stitch.tail)
         stitch.add(scan, exact=True)

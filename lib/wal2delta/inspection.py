@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from wal2delta.changes import known_framing
 from wal2delta.decode.scan import Counts, FileScan, Summary, scan_file
 from wal2delta.decode.stream import Place
 from wal2delta.errors import CaptureError
-from wal2delta.listing import list_files
+from wal2delta.listing import list_files, map_file
 from wal2delta.lsn import to_datetime
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.messages import Relation
@@ -82,7 +81,7 @@ def inspect_captures(
     summaries: list[Summary] = []
     place, tail = None, b""
     for path in list_files(paths):
-        scan = _scan(path, Path(path).read_bytes(), forced, place, tail)
+        scan = _scan(path, map_file(path), forced, place, tail)
         files.append(_file(scan, tail))
         if scan.summary is None:
             tail += scan.head or b""
@@ -94,7 +93,7 @@ def inspect_captures(
     return _gather(files, summaries)
 
 
-def _scan(path: str, content: bytes, framing: Framing | None, place: Place | None, tail: bytes) -> FileScan:
+def _scan(path: str, content: memoryview, framing: Framing | None, place: Place | None, tail: bytes) -> FileScan:
     try:
         return scan_file(path, content, framing=framing, place=place, first=place is None, prefix=tail, inspecting=True)
     except CaptureError:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support.spark import spark_environment
 
-_PATIENCE = 180.0
+_PATIENCE = 600.0
 
 
 @dataclass(frozen=True)

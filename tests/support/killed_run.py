@@ -14,7 +14,7 @@ from pathlib import Path
 
 from support.spark import spark_environment
 
-_PATIENCE = 180.0
+_PATIENCE = 600.0
 
 
 def run_until_killed(captures: Path, target: Path, step: str, count: int, *, scratch: Path) -> list[str]:

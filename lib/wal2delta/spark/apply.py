@@ -18,7 +18,7 @@ from wal2delta.lsn import to_datetime
 from wal2delta.progress import NoProgress, Progress
 from wal2delta.protocol.framing import Framing
 from wal2delta.report import RunReport, TableReport
-from wal2delta.settings import Settings, load_settings
+from wal2delta.settings import Settings, make_settings
 from wal2delta.spark import delta, steps
 from wal2delta.spark.catalogue import Catalogue
 from wal2delta.spark.isolation import has_own_sessions, own_session, settings
@@ -59,13 +59,7 @@ def apply(
     Raises:
         Wal2DeltaError: what stopped it.  No table is touched when the captures are at fault.
     """
-    return _Job(spark, str(captures), Target.parse(str(target)), _settings(config), progress or NoProgress()).run()
-
-
-def _settings(config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None) -> Settings:
-    if isinstance(config, Settings):
-        return config
-    return Settings.from_mapping(config) if isinstance(config, Mapping) else load_settings(config)
+    return _Job(spark, str(captures), Target.parse(str(target)), make_settings(config), progress or NoProgress()).run()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from wal2delta.spark.isolation import has_own_sessions, settings
 from wal2delta.spark.target import TableName
@@ -126,29 +126,24 @@ def find_commit(spark: SparkSession, table: TableName, commit: CommitId) -> Comm
     return None
 
 
-def newest_commit(spark: SparkSession, table: TableName) -> Any:
-    """Give the newest entry of a table's history."""
-    return spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT 1").collect()[0]
+def write(
+    frame: DataFrame, table: TableName, mode: str, options: Mapping[str, str] | None = None, *, create: bool = False
+) -> None:
+    """Append to a table or overwrite its rows, in one commit.
 
-
-def create(spark: SparkSession, table: TableName, columns: str) -> None:
-    """Create a table, and the schema that it lies in, where they are missing."""
-    if table.parts:
-        schema = TableName(parts=table.parts[:-1])
-        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema.sql}")
-    properties = ", ".join(f"'{key}' = '{value}'" for key, value in TABLE_PROPERTIES.items())
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta TBLPROPERTIES ({properties})")
-
-
-def write(frame: DataFrame, table: TableName, mode: str, options: Mapping[str, str] | None = None) -> None:
-    """Append to a table or overwrite its rows, in one commit."""
+    Args:
+        mode: ``append`` or ``overwrite``.
+        create: the table is not there yet; the commit makes it, with the properties that every table has.
+    """
     writer = frame.write.format("delta").mode(mode)
-    for key, value in (options or {}).items():
+    for key, value in {**(TABLE_PROPERTIES if create else {}), **(options or {})}.items():
         writer = writer.option(key, value)
     if table.path is not None:
         writer.save(table.path)
-    else:
-        writer.saveAsTable(table.sql)
+        return
+    if create:
+        frame.sparkSession.sql(f"CREATE SCHEMA IF NOT EXISTS {TableName(parts=table.parts[:-1]).sql}")
+    writer.saveAsTable(table.sql)
 
 
 def read(spark: SparkSession, table: TableName) -> DataFrame:

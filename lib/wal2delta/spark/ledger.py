@@ -220,15 +220,11 @@ class Ledger:
         commit = delta.CommitId(f"{state.ledger}/{name}", state.run)
         spark, table = own_session(self._spark), self._target.ledger(name)
         with settings(spark, delta.SMALL_STATE):
-            self._ensure(spark, name, schema)
-            if delta.find_commit(spark, table, commit) is None:
+            create = not delta.exists(spark, table)
+            # A run that was interrupted here finds its own commit, and leaves it alone.
+            if create or delta.find_commit(spark, table, commit) is None:
                 frame = spark.createDataFrame(list(rows), schema).coalesce(1)
-                delta.write(frame, table, "append", commit.options)
-
-    def _ensure(self, spark: SparkSession, name: str, schema: str) -> None:
-        table = self._target.ledger(name)
-        if not delta.exists(spark, table):
-            delta.create(spark, table, schema)
+                delta.write(frame, table, "append", commit.options, create=create)
 
     def _write_state(self, state: State) -> None:
         row = (
@@ -247,10 +243,11 @@ class Ledger:
             json.dumps(asdict(state.seen)),
         )
         with settings(self._spark, delta.SMALL_STATE):
-            if state.phase == PLANNED:
-                self._ensure(self._spark, "state", _STATE)
+            table = self._target.ledger("state")
             frame = self._spark.createDataFrame([row], _STATE).coalesce(1)
-            delta.write(frame, self._target.ledger("state"), "overwrite")
+            delta.write(
+                frame, table, "overwrite", create=state.phase == PLANNED and not delta.exists(self._spark, table)
+            )
 
 
 def describe(state: State) -> str:

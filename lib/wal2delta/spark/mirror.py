@@ -83,15 +83,12 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableRe
     with settings(own, values):
         found = delta.columns_of(own, mirror.table)
         created = found is None
-        if found is None:
-            delta.create(own, mirror.table, sql_schema(mirror.schema))
-        else:
+        if found is not None:
             _check_columns(own, mirror, found)
         done = delta.find_commit(own, mirror.table, run.commit) if run.resumed and not created else None
         action: Action = "unchanged"
         if done is None:
-            fresh = created or _is_fresh(own, mirror.table)
-            action = _commit(own, staging, run, fresh)
+            action = _commit(own, staging, run, created)
             done = delta.find_commit(own, mirror.table, run.commit)
         if done is None:
             raise TargetError(
@@ -100,8 +97,6 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableRe
                 path=mirror.table.text,
                 remedy="Something else writes to this table; a mirror must have no other writer",
             )
-    if created and action != "unchanged":
-        action = "created"
     deleted = done.rows("numTargetRowsDeleted")
     return TableReport(
         name=mirror.name,
@@ -116,11 +111,6 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableRe
         seconds=time.monotonic() - began,
         notes=tuple(run.notes),
     )
-
-
-def _is_fresh(spark: SparkSession, table: TableName) -> bool:
-    """Say whether nothing was ever written to a table."""
-    return int(delta.newest_commit(spark, table).version) == 0
 
 
 def _check_columns(spark: SparkSession, mirror: MirrorTable, found: Sequence[tuple[str, str]]) -> None:
@@ -141,13 +131,13 @@ def _check_columns(spark: SparkSession, mirror: MirrorTable, found: Sequence[tup
     )
 
 
-def _commit(spark: SparkSession, staging: Staging, run: TableRun, fresh: bool) -> Action:
+def _commit(spark: SparkSession, staging: Staging, run: TableRun, create: bool) -> Action:
     mirror = run.mirror
-    if run.truncated or fresh or mirror.identity.mode is Mode.APPEND:
+    if create or run.truncated or mirror.identity.mode is Mode.APPEND:
         rows = _final_rows(spark, staging, run)
-        mode = "overwrite" if run.truncated else "append"
-        delta.write(rows, mirror.table, mode, run.commit.options)
-        return "overwritten" if run.truncated else "appended"
+        overwrite = run.truncated and not create
+        delta.write(rows, mirror.table, "overwrite" if overwrite else "append", run.commit.options, create=create)
+        return "created" if create else "overwritten" if overwrite else "appended"
     folded = _folded(spark, staging, run)
     if mirror.identity.mode is Mode.MULTISET:
         _merge_multiset(spark, folded, run)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from wal2delta.errors import ConfigError
 
 LEDGER_SCHEMA: Final = "_wal2delta"
 _CATALOG = re.compile(r"[A-Za-z_][A-Za-z0-9_\-]*(\.[A-Za-z_][A-Za-z0-9_\-]*)?")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 _UNSAFE = re.compile(r"[/\\%\x00-\x1f\x7f]")
 
 
@@ -71,6 +73,9 @@ class Target:
         """
         text = text.strip()
         if "/" in text or ":" in text:
+            if not _SCHEME.match(text):
+                # Delta takes delta.`path` for a table's name unless the path is absolute.
+                text = str(Path(text).absolute())
             return cls(root=text.rstrip("/") or "/")
         if _CATALOG.fullmatch(text):
             return cls(root=None, catalog=tuple(text.split(".")))

@@ -1,0 +1,215 @@
+"""A mirror table in Python: what a run's rows do to it, by the very rules of the MERGE that Spark is given.
+
+The functions that Spark's workers run are the real ones; staging and the Delta table are lists.  Where Spark's SQL
+is odd (0 equals -0, NaN equals NaN), so is the model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from support.runs import Files
+from wal2delta.protocol.messages import Relation
+from wal2delta.sink.events import Identity, Mode
+from wal2delta.spark.workers import ERROR_TABLE, DecodeTask, FoldTask, decode_batches, fold_batches
+from wal2delta.transactions.plan import Plan
+
+Row = dict[str, Any]
+
+
+class MergeConflict(Exception):
+    """Several source rows match one row of the target, which Delta refuses."""
+
+
+@dataclass(frozen=True)
+class TargetRow:
+    """A row of the mirror table; its rescued values by column."""
+
+    values: tuple[Any, ...]
+    rescued: tuple[tuple[str, str], ...]
+    lsn: int
+
+
+@dataclass
+class MirrorModel:
+    """A mirror table.
+
+    Attributes:
+        types: the columns' Arrow types.
+        configured: the key comes from the configuration, so that it may hold NULLs.
+        missed: source rows whose base should have been there but was not.
+    """
+
+    identity: Identity
+    names: tuple[str, ...]
+    types: tuple[pa.DataType, ...]
+    configured: bool = False
+    rows: list[TargetRow] = field(default_factory=list)
+    written: bool = False
+    missed: int = 0
+
+    def apply(self, plan: Plan, files: Files, relations: Sequence[Relation], buckets: int) -> None:
+        """Do what a run does to this table."""
+        truncates = {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}
+        staged = self._decode(plan, files, relations, truncates, buckets) if plan.upto_lsn > plan.after_lsn else []
+        truncated = any(relation.oid in truncates for relation in relations)
+        if not truncated and not any(row["rows"] for row in staged):
+            return
+        folded, tracked, moves, deletes = self._fold(staged)
+        if truncated or not self.written or self.identity.mode is Mode.APPEND:
+            rows = self._final_rows(folded)
+            self.rows = rows if truncated else self.rows + rows
+        elif self.identity.mode is Mode.MULTISET:
+            self._merge_multiset(folded)
+        else:
+            self._merge_keyed(folded, tracked, moves, deletes)
+        self.written = True
+
+    def _decode(
+        self,
+        plan: Plan,
+        files: Files,
+        relations: Sequence[Relation],
+        truncates: dict[int, tuple[int, int]],
+        buckets: int,
+    ) -> list[Row]:
+        task = DecodeTask(
+            files={file.path: (number, file) for number, file in enumerate(plan.files)},
+            relations={relation: (0, number, self.identity) for number, relation in enumerate(relations)},
+            after_lsn=plan.after_lsn,
+            upto_lsn=plan.upto_lsn,
+            truncates=truncates,
+            buckets=buckets,
+        )
+        batches = [
+            pa.RecordBatch.from_pydict({"path": [file.path], "content": pa.array([files[file.path]], pa.binary())})
+            for file in plan.files
+        ]
+        staged = [row for batch in decode_batches(batches, task=task) for row in batch.to_pylist()]
+        for row in staged:
+            assert row["table"] != ERROR_TABLE, row["info"]
+        return staged
+
+    def _fold(self, staged: list[Row]) -> tuple[list[Row], list[int], bool, bool]:
+        infos = [json.loads(row["info"]) for row in staged]
+        tracked = sorted({number for info in infos for number in info["tracked"]})
+        moves = any(info["moves"] for info in infos)
+        deletes = any(info["deletes"] for info in infos)
+        rows = [{**row, "bucket": 0 if moves else row["bucket"]} for row in staged]
+        rows.sort(key=lambda row: (row["bucket"], row["file"]))
+        schema = pa.schema([("bucket", pa.int32()), ("file", pa.int32()), ("data", pa.binary())])
+        batches = [
+            pa.RecordBatch.from_pylist([{name: row[name] for name in schema.names}], schema=schema) for row in rows
+        ]
+        task = FoldTask(self.types, self.names, self.identity, tuple(tracked), moves)
+        folded = [row for batch in fold_batches(batches, task=task) for row in batch.to_pylist()]
+        return folded, tracked, moves, deletes
+
+    def _final_rows(self, folded: list[Row]) -> list[TargetRow]:
+        if self.identity.mode is Mode.KEYED:
+            return [self._new(row) for row in folded if not row["deleted"]]
+        if self.identity.mode is Mode.MULTISET:
+            return [self._new(row) for row in folded for _ in range(row["net"])]
+        return [self._new(row) for row in folded]
+
+    def _new(self, row: Row) -> TargetRow:
+        values = tuple(row[f"c{number}"] for number in range(len(self.names)))
+        return TargetRow(values, _rescued(row["rescued"]), row["lsn"])
+
+    def _merge_keyed(self, folded: list[Row], tracked: Sequence[int], moves: bool, deletes: bool) -> None:
+        matches: dict[int, list[Row]] = {}
+        inserted: list[TargetRow] = []
+        for row in folded:
+            found = [at for at, target in enumerate(self.rows) if self._matches(target, row, moves)]
+            for at in found:
+                matches.setdefault(at, []).append(row)
+            if found:
+                continue
+            self.missed += row["expected"] and (row["matches"] if moves else True)
+            if not (row["deleted"] and (deletes or moves)):
+                inserted.append(self._new(row))
+        result: list[TargetRow] = []
+        for at, target in enumerate(self.rows):
+            sources = matches.get(at, [])
+            if len(sources) > 1:
+                raise MergeConflict(f"{len(sources)} source rows match one row")
+            if not sources:
+                result.append(target)
+            elif not (sources[0]["deleted"] and (deletes or moves)):
+                result.append(self._updated(target, sources[0], tracked))
+        self.rows = result + inserted
+
+    def _matches(self, target: TargetRow, row: Row, moves: bool) -> bool:
+        if moves and not row["matches"]:
+            return False
+        there, here = dict(target.rescued), dict(_rescued(row["base_rescued" if moves else "rescued"]))
+        for k, number in enumerate(self.identity.key):
+            name = self.names[number]
+            value, own = row[f"b{k}" if moves else f"c{number}"], target.values[number]
+            rescuable = _rescuable(self.types[number])
+            if value is None or own is None:
+                if not (value is None and own is None and (self.configured or rescuable)):
+                    return False
+                if rescuable and there.get(name) != here.get(name):
+                    return False
+            elif not _sql_equal(value, own):
+                return False
+        return True
+
+    def _updated(self, target: TargetRow, row: Row, tracked: Sequence[int]) -> TargetRow:
+        new = self._new(row)
+        kept = {number for number in tracked if row[f"k{number}"]}
+        values = tuple(target.values[number] if number in kept else value for number, value in enumerate(new.values))
+        rescued = dict(new.rescued)
+        if any(_rescuable(self.types[number]) for number in tracked):
+            names = {self.names[number] for number in kept}
+            old = {name: text for name, text in target.rescued if name in names}
+            assert not old.keys() & rescued.keys(), "map_concat refuses keys that come twice"
+            rescued |= old
+        return TargetRow(values, tuple(sorted(rescued.items())), new.lsn)
+
+    def _merge_multiset(self, folded: list[Row]) -> None:
+        """Delete all copies of what loses some, and insert those that stay again."""
+        lost = [row for row in folded if row["net"] < 0]
+        left: list[TargetRow] = []
+        for row in lost:
+            same = [target for target in self.rows if image(target) == image(self._new(row))]
+            self.missed += max(0, -row["net"] - len(same))
+            left += [self._new(row)] * max(0, len(same) + row["net"])
+        gone = {image(self._new(row)) for row in lost}
+        kept = [target for target in self.rows if image(target) not in gone]
+        self.rows = kept + left + [self._new(row) for row in folded for _ in range(row["net"])]
+
+
+def image(row: TargetRow) -> str:
+    """Give a row's exact image: -0 is not 0, and NaN equals itself."""
+    return repr((row.values, row.rescued))
+
+
+def _rescued(text: str | None) -> tuple[tuple[str, str], ...]:
+    return () if text is None else tuple(sorted(json.loads(text).items()))
+
+
+def _rescuable(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(kind) or pa.types.is_temporal(kind) or pa.types.is_list(kind))
+
+
+def _sql_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and math.isnan(one):
+        return math.isnan(other)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(_null_safe(*pair) for pair in zip(one, other, strict=True))
+    return bool(one == other)
+
+
+def _null_safe(one: Any, other: Any) -> bool:
+    return one is None and other is None if one is None or other is None else _sql_equal(one, other)
+
+
+__all__ = ["MergeConflict", "MirrorModel", "TargetRow", "image"]

@@ -1,0 +1,123 @@
+"""Runs over capture files in memory: which files a run reads and what it plans, without Spark.
+
+It decides as `wal2delta.spark.apply` does: files in the order of their names, the newest of which may have grown
+since; the first is scanned from where the last run ended, the others from a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from wal2delta.decode.scan import FINGERPRINT_BYTES, scan_file
+from wal2delta.protocol.framing import Framing
+from wal2delta.transactions.plan import Plan, Resume
+from wal2delta.transactions.stitch import Stitch
+from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
+
+Files = Mapping[str, bytes]
+"""The captures' files by name, in their order."""
+
+
+def cut(data: bytes, places: Sequence[int], prefix: str = "") -> dict[str, bytes]:
+    """Cut bytes into files at some places; equal places make empty files."""
+    edges = [0, *sorted(places), len(data)]
+    return {
+        f"{prefix}part{number:04}": data[start:end]
+        for number, (start, end) in enumerate(zip(edges, edges[1:], strict=False))
+    }
+
+
+def grown_to(files: Files, size: int) -> dict[str, bytes]:
+    """Give the files as they were when only so many bytes of the stream had been written."""
+    result: dict[str, bytes] = {}
+    for name, content in files.items():
+        result[name] = content[:size]
+        size -= len(content)
+        if size < 0:
+            break
+    return result
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run's plan, as it is after it was stored, and how many guesses did not hold."""
+
+    plan: Plan
+    rescans: int
+
+
+def plan_run(
+    files: Files, stored: str | None, *, guessing: bool = True, framing: Framing | None = None
+) -> Planned | None:
+    """Plan the next run.
+
+    Args:
+        files: all that are there.
+        stored: where the last run ended, as JSON; None for the first.
+        guessing: scan the files as if in parallel; else each from its true place.
+
+    Returns:
+        None when nothing has come since the last run.
+    """
+    resume = None if stored is None else resume_from_json(stored)
+    reading = _what_is_new(files, resume)
+    if not reading:
+        return None
+    stitch = Stitch(resume)
+    rescans = 0
+    for number, name in enumerate(reading):
+        content = files[name]
+        if number == 0 and resume is not None:
+            known = resume.length if name == resume.path else 0
+            start = resume.offset if name == resume.path else 0
+            scan = scan_file(name, content, framing=framing, place=resume.place, start=start, known_length=known)
+            assert not known or scan.known_fingerprint == resume.fingerprint
+            assert stitch.add(scan, exact=True) is None
+        elif number == 0 or not guessing:
+            place, tail = stitch.place, stitch.tail
+            scan = scan_file(name, content, framing=framing, place=place, first=place is None, prefix=tail)
+            assert stitch.add(scan, exact=True) is None
+        else:
+            again = stitch.add(scan_file(name, content, framing=framing))
+            if again is not None:
+                rescans += 1
+                first = again.place is None
+                scan = scan_file(name, content, framing=framing, place=again.place, first=first, prefix=again.prefix)
+                assert stitch.add(scan, exact=True) is None
+    plan = stitch.plan()
+    stored_plan = plan_from_json(plan_to_json(plan))
+    assert stored_plan == plan
+    return Planned(stored_plan, rescans)
+
+
+def _what_is_new(files: Files, resume: Resume | None) -> list[str]:
+    names = list(files)
+    if resume is None:
+        return names
+    last = names.index(resume.last_path)
+    later = names[last + 1 :]
+    if not later and len(files[resume.last_path]) == resume.last_length:
+        return []
+    again = names[names.index(resume.path) : last + 1]
+    if resume.done and len(files[resume.path]) == resume.length:
+        again.remove(resume.path)
+    return [*again, *later]
+
+
+def plan_runs(stages: Sequence[Files], *, guessing: bool = True, framing: Framing | None = None) -> Iterator[Planned]:
+    """Plan one run after the other, each over what is there by then."""
+    stored: str | None = None
+    for files in stages:
+        planned = plan_run(files, stored, guessing=guessing, framing=framing)
+        if planned is not None:
+            yield planned
+            stored = resume_to_json(planned.plan.resume)
+
+
+def without_places(plan: Plan) -> Plan:
+    """Give the plan without what hangs on where files begin and end."""
+    return replace(plan, files=(), resume=plan.resume, warnings=())
+
+
+__all__ = ["FINGERPRINT_BYTES", "Files", "Planned", "cut", "grown_to", "plan_run", "plan_runs", "without_places"]
