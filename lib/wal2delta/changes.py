@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from wal2delta.decode.batches import ChangeBatch, Decoder
 from wal2delta.decode.scan import fingerprint, scan_file
-from wal2delta.errors import CaptureError, ConfigError, OrderError
+from wal2delta.errors import ConfigError, OrderError, Wal2DeltaError
 from wal2delta.listing import list_files, map_file
 from wal2delta.protocol.framing import Framing, decompress, detect_compression
 from wal2delta.protocol.messages import Relation

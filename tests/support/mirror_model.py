@@ -1,13 +1,11 @@
 """A mirror table in Python: what a run's rows do to it, by the very rules of the MERGE that Spark is given.
 
-The functions that Spark's workers run are the real ones; staging and the Delta table are lists.  Where Spark's SQL
-is odd (0 equals -0, NaN equals NaN), so is the model.
+The functions that Spark's workers run are the real ones; staging and the Delta table are lists.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -158,7 +156,7 @@ class MirrorModel:
                     return False
                 if rescuable and there.get(name) != here.get(name):
                     return False
-            elif not _sql_equal(value, own):
+            elif not _same(value, own):
                 return False
         return True
 
@@ -200,16 +198,9 @@ def _rescuable(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind) or pa.types.is_temporal(kind) or pa.types.is_list(kind))
 
 
-def _sql_equal(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and math.isnan(one):
-        return math.isnan(other)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(_null_safe(*pair) for pair in zip(one, other, strict=True))
-    return bool(one == other)
-
-
-def _null_safe(one: Any, other: Any) -> bool:
-    return one is None and other is None if one is None or other is None else _sql_equal(one, other)
+def _same(one: Any, other: Any) -> bool:
+    """Compare exactly, -0 and 0 are two; a NaN equals itself."""
+    return repr(one) == repr(other)
 
 
 __all__ = ["MergeConflict", "MirrorModel", "TargetRow", "image"]

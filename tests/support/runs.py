@@ -7,9 +7,9 @@ since; the first is scanned from where the last run ended, the others from a gue
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from wal2delta.decode.scan import FINGERPRINT_BYTES, scan_file
+from wal2delta.decode.scan import scan_file
 from wal2delta.protocol.framing import Framing
 from wal2delta.transactions.plan import Plan, Resume
 from wal2delta.transactions.stitch import Stitch
@@ -105,19 +105,13 @@ def _what_is_new(files: Files, resume: Resume | None) -> list[str]:
     return [*again, *later]
 
 
-def plan_runs(stages: Sequence[Files], *, guessing: bool = True, framing: Framing | None = None) -> Iterator[Planned]:
+def plan_runs(
+    stages: Sequence[Files], *, guessing: bool = True, framing: Framing | None = None
+) -> Iterator[tuple[Files, Planned]]:
     """Plan one run after the other, each over what is there by then."""
     stored: str | None = None
     for files in stages:
         planned = plan_run(files, stored, guessing=guessing, framing=framing)
         if planned is not None:
-            yield planned
+            yield files, planned
             stored = resume_to_json(planned.plan.resume)
-
-
-def without_places(plan: Plan) -> Plan:
-    """Give the plan without what hangs on where files begin and end."""
-    return replace(plan, files=(), resume=plan.resume, warnings=())
-
-
-__all__ = ["FINGERPRINT_BYTES", "Files", "Planned", "cut", "grown_to", "plan_run", "plan_runs", "without_places"]

@@ -13,7 +13,7 @@ from typing import Final
 from wal2delta.decode import walk
 from wal2delta.decode.resync import find_boundary, guess_framing
 from wal2delta.decode.stream import Place, StreamWalker, Transaction
-from wal2delta.errors import CaptureError, FramingError, MalformedMessage, NotSupported
+from wal2delta.errors import CaptureError, FramingError, MalformedMessage, NotSupported, Wal2DeltaError
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing, decompress, detect_compression, detect_framing
 
@@ -38,6 +38,14 @@ class TruncateAt:
     oid: int
     lsn: int | None
     ordinal: int
+
+
+def with_last(known: tuple[TruncateAt, ...], at: TruncateAt) -> tuple[TruncateAt, ...]:
+    """Give a relation's last truncate, and the last one of the transactions before it.
+
+    The last transaction may be open at the captures' end; then the one before it is what counts.
+    """
+    return (*[earlier for earlier in known if earlier.lsn != at.lsn][-1:], at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,7 @@ class FileScan:
         summary: None when no boundary was found: the file lies inside one message as far as can be told.
         fingerprint: checksums of the beginning and of the end, to notice that a file has changed;
             ``known_fingerprint`` is that of the part which an earlier run has read.
+        framing: the stream's, where it was recognised at its beginning.
     """
 
     path: str
@@ -122,6 +131,7 @@ class FileScan:
     tail: bytes = b""
     seam: Summary | None = None
     known_fingerprint: int = 0
+    framing: Framing | None = None
 
 
 class Scanner(StreamWalker):
@@ -140,7 +150,7 @@ class Scanner(StreamWalker):
         self._used: dict[int, None] = {}
         self._relations: list[tuple[int, m.Relation]] = []
         self._types: list[m.Type] = []
-        self._truncates: dict[int, TruncateAt] = {}
+        self._truncates: dict[int, tuple[TruncateAt, ...]] = {}
         self._rare: Counter[str] = Counter()
         self._head: tuple[int, tuple[int, int]] | None = None
 
@@ -160,7 +170,8 @@ class Scanner(StreamWalker):
         elif isinstance(message, m.Truncate):
             lsn = int(state[walk.LSN])
             for oid in message.relation_oids:
-                self._truncates[oid] = TruncateAt(oid, None if lsn == walk.NO_LSN else lsn, int(state[walk.ORDINAL]))
+                at = TruncateAt(oid, None if lsn == walk.NO_LSN else lsn, int(state[walk.ORDINAL]))
+                self._truncates[oid] = with_last(self._truncates.get(oid, ()), at)
         elif isinstance(message, _STREAMED + _TWO_PHASE) and self._inspecting:
             if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
                 self._committed.append((message.commit_lsn, message.commit_time))
@@ -222,7 +233,7 @@ class Scanner(StreamWalker):
             used=tuple(self._used),
             relations=tuple(self._relations),
             types=tuple(self._types),
-            truncates=tuple(self._truncates.values()),
+            truncates=tuple(at for known in self._truncates.values() for at in known),
             counts=counts,
             messages={name: count for name, count in {**hot, **self._rare}.items() if count},
         )
@@ -285,12 +296,12 @@ def scan_file(
                     offset=0,
                     remedy="Leave the file out by `captures: pattern`, or name its framing by `captures: framing`",
                 )
-            place = Place(framing)
+            scan.framing, place = framing, Place(framing)
         if place is not None:
             _scan_exact(scan, data, place, start, prefix, inspecting)
         else:
             _scan_guessed(scan, data, framing, inspecting)
-    except CaptureError as error:
+    except Wal2DeltaError as error:
         error.at(path=path)
         raise
     return scan
@@ -333,7 +344,7 @@ def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None, ins
         summary = Scanner(framing, place=None, inspecting=inspecting).scan(data, start)
         _check_tail(data, summary)
         scan.summary, scan.tail = summary, bytes(data[summary.stop :])
-    except CaptureError:
+    except (CaptureError, NotSupported):
         # The guess may be at fault, not the file; a walk from the true start will tell.
         scan.summary = None
 
@@ -371,4 +382,5 @@ __all__ = [
     "TruncateAt",
     "fingerprint",
     "scan_file",
+    "with_last",
 ]

@@ -228,6 +228,9 @@ class StreamWalker:
             if framed:
                 raise self._problem(Outcome.OVERRUN, buf) from error
             return False
+        except CaptureError as error:
+            error.remedy = error.remedy or _DAMAGED
+            raise
         if framed and end != limit:
             raise self._problem(Outcome.UNDERRUN, buf)
         if self.framing is Framing.RECVLOGICAL:

@@ -362,7 +362,7 @@ def _assemble_rescued(
 
 def split(events: Events, identity: Identity, names: Sequence[str], buckets: int) -> list[tuple[int, Events]]:
     """Part events by row identity, so that all events of one row come to one task."""
-    if buckets == 1 or identity.mode is Mode.APPEND or events.has_moves:
+    if buckets == 1 or identity.mode is Mode.APPEND or events.has_moves or events.rows == 0:
         return [(0, events)]
     bucket = (key_hashes(events, identity, names)[0] % np.uint64(buckets)).astype(np.int64)
     order = np.argsort(bucket, kind="stable")

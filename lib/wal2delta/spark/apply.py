@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,9 +21,9 @@ from wal2delta.report import RunReport, TableReport
 from wal2delta.settings import Settings, make_settings
 from wal2delta.spark import delta, steps
 from wal2delta.spark.catalogue import Catalogue
-from wal2delta.spark.isolation import has_own_sessions, own_session, settings
+from wal2delta.spark.isolation import has_own_sessions, own_session, quiet_queries, settings
 from wal2delta.spark.ledger import PLANNED, Ledger, Seen, State
-from wal2delta.spark.mirror import MirrorTable, TableRun, apply_table
+from wal2delta.spark.mirror import MirrorTable, TableRun, apply_table, check_table
 from wal2delta.spark.source import CaptureFile, list_captures, root_of, scan_captures
 from wal2delta.spark.staging import Staged, Staging
 from wal2delta.spark.target import Target
@@ -93,14 +93,14 @@ class _Job:
         self.ledger = Ledger(self.spark, self.target)
         self.source = self.settings.source or root_of(self.captures)
         try:
-            with settings(self.own, delta.SMALL_STATE):
+            with quiet_queries(), settings(self.own, delta.SMALL_STATE):
                 return self._run(began)
         finally:
             self.progress.done()
 
     def _run(self, began: float) -> RunReport:
         finished: RunReport | None = None
-        with self._stage("list"):
+        with self._stage("read ledger"):
             state = self.ledger.read()
             self._check_source(state)
         if state is not None and state.phase == PLANNED:
@@ -108,7 +108,7 @@ class _Job:
             interrupted = state
             assert interrupted.plan is not None
             state, finished = self._apply_plan(
-                interrupted.plan, interrupted.bytes, lambda: interrupted, resumed=True, began=began
+                interrupted.plan, interrupted.bytes, interrupted.tables, lambda: interrupted, resumed=True, began=began
             )
         with self._stage("list"):
             files = list_captures(self.own, self.captures, self.settings.captures)
@@ -131,7 +131,9 @@ class _Job:
                 seen=reading.seen,
             )
 
-        _, report = self._apply_plan(plan, size, write_plan, resumed=False, began=began)
+        _, report = self._apply_plan(
+            plan, size, state.tables if state is not None else (), write_plan, resumed=False, began=began
+        )
         return report if finished is None else _joined(finished, report)
 
     # What there is to do
@@ -183,7 +185,7 @@ class _Job:
     def _check_late(self, earlier: Sequence[CaptureFile], state: State) -> None:
         """Refuse files that sort before what was applied but were not there then."""
         now = _seen(earlier)
-        if now == state.seen or now.count < state.seen.count:
+        if now == state.seen:
             return
         known = {row.path for row in delta.read(self.own, self.target.ledger("files")).select("path").collect()}
         late = [file.path for file in earlier if file.path not in known]
@@ -245,12 +247,13 @@ class _Job:
     # Doing it
 
     def _apply_plan(
-        self, plan: Plan, size: int, begin: Callable[[], State], *, resumed: bool, began: float
+        self, plan: Plan, size: int, before: Collection[str], begin: Callable[[], State], *, resumed: bool, began: float
     ) -> tuple[State, RunReport]:
         """Decode a plan, write it down, apply it table by table, record it.
 
         Args:
             size: bytes of the files that it reads.
+            before: the tables that earlier runs have written to.
             begin: gives the run's state, in which the plan stands written; called once the files have proved to
                 be decodable.
             resumed: the run was interrupted before; some tables may have its commit.
@@ -262,9 +265,23 @@ class _Job:
         try:
             staged = self._decode(plan, catalogue, staging, truncates, size)
             tables = catalogue.used(staged, tuple(truncates), plan, self.settings)
-            state = begin()
+            with self._stage("plan"):
+                exists = self._check_tables(tables, before, resumed=resumed)
+                state = begin()
             steps.reached("plan written")
-            reports = self._apply_tables(state, tables, staged, staging, truncates, size, resumed)
+            runs = [
+                TableRun(
+                    mirror=table,
+                    staged=staged.get(table.number, Staged()),
+                    truncated=bool(table.oids & truncates.keys()),
+                    commit=delta.CommitId(state.ledger, state.run),
+                    resumed=resumed,
+                    partitions=self._buckets(size),
+                    exists=there,
+                )
+                for table, there in zip(tables, exists, strict=True)
+            ]
+            reports = self._apply_tables(runs, staging)
         finally:
             with self._stage("clean up"):
                 staging.clear(self.own)
@@ -284,7 +301,7 @@ class _Job:
             seconds=0.0,
             stages=self.stages,
         )
-        with self._stage("ledger"):
+        with self._stage("record"):
             state = self.ledger.record(state, report)
         steps.reached("run recorded")
         return state, _timed(report, began, self.stages)
@@ -313,36 +330,25 @@ class _Job:
     def _buckets(self, size: int) -> int:
         return max(1, min(_MAX_BUCKETS, -(-size // self.settings.bucket_bytes)))
 
-    def _apply_tables(
-        self,
-        state: State,
-        tables: Sequence[MirrorTable],
-        staged: Mapping[int, Staged],
-        staging: Staging,
-        truncates: Mapping[int, tuple[int, int]],
-        size: int,
-        resumed: bool,
-    ) -> list[TableReport]:
-        """Apply the tables concurrently; each has a session of its own where sessions can be had."""
-        at_once = self.settings.tables_at_once if has_own_sessions(self.spark) else 1
+    @property
+    def _at_once(self) -> int:
+        """How many tables are worked on at a time; each needs a session of its own."""
+        return self.settings.tables_at_once if has_own_sessions(self.spark) else 1
+
+    def _check_tables(self, tables: Sequence[MirrorTable], known: Collection[str], *, resumed: bool) -> list[bool]:
+        """Say which tables are there, and refuse those that are not as they should be."""
+
+        def check(table: MirrorTable) -> bool:
+            return check_table(self.spark, table, known=resumed or table.table.text in known)
+
+        with ThreadPoolExecutor(self._at_once) as pool:
+            return list(pool.map(check, tables))
+
+    def _apply_tables(self, runs: Sequence[TableRun], staging: Staging) -> list[TableReport]:
+        """Apply the tables concurrently."""
         reports: list[TableReport] = []
-        with self._stage("apply", len(tables)), ThreadPoolExecutor(at_once) as pool:
-            waiting = {
-                pool.submit(
-                    apply_table,
-                    self.spark,
-                    staging,
-                    TableRun(
-                        mirror=table,
-                        staged=staged.get(table.number, Staged()),
-                        truncated=bool(table.oids & truncates.keys()),
-                        commit=delta.CommitId(state.ledger, state.run),
-                        resumed=resumed,
-                        partitions=self._buckets(size),
-                    ),
-                ): table
-                for table in tables
-            }
+        with self._stage("apply", len(runs)), ThreadPoolExecutor(self._at_once) as pool:
+            waiting = [pool.submit(apply_table, self.spark, staging, run) for run in runs]
             try:
                 for done in as_completed(waiting):
                     report = done.result()

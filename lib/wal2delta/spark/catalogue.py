@@ -96,6 +96,7 @@ class Catalogue:
         Raises:
             NotSupported: for a change of a table's schema, name or identity inside the run.
         """
+        _check_distinct([table for table in self.tables if table.number in staged or table.oids & set(truncated)])
         types = {type_.oid: type_ for type_ in plan.types}
         oid_names: dict[int, str] = {relation.oid: relation.qualified_name for relation in plan.before}
         result = []
@@ -133,6 +134,20 @@ class Catalogue:
                 )
             )
         return result
+
+
+def _check_distinct(tables: Sequence[MirrorTable]) -> None:
+    """Refuse two source tables that would be written to one; catalogs take upper case for lower."""
+    places: dict[str, str] = {}
+    for table in tables:
+        place = table.table.path or table.table.text.casefold()
+        other = places.setdefault(place, table.name)
+        if other != table.name:
+            raise ConfigError(
+                f"{other} and {table.name} would be the same table of the target, {table.table.text}",
+                table=table.name,
+                remedy="Apply to a catalog without a schema, or to a folder",
+            )
 
 
 def _shape(relation: Relation) -> tuple[tuple[str, int, int], ...]:

@@ -8,11 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pyspark.errors import AnalysisException
+
+from wal2delta.errors import TargetError
 from wal2delta.spark.isolation import has_own_sessions, settings
-from wal2delta.spark.target import TableName
+from wal2delta.spark.target import TableName, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _HISTORY_DEPTH: Final = 20
 
@@ -104,8 +108,6 @@ def exists(spark: SparkSession, table: TableName) -> bool:
 
 def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] | None:
     """Give a table's columns, (name, SQL type) each; None where there is no table."""
-    from pyspark.errors import AnalysisException
-
     try:
         if table.path is None and not spark.catalog.tableExists(table.sql):
             return None
@@ -127,23 +129,45 @@ def find_commit(spark: SparkSession, table: TableName, commit: CommitId) -> Comm
 
 
 def write(
-    frame: DataFrame, table: TableName, mode: str, options: Mapping[str, str] | None = None, *, create: bool = False
+    frame: DataFrame, table: TableName, mode: str, commit: CommitId | None = None, *, create: bool = False
 ) -> None:
     """Append to a table or overwrite its rows, in one commit.
 
     Args:
         mode: ``append`` or ``overwrite``.
-        create: the table is not there yet; the commit makes it, with the properties that every table has.
+        commit: the commit that it is to be, where that matters.
+        create: the table is not there yet, and gets the properties that every table has.
     """
     writer = frame.write.format("delta").mode(mode)
-    for key, value in {**(TABLE_PROPERTIES if create else {}), **(options or {})}.items():
-        writer = writer.option(key, value)
     if table.path is not None:
+        for key, value in {**(TABLE_PROPERTIES if create else {}), **(commit.options if commit else {})}.items():
+            writer = writer.option(key, value)
         writer.save(table.path)
         return
+    # A catalog's tables do not take these options: the table is made first, and the session says which commit it is.
     if create:
-        frame.sparkSession.sql(f"CREATE SCHEMA IF NOT EXISTS {TableName(parts=table.parts[:-1]).sql}")
-    writer.saveAsTable(table.sql)
+        _create(frame.sparkSession, table, frame.schema)
+    if commit is None:
+        writer.saveAsTable(table.sql)
+        return
+    with committing(frame.sparkSession, commit):
+        writer.saveAsTable(table.sql)
+
+
+def _create(spark: SparkSession, table: TableName, schema: StructType) -> None:
+    columns = ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
+    properties = ", ".join(f"'{key}' = '{value}'" for key, value in TABLE_PROPERTIES.items())
+    try:
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {TableName(parts=table.parts[:-1]).sql}")
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta TBLPROPERTIES ({properties})")
+    except AnalysisException as error:
+        if error.getCondition() != "INVALID_SCHEMA_OR_RELATION_NAME":
+            raise
+        raise TargetError(
+            "the catalog does not take a table or schema of this name",
+            table=table.text,
+            remedy="Apply to a folder instead, where every name is possible",
+        ) from None
 
 
 def read(spark: SparkSession, table: TableName) -> DataFrame:

@@ -6,9 +6,12 @@ Spark Connect has no newSession: there the caller's session is used, and what wa
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from pyspark.logger import PySparkLogger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,3 +49,18 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, old)
+
+
+@contextmanager
+def quiet_queries() -> Iterator[None]:
+    """Keep pyspark for a while from logging the exceptions that it raises: their texts quote rows' values."""
+    # Made by pyspark's own class: it calls its loggers in a way that logging's do not know.
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

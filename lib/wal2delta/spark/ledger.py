@@ -36,7 +36,7 @@ FORMAT: Final = 1
 
 _STATE: Final = (
     "format INT, ledger STRING, source STRING, run BIGINT, phase STRING, started_at TIMESTAMP, finished_at TIMESTAMP, "
-    "captures STRING, files BIGINT, bytes BIGINT, plan STRING, resume STRING, seen STRING"
+    "captures STRING, files BIGINT, bytes BIGINT, plan STRING, resume STRING, seen STRING, tables ARRAY<STRING>"
 )
 _RUNS: Final = (
     "run BIGINT, started_at TIMESTAMP, finished_at TIMESTAMP, captures STRING, files BIGINT, bytes BIGINT, "
@@ -71,6 +71,7 @@ class State:
         run: the newest run's number.
         plan: what it applies, while it is `PLANNED`.
         resume: where the run after it goes on, once it is `APPLIED`.
+        tables: the mirror tables that were ever written to.
     """
 
     ledger: str
@@ -85,6 +86,7 @@ class State:
     plan: Plan | None = None
     resume: Resume | None = None
     seen: Seen = Seen()
+    tables: tuple[str, ...] = ()
 
 
 def _now() -> datetime:
@@ -131,6 +133,7 @@ class Ledger:
             plan=None if row.plan is None else plan_from_json(row.plan),
             resume=None if row.resume is None else resume_from_json(row.resume),
             seen=Seen(**json.loads(row.seen)),
+            tables=tuple(row.tables),
         )
 
     def write_plan(
@@ -156,6 +159,7 @@ class Ledger:
             bytes=size,
             plan=plan,
             seen=seen,
+            tables=before.tables if before else (),
         )
         self._write_state(state)
         return state
@@ -164,7 +168,14 @@ class Ledger:
         """Record a run as applied: its history first, then the state that ends it."""
         plan = state.plan
         assert plan is not None
-        ended = replace(state, phase=APPLIED, finished_at=_now(), plan=None, resume=plan.resume)
+        ended = replace(
+            state,
+            phase=APPLIED,
+            finished_at=_now(),
+            plan=None,
+            resume=plan.resume,
+            tables=tuple(sorted({*state.tables, *(table.location for table in report.tables)})),
+        )
         run = [
             (
                 state.run,
@@ -224,7 +235,7 @@ class Ledger:
             # A run that was interrupted here finds its own commit, and leaves it alone.
             if create or delta.find_commit(spark, table, commit) is None:
                 frame = spark.createDataFrame(list(rows), schema).coalesce(1)
-                delta.write(frame, table, "append", commit.options, create=create)
+                delta.write(frame, table, "append", commit, create=create)
 
     def _write_state(self, state: State) -> None:
         row = (
@@ -241,6 +252,7 @@ class Ledger:
             None if state.plan is None else plan_to_json(state.plan),
             None if state.resume is None else resume_to_json(state.resume),
             json.dumps(asdict(state.seen)),
+            list(state.tables),
         )
         with settings(self._spark, delta.SMALL_STATE):
             table = self._target.ledger("state")

@@ -71,7 +71,35 @@ class TableRun:
     resumed: bool
     """The run was begun before: the table may have its commit already."""
     partitions: int
+    exists: bool
+    """The table is there; `check_table` has found it right."""
     notes: list[str] = field(default_factory=list)
+
+
+def check_table(spark: SparkSession, mirror: MirrorTable, *, known: bool) -> bool:
+    """Say whether a table is there, before anything is applied.
+
+    Args:
+        known: a run of this ledger may have written to it.
+
+    Raises:
+        TargetError: when it is there, but is somebody else's.
+        NotSupported: when its columns are not what the relation says.
+    """
+    own = own_session(spark)
+    with settings(own, delta.SMALL_STATE):
+        found = delta.columns_of(own, mirror.table)
+        if found is None:
+            return False
+        if not known:
+            raise TargetError(
+                "the table is there already, but was not made by this target's ledger",
+                table=mirror.name,
+                path=mirror.table.text,
+                remedy="Nothing was applied; move the table away, or apply to another target",
+            )
+        _check_columns(own, mirror, found)
+    return True
 
 
 def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableReport:
@@ -81,14 +109,10 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableRe
     mirror = run.mirror
     values = delta.SMALL_STATE | {"spark.sql.shuffle.partitions": str(run.partitions)}
     with settings(own, values):
-        found = delta.columns_of(own, mirror.table)
-        created = found is None
-        if found is not None:
-            _check_columns(own, mirror, found)
-        done = delta.find_commit(own, mirror.table, run.commit) if run.resumed and not created else None
+        done = delta.find_commit(own, mirror.table, run.commit) if run.resumed and run.exists else None
         action: Action = "unchanged"
         if done is None:
-            action = _commit(own, staging, run, created)
+            action = _commit(own, staging, run, create=not run.exists)
             done = delta.find_commit(own, mirror.table, run.commit)
         if done is None:
             raise TargetError(
@@ -97,7 +121,6 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableRe
                 path=mirror.table.text,
                 remedy="Something else writes to this table; a mirror must have no other writer",
             )
-    deleted = done.rows("numTargetRowsDeleted")
     return TableReport(
         name=mirror.name,
         location=mirror.table.text,
@@ -105,7 +128,7 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableRe
         changes=run.staged.rows,
         inserted=done.rows("numTargetRowsInserted", "numOutputRows"),
         updated=done.rows("numTargetRowsUpdated"),
-        deleted=deleted,
+        deleted=done.rows("numTargetRowsDeleted"),
         truncated=run.truncated,
         version=done.version,
         seconds=time.monotonic() - began,
@@ -131,12 +154,12 @@ def _check_columns(spark: SparkSession, mirror: MirrorTable, found: Sequence[tup
     )
 
 
-def _commit(spark: SparkSession, staging: Staging, run: TableRun, create: bool) -> Action:
+def _commit(spark: SparkSession, staging: Staging, run: TableRun, *, create: bool) -> Action:
     mirror = run.mirror
     if create or run.truncated or mirror.identity.mode is Mode.APPEND:
         rows = _final_rows(spark, staging, run)
         overwrite = run.truncated and not create
-        delta.write(rows, mirror.table, "overwrite" if overwrite else "append", run.commit.options, create=create)
+        delta.write(rows, mirror.table, "overwrite" if overwrite else "append", run.commit, create=create)
         return "created" if create else "overwritten" if overwrite else "appended"
     folded = _folded(spark, staging, run)
     if mirror.identity.mode is Mode.MULTISET:
@@ -292,4 +315,4 @@ def _same(target: str, source: str, kind: pa.DataType | None) -> str:
     return f"{target} <=> {source}"
 
 
-__all__ = ["MirrorTable", "TableRun", "apply_table"]
+__all__ = ["MirrorTable", "TableRun", "apply_table", "check_table"]

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import logging
 import os
 import re
 import shlex
@@ -22,7 +21,6 @@ from typing import Final
 
 import pyspark
 from pyspark import SparkConf, SparkContext
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from wal2delta.errors import ConfigError
@@ -43,7 +41,6 @@ def build_session(app_name: str = "wal2delta") -> SparkSession:
     Raises:
         ConfigError: Java is missing or has the wrong version.
     """
-    hush_query_loggers()
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
@@ -65,23 +62,6 @@ def build_session(app_name: str = "wal2delta") -> SparkSession:
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Values that are shown or written as text must not depend on where the job runs.
     return builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
-
-
-def hush_query_loggers() -> None:
-    """Keep pyspark from logging the exceptions that it raises: their texts quote rows' values."""
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        # Made by pyspark's own class: it calls its loggers in a way that logging's do not know.
-        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
-
-
-def is_remote(spark: SparkSession) -> bool:
-    """Say whether the session is one of Spark Connect: no JVM at hand, no newSession."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-def is_databricks() -> bool:
-    """Say whether the program runs on a Databricks cluster."""
-    return "DATABRICKS_RUNTIME_VERSION" in os.environ
 
 
 def delta_package() -> str:

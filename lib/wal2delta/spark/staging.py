@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from wal2delta.errors import from_dict
+from wal2delta.spark import delta
 from wal2delta.spark.isolation import settings
 from wal2delta.spark.source import ONE_FILE_A_BATCH, read_files
 from wal2delta.spark.target import Target
@@ -60,10 +61,7 @@ class Staging:
         self._written = True
         with settings(spark, ONE_FILE_A_BATCH):
             self._overwrite(frame)
-        infos = (
-            self._frame(spark).where("rows > 0 OR info IS NOT NULL").select("table", "relation", "file", "rows", "info")
-        )
-        return _summarise(infos)
+        return _summarise(self._frame(spark).select("table", "relation", "file", "rows", "info"))
 
     def read(self, spark: SparkSession, table: int, *, together: bool, partitions: int) -> DataFrame:
         """Give a table's events by bucket, each bucket's in the files' order and in one task.
@@ -81,15 +79,20 @@ class Staging:
 
     def clear(self, spark: SparkSession) -> None:
         """Throw the staged events away."""
-        if self._written:
+        if not self._written:
+            return
+        self._written = False
+        if self._table.path is not None:
+            # There is no way to delete a folder that every platform has; an empty overwrite empties it.
             self._overwrite(spark.createDataFrame([], STAGE_SCHEMA).coalesce(1))
-            self._written = False
+        else:
+            spark.sql(f"DROP TABLE IF EXISTS {self._table.sql}")
 
     def _overwrite(self, frame: DataFrame) -> None:
         if self._table.path is not None:
             frame.write.mode("overwrite").partitionBy("table").parquet(self._table.path)
         else:
-            frame.write.mode("overwrite").saveAsTable(self._table.sql)
+            delta.write(frame, self._table, "overwrite", create=True)
 
     def _frame(self, spark: SparkSession) -> DataFrame:
         if self._table.path is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from wal2delta.errors import TargetError
 from wal2delta.lsn import to_datetime
 from wal2delta.spark import delta
-from wal2delta.spark.isolation import own_session, settings
+from wal2delta.spark.isolation import own_session, quiet_queries, settings
 from wal2delta.spark.ledger import PLANNED, Ledger
 from wal2delta.spark.target import Target
 
@@ -70,7 +70,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
     """
     place = Target.parse(str(target))
     own = own_session(spark)
-    with settings(own, delta.SMALL_STATE):
+    with quiet_queries(), settings(own, delta.SMALL_STATE):
         state = Ledger(spark, place).read()
         if state is None:
             raise TargetError(

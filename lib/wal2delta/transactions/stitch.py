@@ -11,10 +11,11 @@ added, exactly; nothing in them rests on a guess.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from wal2delta.decode.scan import FileScan, Scanner, Summary, TruncateAt
-from wal2delta.decode.stream import Place, Transaction
+from wal2delta.decode.scan import FileScan, Scanner, Summary, TruncateAt, with_last
+from wal2delta.decode.stream import Place
 from wal2delta.errors import CaptureError, FramingError, UnknownRelation
 from wal2delta.lsn import format_lsn
 from wal2delta.protocol import messages as m
@@ -70,7 +71,7 @@ class Stitch:
         self._begun: _Begun | None = None
         self._files: list[FilePlan] = []
         self._seen: dict[str, _Seen] = {}
-        self._truncates: dict[int, TruncatePosition] = {}
+        self._truncates: dict[int, tuple[TruncateAt, ...]] = {}
         self._announced: dict[m.Relation, None] = {}
         self._transactions = 0
         if resume:
@@ -89,6 +90,8 @@ class Stitch:
                 if not self.tail:
                     self._tail_at = (scan.path, 0)
                 self.tail += scan.head or b""
+                if self.place is None and scan.framing is not None:
+                    self.place = Place(scan.framing)
                 self._see(scan)
                 return None
             self._join(scan, scan.summary, self._seam(scan, scan.summary.framing, exact=True))
@@ -120,7 +123,6 @@ class Stitch:
                 offset=0,
                 remedy="Run again when the capture has grown; if it will not, it was truncated",
             )
-        truncates = tuple(t for t in self._truncates.values() if t.lsn <= place.last_lsn)
         resume = self._make_resume(place)
         warnings = []
         if self.tail:
@@ -139,7 +141,7 @@ class Stitch:
             after_lsn=self.after_lsn,
             upto_lsn=place.last_lsn,
             upto_commit_time=place.last_commit_time,
-            truncates=truncates,
+            truncates=tuple(self._committed_truncates(place.last_lsn)),
             resume=resume,
             transactions=self._transactions,
             announced=tuple(self._announced),
@@ -223,7 +225,16 @@ class Stitch:
             return
         self._transactions += part.transactions
         for truncate in part.truncates:
-            self._truncates[truncate.oid] = _position(truncate, place)
+            at = _position(truncate, place)
+            self._truncates[at.oid] = with_last(self._truncates.get(at.oid, ()), at)
+
+    def _committed_truncates(self, upto_lsn: int) -> Iterator[TruncatePosition]:
+        """Give the last truncate of each relation that has any."""
+        for known in self._truncates.values():
+            for at in reversed(known):
+                if at.lsn is not None and at.lsn <= upto_lsn:
+                    yield TruncatePosition(at.oid, at.lsn, at.ordinal)
+                    break
 
     def _follow_begin(
         self,
@@ -317,11 +328,12 @@ def _end_place(place: Place, summary: Summary) -> Place:
     return summary.place
 
 
-def _position(truncate: TruncateAt, place: Place) -> TruncatePosition:
-    if truncate.lsn is not None:
-        return TruncatePosition(truncate.oid, truncate.lsn, truncate.ordinal)
-    open_ = place.transaction or Transaction(-1, 0, 0, 0)
-    return TruncatePosition(truncate.oid, open_.final_lsn, open_.ordinal + truncate.ordinal)
+def _position(truncate: TruncateAt, place: Place) -> TruncateAt:
+    """Give a truncate's place in its transaction, where that began before the stretch."""
+    open_ = place.transaction
+    if truncate.lsn is not None or open_ is None:
+        return truncate
+    return TruncateAt(truncate.oid, open_.final_lsn, open_.ordinal + truncate.ordinal)
 
 
 __all__ = ["Rescan", "Stitch"]

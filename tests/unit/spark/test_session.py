@@ -81,16 +81,6 @@ def test_a_folder_called_conf_where_the_program_is_started_is_not_sparks(monkeyp
     assert "spark.master" not in session._configured()
 
 
-def test_pyspark_does_not_log_the_errors_that_it_raises(capfd):
-    session.hush_query_loggers()
-    logger = session.PySparkLogger.getLogger("SQLQueryContextLogger")
-    try:
-        raise ValueError("SECRET")
-    except ValueError:
-        logger.exception("SECRET", errorClass="SOME_CONDITION")
-    assert capfd.readouterr().err == ""
-
-
 def java(directory, version):
     (directory / "bin").mkdir()
     program = directory / "bin" / "java"

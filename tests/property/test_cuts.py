@@ -1,0 +1,249 @@
+"""Where a stream is cut into files, and what of it is there when a run begins, changes nothing about its rows."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.captures import case
+from support.runs import Files, Planned, cut, grown_to, plan_run, plan_runs
+from wal2delta.changes import decode_file
+from wal2delta.decode.scan import RECOGNISABLE_BYTES
+from wal2delta.errors import FramingError, Wal2DeltaError
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.reader import read_stream
+from wal2delta.protocol.writer import encode, reframe
+from wal2delta.transactions.plan import Plan
+
+EXAMPLES: Final = settings().max_examples
+
+ORDINARY = [
+    *("o01", "o02", "o03", "o04", "o05", "o06", "o07"),
+    *("o11", "o12", "o13", "o17", "o20", "o21", "o22", "o23"),
+]
+"""The captures of ordinary transactions, neither streamed nor prepared."""
+
+SMALL = ["o20", "o21", "o22", "o11"]
+
+Rows = dict[str, list[tuple[Any, ...]]]
+
+
+@cache
+def stream(name: str) -> bytes:
+    (data,) = case(name).streams()
+    return data
+
+
+@cache
+def whole(name: str) -> tuple[Plan, Rows]:
+    """Plan and decode a capture that is one file."""
+    files = {"whole": stream(name)}
+    ((_, planned),) = plan_runs([files])
+    return planned.plan, rows_of(planned.plan, files)
+
+
+def rows_of(plan: Plan, files: Files, *, tile_bytes: int | None = None) -> Rows:
+    """Give each relation's row changes in their order, with all that the batches say of them."""
+    found: Rows = {}
+    for file in plan.files:
+        content = files[file.path]
+        for batch in decode_file(
+            file, content, after_lsn=plan.after_lsn, upto_lsn=plan.upto_lsn, tile_bytes=tile_bytes
+        ):
+            unchanged = {name: mask.to_pylist() for name, mask in batch.unchanged.items()}
+            rescued = batch.rescued.to_pylist() if batch.rescued is not None else [None] * batch.data.num_rows
+            before: dict[int, Any] = {}
+            if batch.before is not None:
+                texts = batch.before_rescued.to_pylist() if batch.before_rescued is not None else None
+                for number, row in enumerate(batch.before.to_pylist()):
+                    before[row.pop("__row")] = (row, texts[number] if texts else None)
+            rows = found.setdefault(batch.relation.qualified_name, [])
+            for number, row in enumerate(batch.data.to_pylist()):
+                kept = [name for name, mask in unchanged.items() if mask[number]]
+                where = (row["__commit_lsn"], row["__ordinal"])
+                rows.append((where, repr((row, kept, rescued[number], before.get(number), batch.relation))))
+    for name, rows in found.items():
+        places = [row[0] for row in rows]
+        assert places == sorted(places), f"{name} is out of order"
+    return found
+
+
+def joined(parts: list[Rows]) -> Rows:
+    found: Rows = {}
+    for part in parts:
+        for name, rows in part.items():
+            found.setdefault(name, []).extend(rows)
+    return found
+
+
+def check_same(name: str, runs: list[tuple[Files, Planned]], *, tile_bytes: int | None = None) -> None:
+    """See that runs give what the capture gives as one file in one run."""
+    plan, rows = whole(name)
+    got = joined([rows_of(planned.plan, files, tile_bytes=tile_bytes) for files, planned in runs])
+    assert got == rows
+    last = runs[-1][1].plan
+    assert (last.upto_lsn, last.upto_commit_time) == (plan.upto_lsn, plan.upto_commit_time)
+    assert last.resume.place == plan.resume.place
+    assert last.resume.open_transaction == plan.resume.open_transaction
+    assert (last.torn is None) == (plan.torn is None)
+    assert set(last.relations) == set(plan.relations)
+    transactions = sum(planned.plan.transactions for _, planned in runs)
+    assert transactions == plan.transactions
+    truncates = {item.oid: item for _, planned in runs for item in planned.plan.truncates}
+    assert truncates == {item.oid: item for item in plan.truncates}
+
+
+def places(name: str, data: st.DataObject, most: int) -> list[int]:
+    """Draw where to cut: anywhere, but often in the header, at equal places, and close to one another."""
+    size = len(stream(name))
+    near = st.tuples(st.integers(0, size), st.lists(st.integers(-3, 3), min_size=1, max_size=4)).map(
+        lambda drawn: [min(max(drawn[0] + step, 0), size) for step in drawn[1]]
+    )
+    groups = st.one_of(st.integers(0, size).map(lambda at: [at]), st.lists(st.integers(0, 120), max_size=3), near)
+    drawn = data.draw(st.lists(groups, max_size=most), label="cuts")
+    return sorted(min(place, size) for group in drawn for place in group)
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+@settings(max_examples=max(EXAMPLES // 20, 1))
+@given(data=st.data())
+def test_cutting_a_capture_anywhere_changes_nothing(name: str, data: st.DataObject) -> None:
+    files = cut(stream(name), places(name, data, 6))
+    guessing = data.draw(st.booleans(), label="guessing")
+    forced = data.draw(st.sampled_from([None, case(name).framing]), label="forced")
+    tile_bytes = data.draw(st.sampled_from([None, 512, 20_000]), label="tile_bytes")
+    check_same(name, list(plan_runs([files], guessing=guessing, framing=forced)), tile_bytes=tile_bytes)
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+@settings(max_examples=max(EXAMPLES // 20, 1))
+@given(data=st.data())
+def test_runs_go_on_where_the_one_before_ended(name: str, data: st.DataObject) -> None:
+    files = cut(stream(name), places(name, data, 4))
+    sizes = data.draw(st.lists(st.integers(0, len(stream(name))), min_size=1, max_size=4), label="sizes")
+    stages = [grown_to(files, size) for size in sorted(sizes) if size >= RECOGNISABLE_BYTES]
+    check_same(name, list(plan_runs([*stages, files], guessing=data.draw(st.booleans(), label="guessing"))))
+
+
+@pytest.mark.parametrize("name", ["o01", "o02", "o05", "o06", "o11"])
+@settings(max_examples=max(EXAMPLES // 20, 1))
+@given(data=st.data())
+def test_files_compressed_each_by_itself_change_nothing(name: str, data: st.DataObject) -> None:
+    plain = cut(stream(name), places(name, data, 4))
+    packed = data.draw(st.lists(st.booleans(), min_size=len(plain), max_size=len(plain)), label="packed")
+    files = {
+        path: gzip.compress(content, mtime=0) if pack else content
+        for (path, content), pack in zip(plain.items(), packed, strict=True)
+    }
+    first = data.draw(st.integers(1, len(files)), label="first")
+    stages = [dict(list(files.items())[:first])] if sum(map(len, list(plain.values())[:first])) >= 64 else []
+    check_same(name, list(plan_runs([*stages, files])))
+
+
+def test_a_stream_of_which_too_little_is_there_waits() -> None:
+    files = cut(stream("o01")[:40], [1, 1, 20])
+    with pytest.raises(FramingError, match="too few"):
+        plan_run(files, None)
+
+
+# Damage.
+
+
+def cell_marks(data: bytes, at: int) -> Iterator[int]:
+    """Give the offsets of a TupleData's count, kinds and lengths; the last is behind its end."""
+    count = int.from_bytes(data[at : at + 2], "big")
+    yield from (at, at + 1)
+    at += 2
+    for _ in range(count):
+        yield at
+        if data[at : at + 1] == b"t":
+            yield from range(at + 1, at + 5)
+            at += 4 + int.from_bytes(data[at + 1 : at + 5], "big")
+        at += 1
+    yield at
+
+
+def marks(data: bytes, at: int, message: m.AnyMessage) -> Iterator[int]:
+    """Give the offsets of a message's tags, counts and lengths."""
+    yield at
+    if isinstance(message, (m.Insert, m.Update, m.Delete)):
+        part = at + 5
+        for row in (getattr(message, "key", None) or getattr(message, "old", None), getattr(message, "new", None)):
+            if row is not None:
+                *inside, behind = cell_marks(data, part + 1)
+                yield from (part, *inside)
+                part = behind
+    elif isinstance(message, m.Relation):
+        count = at + 5 + len(message.namespace.encode()) + len(message.name.encode()) + 3
+        yield from (count, count + 1)
+    elif isinstance(message, m.Truncate):
+        yield from range(at + 1, at + 5)
+    elif isinstance(message, m.Message):
+        length = at + 10 + len(message.prefix.encode()) + 1
+        yield from range(length, length + 4)
+
+
+@cache
+def breakable(name: str, framing: Framing) -> tuple[bytes, tuple[int, ...]]:
+    """Give a capture in a framing, and the offsets of its tags, counts, lengths and of its frames' bytes."""
+    data = reframe(stream(name), case(name).framing, framing)
+    found: list[int] = []
+    end = 0
+    for at, message in read_stream(data, framing=framing):
+        found.extend(range(end, at))
+        found.extend(marks(data, at, message))
+        end = at + len(encode(message))
+    return data, tuple(found)
+
+
+def outline(rows: Rows) -> dict[str, list[tuple[int, int]]]:
+    """Give only where the row changes stand."""
+    return {name: [where for where, _ in changes] for name, changes in rows.items()}
+
+
+@cache
+def sound(name: str, framing: Framing) -> tuple[Plan, Rows]:
+    data, _ = breakable(name, framing)
+    ((files, planned),) = plan_runs([{"whole": data}], framing=framing)
+    return planned.plan, rows_of(planned.plan, files)
+
+
+@pytest.mark.parametrize("framing", Framing)
+@pytest.mark.parametrize("name", SMALL)
+@settings(max_examples=max(EXAMPLES // 4, 1))
+@given(data=st.data())
+def test_a_broken_tag_or_length_is_told_or_breaks_one_value(name: str, framing: Framing, data: st.DataObject) -> None:
+    content, places = breakable(name, framing)
+    at = data.draw(st.sampled_from(places), label="at")
+    value = data.draw(st.integers(0, 255).filter(lambda value: value != content[at]), label="value")
+    broken = content[:at] + bytes([value]) + content[at + 1 :]
+    forced = data.draw(st.sampled_from([None, framing]), label="forced")
+    files = cut(broken, data.draw(st.lists(st.integers(0, len(broken)), max_size=2), label="cuts"))
+    plan, rows = sound(name, framing)
+    try:
+        ((_, planned),) = plan_runs([files], framing=forced)
+        got = rows_of(planned.plan, files)
+    except Wal2DeltaError as error:
+        assert error.path in files
+        assert error.offset is not None
+        assert 0 <= error.offset <= len(files[error.path])
+        return
+    if planned.plan.torn is not None and plan.torn is None:
+        # What comes before the fault is right.
+        assert planned.plan.transactions <= plan.transactions
+        upto = planned.plan.upto_lsn
+        rows = {name: [row for row in changes if row[0][0] <= upto] for name, changes in rows.items()}
+        assert got == {name: changes for name, changes in rows.items() if changes}
+        return
+    # A kind of value or an Insert's tag may have become another that is as good; nothing else has changed.
+    assert planned.plan.transactions == plan.transactions
+    assert outline(got) == outline(rows)
+    differing = [pair for name in rows for pair in zip(rows[name], got[name], strict=True) if pair[0] != pair[1]]
+    assert len(differing) <= 1

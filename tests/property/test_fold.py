@@ -1,0 +1,127 @@
+"""Whatever happens to a table's rows, a run's few merged rows do to its mirror what the changes did one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.histories import FLOAT8, FLOATS, INT4, INTS, NUMERIC, TEXT, TIMESTAMP, History, Op, Table, ops, true_image
+from support.mirror_model import MirrorModel, image
+from support.runs import cut, grown_to, plan_runs
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.writer import frame
+from wal2delta.sink.events import Identity, Mode
+
+EXAMPLES: Final = settings().max_examples
+
+KEYED = [
+    Table((INT4, TEXT, INTS), (0,), "d"),
+    Table((TEXT, INT4, INTS, TEXT), (1, 0), "d"),
+    Table((TEXT, NUMERIC, INTS), (1,), "i"),
+    Table((TIMESTAMP, INTS, NUMERIC, TEXT), (2, 0), "i"),
+    Table((FLOAT8, TEXT), (0,), "d"),
+    Table((INTS, TEXT), (0,), "d"),
+    Table((TEXT, INT4, TIMESTAMP), (1, 2), "f", configured=True),
+    Table((INT4, INTS, TEXT), (2,), "f", configured=True),
+]
+MULTISETS = [
+    Table((INT4,), (), "f"),
+    Table((FLOAT8, TEXT), (), "f"),
+    Table((FLOATS, NUMERIC), (), "f"),
+    Table((INTS, TIMESTAMP, TEXT), (), "f"),
+]
+APPENDED = [Table((INT4, TEXT), (), "d"), Table((NUMERIC, FLOATS), (), "n")]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How a history's bytes come: framed, cut into files, in several runs, folded in so many buckets."""
+
+    framing: Framing
+    cuts: tuple[int, ...]
+    runs: tuple[int, ...]
+    anywhere: bool
+    leave_open: bool
+    buckets: int
+
+
+deliveries = st.builds(
+    Delivery,
+    st.sampled_from([Framing.RAW, Framing.COPYDATA]),
+    st.lists(st.integers(0, 2**16), max_size=3).map(tuple),
+    st.lists(st.integers(0, 2**16), max_size=2).map(tuple),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 3),
+)
+
+
+def mode_of(table: Table) -> Mode:
+    if table.key:
+        return Mode.KEYED
+    return Mode.MULTISET if table.identity == "f" else Mode.APPEND
+
+
+def check(table: Table, operations: list[Op], delivery: Delivery) -> MirrorModel:
+    """Play a history, apply its bytes as the delivery says, and compare."""
+    history = History(table)
+    history.play(operations, leave_open=delivery.leave_open)
+    data = frame(history.messages, delivery.framing)
+    ends = [len(frame(history.messages[:n], delivery.framing)) for n in range(1, len(history.messages) + 1)]
+
+    def places(numbers: tuple[int, ...]) -> list[int]:
+        if delivery.anywhere:
+            return sorted(number % (len(data) + 1) for number in numbers)
+        return sorted(ends[number % len(ends)] for number in numbers)
+
+    files = cut(data, places(delivery.cuts))
+    # What is there when a run begins tells its framing, or it is no run yet.
+    stages = [grown_to(files, size) for size in places(delivery.runs) if size >= 64]
+    mirror = MirrorModel(
+        Identity(mode_of(table), table.key), table.names, tuple(kind.arrow for kind in table.kinds), table.configured
+    )
+    last = None
+    for stage, planned in plan_runs([*stages, files], framing=delivery.framing):
+        mirror.apply(planned.plan, stage, [table.relation], delivery.buckets)
+        last = planned.plan
+    assert last is not None
+    if delivery.leave_open:
+        # What is not committed has not happened.
+        committed = sum(op.ends for op in operations)
+        history = History(table)
+        whole = operations[: max((n + 1 for n, op in enumerate(operations) if op.ends), default=0)]
+        history.play(whole, leave_open=True)
+        assert last.transactions <= committed
+    expected = Counter(true_image(table, row.texts) for row in history.rows)
+    assert Counter(image(row) for row in mirror.rows) == expected
+    assert mirror.missed == 0
+    if table.key:
+        lsns = {true_image(table, row.texts): row.lsn for row in history.rows}
+        assert {image(row): row.lsn for row in mirror.rows} == lsns
+    return mirror
+
+
+@pytest.mark.parametrize("table", KEYED, ids=str)
+@settings(max_examples=EXAMPLES // 4)
+@given(st.data())
+def test_a_keyed_table_is_what_its_changes_make_it(table: Table, data: st.DataObject) -> None:
+    check(table, data.draw(ops(table)), data.draw(deliveries))
+
+
+@pytest.mark.parametrize("table", MULTISETS, ids=str)
+@settings(max_examples=EXAMPLES // 4)
+@given(st.data())
+def test_equal_rows_stay_as_many_as_they_are(table: Table, data: st.DataObject) -> None:
+    check(table, data.draw(ops(table)), data.draw(deliveries))
+
+
+@pytest.mark.parametrize("table", APPENDED, ids=str)
+@settings(max_examples=EXAMPLES // 10)
+@given(st.data())
+def test_rows_that_only_come_are_appended(table: Table, data: st.DataObject) -> None:
+    check(table, data.draw(ops(table)), data.draw(deliveries))

@@ -1,0 +1,378 @@
+"""Histories of one table as PostgreSQL could produce them, as messages and as the rows that are true in the end.
+
+An operation is drawn as a few small numbers and made to fit the rows that there are: a key is never taken twice,
+so the history is valid whatever is drawn, and shrinks well.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from wal2delta.protocol import messages as m
+
+OID: Final = 4711
+OTHER_OID: Final = 4712
+
+RESCUED: Final = object()
+"""Stands for a value that the column's type cannot hold."""
+
+Text = str | None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A column's type and the values that are drawn for it: PostgreSQL's text and the typed value.
+
+    Attributes:
+        same: texts that a unique index takes for another.
+        long: it can be unchanged TOAST.
+    """
+
+    name: str
+    oid: int
+    typmod: int
+    arrow: pa.DataType = field(repr=False)
+    values: dict[str, Any] = field(repr=False)
+    same: dict[str, str] = field(default_factory=dict, repr=False)
+    long: bool = False
+
+
+INT4 = Kind("int4", 23, -1, pa.int32(), {str(n): n for n in range(4)})
+TEXT = Kind("text", 25, -1, pa.string(), {text: text for text in ("", "a", "b", "é\\{")}, long=True)
+NUMERIC = Kind(
+    "numeric",
+    1700,
+    (10 << 16 | 2) + 4,
+    pa.decimal128(10, 2),
+    {"1.50": Decimal("1.50"), "-2.00": Decimal("-2.00"), "NaN": RESCUED},
+)
+TIMESTAMP = Kind(
+    "timestamp",
+    1114,
+    -1,
+    pa.timestamp("us"),
+    {"2000-01-01 00:00:00": dt.datetime(2000, 1, 1), "infinity": RESCUED, "-infinity": RESCUED},
+)
+FLOAT8 = Kind(
+    "float8", 701, -1, pa.float64(), {"0": 0.0, "-0": -0.0, "NaN": float("nan"), "1.5": 1.5}, same={"-0": "0"}
+)
+INTS = Kind(
+    "int4[]",
+    1007,
+    -1,
+    pa.list_(pa.int32()),
+    {"{}": [], "{1,NULL}": [1, None], "{{1},{2}}": RESCUED, "[2:3]={1,2}": RESCUED},
+    long=True,
+)
+FLOATS = Kind(
+    "float8[]",
+    1022,
+    -1,
+    pa.list_(pa.float64()),
+    {"{0}": [0.0], "{-0,NaN}": [-0.0, float("nan")], "{0,NaN}": [0.0, float("nan")]},
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        key: the columns that tell its rows apart; none in a multiset, or where rows only come.
+        identity: the replica identity: d, i, f or n.
+        configured: the key is not the replica identity's (which is full then); it may hold NULLs.
+    """
+
+    kinds: tuple[Kind, ...]
+    key: tuple[int, ...]
+    identity: str
+    configured: bool = False
+
+    def __str__(self) -> str:
+        kinds = ",".join(kind.name for kind in self.kinds)
+        return f"{kinds} key {','.join(map(str, self.key)) or 'none'} {self.identity}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names, among them one that needs care in JSON."""
+        return tuple(f'c "{number}"' for number in range(len(self.kinds)))
+
+    @property
+    def relation(self) -> m.Relation:
+        """Announce it."""
+        full = self.identity == "f"
+        columns = [
+            m.Column(name, kind.oid, kind.typmod, full or number in self.key)
+            for number, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True))
+        ]
+        return m.Relation(OID, "public", "t", self.identity, tuple(columns))
+
+
+OTHER: Final = m.Relation(OTHER_OID, "public", "other", "d", (m.Column("id", 23, -1, True),))
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operation: what, on which row, with which values; numbers are taken modulo what there is."""
+
+    what: str
+    row: int = 0
+    values: tuple[int, ...] = ()
+    key: tuple[int, ...] = ()
+    long: int = 0
+    ends: bool = False
+    """Whether its transaction ends behind it."""
+
+
+OPS: Final = ("insert", "update", "update", "move", "move", "delete", "swap", "again")
+
+_small = st.integers(0, 4)
+
+
+def ops(table: Table, *, truncates: bool = True) -> st.SearchStrategy[list[Op]]:
+    """Draw operations that make sense for a table."""
+    whats = list(OPS)
+    if not table.key:
+        whats = ["insert", "insert", "update", "delete"] if table.identity == "f" else ["insert"]
+    if truncates:
+        whats.append("truncate")
+    # Announcing the relation again and rows of another table change nothing.
+    whats += ["announce", "other"]
+    width, key = len(table.kinds), len(table.key)
+    op = st.builds(
+        Op,
+        st.sampled_from(whats),
+        _small,
+        st.tuples(*[_small] * width),
+        st.tuples(*[_small] * key),
+        st.integers(0, 2**width - 1),
+        st.booleans(),
+    )
+    return st.lists(op, min_size=1, max_size=25)
+
+
+@dataclass
+class TrueRow:
+    """A row as PostgreSQL has it, and the transaction that wrote it last."""
+
+    texts: list[Text]
+    lsn: int
+
+
+class History:
+    """Play operations: messages come out, rows change."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.rows: list[TrueRow] = []
+        self.messages: list[m.AnyMessage] = []
+        self.lsn = 100
+        self._open = False
+        self._announced: set[int] = set()
+
+    def play(self, operations: Sequence[Op], *, leave_open: bool) -> None:
+        """Play operations; ``rows`` are those after the last Commit only if nothing is left open."""
+        for op in operations:
+            self._begin()
+            getattr(self, f"_{op.what}")(op)
+            if op.ends:
+                self.commit()
+        if not leave_open:
+            self.commit()
+
+    def commit(self) -> None:
+        """End the open transaction, if there is one."""
+        if self._open:
+            self.messages.append(m.Commit(0, self.lsn, self.lsn + 8, self._time))
+            self._open = False
+
+    @property
+    def _time(self) -> int:
+        # Commit times are no order.
+        return 700_000_000_000_000 - 1000 * self.lsn
+
+    def _begin(self) -> None:
+        if not self._open:
+            self.lsn += 16
+            self.messages.append(m.Begin(self.lsn, self._time, self.lsn & 0xFFFF))
+            self._open = True
+
+    def _send(self, message: m.AnyMessage, relation: m.Relation | None = None) -> None:
+        relation = relation or self.table.relation
+        if relation.oid not in self._announced:
+            self._announced.add(relation.oid)
+            self.messages.append(relation)
+        self.messages.append(message)
+
+    # Operations.
+
+    def _announce(self, op: Op) -> None:
+        self._announced.add(OID)
+        self.messages.append(self.table.relation)
+
+    def _other(self, op: Op) -> None:
+        self._send(m.Insert(OTHER_OID, m.TupleData((m.Cell("t", b"7"),))), OTHER)
+
+    def _truncate(self, op: Op) -> None:
+        self._send(m.Truncate((OID,), 0))
+        self.rows.clear()
+
+    def _insert(self, op: Op) -> None:
+        texts = self._texts(op)
+        self._set_key(texts, op)
+        at = self._holder(texts)
+        if at is not None:
+            self._change(at, texts, op)
+            return
+        self._add(texts, op)
+
+    def _add(self, texts: list[Text], op: Op) -> None:
+        self._send(m.Insert(OID, _tuple(texts)))
+        self.rows.append(TrueRow(texts, self.lsn))
+
+    def _update(self, op: Op) -> None:
+        at = self._pick(op)
+        if at is None:
+            return
+        texts = self._texts(op)
+        for number in self.table.key:
+            texts[number] = self.rows[at].texts[number]
+        self._change(at, texts, op)
+
+    def _move(self, op: Op) -> None:
+        """Change a row's key, if nobody has the new one."""
+        at = self._pick(op)
+        if at is None:
+            return
+        texts = self._texts(op)
+        self._set_key(texts, op)
+        holder = self._holder(texts)
+        if holder is None or holder == at:
+            self._change(at, texts, op)
+
+    def _delete(self, op: Op) -> None:
+        at = self._pick(op)
+        if at is None:
+            return
+        texts = self.rows.pop(at).texts
+        if self.table.identity == "f":
+            self._send(m.Delete(OID, old=_tuple(texts)))
+        else:
+            self._send(m.Delete(OID, key=self._key_tuple(texts)))
+
+    def _swap(self, op: Op) -> None:
+        """Exchange two rows' keys by way of a third that is free."""
+        if len(self.rows) < 2:
+            return
+        one = op.row % len(self.rows)
+        two = (one + 1) % len(self.rows)
+        free = list(self.rows[one].texts)
+        self._set_key(free, op)
+        if self._holder(free) is not None:
+            return
+        keys = [[row.texts[number] for number in self.table.key] for row in (self.rows[one], self.rows[two])]
+        self._rekey(one, [free[number] for number in self.table.key], op)
+        self._rekey(two, keys[0], op)
+        self._rekey(one, keys[1], op)
+
+    def _rekey(self, at: int, key: Sequence[Text], op: Op) -> None:
+        texts = list(self.rows[at].texts)
+        for number, text in zip(self.table.key, key, strict=True):
+            texts[number] = text
+        self._change(at, texts, op)
+
+    def _again(self, op: Op) -> None:
+        """Delete a row and insert another of the same key."""
+        at = self._pick(op)
+        if at is None:
+            return
+        texts = self._texts(op)
+        for number in self.table.key:
+            texts[number] = self.rows[at].texts[number]
+        self._delete(op)
+        self._add(texts, op)
+
+    # What they are made of.
+
+    def _pick(self, op: Op) -> int | None:
+        return op.row % len(self.rows) if self.rows else None
+
+    def _texts(self, op: Op) -> list[Text]:
+        """Values for all columns, NULL among them where it may be."""
+        texts: list[Text] = []
+        for number, (kind, value) in enumerate(zip(self.table.kinds, op.values, strict=True)):
+            known: list[Text] = list(kind.values)
+            if number not in self.table.key:
+                known.append(None)
+            texts.append(known[value % len(known)])
+        return texts
+
+    def _set_key(self, texts: list[Text], op: Op) -> None:
+        for number, value in zip(self.table.key, op.key, strict=True):
+            known: list[Text] = list(self.table.kinds[number].values)
+            if self.table.configured:
+                known.append(None)
+            texts[number] = known[value % len(known)]
+
+    def _holder(self, texts: Sequence[Text]) -> int | None:
+        """Find the row that has a key already, as a unique index would."""
+        if not self.table.key:
+            return None
+        key = self._index_key(texts)
+        return next((at for at, row in enumerate(self.rows) if self._index_key(row.texts) == key), None)
+
+    def _index_key(self, texts: Sequence[Text]) -> list[Text]:
+        return [
+            self.table.kinds[number].same.get(text, text) if (text := texts[number]) is not None else None
+            for number in self.table.key
+        ]
+
+    def _change(self, at: int, texts: list[Text], op: Op) -> None:
+        """Update a row; long values that it keeps go as unchanged where the operation says so."""
+        row, table = self.rows[at], self.table
+        cells = list(_tuple(texts).cells)
+        long_key = False
+        for number, kind in enumerate(table.kinds):
+            if not (kind.long and op.long >> number & 1) or row.texts[number] is None:
+                continue
+            if number in table.key and texts[number] != row.texts[number]:
+                continue
+            cells[number] = m.UNCHANGED_CELL
+            texts[number] = row.texts[number]
+            long_key |= number in table.key
+        new = m.TupleData(tuple(cells))
+        changed = any(texts[number] != row.texts[number] for number in table.key)
+        if table.identity == "f":
+            self._send(m.Update(OID, new, old=_tuple(row.texts)))
+        elif changed or long_key:
+            self._send(m.Update(OID, new, key=self._key_tuple(row.texts)))
+        else:
+            self._send(m.Update(OID, new))
+        self.rows[at] = TrueRow(texts, self.lsn)
+
+    def _key_tuple(self, texts: Sequence[Text]) -> m.TupleData:
+        key = self.table.key
+        return _tuple([text if number in key else None for number, text in enumerate(texts)])
+
+
+def _tuple(texts: Sequence[Text]) -> m.TupleData:
+    return m.TupleData(tuple(m.NULL_CELL if text is None else m.Cell("t", text.encode()) for text in texts))
+
+
+def true_image(table: Table, texts: Sequence[Text]) -> str:
+    """Give the exact image that the mirror's row has to have."""
+    values, rescued = [], {}
+    for name, kind, text in zip(table.names, table.kinds, texts, strict=True):
+        value = None if text is None else kind.values[text]
+        if value is RESCUED:
+            assert text is not None
+            value, rescued[name] = None, text
+        values.append(value)
+    return repr((tuple(values), tuple(sorted(rescued.items()))))

@@ -1,0 +1,45 @@
+import pytest
+
+from support.captures import case, cases
+from support.rows import rows_by_reader, rows_by_walk
+from wal2delta.decode.walk import Kernel, RelationSlots
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.writer import reframe
+
+ORDINARY = [item for item in cases() if item.name[:3] not in ("o18", "o19", "o26")]
+"""Captures of one session without streamed or two-phase transactions."""
+
+
+@pytest.mark.parametrize("recorded", ORDINARY, ids=lambda item: item.name[:3])
+@pytest.mark.parametrize("tile_bytes", [1 << 20, 5000])
+def test_the_walk_and_the_scalar_reader_find_the_same_rows(recorded, tile_bytes):
+    (data,) = recorded.streams()
+    rows = rows_by_walk(data, recorded.framing, tile_bytes)
+    assert rows == list(rows_by_reader(data, recorded.framing))
+    assert rows
+
+
+@pytest.mark.parametrize("framing", list(Framing))
+def test_the_framing_makes_no_difference(framing):
+    recorded = case("o12")
+    (data,) = recorded.streams()
+    expected = list(rows_by_reader(data, recorded.framing))
+    assert rows_by_walk(reframe(data, recorded.framing, framing), framing, 4096) == expected
+
+
+def test_a_relation_gets_a_slot_for_each_of_its_versions():
+    slots = RelationSlots()
+    assert [slots.add(7, 2), slots.add(9, 1), slots.add(7, 3)] == [0, 1, 2]
+    assert (slots.slot_of(7), slots.slot_of(9), slots.slot_of(8)) == (2, 1, None)
+    assert slots.columns[:3].tolist() == [2, 1, 3]
+
+
+def test_more_relations_than_a_table_holds_make_it_grow():
+    slots = RelationSlots()
+    for oid in range(1000, 2000):
+        slots.add(oid, 1)
+    assert all(slots.slot_of(oid) == oid - 1000 for oid in range(1000, 2000))
+
+
+def test_a_kernel_without_tiles_keeps_no_arrays():
+    assert len(Kernel(Framing.RAW)._arrays.offset) == 0

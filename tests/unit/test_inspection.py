@@ -1,0 +1,63 @@
+import pytest
+
+from support.captures import case, cases
+from wal2delta.inspection import inspect_captures
+
+_NAMES = {
+    "B": "Begin",
+    "C": "Commit",
+    "I": "Insert",
+    "U": "Update",
+    "D": "Delete",
+    "R": "Relation",
+    "T": "Truncate",
+    "Y": "Type",
+    "O": "Origin",
+    "M": "Message",
+    "S": "StreamStart",
+    "E": "StreamStop",
+    "c": "StreamCommit",
+    "A": "StreamAbort",
+    "b": "BeginPrepare",
+    "P": "Prepare",
+    "K": "CommitPrepared",
+    "r": "RollbackPrepared",
+    "p": "StreamPrepare",
+}
+
+
+@pytest.mark.parametrize(
+    "recorded", [item for item in cases() if not item.name.startswith("o26")], ids=lambda item: item.name[:3]
+)
+def test_all_messages_of_a_capture_are_counted(recorded):
+    found = inspect_captures([recorded.folder])
+    expected = {_NAMES[tag]: count for tag, count in recorded.info["tags"].items() if tag in _NAMES}
+    assert found.messages == expected
+    assert found.transactions == recorded.info["transactions_committed"]
+    assert {file.framing for file in found.files} == {recorded.framing.value}
+
+
+def test_relations_have_their_keys_and_counts():
+    found = inspect_captures([case("o01").folder])
+    items = next(relation for relation in found.relations if relation.name == "shop.order items")
+    assert items.key == ("order_id", "line_no")
+    assert items.inserts + items.updates + items.deletes == 301
+
+
+def test_the_lsn_and_time_range_is_that_of_the_commits():
+    found = inspect_captures([case("o01").folder])
+    assert found.first_lsn < found.last_lsn
+    assert found.first_commit < found.last_commit
+    assert found.first_commit.tzinfo is not None
+
+
+def test_a_file_from_the_middle_is_inspected_alone():
+    found = inspect_captures([case("o03").files[2]])
+    assert found.transactions > 0
+    assert "begins inside a message" in found.files[0].note
+
+
+def test_files_that_are_cut_say_so():
+    found = inspect_captures([case("o03").folder])
+    assert "ends inside a message" in found.files[0].note
+    assert found.transactions == 105

@@ -1,0 +1,129 @@
+import pytest
+
+from wal2delta.changes import plan_files
+from wal2delta.decode.scan import scan_file
+from wal2delta.errors import OrderError, UnknownRelation
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.writer import encode, frame
+from wal2delta.transactions.stitch import Stitch
+from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
+
+TABLE = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))
+
+
+def row(value):
+    return m.Insert(9, m.TupleData((m.Cell("t", value),)))
+
+
+def transaction(lsn, *changes):
+    return [m.Begin(lsn, lsn, 7), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
+
+
+def files(tmp_path, *parts):
+    paths = []
+    for number, data in enumerate(parts):
+        path = tmp_path / f"{number}.bin"
+        path.write_bytes(data)
+        paths.append(str(path))
+    return paths
+
+
+def raw(messages):
+    return frame(messages, Framing.RAW)
+
+
+def test_a_plan_goes_up_to_the_last_transaction_that_is_whole(tmp_path):
+    data = raw([*transaction(100, TABLE, row(b"1")), *transaction(200, row(b"2")), m.Begin(300, 3, 8), row(b"3")])
+    plan = plan_files(files(tmp_path, data))
+    assert (plan.after_lsn, plan.upto_lsn, plan.transactions) == (-1, 200, 2)
+    assert plan.resume.open_transaction == (8, 300)
+    assert plan.resume.place.transaction is None
+    assert data[plan.resume.offset] == ord("B")
+    assert "transaction 8 (commit LSN 0/12C) is open" in plan.warnings[0]
+
+
+def test_the_next_run_goes_on_at_the_open_transactions_begin(tmp_path):
+    head = raw([*transaction(100, TABLE, row(b"1")), m.Begin(300, 300, 8), row(b"3")])
+    rest = raw([row(b"4"), m.Commit(0, 300, 308, 300)])
+    (path,) = files(tmp_path, head)
+    before = plan_files([path])
+    stitch = Stitch(before.resume)
+    stitch.add(scan_file(path, head, place=before.resume.place, start=before.resume.offset), exact=True)
+    assert stitch.add(scan_file("next", rest)) is None
+    plan = stitch.plan()
+    assert (plan.after_lsn, plan.upto_lsn, plan.transactions) == (100, 300, 1)
+    assert [(file.path, file.start) for file in plan.files] == [(path, before.resume.offset), ("next", 0)]
+    assert plan.files[1].place.transaction.ordinal == 1
+
+
+def test_a_message_may_span_several_files(tmp_path):
+    data = raw(transaction(100, TABLE, row(b"x" * 100), row(b"2")))
+    at = data.index(b"x" * 100)
+    plan = plan_files(files(tmp_path, data[:at], data[at : at + 30], data[at + 30 : at + 60], data[at + 60 :]))
+    assert plan.transactions == 1
+    assert plan.torn is None
+
+
+def test_an_unfinished_message_is_told_with_its_place(tmp_path):
+    data = raw([*transaction(100, TABLE, row(b"1"))]) + encode(m.Begin(200, 2, 8))[:10]
+    plan = plan_files(files(tmp_path, data))
+    assert plan.torn == (str(tmp_path / "0.bin"), len(data) - 10, 10)
+    assert "unfinished message" in plan.warnings[0]
+
+
+def test_the_last_truncate_of_each_relation_counts(tmp_path):
+    changes = [row(b"1"), m.Truncate((9,), 0), row(b"2"), m.Truncate((9,), 0), row(b"3")]
+    plan = plan_files(files(tmp_path, raw(transaction(100, TABLE, *changes))))
+    assert [(t.oid, t.lsn, t.ordinal) for t in plan.truncates] == [(9, 100, 3)]
+
+
+def test_a_truncate_that_is_not_committed_does_not_count(tmp_path):
+    data = raw([*transaction(100, TABLE, row(b"1")), m.Begin(200, 2, 8), m.Truncate((9,), 0)])
+    assert plan_files(files(tmp_path, data)).truncates == ()
+
+
+def test_a_truncate_counts_from_its_transactions_start_in_whatever_file(tmp_path):
+    data = raw(transaction(100, TABLE, row(b"1"), row(b"2"), m.Truncate((9,), 0), row(b"3")))
+    cut = data.index(encode(m.Truncate((9,), 0)))
+    stitch = Stitch(None)
+    stitch.add(scan_file("a", data[:cut], first=True), exact=True)
+    assert stitch.add(scan_file("b", data[cut:])) is None
+    assert [(t.lsn, t.ordinal) for t in stitch.plan().truncates] == [(100, 2)]
+
+
+def test_a_relation_announced_in_an_earlier_file_is_in_the_plan_of_a_later(tmp_path):
+    paths = files(tmp_path, raw(transaction(100, TABLE, row(b"1"))), raw(transaction(200, row(b"2"))))
+    plan = plan_files(paths)
+    assert [file.relations for file in plan.files] == [(), (TABLE,)]
+
+
+def test_a_relation_that_was_never_announced_means_a_missing_file(tmp_path):
+    paths = files(
+        tmp_path, raw(transaction(100, TABLE, row(b"1"))), raw(transaction(200, m.Delete(8, key=row(b"2").new)))
+    )
+    with pytest.raises(UnknownRelation, match="relation 8") as caught:
+        plan_files(paths)
+    assert caught.value.path == paths[1]
+
+
+def test_a_commit_of_another_transaction_is_refused(tmp_path):
+    paths = files(tmp_path, raw([m.Begin(100, 1, 7), TABLE, row(b"1")]), raw([row(b"2"), m.Commit(0, 300, 308, 1)]))
+    with pytest.raises(OrderError, match="not that of the transaction that is open"):
+        plan_files(paths)
+
+
+def test_a_guess_that_does_not_fit_the_file_before_is_asked_for_again(tmp_path):
+    stitch = Stitch(None)
+    first = raw([m.Begin(100, 1, 7), TABLE, row(b"1")])
+    stitch.add(scan_file("a", first, first=True), exact=True)
+    again = stitch.add(scan_file("b", raw(transaction(200, row(b"2")))))
+    assert again is not None
+    assert again.place == stitch.place
+
+
+def test_plans_outlive_their_json(tmp_path):
+    data = raw([*transaction(100, TABLE, row("größe".encode()), m.Truncate((9,), 0)), m.Begin(300, 3, 8)])
+    plan = plan_files(files(tmp_path, data[:40], data[40:]))
+    assert plan_from_json(plan_to_json(plan)) == plan
+    assert resume_from_json(resume_to_json(plan.resume)) == plan.resume
