@@ -109,21 +109,21 @@ def decode_file(
     if file.seam:
         try:
             yield from decoder.decode(file.seam)
-        except CaptureError as error:
+        except Wal2DeltaError as error:
             _locate(error, file.seam_path, file.seam_offset)
             raise
     body = content[: file.length]
-    if detect_compression(bytes(content[:8])):
-        body = decompress(bytes(body))
     try:
+        if detect_compression(bytes(content[:8])):
+            body = decompress(bytes(body))
         yield from decoder.decode(memoryview(body)[: file.stop], file.start)
         yield from decoder.rest()
-    except CaptureError as error:
+    except Wal2DeltaError as error:
         _locate(error, file.path, 0)
         raise
 
 
-def _locate(error: CaptureError, path: str, base: int) -> None:
+def _locate(error: Wal2DeltaError, path: str, base: int) -> None:
     if error.path is None and error.offset is not None:
         error.offset += base
     error.at(path=path)

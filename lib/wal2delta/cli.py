@@ -23,7 +23,6 @@ from wal2delta.console import BarProgress, LineProgress, Output, size
 from wal2delta.errors import ConfigError, Wal2DeltaError
 from wal2delta.lsn import format_lsn
 from wal2delta.progress import NoProgress, Progress
-from wal2delta.settings import load_settings
 
 if TYPE_CHECKING:
     from wal2delta.inspection import Inspection
@@ -103,6 +102,8 @@ def apply_command(
     with_traceback: _Traceback = False,
 ) -> None:
     """Apply what is new in the captures to the target's tables."""
+    from wal2delta.settings import load_settings
+
     settings = load_settings(config)
     progress = _progress(quiet)
     try:

@@ -66,7 +66,7 @@ def rows_of(plan: Plan, files: Files, *, tile_bytes: int | None = None) -> Rows:
                     before[row.pop("__row")] = (row, texts[number] if texts else None)
             rows = found.setdefault(batch.relation.qualified_name, [])
             for number, row in enumerate(batch.data.to_pylist()):
-                kept = [name for name, mask in unchanged.items() if mask[number]]
+                kept = sorted(name for name, mask in unchanged.items() if mask[number])
                 where = (row["__commit_lsn"], row["__ordinal"])
                 rows.append((where, repr((row, kept, rescued[number], before.get(number), batch.relation))))
     for name, rows in found.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -43,7 +44,6 @@ RESCUED: Final = "_rescued_data"
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
-_OPS: Final = pa.array(["c", "u", "d", "t"])
 _OP_OF_KIND: Final = np.zeros(256, np.int8)
 _OP_OF_KIND[[walk.INSERT, walk.UPDATE, walk.DELETE, walk.TRUNCATE]] = [0, 1, 2, 3]
 
@@ -72,6 +72,12 @@ class ChangeBatch:
     before: pa.RecordBatch | None = None
     rescued: pa.Array | None = None
     before_rescued: pa.Array | None = None
+
+
+@cache
+def _ops() -> pa.Array:
+    # Not made at import: the first pa.array imports pandas where there is one, which takes as long as all else.
+    return pa.array(["c", "u", "d", "t"])
 
 
 def column_types(relation: m.Relation, types: Mapping[int, m.Type]) -> list[ColumnType]:
@@ -170,7 +176,7 @@ class _RelationRows:
         names = [column.name for column in self.relation.columns]
         data = pa.RecordBatch.from_arrays(
             [
-                _OPS.take(pa.array(op)),
+                _ops().take(pa.array(op)),
                 pa.array(lsn),
                 pa.array(commit_ts + POSTGRES_EPOCH_UNIX_MICROS).cast(TIMESTAMP),
                 pa.array(xid),

@@ -81,7 +81,7 @@ class Summary:
         head_commit: commit LSN and time of the transaction that was open at a guessed start, once it ended.
         place: where the stretch ends; None while the head's transaction is unknown to its end.
         begin_at: offset of the Begin of the transaction that is open at the end, where it lies in the stretch.
-        used: relations that rows name before (or without) a Relation message of the stretch.
+        used: relations that rows name before (or without) a Relation message of the stretch, and where.
         relations: the Relation messages with their offsets.
     """
 
@@ -98,7 +98,7 @@ class Summary:
     first_commit_time: int | None = None
     last_lsn: int | None = None
     last_commit_time: int | None = None
-    used: tuple[int, ...] = ()
+    used: tuple[tuple[int, int], ...] = ()
     relations: tuple[tuple[int, m.Relation], ...] = ()
     types: tuple[m.Type, ...] = ()
     truncates: tuple[TruncateAt, ...] = ()
@@ -147,7 +147,7 @@ class Scanner(StreamWalker):
         self._starts_open = place is not None and place.transaction is not None
         self._committed: list[tuple[int, int]] = []
         self._exact = place is not None
-        self._used: dict[int, None] = {}
+        self._used: dict[int, int] = {}
         self._relations: list[tuple[int, m.Relation]] = []
         self._types: list[m.Type] = []
         self._truncates: dict[int, tuple[TruncateAt, ...]] = {}
@@ -156,7 +156,7 @@ class Scanner(StreamWalker):
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
         """Leave it to the stitch, which knows what the files before announced."""
-        self._used[oid] = None
+        self._used[oid] = offset
         return -1
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
@@ -230,7 +230,7 @@ class Scanner(StreamWalker):
             first_commit_time=first[1],
             last_lsn=last[0],
             last_commit_time=last[1],
-            used=tuple(self._used),
+            used=tuple(self._used.items()),
             relations=tuple(self._relations),
             types=tuple(self._types),
             truncates=tuple(at for known in self._truncates.values() for at in known),

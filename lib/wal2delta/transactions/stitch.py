@@ -47,6 +47,15 @@ class _Begun:
 
 
 @dataclass(frozen=True, slots=True)
+class _Piece:
+    """The part of the unfinished bytes that lies in one file."""
+
+    path: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Seen:
     length: int
     fingerprint: int
@@ -68,6 +77,7 @@ class Stitch:
         self.tail = b""
         self._resume = resume
         self._tail_at: tuple[str, int] = (resume.path, resume.offset) if resume else ("", 0)
+        self._tail_pieces: list[_Piece] = []
         self._begun: _Begun | None = None
         self._files: list[FilePlan] = []
         self._seen: dict[str, _Seen] = {}
@@ -89,7 +99,9 @@ class Stitch:
                 # The file lies inside one message.
                 if not self.tail:
                     self._tail_at = (scan.path, 0)
-                self.tail += scan.head or b""
+                head = scan.head or b""
+                self.tail += head
+                self._tail_pieces.append(_Piece(scan.path, 0, len(head)))
                 if self.place is None and scan.framing is not None:
                     self.place = Place(scan.framing)
                 self._see(scan)
@@ -175,15 +187,17 @@ class Stitch:
         for part in (seam, summary):
             if part is None:
                 continue
-            for oid in part.used:
+            for oid, offset in part.used:
                 if oid in self.relations:
                     used[oid] = self.relations[oid]
                     if oid in relations_before:
                         used[oid] = relations_before[oid]
                 else:
+                    path, at = self._in_seam(scan, offset) if part is seam else (scan.path, offset)
                     raise UnknownRelation(
                         f"a row change names relation {oid}, but no Relation message announced it",
-                        path=scan.path,
+                        path=path,
+                        offset=at,
                         remedy="A capture has to begin where its session began; a file before this one is missing",
                     )
             self._announce(part)
@@ -208,6 +222,7 @@ class Stitch:
         self.place = _end_place(body_place, summary)
         self.tail = scan.tail
         self._tail_at = (scan.path, summary.stop)
+        self._tail_pieces = [_Piece(scan.path, summary.stop, len(scan.tail))]
         self._see(scan)
 
     def _see(self, scan: FileScan) -> None:
@@ -262,12 +277,24 @@ class Stitch:
                 place = replace(place, last_lsn=summary.last_lsn, last_commit_time=summary.last_commit_time)
             self._begun = _Begun(scan.path, summary.begin_at, place, relations, types)
         elif seam is not None and seam.begin_at is not None:
-            cut = len(self.tail)
-            path, offset = self._tail_at if seam.begin_at < cut else (scan.path, -cut)
+            for offset, relation in seam.relations:
+                if offset < seam.begin_at:
+                    relations[relation.oid] = relation
+            for type_ in seam.types:
+                types[type_.oid] = type_
+            path, at = self._in_seam(scan, seam.begin_at)
             place = replace(before, transaction=None)
             if seam.last_lsn is not None and seam.last_commit_time is not None:
                 place = replace(place, last_lsn=seam.last_lsn, last_commit_time=seam.last_commit_time)
-            self._begun = _Begun(path, offset + seam.begin_at, place, relations, types)
+            self._begun = _Begun(path, at, place, relations, types)
+
+    def _in_seam(self, scan: FileScan, offset: int) -> tuple[str, int]:
+        """Give the file that a place of the seam lies in, and its offset there."""
+        for piece in self._tail_pieces:
+            if offset < piece.size:
+                return piece.path, piece.offset + offset
+            offset -= piece.size
+        return scan.path, offset
 
     def _make_resume(self, place: Place) -> Resume:
         last_path = next(reversed(self._seen))
