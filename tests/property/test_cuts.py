@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from wal2delta.errors import FramingError, Wal2DeltaError
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.reader import read_stream
-from wal2delta.protocol.writer import encode, reframe
+from wal2delta.protocol.writer import encode, frame, reframe
 from wal2delta.transactions.plan import Plan
 
 EXAMPLES: Final = settings().max_examples
@@ -147,6 +148,41 @@ def test_files_compressed_each_by_itself_change_nothing(name: str, data: st.Data
     check_same(name, list(plan_runs([*stages, files])))
 
 
+def transaction(lsn: int, *changes: m.AnyMessage) -> list[m.AnyMessage]:
+    return [m.Begin(lsn, lsn, 7), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
+
+
+TABLE = m.Relation(9, "s", "t", "d", (m.Column("id", 23, -1, True),))
+ROW = m.Insert(9, m.TupleData((m.Cell("t", b"1"),)))
+STREAMED = [m.StreamStart(7, True), replace(ROW, xid=7), m.StreamStop(), m.StreamCommit(7, 0, 990, 998, 1)]
+
+
+@cache
+def nested(framing: Framing) -> tuple[bytes, int]:
+    """Give a capture whose logical messages hold captures, and how many rows it has."""
+    inner = [*transaction(900, TABLE, ROW, ROW), *STREAMED, *[x for lsn in (1000, 1010) for x in transaction(lsn, ROW)]]
+    contents = [frame(inner, framing), frame(inner[3:], framing), frame(inner[4:], framing)]
+    messages = transaction(100, TABLE, ROW)
+    for number, content in enumerate(contents):
+        messages += [m.Message(False, 150, "held", content * 2)]
+        messages += transaction(200 + number, ROW, m.Message(True, 150, "held", content), ROW)
+    return frame(messages, framing), 7
+
+
+@pytest.mark.parametrize("framing", Framing)
+@settings(max_examples=max(EXAMPLES // 4, 1))
+@given(data=st.data())
+def test_captures_inside_of_logical_messages_are_not_taken_for_the_stream(
+    framing: Framing, data: st.DataObject
+) -> None:
+    content, rows = nested(framing)
+    files = cut(content, data.draw(st.lists(st.integers(0, len(content)), max_size=6), label="cuts"))
+    ((_, planned),) = plan_runs([files], framing=data.draw(st.sampled_from([None, framing]), label="forced"))
+    plan = planned.plan
+    assert (plan.transactions, plan.upto_lsn, plan.torn) == (4, 202, None)
+    assert sum(len(found) for found in rows_of(plan, files).values()) == rows
+
+
 def test_a_stream_of_which_too_little_is_there_waits() -> None:
     files = cut(stream("o01")[:40], [1, 1, 20])
     with pytest.raises(FramingError, match="too few"):
@@ -215,6 +251,13 @@ def sound(name: str, framing: Framing) -> tuple[Plan, Rows]:
     return planned.plan, rows_of(planned.plan, files)
 
 
+def check_place(error: Wal2DeltaError, files: Files) -> None:
+    """See that an error says where."""
+    assert error.path in files
+    assert error.offset is not None
+    assert 0 <= error.offset <= len(files[error.path])
+
+
 @pytest.mark.parametrize("framing", Framing)
 @pytest.mark.parametrize("name", SMALL)
 @settings(max_examples=max(EXAMPLES // 4, 1))
@@ -231,9 +274,7 @@ def test_a_broken_tag_or_length_is_told_or_breaks_one_value(name: str, framing: 
         ((_, planned),) = plan_runs([files], framing=forced)
         got = rows_of(planned.plan, files)
     except Wal2DeltaError as error:
-        assert error.path in files
-        assert error.offset is not None
-        assert 0 <= error.offset <= len(files[error.path])
+        check_place(error, files)
         return
     if planned.plan.torn is not None and plan.torn is None:
         # What comes before the fault is right.

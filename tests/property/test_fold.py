@@ -26,6 +26,7 @@ KEYED = [
     Table((TIMESTAMP, INTS, NUMERIC, TEXT), (2, 0), "i"),
     Table((FLOAT8, TEXT), (0,), "d"),
     Table((INTS, TEXT), (0,), "d"),
+    Table((INT4, TEXT), (0,), "i", alternating=True),
     Table((TEXT, INT4, TIMESTAMP), (1, 2), "f", configured=True),
     Table((INT4, INTS, TEXT), (2,), "f", configured=True),
 ]
@@ -87,7 +88,7 @@ def check(table: Table, operations: list[Op], delivery: Delivery) -> MirrorModel
     )
     last = None
     for stage, planned in plan_runs([*stages, files], framing=delivery.framing):
-        mirror.apply(planned.plan, stage, [table.relation], delivery.buckets)
+        mirror.apply(planned.plan, stage, table.relations, delivery.buckets)
         last = planned.plan
     assert last is not None
     if delivery.leave_open:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -88,16 +88,19 @@ class Table:
         key: the columns that tell its rows apart; none in a multiset, or where rows only come.
         identity: the replica identity: d, i, f or n.
         configured: the key is not the replica identity's (which is full then); it may hold NULLs.
+        alternating: the relation is announced with another replica identity of the same key from time to time.
     """
 
     kinds: tuple[Kind, ...]
     key: tuple[int, ...]
     identity: str
     configured: bool = False
+    alternating: bool = False
 
     def __str__(self) -> str:
         kinds = ",".join(kind.name for kind in self.kinds)
-        return f"{kinds} key {','.join(map(str, self.key)) or 'none'} {self.identity}"
+        key = ",".join(map(str, self.key)) or "none"
+        return f"{kinds} key {key} {self.identity}{' alternating' * self.alternating}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -106,13 +109,25 @@ class Table:
 
     @property
     def relation(self) -> m.Relation:
-        """Announce it."""
-        full = self.identity == "f"
+        """Its Relation message."""
+        return self._relation(self.identity)
+
+    @property
+    def relations(self) -> list[m.Relation]:
+        """All its versions."""
+        return [self.relation, *([self._relation(_OTHER_IDENTITY[self.identity])] if self.alternating else [])]
+
+    def _relation(self, identity: str) -> m.Relation:
+        full = identity == "f"
         columns = [
             m.Column(name, kind.oid, kind.typmod, full or number in self.key)
             for number, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True))
         ]
-        return m.Relation(OID, "public", "t", self.identity, tuple(columns))
+        return m.Relation(OID, "public", "t", identity, tuple(columns))
+
+
+_OTHER_IDENTITY: Final = {"d": "i", "i": "d"}
+"""A unique index over the primary key's columns is as good as the primary key."""
 
 
 OTHER: Final = m.Relation(OTHER_OID, "public", "other", "d", (m.Column("id", 23, -1, True),))
@@ -131,7 +146,7 @@ class Op:
     """Whether its transaction ends behind it."""
 
 
-OPS: Final = ("insert", "update", "update", "move", "move", "delete", "swap", "again")
+OPS: Final = ("insert", "update", "update", "move", "move", "delete", "swap", "again", "replace")
 
 _small = st.integers(0, 4)
 
@@ -144,7 +159,7 @@ def ops(table: Table, *, truncates: bool = True) -> st.SearchStrategy[list[Op]]:
     if truncates:
         whats.append("truncate")
     # Announcing the relation again and rows of another table change nothing.
-    whats += ["announce", "other"]
+    whats = ["nothing", *whats, "announce", "other"]
     width, key = len(table.kinds), len(table.key)
     op = st.builds(
         Op,
@@ -155,7 +170,7 @@ def ops(table: Table, *, truncates: bool = True) -> st.SearchStrategy[list[Op]]:
         st.integers(0, 2**width - 1),
         st.booleans(),
     )
-    return st.lists(op, min_size=1, max_size=25)
+    return st.lists(op, min_size=8, max_size=40)
 
 
 @dataclass
@@ -213,9 +228,13 @@ class History:
 
     # Operations.
 
+    def _nothing(self, op: Op) -> None:
+        pass
+
     def _announce(self, op: Op) -> None:
         self._announced.add(OID)
-        self.messages.append(self.table.relation)
+        relations = self.table.relations
+        self.messages.append(relations[op.row % len(relations)])
 
     def _other(self, op: Op) -> None:
         self._send(m.Insert(OTHER_OID, m.TupleData((m.Cell("t", b"7"),))), OTHER)
@@ -297,6 +316,20 @@ class History:
         for number in self.table.key:
             texts[number] = self.rows[at].texts[number]
         self._delete(op)
+        self._add(texts, op)
+
+    def _replace(self, op: Op) -> None:
+        """Move a row out of the way, its long values unchanged, and insert another of its key."""
+        at = self._pick(op)
+        if at is None:
+            return
+        moved, texts = list(self.rows[at].texts), self._texts(op)
+        self._set_key(moved, op)
+        if self._holder(moved) is not None:
+            return
+        for number in self.table.key:
+            texts[number] = self.rows[at].texts[number]
+        self._change(at, moved, replace(op, long=-1))
         self._add(texts, op)
 
     # What they are made of.

@@ -100,7 +100,9 @@ class MirrorModel:
         moves = any(info["moves"] for info in infos)
         deletes = any(info["deletes"] for info in infos)
         rows = [{**row, "bucket": 0 if moves else row["bucket"]} for row in staged]
-        rows.sort(key=lambda row: (row["bucket"], row["file"]))
+        # What the order does not name may come in any.
+        rows.reverse()
+        rows.sort(key=lambda row: (row["bucket"], row["file"], row.get("part", 0)))
         schema = pa.schema([("bucket", pa.int32()), ("file", pa.int32()), ("data", pa.binary())])
         batches = [
             pa.RecordBatch.from_pylist([{name: row[name] for name in schema.names}], schema=schema) for row in rows

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from wal2delta.decode.scan import scan_file
 from wal2delta.protocol.framing import Framing
@@ -22,10 +23,7 @@ Files = Mapping[str, bytes]
 def cut(data: bytes, places: Sequence[int], prefix: str = "") -> dict[str, bytes]:
     """Cut bytes into files at some places; equal places make empty files."""
     edges = [0, *sorted(places), len(data)]
-    return {
-        f"{prefix}part{number:04}": data[start:end]
-        for number, (start, end) in enumerate(zip(edges, edges[1:], strict=False))
-    }
+    return {f"{prefix}part{number:04}": data[start:end] for number, (start, end) in enumerate(pairwise(edges))}
 
 
 def grown_to(files: Files, size: int) -> dict[str, bytes]:

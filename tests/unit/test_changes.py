@@ -98,10 +98,8 @@ def test_what_a_type_cannot_hold_is_rescued(tmp_path):
 
 
 def test_a_transaction_that_has_not_ended_is_left_out(tmp_path):
-    messages = transaction(100, TABLE, m.Insert(9, text(b"1", b"x"))) + [
-        m.Begin(200, 6, 2),
-        m.Insert(9, text(b"2", b"y")),
-    ]
+    unfinished = [m.Begin(200, 6, 2), m.Insert(9, text(b"2", b"y"))]
+    messages = [*transaction(100, TABLE, m.Insert(9, text(b"1", b"x"))), *unfinished]
     (batch,) = read_changes(write(tmp_path / "a", messages))
     assert batch.data.column("id").to_pylist() == [1]
 

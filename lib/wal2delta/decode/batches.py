@@ -231,6 +231,8 @@ class Decoder(StreamWalker):
         self._wanted = wanted
         self._truncates = truncates
         self._rows: dict[int, _RelationRows] = {}
+        self._newest: dict[int, int] = {}
+        """The slot of the version of each relation (by oid) that rows came of last."""
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Learn the types that relations will use."""
@@ -272,6 +274,11 @@ class Decoder(StreamWalker):
                 continue
             rows = self._rows.get(slot)
             if rows is None:
+                # Rows of the relation's version before come first.
+                before = self._rows.pop(self._newest.get(relation.oid, -1), None)
+                if before is not None and before.rows:
+                    yield before.finish()
+                self._newest[relation.oid] = slot
                 rows = self._rows[slot] = _RelationRows(relation, column_types(relation, self._types))
             rows.append(buf, tile, at)
             if rows.full:

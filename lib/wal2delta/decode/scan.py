@@ -289,7 +289,8 @@ def scan_file(
             if framing is None and len(head) < RECOGNISABLE_BYTES:
                 scan.head = bytes(data)
                 return scan
-            framing = framing or detect_framing(head)
+            # One logical message may be longer than all else that a stream begins with.
+            framing = framing or detect_framing(head) or detect_framing(prefix + bytes(data[:HEAD_LIMIT]))
             if framing is None:
                 raise FramingError(
                     "no pgoutput capture: the bytes fit none of the framings raw, recvlogical, copydata and pgcopy",
@@ -311,12 +312,9 @@ def _scan_exact(scan: FileScan, data: memoryview, place: Place, start: int, pref
     scan.head = b""
     if prefix:
         # Only the seam needs the prefix; the file's own bytes are not copied for it.
-        seam = prefix + bytes(data[:HEAD_LIMIT])
-        seamer = Scanner(place.framing, place=place, inspecting=inspecting)
-        summary = seamer.scan(seam, 0, stop_at=len(prefix))
+        summary = _scan_seam(data[:HEAD_LIMIT], place, prefix, inspecting)
         if summary.stop < len(prefix) and len(data) > HEAD_LIMIT:
-            seam = prefix + bytes(data)
-            summary = Scanner(place.framing, place=place, inspecting=inspecting).scan(seam, 0, stop_at=len(prefix))
+            summary = _scan_seam(data, place, prefix, inspecting)
         if summary.stop < len(prefix):
             scan.head, scan.summary = bytes(data), None
             return
@@ -327,6 +325,17 @@ def _scan_exact(scan: FileScan, data: memoryview, place: Place, start: int, pref
     scan.summary = Scanner(place.framing, place=place, inspecting=inspecting).scan(data, start)
     _check_tail(data, scan.summary)
     scan.tail = bytes(data[scan.summary.stop :])
+
+
+def _scan_seam(data: memoryview, place: Place, prefix: bytes, inspecting: bool) -> Summary:
+    """Walk the messages that begin in the bytes before the file."""
+    scanner = Scanner(place.framing, place=place, inspecting=inspecting)
+    try:
+        return scanner.scan(prefix + bytes(data), 0, stop_at=len(prefix))
+    except Wal2DeltaError as error:
+        # What begins before the file is told at the file's start.
+        error.offset = max((error.offset or 0) - len(prefix), 0)
+        raise
 
 
 def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None, inspecting: bool) -> None:

@@ -171,10 +171,6 @@ class StreamWalker:
             elif outcome is Outcome.NEW_RELATION:
                 self._need_slot(int(state[walk.ARGUMENT]), int(state[walk.MESSAGE]))
             elif outcome in (Outcome.EVENT, Outcome.HEAD_COMMIT):
-                if state[walk.CHANGES] + 64 > len(kernel._arrays.kind) and kernel.want:
-                    tile = kernel.take_tile()
-                    if tile is not None:
-                        yield tile
                 if not self._event(buf):
                     tile = kernel.take_tile()
                     if tile is not None:
@@ -266,6 +262,13 @@ class StreamWalker:
     def _take(self, message: m.AnyMessage, offset: int) -> None:
         state, kernel = self.kernel.state, self.kernel
         if isinstance(message, m.Relation):
+            if len(message.columns) > walk.MAX_COLUMNS:
+                # The kernel has room for no more, and PostgreSQL never has more.
+                raise MalformedMessage(
+                    f"the relation has {len(message.columns):,} columns, more than can be",
+                    offset=offset,
+                    remedy=_DAMAGED,
+                )
             if self.relations.get(message.oid) != message or kernel.slots.slot_of(message.oid) is None:
                 self.relations[message.oid] = message
                 self.slot_relations.append(message)

@@ -527,6 +527,12 @@ class _Arrays:
         self.old_kind = np.zeros(changes, np.uint8)
         self.at = np.zeros(changes, np.int64)
 
+    def grow(self) -> None:
+        """Make room for more changes."""
+        for name in ("kind", "slot", "lsn", "commit_ts", "xid", "ordinal", "new", "old", "old_kind", "at"):
+            array = getattr(self, name)
+            setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
+
 
 def new_state() -> NDArray[np.int64]:
     """Give the state at the start of a stream: no transaction open, nothing seen."""
@@ -610,6 +616,9 @@ class Kernel:
         if not self.want:
             return
         arrays, at = self._arrays, int(self.state[CHANGES])
+        if at == len(arrays.kind):
+            # One truncate may name any number of relations.
+            arrays.grow()
         arrays.kind[at] = TRUNCATE
         arrays.slot[at] = slot
         arrays.lsn[at] = self.state[LSN]

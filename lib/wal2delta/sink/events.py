@@ -132,9 +132,28 @@ def events_of(batch: ChangeBatch, identity: Identity) -> Events:
                 table=batch.relation.qualified_name,
                 remedy="Name its key in the configuration: objects: - table: {source_schema, source_table, keys}",
             )
-    elif batch.before is not None:
-        events = _with_key_changes(events, batch, identity)
+    else:
+        _check_key(events, batch, identity)
+        if batch.before is not None:
+            events = _with_key_changes(events, batch, identity)
     return events
+
+
+def _check_key(events: Events, batch: ChangeBatch, identity: Identity) -> None:
+    """Refuse changes that do not say which row they are about."""
+    relation = batch.relation
+    for number in identity.key:
+        column = relation.columns[number]
+        # Only under replica identity full do old rows have columns that are not flagged.
+        hidden = relation.replica_identity != "f" and not column.key and (events.action != INSERT).any()
+        if hidden or number in events.unchanged:
+            raise CaptureError(
+                "updates or deletes do not bring the key column's "
+                + ("old value: it is not in the replica identity" if hidden else "unchanged TOAST value"),
+                table=f"{relation.qualified_name}.{column.name}",
+                remedy="Name other keys in the configuration, or set the source table's REPLICA IDENTITY to FULL "
+                "and apply what is captured from then on",
+            )
 
 
 def _interleave(parts: Sequence[tuple[Events, NDArray[np.int64]]]) -> Events:

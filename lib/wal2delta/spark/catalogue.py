@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from wal2delta.decode.batches import column_types
 from wal2delta.errors import ConfigError, NotSupported
@@ -15,28 +16,45 @@ from wal2delta.spark.staging import Staged
 from wal2delta.spark.target import Target
 from wal2delta.transactions.plan import Plan
 
+_IGNORED: Final = "the configured key is not among what the replica identity sends of old rows, which is used instead"
+
 
 def identity_of(relation: Relation, keys: Sequence[str] | None) -> Identity:
     """Give what tells a relation's rows apart: the configured key, or the replica identity.
+
+    A configured key that old tuples do not bring cannot find the rows that they mean; then the replica identity
+    is taken, which names the same rows (`ignores_key` tells).
 
     Raises:
         ConfigError: when a configured key column is none of the relation's.
     """
     names = [column.name for column in relation.columns]
-    if keys:
-        missing = [key for key in keys if key not in names]
-        if missing:
-            raise ConfigError(
-                f"the configured key column {missing[0]!r} is none of the table's columns ({', '.join(names)})",
-                table=relation.qualified_name,
-                remedy="Correct keys in the configuration",
-            )
+    missing = [key for key in keys or () if key not in names]
+    if missing:
+        raise ConfigError(
+            f"the configured key column {missing[0]!r} is none of the table's columns ({', '.join(names)})",
+            table=relation.qualified_name,
+            remedy="Correct keys in the configuration",
+        )
+    if keys and not ignores_key(relation, keys):
         return Identity(Mode.KEYED, tuple(names.index(key) for key in keys))
     if relation.replica_identity == "f":
         # Replica identity full flags every column: equal rows are told apart by nothing.
         return Identity(Mode.MULTISET)
-    flagged = tuple(number for number, column in enumerate(relation.columns) if column.key)
-    return Identity(Mode.KEYED, flagged) if flagged and relation.replica_identity != "n" else Identity(Mode.APPEND)
+    flagged = _flagged(relation)
+    return Identity(Mode.KEYED, flagged) if flagged else Identity(Mode.APPEND)
+
+
+def ignores_key(relation: Relation, keys: Sequence[str] | None) -> bool:
+    """Say whether a configured key is of no use: the replica identity's old tuples lack some of its columns."""
+    sent = {relation.columns[number].name for number in _flagged(relation)}
+    return bool(keys) and bool(sent) and not sent.issuperset(keys or ())
+
+
+def _flagged(relation: Relation) -> tuple[int, ...]:
+    if relation.replica_identity == "n":
+        return ()
+    return tuple(number for number, column in enumerate(relation.columns) if column.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +149,8 @@ class Catalogue:
                     columns=tuple(column.name for column in last.columns),
                     types=tuple(column_types(last, types)),
                     identity=identity_of(last, keys),
+                    configured=keys is not None and not ignores_key(last, keys),
+                    notes=(_IGNORED,) if ignores_key(last, keys) else (),
                 )
             )
         return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -52,6 +52,8 @@ class MirrorTable:
     configured: bool
     relations: tuple[int, ...] = ()
     oids: frozenset[int] = frozenset()
+    notes: tuple[str, ...] = ()
+    """What a person should know of it."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -73,7 +75,6 @@ class TableRun:
     partitions: int
     exists: bool
     """The table is there; `check_table` has found it right."""
-    notes: list[str] = field(default_factory=list)
 
 
 def check_table(spark: SparkSession, mirror: MirrorTable, *, known: bool) -> bool:
@@ -132,7 +133,7 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableRe
         truncated=run.truncated,
         version=done.version,
         seconds=time.monotonic() - began,
-        notes=tuple(run.notes),
+        notes=mirror.notes,
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from wal2delta.decode.scan import FileScan, Scanner, Summary, TruncateAt, with_last
 from wal2delta.decode.stream import Place
-from wal2delta.errors import CaptureError, FramingError, UnknownRelation
+from wal2delta.errors import FramingError, UnknownRelation, Wal2DeltaError
 from wal2delta.lsn import format_lsn
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
@@ -106,7 +106,7 @@ class Stitch:
                     self.place = Place(scan.framing)
                 self._see(scan)
                 return None
-            self._join(scan, scan.summary, self._seam(scan, scan.summary.framing, exact=True))
+            self._join(scan, scan.summary, self._seam(scan, scan.summary.framing))
             return None
         again = Rescan(scan.path, self.place, self.tail)
         if scan.summary is None or scan.head is None or self.place is None:
@@ -114,8 +114,9 @@ class Stitch:
         if scan.summary.framing is not self.place.framing:
             return again
         try:
-            seam = self._seam(scan, scan.summary.framing, exact=False)
-        except CaptureError:
+            seam = self._seam(scan, scan.summary.framing)
+        except Wal2DeltaError:
+            # The file's own scan will tell where and what.
             return again
         if seam is not None and seam.stop != len(self.tail) + len(scan.head):
             return again
@@ -163,18 +164,13 @@ class Stitch:
             warnings=tuple(warnings),
         )
 
-    def _seam(self, scan: FileScan, framing: Framing, *, exact: bool) -> Summary | None:
+    def _seam(self, scan: FileScan, framing: Framing) -> Summary | None:
         """Walk the bytes that the boundary between two files cuts; None when it cuts no message."""
         data = self.tail + (scan.head or b"")
         if not data:
             return None
         place = self.place or Place(framing)
-        try:
-            return Scanner(place.framing, place=place).scan(data, 0)
-        except CaptureError as error:
-            if exact:
-                error.at(path=scan.path)
-            raise
+        return Scanner(place.framing, place=place).scan(data, 0)
 
     def _join(self, scan: FileScan, summary: Summary, seam: Summary | None) -> None:
         before = self.place

@@ -10,6 +10,7 @@ from wal2delta.transactions.stitch import Stitch
 from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
 
 TABLE = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))
+LONG = m.Message(False, 90, "prefix", b"x" * 10_000)
 
 
 def row(value):
@@ -83,6 +84,14 @@ def test_a_truncate_that_is_not_committed_does_not_count(tmp_path):
     assert plan_files(files(tmp_path, data)).truncates == ()
 
 
+@pytest.mark.parametrize("cut", [False, True], ids=["one file", "two files"])
+def test_a_truncate_that_is_not_committed_does_not_hide_the_one_before(tmp_path, cut):
+    head = raw(transaction(100, TABLE, row(b"1"), m.Truncate((9,), 0)))
+    rest = raw([m.Begin(200, 2, 8), row(b"2"), m.Truncate((9,), 0), m.Truncate((9,), 0)])
+    plan = plan_files(files(tmp_path, *([head, rest] if cut else [head + rest])))
+    assert [(t.oid, t.lsn, t.ordinal) for t in plan.truncates] == [(9, 100, 1)]
+
+
 def test_a_truncate_counts_from_its_transactions_start_in_whatever_file(tmp_path):
     data = raw(transaction(100, TABLE, row(b"1"), row(b"2"), m.Truncate((9,), 0), row(b"3")))
     cut = data.index(encode(m.Truncate((9,), 0)))
@@ -90,6 +99,32 @@ def test_a_truncate_counts_from_its_transactions_start_in_whatever_file(tmp_path
     stitch.add(scan_file("a", data[:cut], first=True), exact=True)
     assert stitch.add(scan_file("b", data[cut:])) is None
     assert [(t.lsn, t.ordinal) for t in stitch.plan().truncates] == [(100, 2)]
+
+
+def test_a_transaction_that_began_in_the_second_of_two_tiny_files_is_found_again(tmp_path):
+    data = frame([m.Begin(100, 100, 7), TABLE, row(b"1"), m.Commit(0, 100, 108, 100)], Framing.PGCOPY)
+    # The header of a pgcopy file has 19 bytes, its first row 47.
+    before = plan_files(files(tmp_path, data[:17], data[17:20], data[20:66]))
+    assert (before.resume.path, before.resume.offset) == (str(tmp_path / "1.bin"), 2)
+    stitch = Stitch(before.resume)
+    stitch.add(scan_file("1", data[17:20], place=before.resume.place, start=2), exact=True)
+    again = stitch.add(scan_file("2", data[20:]))
+    if again is not None:
+        assert stitch.add(scan_file("2", data[20:], place=again.place, prefix=again.prefix), exact=True) is None
+    assert stitch.plan().transactions == 1
+
+
+def test_a_streams_first_bytes_may_be_one_unfinished_message(tmp_path):
+    data = frame([LONG, *transaction(100, TABLE, row(b"1"))], Framing.COPYDATA)
+    plan = plan_files(files(tmp_path, data[:30], data[30:100]))
+    assert plan.torn == (str(tmp_path / "0.bin"), 0, 100)
+    assert (plan.upto_lsn, plan.resume.offset, plan.resume.done) == (-1, 0, False)
+
+
+def test_a_stream_may_begin_with_a_long_message(tmp_path):
+    data = raw([LONG, *transaction(100, TABLE, row(b"1"))])
+    assert plan_files(files(tmp_path, data)).transactions == 1
+    assert plan_files(files(tmp_path, data[:10], data[10:])).transactions == 1
 
 
 def test_a_relation_announced_in_an_earlier_file_is_in_the_plan_of_a_later(tmp_path):
@@ -104,7 +139,7 @@ def test_a_relation_that_was_never_announced_means_a_missing_file(tmp_path):
     )
     with pytest.raises(UnknownRelation, match="relation 8") as caught:
         plan_files(paths)
-    assert caught.value.path == paths[1]
+    assert (caught.value.path, caught.value.offset) == (paths[1], 21)
 
 
 def test_a_commit_of_another_transaction_is_refused(tmp_path):

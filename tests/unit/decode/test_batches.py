@@ -1,0 +1,59 @@
+"""Row changes come in commit order, whatever their relations go through."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.runs import plan_runs
+from wal2delta.changes import decode_file
+from wal2delta.decode import batches
+from wal2delta.decode.batches import ChangeBatch
+from wal2delta.errors import MalformedMessage
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.writer import frame
+
+
+def relation(oid: int, identity: str = "d", columns: int = 1) -> m.Relation:
+    return m.Relation(oid, "s", f"t{oid}", identity, tuple(m.Column(f"c{n}", 23, -1, n == 0) for n in range(columns)))
+
+
+def insert(oid: int, columns: int = 1) -> m.Insert:
+    return m.Insert(oid, m.TupleData((m.Cell("t", b"1"),) * columns))
+
+
+def decode(messages: list[m.AnyMessage], tile_bytes: int | None = None) -> list[ChangeBatch]:
+    data = frame([m.Begin(100, 1, 7), *messages, m.Commit(0, 100, 108, 1)], Framing.RAW)
+    ((_, planned),) = plan_runs([{"file": data}])
+    plan = planned.plan
+    return [
+        batch
+        for file in plan.files
+        for batch in decode_file(file, data, after_lsn=plan.after_lsn, upto_lsn=plan.upto_lsn, tile_bytes=tile_bytes)
+    ]
+
+
+@pytest.mark.parametrize("tile_bytes", [16, 64, None])
+def test_rows_of_a_relations_versions_come_in_their_order(
+    monkeypatch: pytest.MonkeyPatch, tile_bytes: int | None
+) -> None:
+    monkeypatch.setattr(batches, "BATCH_ROWS", 3)
+    messages: list[m.AnyMessage] = []
+    for identity, rows in [("d", 1), ("i", 2), ("d", 7), ("i", 1)]:
+        messages += [relation(1, identity), *[insert(1)] * rows]
+    found = decode(messages, tile_bytes)
+    assert [n for batch in found for n in batch.data.column("__ordinal").to_pylist()] == list(range(11))
+
+
+@pytest.mark.parametrize("tile_bytes", [16, 1024, None])
+def test_one_truncate_may_name_any_number_of_relations(tile_bytes: int | None) -> None:
+    oids = range(200)
+    found = decode([*map(relation, oids), insert(3), m.Truncate(tuple(oids), 0), insert(4)], tile_bytes)
+    ops = [op for batch in found for op in batch.data.column("__op").to_pylist()]
+    assert (ops.count("t"), ops.count("c")) == (200, 2)
+
+
+def test_a_relation_with_more_columns_than_can_be_is_refused() -> None:
+    decode([relation(1, columns=1664), insert(1, columns=1664)])
+    with pytest.raises(MalformedMessage, match="1,665 columns"):
+        decode([relation(1, columns=1665), insert(1, columns=1665)])

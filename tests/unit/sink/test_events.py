@@ -1,0 +1,65 @@
+"""Changes that do not say which row they are about are refused; nothing is lost where nothing is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.runs import plan_runs
+from wal2delta.changes import decode_file
+from wal2delta.decode.batches import ChangeBatch
+from wal2delta.errors import CaptureError
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.writer import frame
+from wal2delta.sink.events import Identity, Mode, events_of, fold_events, from_ipc, rows_to_merge, split, to_ipc
+
+
+def relation(identity: str = "d", keys: tuple[bool, ...] = (True, False)) -> m.Relation:
+    return m.Relation(9, "s", "t", identity, (m.Column("id", 23, -1, keys[0]), m.Column("code", 25, -1, keys[1])))
+
+
+def row(*texts: bytes | None) -> m.TupleData:
+    return m.TupleData(tuple(m.NULL_CELL if text is None else m.Cell("t", text) for text in texts))
+
+
+def batch_of(table: m.Relation, *changes: m.AnyMessage) -> ChangeBatch:
+    data = frame([m.Begin(100, 1, 7), table, *changes, m.Commit(0, 100, 108, 1)], Framing.RAW)
+    ((_, planned),) = plan_runs([{"file": data}])
+    plan = planned.plan
+    (batch,) = decode_file(plan.files[0], data, after_lsn=plan.after_lsn, upto_lsn=plan.upto_lsn)
+    return batch
+
+
+@pytest.mark.parametrize(
+    "change", [m.Delete(9, key=row(b"1", None)), m.Update(9, row(b"1", b"b"))], ids=["delete", "update"]
+)
+def test_a_configured_key_outside_the_replica_identity_is_refused(change: m.AnyMessage) -> None:
+    batch = batch_of(relation(), m.Insert(9, row(b"1", b"a")), change)
+    with pytest.raises(CaptureError, match="not in the replica identity") as caught:
+        events_of(batch, Identity(Mode.KEYED, (1,)))
+    assert caught.value.table == "s.t.code"
+
+
+def test_a_key_that_is_not_sent_at_all_is_refused() -> None:
+    update = m.Update(9, m.TupleData((m.Cell("t", b"1"), m.UNCHANGED_CELL)))
+    batch = batch_of(relation(keys=(False, True)), update)
+    with pytest.raises(CaptureError, match="unchanged TOAST"):
+        events_of(batch, Identity(Mode.KEYED, (1,)))
+
+
+def test_a_long_key_that_stays_is_taken_from_the_old_key() -> None:
+    update = m.Update(9, m.TupleData((m.Cell("t", b"1"), m.UNCHANGED_CELL)), key=row(None, b"long"))
+    events = events_of(batch_of(relation(keys=(False, True)), update), Identity(Mode.KEYED, (1,)))
+    assert events.columns[1].to_pylist() == ["long"]
+    assert not events.has_moves
+
+
+@pytest.mark.parametrize("buckets", [1, 3])
+def test_rows_that_come_and_go_leave_nothing_to_merge(buckets: int) -> None:
+    identity, names = Identity(Mode.MULTISET), ["id", "code"]
+    full = relation("f", (True, True))
+    batch = batch_of(full, m.Insert(9, row(b"1", b"a")), m.Delete(9, old=row(b"1", b"a")))
+    events = fold_events(events_of(batch, identity), identity, names)
+    ((_, part),) = split(events, identity, names, buckets)
+    merged = rows_to_merge(from_ipc(to_ipc(part)), identity, names, (), moves=False)
+    assert merged.num_rows == 0
