@@ -61,7 +61,7 @@ class Staging:
         self._written = True
         with settings(spark, ONE_FILE_A_BATCH):
             self._overwrite(frame)
-        return _summarise(self._frame(spark).select("table", "relation", "file", "rows", "info"))
+        return _summarise(self._frame(spark).select("table", "file", "rows", "info"))
 
     def read(self, spark: SparkSession, table: int, *, together: bool, partitions: int) -> DataFrame:
         """Give a table's events by bucket, each bucket's in the files' order and in one task.
@@ -108,13 +108,13 @@ def _summarise(frame: DataFrame) -> dict[int, Staged]:
     if failed:
         raise from_dict(json.loads(failed[0].info))
     found: dict[int, Staged] = {}
-    grouped = frame.groupBy("table", "relation", "info").agg(f.sum("rows").alias("rows"))
+    grouped = frame.groupBy("table", "info").agg(f.sum("rows").alias("rows"))
     for row in grouped.collect():
         info = json.loads(row.info)
         before = found.get(row.table, Staged())
         found[row.table] = Staged(
             rows=before.rows + row.rows,
-            relations=tuple(sorted({*before.relations, row.relation})),
+            relations=tuple(sorted({*before.relations, *info["relations"]})),
             tracked=tuple(sorted({*before.tracked, *info["tracked"]})),
             moves=before.moves or info["moves"],
             deletes=before.deletes or info["deletes"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -38,11 +38,10 @@ from wal2delta.transactions.plan import FilePlan
 SCAN_SCHEMA: Final = "scan BINARY, error STRING"
 _SCAN: Final = pa.schema([("scan", pa.binary()), ("error", pa.string())])
 
-STAGE_SCHEMA: Final = "table INT, relation INT, bucket INT, file INT, rows BIGINT, info STRING, data BINARY"
+STAGE_SCHEMA: Final = "table INT, bucket INT, file INT, rows BIGINT, info STRING, data BINARY"
 _STAGE: Final = pa.schema(
     [
         ("table", pa.int32()),
-        ("relation", pa.int32()),
         ("bucket", pa.int32()),
         ("file", pa.int32()),
         ("rows", pa.int64()),
@@ -157,46 +156,55 @@ def _one_binary(data: bytes | pa.Buffer) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(data)])
 
 
+@dataclass(slots=True)
+class _Gathered:
+    """One table's events in one file, in their order: of all relation versions that have the same columns and key."""
+
+    identity: Identity
+    names: tuple[str, ...]
+    relations: set[int] = field(default_factory=set)
+    rows: int = 0
+    parts: list[Events] = field(default_factory=list)
+
+
 def _staged_rows(number: int, plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterator[dict[str, Any]]:
-    gathered: dict[tuple[int, int], list[Events]] = {}
-    identities: dict[int, tuple[Identity, Relation]] = {}
-    counts: dict[tuple[int, int], int] = {}
+    gathered: dict[tuple[Any, ...], _Gathered] = {}
     for batch in decode_file(
         plan,
         content,
         after_lsn=task.after_lsn,
         upto_lsn=task.upto_lsn,
-        truncates=dict(task.truncates),
+        truncates=task.truncates,
         wanted=task.relations.keys(),
     ):
         table, relation, identity = task.relations[batch.relation]
-        identities[relation] = (identity, batch.relation)
-        at = (table, relation)
-        counts[at] = counts.get(at, 0) + batch.data.num_rows
-        gathered.setdefault(at, []).append(events_of(batch, identity))
+        columns = tuple((column.name, column.type_oid, column.typmod) for column in batch.relation.columns)
+        at = (table, identity, columns)
+        if at not in gathered:
+            gathered[at] = _Gathered(identity, tuple(column.name for column in batch.relation.columns))
+        found = gathered[at]
+        found.relations.add(relation)
+        found.rows += batch.data.num_rows
+        found.parts.append(events_of(batch, identity))
     for at in list(gathered):
-        table, relation = at
-        identity, version = identities[relation]
-        names = [column.name for column in version.columns]
-        events = fold_events(concat(gathered.pop(at)), identity, names)
-        first = True
-        for bucket, part in split(events, identity, names, task.buckets):
+        found = gathered.pop(at)
+        events = fold_events(concat(found.parts), found.identity, found.names)
+        for part_number, (bucket, part) in enumerate(split(events, found.identity, found.names, task.buckets)):
             info = {
+                "relations": sorted(found.relations),
                 "tracked": sorted(part.unchanged),
                 "moves": part.has_moves,
                 "deletes": bool((part.action == DELETE).any()),
-                "leaves": bool((part.action < 0).any()),
             }
             yield {
-                "table": table,
-                "relation": relation,
+                "table": at[0],
                 "bucket": bucket,
                 "file": number,
-                "rows": counts[at] if first else 0,
+                # Counted once, whatever the number of parts.
+                "rows": found.rows if part_number == 0 else 0,
                 "info": json.dumps(info),
                 "data": to_ipc(part),
             }
-            first = False
 
 
 def fold_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator[pa.RecordBatch]:
