@@ -9,7 +9,8 @@ from wal2delta.decode.batches import ChangeBatch, Decoder
 from wal2delta.decode.scan import fingerprint, scan_file
 from wal2delta.errors import ConfigError, OrderError, Wal2DeltaError
 from wal2delta.listing import list_files, map_file
-from wal2delta.protocol.framing import Framing, decompress, detect_compression
+from wal2delta.protocol.compression import decompress, detect_compression
+from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.messages import Relation
 from wal2delta.transactions.plan import FilePlan, Plan
 from wal2delta.transactions.stitch import Stitch

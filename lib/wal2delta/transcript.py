@@ -14,16 +14,9 @@ from wal2delta.errors import CaptureError, FramingError, TruncatedMessage
 from wal2delta.listing import list_files
 from wal2delta.lsn import format_lsn, to_datetime
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import (
-    PGCOPY_SIGNATURE,
-    Framing,
-    decompress,
-    detect_compression,
-    detect_framing,
-    read_copydata,
-    read_newline,
-    read_pgcopy,
-)
+from wal2delta.protocol.compression import decompress, detect_compression
+from wal2delta.protocol.detection import detect_framing
+from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing, read_copydata, read_newline, read_pgcopy
 from wal2delta.protocol.reader import is_streaming_after, read_message
 
 _KINDS: Final = {"n": "null", "u": "unchanged", "t": "text", "b": "binary"}

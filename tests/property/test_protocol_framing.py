@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from support.messages import sessions
 from wal2delta.errors import CaptureError
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing, Keepalive, decompress, detect_framing
+from wal2delta.protocol.compression import decompress
+from wal2delta.protocol.detection import detect_framing
+from wal2delta.protocol.framing import Framing, Keepalive
 from wal2delta.protocol.reader import read_stream
 from wal2delta.protocol.writer import encode, frame, reframe
 

@@ -15,7 +15,9 @@ from wal2delta.decode.resync import find_boundary, guess_framing
 from wal2delta.decode.stream import Place, StreamWalker, Transaction
 from wal2delta.errors import CaptureError, FramingError, MalformedMessage, NotSupported, Wal2DeltaError
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing, decompress, detect_compression, detect_framing
+from wal2delta.protocol.compression import decompress, detect_compression
+from wal2delta.protocol.detection import detect_framing
+from wal2delta.protocol.framing import Framing
 
 FINGERPRINT_BYTES: Final = 1 << 16
 HEAD_LIMIT: Final = 4 << 20

@@ -4,15 +4,9 @@ No I/O, no state beyond a call, and nothing but the standard library; the packag
 imported when a file needs them.
 """
 
-from wal2delta.protocol.framing import (
-    Framing,
-    Keepalive,
-    decompress,
-    detect_compression,
-    detect_framing,
-    read_copydata,
-    read_pgcopy,
-)
+from wal2delta.protocol.compression import decompress, detect_compression
+from wal2delta.protocol.detection import detect_framing
+from wal2delta.protocol.framing import Framing, Keepalive, read_copydata, read_pgcopy
 from wal2delta.protocol.messages import (
     AnyMessage,
     Begin,

@@ -8,7 +8,9 @@ import pytest
 
 from support.captures import Case, case, cases
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing, Keepalive, detect_compression, detect_framing, read_copydata
+from wal2delta.protocol.compression import detect_compression
+from wal2delta.protocol.detection import detect_framing
+from wal2delta.protocol.framing import Framing, Keepalive, read_copydata
 from wal2delta.protocol.reader import read_stream
 from wal2delta.protocol.writer import encode, reframe
 

@@ -7,17 +7,9 @@ import pytest
 
 from wal2delta.errors import CaptureError, FramingError, NotSupported, TruncatedMessage
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import (
-    CopyRow,
-    Framing,
-    Keepalive,
-    XLogData,
-    decompress,
-    detect_compression,
-    detect_framing,
-    read_copydata,
-    read_pgcopy,
-)
+from wal2delta.protocol.compression import decompress, detect_compression
+from wal2delta.protocol.detection import detect_framing
+from wal2delta.protocol.framing import CopyRow, Framing, Keepalive, XLogData, read_copydata, read_pgcopy
 from wal2delta.protocol.reader import read_stream
 from wal2delta.protocol.writer import encode, frame
 
