@@ -24,7 +24,7 @@ from wal2delta.spark.catalogue import Catalogue
 from wal2delta.spark.isolation import has_own_sessions, own_session, quiet_queries, settings
 from wal2delta.spark.ledger import PLANNED, Ledger, Seen, State
 from wal2delta.spark.mirror import MirrorTable, TableRun, apply_table, check_table
-from wal2delta.spark.source import CaptureFile, list_captures, root_of, scan_captures
+from wal2delta.spark.source import CaptureFile, list_captures, name_in, root_of, scan_captures
 from wal2delta.spark.staging import Staged, Staging
 from wal2delta.spark.target import Target
 from wal2delta.spark.workers import DecodeTask, ScanTask
@@ -69,11 +69,13 @@ class _Reading:
     Attributes:
         first: the offset to begin at in the first file, where it is known already.
         seen: the listing up to the last file.
+        resume: where the last run ended.
     """
 
     files: tuple[CaptureFile, ...]
     first: int
     seen: Seen
+    resume: Resume | None
 
 
 @dataclass
@@ -115,7 +117,7 @@ class _Job:
             reading = self._what_is_new(files, state)
         if reading is None:
             return finished or self._nothing_new(state, began)
-        plan = self._plan(reading, state)
+        plan = self._plan(reading)
         if plan.upto_lsn <= plan.after_lsn and state is None:
             self._refuse_empty(plan)
         size = sum(file.length for file in reading.files)
@@ -149,9 +151,9 @@ class _Job:
 
     def _what_is_new(self, files: Sequence[CaptureFile], state: State | None) -> _Reading | None:
         """Give what has to be read; None when nothing has come since the last run."""
-        resume = state.resume if state is not None else None
+        resume = self._resume(files, state)
         if resume is None or state is None:
-            return _Reading(tuple(files), 0, _seen(files))
+            return _Reading(tuple(files), 0, self._seen(files), None)
         last = _order(resume.last_path)
         earlier = [file for file in files if _order(file.path) <= last]
         later = [file for file in files if _order(file.path) > last]
@@ -180,15 +182,34 @@ class _Job:
             )
         to_read = (*again, *later)
         first = resume.offset if again and again[0].path == resume.path else 0
-        return _Reading(to_read, first, _seen(files))
+        return _Reading(to_read, first, self._seen(files), resume)
+
+    def _resume(self, files: Sequence[CaptureFile], state: State | None) -> Resume | None:
+        """Give where the last run ended, in the files' present place."""
+        if state is None or state.resume is None:
+            return None
+        before, here = root_of(state.captures), root_of(self.captures)
+        if before == here:
+            return state.resume
+        present = {name_in(here, file.path): file.path for file in files}
+
+        def moved(path: str) -> str:
+            return present.get(name_in(before, path), path)
+
+        return replace(state.resume, path=moved(state.resume.path), last_path=moved(state.resume.last_path))
+
+    def _seen(self, files: Sequence[CaptureFile]) -> Seen:
+        root = root_of(self.captures)
+        return Seen(len(files), sum(zlib.crc32(name_in(root, file.path).encode()) for file in files))
 
     def _check_late(self, earlier: Sequence[CaptureFile], state: State) -> None:
         """Refuse files that sort before what was applied but were not there then."""
-        now = _seen(earlier)
-        if now == state.seen:
+        if self._seen(earlier) == state.seen:
             return
-        known = {row.path for row in delta.read(self.own, self.target.ledger("files")).select("path").collect()}
-        late = [file.path for file in earlier if file.path not in known]
+        before, here = root_of(state.captures), root_of(self.captures)
+        rows = delta.read(self.own, self.target.ledger("files")).select("path").collect()
+        known = {name_in(root, row.path) for row in rows for root in (before, here)}
+        late = [file.path for file in earlier if name_in(here, file.path) not in known]
         if late:
             raise OrderError(
                 f"the file sorts before {state.resume.last_path if state.resume else ''}, which is applied already"
@@ -198,9 +219,9 @@ class _Job:
                 "together with all others",
             )
 
-    def _plan(self, reading: _Reading, state: State | None) -> Plan:
+    def _plan(self, reading: _Reading) -> Plan:
         """Scan the files in parallel and stitch them."""
-        resume = state.resume if state is not None else None
+        resume = reading.resume
         framing = None if self.settings.captures.framing == "auto" else Framing(self.settings.captures.framing)
         stitch = Stitch(resume)
         with self._stage("scan", len(reading.files)):
@@ -393,10 +414,6 @@ class _Job:
 
 def _order(path: str) -> tuple[Any, str]:
     return natural_key(path), path
-
-
-def _seen(files: Sequence[CaptureFile]) -> Seen:
-    return Seen(len(files), sum(zlib.crc32(file.path.encode()) for file in files))
 
 
 def _timed(report: RunReport, began: float, stages: Mapping[str, float]) -> RunReport:

@@ -45,6 +45,12 @@ def root_of(captures: str) -> str:
     return str(Path(captures).absolute())
 
 
+def name_in(root: str, path: str) -> str:
+    """Give a file's name below the captures' root, which it keeps when the captures are moved as a whole."""
+    _, found, name = path.partition(root)
+    return name if found else path
+
+
 def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -> list[CaptureFile]:
     """List the capture files in the natural order of their paths; their contents are not read.
 

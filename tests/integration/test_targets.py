@@ -1,0 +1,115 @@
+"""Targets and files as they change between runs: nothing is written that is not this target's to write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import wal2delta
+from support.captures import case
+from support.truth import assert_mirror_equals, mirror_tables
+from wal2delta.errors import NotSupported, OrderError, TargetError
+from wal2delta.spark.status import status
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+# One small table.
+_SMALL = "o21"
+_TABLE = "multi.t"
+
+
+def _cut(captures: Path, places: list[int], names: list[str]) -> bytes:
+    (data,) = case(_SMALL).streams()
+    captures.mkdir(exist_ok=True)
+    for name, start, end in zip(names, [0, *places], [*places, len(data)], strict=False):
+        (captures / name).write_bytes(data[start:end])
+    return data
+
+
+@pytest.fixture
+def schemas(spark: SparkSession) -> Iterator[list[str]]:
+    """Name the schemas of the session's catalog that a test makes."""
+    made: list[str] = []
+    yield made
+    for schema in made:
+        spark.sql(f"DROP SCHEMA IF EXISTS `{schema}` CASCADE")
+
+
+def test_a_catalog_holds_tables_by_schema_and_name(spark: SparkSession, schemas: list[str]) -> None:
+    recorded = case(_SMALL)
+    schemas += ["multi", "_wal2delta"]
+    report = wal2delta.apply(spark, captures=recorded.folder, target="spark_catalog")
+    again = wal2delta.apply(spark, captures=recorded.folder, target="spark_catalog")
+    (table,) = recorded.info["tables"]
+    assert [item.location for item in report.tables] == [f"spark_catalog.{_TABLE}"]
+    assert spark.table(_TABLE).count() == table["rows"]
+    assert again.status == "nothing new"
+    assert status(spark, "spark_catalog").runs[-1].state == "applied"
+
+
+def test_the_newest_file_may_grow(spark: SparkSession, tmp_path: Path) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    data = _cut(captures, [1500], ["0.bin"])
+    first = wal2delta.apply(spark, captures=captures, target=target)
+    (captures / "0.bin").write_bytes(data)
+    second = wal2delta.apply(spark, captures=captures, target=target)
+    assert first.transactions + second.transactions == 30
+    assert second.transactions > 0
+    assert_mirror_equals(spark, target, case(_SMALL))
+
+
+def test_a_file_whose_applied_part_has_changed_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    data = _cut(captures, [1500], ["0.bin"])
+    wal2delta.apply(spark, captures=captures, target=target)
+    (captures / "0.bin").write_bytes(data[:100] + b"!" + data[101:])
+    with pytest.raises(OrderError, match="has changed") as caught:
+        wal2delta.apply(spark, captures=captures, target=target)
+    assert caught.value.path is not None
+    assert caught.value.path.endswith("0.bin")
+
+
+def test_a_file_that_comes_too_late_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    _cut(captures, [], ["5.bin"])
+    wal2delta.apply(spark, captures=captures, target=target)
+    (captures / "4.bin").write_bytes(b"late")
+    with pytest.raises(OrderError, match="sorts before") as caught:
+        wal2delta.apply(spark, captures=captures, target=target)
+    assert caught.value.path is not None
+    assert caught.value.path.endswith("4.bin")
+
+
+def test_a_table_that_is_somebody_elses_is_left_alone(spark: SparkSession, tmp_path: Path) -> None:
+    target = tmp_path / "mirror"
+    spark.range(3).write.format("delta").save(str(target / "multi" / "t"))
+    with pytest.raises(TargetError, match="not made by this target's ledger"):
+        wal2delta.apply(spark, captures=case(_SMALL).folder, target=target)
+    assert spark.read.format("delta").load(str(target / "multi" / "t")).columns == ["id"]
+
+
+def test_a_target_belongs_to_one_source(spark: SparkSession, tmp_path: Path) -> None:
+    captures, other, target = tmp_path / "captures", tmp_path / "other", tmp_path / "mirror"
+    _cut(captures, [], ["0.bin"])
+    _cut(other, [], ["0.bin"])
+    wal2delta.apply(spark, captures=captures, target=target)
+    with pytest.raises(TargetError, match="was made from the source"):
+        wal2delta.apply(spark, captures=other, target=target)
+    moved = wal2delta.apply(spark, captures=other, target=target, config={"source": str(captures)})
+    assert moved.status == "nothing new"
+
+
+@pytest.mark.parametrize("name", ["o18", "o19"])
+def test_streamed_and_two_phase_transactions_are_refused_before_anything_is_applied(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(NotSupported, match="not yet applied") as caught:
+        wal2delta.apply(spark, captures=case(name).folder, target=tmp_path / "mirror")
+    assert caught.value.offset
+    assert mirror_tables(tmp_path / "mirror") == {}
