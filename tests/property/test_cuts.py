@@ -154,13 +154,22 @@ def transaction(lsn: int, *changes: m.AnyMessage) -> list[m.AnyMessage]:
 
 TABLE = m.Relation(9, "s", "t", "d", (m.Column("id", 23, -1, True),))
 ROW = m.Insert(9, m.TupleData((m.Cell("t", b"1"),)))
-STREAMED = [m.StreamStart(7, True), replace(ROW, xid=7), m.StreamStop(), m.StreamCommit(7, 0, 990, 998, 1)]
+STREAMED: list[m.AnyMessage] = [
+    m.StreamStart(7, True),
+    replace(ROW, xid=7),
+    m.StreamStop(),
+    m.StreamCommit(7, 0, 990, 998, 1),
+]
 
 
 @cache
 def nested(framing: Framing) -> tuple[bytes, int]:
     """Give a capture whose logical messages hold captures, and how many rows it has."""
-    inner = [*transaction(900, TABLE, ROW, ROW), *STREAMED, *[x for lsn in (1000, 1010) for x in transaction(lsn, ROW)]]
+    inner: list[m.AnyMessage] = [
+        *transaction(900, TABLE, ROW, ROW),
+        *STREAMED,
+        *[x for lsn in (1000, 1010) for x in transaction(lsn, ROW)],
+    ]
     contents = [frame(inner, framing), frame(inner[3:], framing), frame(inner[4:], framing)]
     messages = transaction(100, TABLE, ROW)
     for number, content in enumerate(contents):
@@ -253,7 +262,7 @@ def sound(name: str, framing: Framing) -> tuple[Plan, Rows]:
 
 def check_place(error: Wal2DeltaError, files: Files) -> None:
     """See that an error says where."""
-    assert error.path in files
+    assert error.path is not None
     assert error.offset is not None
     assert 0 <= error.offset <= len(files[error.path])
 
