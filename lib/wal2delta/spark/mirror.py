@@ -225,10 +225,10 @@ def _match(mirror: MirrorTable, moves: bool) -> str:
         name, kind = mirror.columns[number], mirror.types[number].arrow
         source = f"s.b{k}" if moves else f"s.c{number}"
         target = f"t.{quote(name)}"
-        if not mirror.configured and not _rescuable(kind):
+        if not mirror.configured and not _rescuable(kind) and not pa.types.is_floating(kind):
             terms.append(f"{target} = {source}")
             continue
-        terms.append(f"{target} <=> {source}")
+        terms.append(_same(target, source, kind))
         if _rescuable(kind):
             rescued = _rescued_text(f"t.{quote(RESCUED)}", name)
             terms.append(f"({source} IS NOT NULL OR {rescued} <=> {_rescued_text(base_rescued, name)})")
@@ -266,7 +266,7 @@ def _merged_rescued(mirror: MirrorTable, tracked: Sequence[int]) -> str:
     new = "from_json(s.rescued, 'map<string,string>')"
     return (
         f"CASE WHEN t.{quote(RESCUED)} IS NULL THEN s.rescued ELSE "
-        f"to_json(nullif(map_concat(coalesce({new}, map()), coalesce({old}, map())), map())) END"
+        f"nullif(to_json(map_concat(coalesce({new}, map()), coalesce({old}, map()))), '{{}}') END"
     )
 
 
@@ -283,11 +283,12 @@ def _merge_multiset(spark: SparkSession, folded: DataFrame, run: TableRun) -> No
     same = " AND ".join(_same(f"t.{target}", f"s.{source}", kinds.get(source)) for target, source in image)
     # Both queries read the source; it has to be one and the same.
     folded.createOrReplaceTempView(_SOURCE)
+    groups = ", ".join(_image(f"s.{source}", kinds.get(source)) for _, source in image)
     left = (
-        f"SELECT {', '.join(f's.{source}' for _, source in image)}, min(t.{quote(COMMIT_LSN)}) AS lsn, "
-        f"min(t.{quote(COMMIT_TS)}) AS ts, greatest(count(t.{quote(COMMIT_LSN)}) + min(s.net), 0) AS copies "
-        f"FROM {_SOURCE} s JOIN {mirror.table.sql} t ON {same} WHERE s.net < 0 "
-        f"GROUP BY {', '.join(f's.{source}' for _, source in image)}"
+        f"SELECT {', '.join(f'first(s.{source}) AS {source}' for _, source in image)}, "
+        f"min(t.{quote(COMMIT_LSN)}) AS lsn, min(t.{quote(COMMIT_TS)}) AS ts, "
+        f"greatest(count(t.{quote(COMMIT_LSN)}) + min(s.net), 0) AS copies "
+        f"FROM {_SOURCE} s JOIN {mirror.table.sql} t ON {same} WHERE s.net < 0 GROUP BY {groups}"
     )
     columns = ", ".join(source for _, source in pairs)
     source = (
@@ -308,12 +309,17 @@ def _merge_multiset(spark: SparkSession, folded: DataFrame, run: TableRun) -> No
 
 
 def _same(target: str, source: str, kind: pa.DataType | None) -> str:
-    """Compare two values by their exact image; SQL's own equality takes -0 for 0."""
+    """Compare two values by their exact image."""
+    return f"{_image(target, kind)} <=> {_image(source, kind)}"
+
+
+def _image(value: str, kind: pa.DataType | None) -> str:
+    """Give what differs where the value does; SQL itself takes -0 for 0, in lists too."""
     if kind is not None and pa.types.is_floating(kind):
-        return f"CAST({target} AS STRING) <=> CAST({source} AS STRING)"
+        return f"CAST({value} AS STRING)"
     if kind is not None and pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
-        return f"CAST({target} AS ARRAY<STRING>) <=> CAST({source} AS ARRAY<STRING>)"
-    return f"{target} <=> {source}"
+        return f"CAST({value} AS ARRAY<STRING>)"
+    return value
 
 
 __all__ = ["MirrorTable", "TableRun", "apply_table", "check_table"]
