@@ -24,15 +24,11 @@ from wal2delta.errors import (
 )
 from wal2delta.lsn import format_lsn
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, PGCOPY_TRAILER, Framing
 from wal2delta.protocol.reader import read_message
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-PGCOPY_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\x00"
-_PGCOPY_HEADER_SIZE: Final = len(PGCOPY_SIGNATURE) + 8
-_PGCOPY_TRAILER: Final = b"\xff\xff"
 
 _DAMAGED: Final = "The file is damaged or is no pgoutput capture; fetch it from its source again"
 
@@ -244,19 +240,19 @@ class StreamWalker:
         """Step over a header or a trailer of PGCOPY; either may be cut by the end of the file."""
         view, state = self._view, self.kernel.state
         if view[at] == 0xFF:
-            if len(view) - at < len(_PGCOPY_TRAILER):
+            if len(view) - at < PGCOPY_TRAILER.size:
                 return False
-            state[walk.POS] = at + len(_PGCOPY_TRAILER)
+            state[walk.POS] = at + PGCOPY_TRAILER.size
             return True
         head = bytes(view[at : at + len(PGCOPY_SIGNATURE)])
         if not PGCOPY_SIGNATURE.startswith(head):
             raise FramingError("no pgcopy frame begins here", offset=at, remedy=_DAMAGED)
-        if len(view) - at < _PGCOPY_HEADER_SIZE:
+        if len(view) - at < PGCOPY_HEADER.size:
             return False
-        extension = int.from_bytes(view[at + _PGCOPY_HEADER_SIZE - 4 : at + _PGCOPY_HEADER_SIZE], "big")
-        if len(view) - at < _PGCOPY_HEADER_SIZE + extension:
+        extension = int.from_bytes(view[at + PGCOPY_HEADER.size - 4 : at + PGCOPY_HEADER.size], "big")
+        if len(view) - at < PGCOPY_HEADER.size + extension:
             return False
-        state[walk.POS] = at + _PGCOPY_HEADER_SIZE + extension
+        state[walk.POS] = at + PGCOPY_HEADER.size + extension
         return True
 
     def _take(self, message: m.AnyMessage, offset: int) -> None:

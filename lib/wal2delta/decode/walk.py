@@ -37,7 +37,6 @@ MAX_COLUMNS: Final = 1664
 """PostgreSQL's MaxTupleAttributeNumber: no tuple has more cells."""
 
 FRAMING_CODES: Final = {Framing.RAW: 0, Framing.RECVLOGICAL: 1, Framing.COPYDATA: 2, Framing.PGCOPY: 3}
-_RAW, _RECVLOGICAL, _COPYDATA, _PGCOPY = range(4)
 
 
 class Outcome(IntEnum):
