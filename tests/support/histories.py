@@ -256,13 +256,18 @@ class History:
         self._send(m.Insert(OID, _tuple(texts)))
         self.rows.append(TrueRow(texts, self.lsn))
 
+    def _texts_with_key_of(self, at: int, op: Op) -> list[Text]:
+        """Make values for a row that keeps another's key."""
+        texts = self._texts(op)
+        for number in self.table.key:
+            texts[number] = self.rows[at].texts[number]
+        return texts
+
     def _update(self, op: Op) -> None:
         at = self._pick(op)
         if at is None:
             return
-        texts = self._texts(op)
-        for number in self.table.key:
-            texts[number] = self.rows[at].texts[number]
+        texts = self._texts_with_key_of(at, op)
         self._change(at, texts, op)
 
     def _move(self, op: Op) -> None:
@@ -312,9 +317,7 @@ class History:
         at = self._pick(op)
         if at is None:
             return
-        texts = self._texts(op)
-        for number in self.table.key:
-            texts[number] = self.rows[at].texts[number]
+        texts = self._texts_with_key_of(at, op)
         self._delete(op)
         self._add(texts, op)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from wal2delta.decode import walk
 from wal2delta.decode.resync import find_boundary, guess_framing
-from wal2delta.decode.stream import Place, StreamWalker, Transaction
+from wal2delta.decode.stream import Place, StreamWalker
 from wal2delta.errors import CaptureError, FramingError, MalformedMessage, NotSupported, Wal2DeltaError
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.compression import decompress, detect_compression
@@ -389,7 +389,6 @@ __all__ = [
     "FileScan",
     "Scanner",
     "Summary",
-    "Transaction",
     "TruncateAt",
     "fingerprint",
     "scan_file",

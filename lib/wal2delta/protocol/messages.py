@@ -155,6 +155,11 @@ class Relation:
         """The name as ``schema.table``."""
         return _qualified(self.namespace, self.name)
 
+    @property
+    def shape(self) -> tuple[tuple[str, int, int], ...]:
+        """Each column's name, type and type modifier: what the versions of one table's relation have in common."""
+        return tuple((column.name, column.type_oid, column.typmod) for column in self.columns)
+
 
 @dataclass(frozen=True, slots=True)
 class Type:

@@ -77,8 +77,7 @@ class Catalogue:
         tables: dict[tuple[str, str], MirrorTable] = {}
         for number, relation in enumerate(versions):
             name = (relation.namespace, relation.name)
-            # PostgreSQL sends pg_catalog as an empty name.
-            keys = settings.keys_of(relation.namespace or "pg_catalog", relation.name)
+            keys = _keys_of(settings, relation)
             before = tables.get(name)
             tables[name] = MirrorTable(
                 number=before.number if before else len(tables),
@@ -99,7 +98,7 @@ class Catalogue:
         for table in self.tables:
             for number in table.relations:
                 relation = self.versions[number]
-                keys = settings.keys_of(relation.namespace or "pg_catalog", relation.name)
+                keys = _keys_of(settings, relation)
                 found[relation] = (table.number, number, identity_of(relation, keys))
         return found
 
@@ -130,10 +129,10 @@ class Catalogue:
                 known = oid_names.setdefault(relation.oid, relation.qualified_name)
                 if known != relation.qualified_name:
                     raise _unsupported(table.name, f"it was {known} before; renamed tables")
-                keys = settings.keys_of(relation.namespace or "pg_catalog", relation.name)
+                keys = _keys_of(settings, relation)
                 if identity_of(relation, keys) != identity_of(last, keys):
                     raise _unsupported(table.name, "its replica identity changes within the run; such changes")
-                if _shape(relation) != _shape(last):
+                if relation.shape != last.shape:
                     raise _unsupported(table.name, "its columns change within the run; schema changes")
             others = {
                 relation.oid
@@ -142,7 +141,7 @@ class Catalogue:
             }
             if others:
                 raise _unsupported(table.name, "it was dropped and created again; such tables")
-            keys = settings.keys_of(last.namespace or "pg_catalog", last.name)
+            keys = _keys_of(settings, last)
             result.append(
                 replace(
                     table,
@@ -170,8 +169,9 @@ def _check_distinct(tables: Sequence[MirrorTable]) -> None:
             )
 
 
-def _shape(relation: Relation) -> tuple[tuple[str, int, int], ...]:
-    return tuple((column.name, column.type_oid, column.typmod) for column in relation.columns)
+def _keys_of(settings: Settings, relation: Relation) -> tuple[str, ...] | None:
+    # PostgreSQL sends pg_catalog as an empty name.
+    return settings.keys_of(relation.namespace or "pg_catalog", relation.name)
 
 
 def _unsupported(table: str, what: str) -> NotSupported:

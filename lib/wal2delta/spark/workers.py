@@ -178,8 +178,7 @@ def _staged_rows(number: int, plan: FilePlan, content: memoryview, task: DecodeT
         wanted=task.relations.keys(),
     ):
         table, relation, identity = task.relations[batch.relation]
-        columns = tuple((column.name, column.type_oid, column.typmod) for column in batch.relation.columns)
-        at = (table, identity, columns)
+        at = (table, identity, batch.relation.shape)
         if at not in gathered:
             gathered[at] = _Gathered(identity, tuple(column.name for column in batch.relation.columns))
         found = gathered[at]
