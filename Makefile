@@ -6,16 +6,17 @@ CONFIG    =
 SHOW      = 5
 PYTHON    = python3
 TESTS     = tests
+VOLUME    = 100000
 
 VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format wheel bench clean
+.PHONY: help setup run test test-long lint format wheel bench clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv with all that is needed, at locked versions
 
@@ -34,6 +35,9 @@ endif
 
 test: $(READY) ## Run all tests; TESTS=tests/unit for some
 	@$(BIN)/python -m pytest $(TESTS)
+
+test-long: $(READY) ## Try many simulated captures (VOLUME=1000 for so many) and more of a real server
+	@WAL2DELTA_LONG=$(VOLUME) $(BIN)/python -m pytest tests/property/test_simulator.py tests/integration/test_live_streams.py
 
 lint: $(READY) ## Check style and types
 	@$(BIN)/ruff check .

@@ -19,18 +19,35 @@ if TYPE_CHECKING:
     from wal2delta.report import RunReport
     from wal2delta.settings import Settings
     from wal2delta.spark.apply import apply
+    from wal2delta.spark.status import Cut, TargetStatus, status, versions_at
 
-__all__ = ["ChangeBatch", "RunReport", "Settings", "Wal2DeltaError", "__version__", "apply", "read_changes"]
+__all__ = [
+    "ChangeBatch",
+    "Cut",
+    "RunReport",
+    "Settings",
+    "TargetStatus",
+    "Wal2DeltaError",
+    "__version__",
+    "apply",
+    "read_changes",
+    "status",
+    "versions_at",
+]
 
 __version__ = "0.1.0"
 
 _HOMES: Final = {
     "ChangeBatch": "wal2delta.changes",
+    "Cut": "wal2delta.spark.status",
     "RunReport": "wal2delta.report",
     "Settings": "wal2delta.settings",
+    "TargetStatus": "wal2delta.spark.status",
     "Wal2DeltaError": "wal2delta.errors",
     "apply": "wal2delta.spark.apply",
     "read_changes": "wal2delta.changes",
+    "status": "wal2delta.spark.status",
+    "versions_at": "wal2delta.spark.status",
 }
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
-from wal2delta.decode.batches import ChangeBatch, Decoder
-from wal2delta.decode.scan import fingerprint, scan_file
+from wal2delta.decode.batches import TILE_BYTES, ChangeBatch, Decoder
+from wal2delta.decode.files import scan_file
+from wal2delta.decode.scan import fingerprint
 from wal2delta.errors import ConfigError, OrderError, Wal2DeltaError
 from wal2delta.listing import list_files, map_file
 from wal2delta.protocol.compression import decompress, detect_compression
 from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.messages import Relation
-from wal2delta.transactions.plan import FilePlan, Plan
+from wal2delta.protocol.messages import Relation, Type
+from wal2delta.transactions.copies import Copies
+from wal2delta.transactions.plan import FilePlan, Plan, Step
 from wal2delta.transactions.stitch import Stitch
 
-__all__ = ["ChangeBatch", "decode_file", "read_changes"]
+__all__ = ["ChangeBatch", "PlannedBytes", "decode_plan", "plan_files", "read_changes"]
+
+_FILES_OPEN: Final = 8
+"""So many files are kept at hand; a streamed transaction may lie in many."""
 
 
 def read_changes(
@@ -40,11 +46,8 @@ def read_changes(
         CaptureError: with file and offset of what cannot be.
     """
     files = list_files(paths)
-    forced = known_framing(framing)
-    plan = plan_files(files, forced)
-    for file in plan.files:
-        content = map_file(file.path)
-        yield from decode_file(file, content, after_lsn=plan.after_lsn, upto_lsn=plan.upto_lsn, tile_bytes=tile_bytes)
+    plan = plan_files(files, known_framing(framing))
+    yield from decode_plan(plan, map_file, tile_bytes=tile_bytes)
 
 
 def known_framing(name: str | None) -> Framing | None:
@@ -63,68 +66,96 @@ def plan_files(files: Sequence[str], framing: Framing | None = None) -> Plan:
     for path in files:
         content = map_file(path)
         first = stitch.place is None
-        scan = scan_file(path, content, framing=framing, place=stitch.place, first=first, prefix=stitch.tail)
+        scan = scan_file(
+            path, content, framing=framing, place=stitch.place, first=first, prefix=stitch.tail, edges=stitch.edges
+        )
         stitch.add(scan, exact=True)
     return stitch.plan()
 
 
-def decode_file(
-    file: FilePlan,
-    content: bytes | memoryview,
-    *,
-    after_lsn: int,
-    upto_lsn: int,
-    truncates: Mapping[int, tuple[int, int]] | None = None,
-    wanted: Collection[Relation] | None = None,
-    tile_bytes: int | None = None,
+def decode_plan(
+    plan: Plan, read: Callable[[str], bytes | memoryview], *, tile_bytes: int | None = None
 ) -> Iterator[ChangeBatch]:
-    """Decode what a plan says of one file.
+    """Decode what a plan applies, in commit order within each relation.
 
     Args:
-        file: the file's part of the plan.
-        content: the file's bytes as stored.
-        truncates, wanted: see `Decoder`.
+        read: gives a file's bytes as stored.
 
     Raises:
         CaptureError: with file and offset.
-        OrderError: when the file is not the one that was planned.
+        OrderError: when a file is not the one that was planned, or a transaction has come again as another.
     """
-    if len(content) < file.length or fingerprint(content, file.length) != file.fingerprint:
-        raise OrderError(
-            "the file has changed since it was scanned",
-            path=file.path,
-            remedy="Captures must not change but by growing; restore the file, or apply to a new target",
-        )
-    options = {} if tile_bytes is None else {"tile_bytes": tile_bytes}
-    decoder = Decoder(
-        file.place.framing,
-        place=file.place,
-        relations={relation.oid: relation for relation in file.relations},
-        types={type_.oid: type_ for type_ in file.types},
-        after_lsn=after_lsn,
-        upto_lsn=upto_lsn,
-        truncates=truncates,
-        wanted=wanted,
-        **options,
-    )
-    if file.seam:
+    if plan.resent:
+        copies = Copies(plan.decided, plan.after_lsn)
+        for _ in _decode_steps(plan, read, _decoder(plan, tile_bytes, recording=True), copies):
+            pass
+        copies.check()
+    yield from _decode_steps(plan, read, _decoder(plan, tile_bytes, recording=False), None)
+
+
+def _decoder(plan: Plan, tile_bytes: int | None, *, recording: bool) -> Decoder:
+    return Decoder(plan.resume.place.framing, recording=recording, tile_bytes=tile_bytes or TILE_BYTES)
+
+
+def _decode_steps(
+    plan: Plan, read: Callable[[str], bytes | memoryview], decoder: Decoder, copies: Copies | None
+) -> Iterator[ChangeBatch]:
+    opened: dict[str, PlannedBytes] = {}
+    steps = sorted(((step, file) for file in plan.files for step in file.steps), key=lambda pair: pair[0].sequence)
+    for step, file in steps:
+        if file.path not in opened:
+            if len(opened) >= _FILES_OPEN:
+                opened.pop(next(iter(opened)))
+            opened[file.path] = PlannedBytes(file, read(file.path))
+        yield from opened[file.path].decode(decoder, step, plan.versions, plan.type_versions)
+        if copies is not None:
+            copies.add(decoder.take_recorded()[0])
+    yield from decoder.rest()
+
+
+class PlannedBytes:
+    """A file that a plan reads: the bytes that were planned, decompressed.
+
+    Raises:
+        OrderError: the file is not the one that was planned.
+    """
+
+    def __init__(self, file: FilePlan, content: bytes | memoryview) -> None:
+        if len(content) < file.length or fingerprint(content, file.length) != file.fingerprint:
+            raise OrderError(
+                "the file has changed since it was scanned",
+                path=file.path,
+                remedy="Captures must not change but by growing; restore the file, or apply to a new target",
+            )
+        self.path = file.path
+        body = memoryview(content)[: file.length]
         try:
-            yield from decoder.decode(file.seam)
+            self._data = memoryview(decompress(bytes(body))) if detect_compression(bytes(content[:8])) else body
         except Wal2DeltaError as error:
-            _locate(error, file.seam_path, file.seam_offset)
+            error.at(path=file.path)
             raise
-    body = content[: file.length]
-    try:
-        if detect_compression(bytes(content[:8])):
-            body = decompress(bytes(body))
-        yield from decoder.decode(memoryview(body)[: file.stop], file.start)
-        yield from decoder.rest()
-    except Wal2DeltaError as error:
-        _locate(error, file.path, 0)
-        raise
 
-
-def _locate(error: Wal2DeltaError, path: str, base: int) -> None:
-    if error.path is None and error.offset is not None:
-        error.offset += base
-    error.at(path=path)
+    def decode(
+        self, decoder: Decoder, step: Step, versions: Sequence[Relation], types: Sequence[Type]
+    ) -> Iterator[ChangeBatch]:
+        """Decode one step of the plan; the decoder keeps what does not fill a batch."""
+        data = self._data if step.seam is None else memoryview(step.seam)
+        relations = [versions[number] for number in step.relations]
+        known = [types[number] for number in step.types]
+        try:
+            yield from decoder.decode(
+                data,
+                step.start,
+                step.stop,
+                place=step.place,
+                relations={relation.oid: relation for relation in relations},
+                types={type_.oid: type_ for type_ in known},
+                fate=step.fate,
+                path=self.path,
+            )
+        except Wal2DeltaError as error:
+            if step.seam is not None and error.path is None and error.offset is not None:
+                error.offset += step.seam_offset
+                error.at(path=step.seam_path)
+            error.at(path=self.path)
+            raise

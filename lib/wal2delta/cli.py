@@ -12,14 +12,14 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 import wal2delta
-from wal2delta.console import BarProgress, LineProgress, Output, size
+from wal2delta.console import BarProgress, LineProgress, Output, age, size
 from wal2delta.errors import ConfigError, Wal2DeltaError
 from wal2delta.lsn import format_lsn
 from wal2delta.progress import NoProgress, Progress
@@ -27,7 +27,7 @@ from wal2delta.progress import NoProgress, Progress
 if TYPE_CHECKING:
     from wal2delta.inspection import Inspection
     from wal2delta.report import RunReport
-    from wal2delta.spark.status import TargetStatus
+    from wal2delta.spark.status import Cut, TargetStatus
 
 app = typer.Typer(
     name="wal2delta",
@@ -96,6 +96,10 @@ def apply_command(
     captures: Annotated[str, typer.Option("--captures", help="Folder of the capture files.", metavar="URI")],
     target: _Target,
     config: Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")] = None,
+    allow_gaps: Annotated[
+        bool,
+        typer.Option("--allow-gaps", help="Go on where something is missing; leave out and name what is not whole."),
+    ] = False,
     show: Annotated[int, typer.Option("--show", help="Print the first rows of each table.", min=0)] = 0,
     as_json: _Json = False,
     quiet: _Quiet = False,
@@ -105,6 +109,8 @@ def apply_command(
     from wal2delta.settings import load_settings
 
     settings = load_settings(config)
+    if allow_gaps:
+        settings = settings.allowing_gaps()
     progress = _progress(quiet)
     try:
         progress.stage("start Spark", None)
@@ -171,13 +177,27 @@ def inspect_command(
 
 
 @app.command("status")
-def status_command(target: _Target, as_json: _Json = False, with_traceback: _Traceback = False) -> None:
+def status_command(
+    target: _Target,
+    at: Annotated[
+        int | None,
+        typer.Option("--at", help="Say which Delta version each table had after this run.", metavar="RUN"),
+    ] = None,
+    as_json: _Json = False,
+    with_traceback: _Traceback = False,
+) -> None:
     """Say what a target holds: its runs, up to which LSN, and transactions still open."""
     from wal2delta.spark.session import build_session
-    from wal2delta.spark.status import status
 
-    found = status(build_session(), target)
     output = Output()
+    if at is not None:
+        cut = wal2delta.versions_at(build_session(), target, at)
+        if as_json:
+            _print_json(output, cut_to_dict(cut))
+        else:
+            write_cut(output, cut)
+        return
+    found = wal2delta.status(build_session(), target)
     if as_json:
         _print_json(output, status_to_dict(found))
     else:
@@ -212,12 +232,23 @@ def explain(error: Exception) -> tuple[str, int]:
     return f"{type(error).__name__} in {place}, a fault of wal2delta. Run with --traceback to see more", 1
 
 
+_DEATHS: Final = {
+    "OutOfMemoryError": "Spark's JVM ran out of memory; give it more (--driver-memory, --executor-memory)",
+    "Python worker exited unexpectedly": "a Python worker of Spark's was killed, perhaps for want of memory",
+    "Python worker process terminated": "a Python worker of Spark's was killed, perhaps for want of memory",
+}
+"""What the text of an error says of how a process ended, and how to put it."""
+
+
 def _explain_spark(error: Exception) -> str:
     text = str(error)
     # An error of ours that was raised on an executor stands at the end of the traceback that Spark passes on.
     ours = re.findall(r"^(?:\w+\.)*wal2delta\.errors\.(\w+): (.*)$", text, re.MULTILINE)
     if ours:
         return str(ours[-1][1])
+    for sign, told in _DEATHS.items():
+        if sign in text:
+            return f"{told}. Nothing is half applied; run it again, it goes on where it stopped"
     condition, state = (_ask(error, name) for name in ("getCondition", "getSqlState"))
     if state and not state.startswith(_DATA_EXCEPTION):
         return f"Spark: {text.strip().splitlines()[0]}"
@@ -366,6 +397,14 @@ def write_status(output: Output, status: TargetStatus) -> None:
     else:
         when = _committed(status.applied_commit_ts)
         output.line(f"{status.target}: applied up to LSN {format_lsn(status.applied_lsn)}{when}")
+    if status.at_work is not None:
+        run = status.at_work
+        who = f"{run.user} on {run.host} (process {run.pid}, since {_time(run.since)})"
+        seen = f"its last sign of life was at {_time(run.beat)}"
+        if run.alive:
+            output.line(f"run {run.run} is at work: {who}; {seen}")
+        else:
+            output.line(f"run {run.run} was interrupted: {who}; {seen}. The next run takes over", style="yellow")
     if status.runs:
         output.line()
         output.table(
@@ -388,9 +427,20 @@ def write_status(output: Output, status: TargetStatus) -> None:
     if status.open_transactions:
         output.line()
         output.table(
-            ("open transaction", "final LSN", "began in", "offset", "bytes so far"),
+            ("open transaction", "xid", "gid", "LSN", "began in", "offset", "since", "age", "size", "segments"),
             [
-                (str(item.xid), _lsn(item.final_lsn), item.began_at_file, item.offset, item.bytes)
+                (
+                    item.kind,
+                    str(item.xid),
+                    item.gid,
+                    _lsn(item.lsn),
+                    item.began_at_file,
+                    item.offset,
+                    _time(item.since),
+                    None if item.age is None else age(item.age),
+                    size(item.bytes),
+                    item.segments,
+                )
                 for item in status.open_transactions
             ],
         )
@@ -402,14 +452,44 @@ def status_to_dict(status: TargetStatus) -> dict[str, Any]:
         "run", "state", "started_at", "finished_at", "applied_lsn",
         "files", "transactions", "changes", "tables",
     )  # fmt: skip
+    at_work = ("run", "user", "host", "pid", "since", "beat", "alive")
+    open_transactions = (
+        "kind", "xid", "gid", "lsn", "began_at_file", "offset", "since", "age", "bytes", "segments",
+    )  # fmt: skip
     return {
         "target": status.target,
         "applied_lsn": _lsn(status.applied_lsn),
         "applied_commit_ts": _iso(status.applied_commit_ts),
+        "at_work": next(iter(_records([status.at_work] if status.at_work else [], at_work)), None),
         "runs": _records(status.runs, runs),
-        "open_transactions": _records(
-            status.open_transactions, ("xid", "final_lsn", "began_at_file", "offset", "bytes")
-        ),
+        "open_transactions": _records(status.open_transactions, open_transactions),
+    }
+
+
+def write_cut(output: Output, cut: Cut) -> None:
+    """Write which version of each table belongs to a run, and how to read it."""
+    up_to = "nothing was applied yet"
+    if cut.applied_lsn is not None:
+        up_to = f"applied up to LSN {format_lsn(cut.applied_lsn)}{_committed(cut.applied_commit_ts)}"
+    output.line(f"{cut.target}, run {cut.run}: {up_to}")
+    if cut.tables:
+        output.line()
+        output.table(
+            ("table", "version", "location"), [(table.name, table.version, table.location) for table in cut.tables]
+        )
+        output.line()
+        for table in cut.tables:
+            output.line(f"{table.sql};")
+
+
+def cut_to_dict(cut: Cut) -> dict[str, Any]:
+    """Give a cut as values that JSON knows."""
+    return {
+        "target": cut.target,
+        "run": cut.run,
+        "applied_lsn": _lsn(cut.applied_lsn),
+        "applied_commit_ts": _iso(cut.applied_commit_ts),
+        "tables": _records(cut.tables, ("name", "version", "location", "sql")),
     }
 
 
@@ -420,6 +500,8 @@ def _records(items: Iterable[Any], names: Sequence[str]) -> list[dict[str, Any]]
 def _plain(name: str, value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, timedelta):
+        return round(value.total_seconds())
     return _lsn(value) if name.endswith("lsn") else value
 
 

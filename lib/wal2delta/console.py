@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any, Final, TextIO
 
 from rich.cells import cell_len
@@ -16,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_TIME_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 class Output:
@@ -139,6 +141,21 @@ def size(count: int) -> str:
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
     return f"{count:,} bytes" if unit == 0 else f"{value:,.1f} {_UNITS[unit]}"
+
+
+def age(span: timedelta) -> str:
+    """Write how long something has lasted, in its two largest units.
+
+    >>> age(timedelta(hours=76, minutes=12))
+    '3 d 4 h'
+    """
+    seconds = max(0, int(span.total_seconds()))
+    parts: list[str] = []
+    for unit, length in _TIME_UNITS:
+        count, seconds = divmod(seconds, length)
+        if count or parts or unit == "s":
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
 
 
 def _pad(cell: str, width: int, *, right: bool) -> str:

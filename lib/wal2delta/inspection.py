@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from wal2delta.changes import known_framing
-from wal2delta.decode.scan import Counts, FileScan, Summary, scan_file
+from wal2delta.decode.files import scan_file
 from wal2delta.decode.stream import Place
+from wal2delta.decode.summary import Counts, FileScan, Summary
 from wal2delta.errors import CaptureError
 from wal2delta.listing import list_files, map_file
 from wal2delta.lsn import to_datetime
@@ -83,46 +84,49 @@ def inspect_captures(
     for path in list_files(paths):
         scan = _scan(path, map_file(path), forced, place, tail)
         files.append(_file(scan, tail))
-        if scan.summary is None:
-            tail += scan.head or b""
-            continue
-        if scan.seam is not None:
-            summaries.append(scan.seam)
-        summaries.append(scan.summary)
-        place, tail = scan.summary.place, scan.tail
+        tail = scan.tail
+        for part in scan.parts:
+            summaries.append(part.summary)
+            place = part.summary.place
     return _gather(files, summaries)
 
 
 def _scan(path: str, content: memoryview, framing: Framing | None, place: Place | None, tail: bytes) -> FileScan:
     try:
-        return scan_file(path, content, framing=framing, place=place, first=place is None, prefix=tail, inspecting=True)
+        return scan_file(path, content, framing=framing, place=place, first=place is None, prefix=tail)
     except CaptureError:
         # A file from the middle of a stream may begin inside of a message.
-        scan = scan_file(path, content, framing=framing, inspecting=True) if place is None and not tail else None
-        if scan is None or scan.summary is None:
+        scan = scan_file(path, content, framing=framing) if place is None and not tail else None
+        if scan is None or not scan.parts:
             raise
         return scan
 
 
 def _file(scan: FileScan, tail: bytes) -> FileInspection:
-    summary = scan.summary
-    if summary is None:
+    parts = scan.parts
+    own = [part.summary for part in parts if part.data is None]
+    if not own:
         return FileInspection(scan.path, "", scan.compression, scan.length, 0, 0, "lies inside one message")
+    first, last = own[0], own[-1]
     notes = []
-    if summary.start:
-        notes.append(f"begins inside a message, which ends at offset {summary.start:,}")
+    if first.start:
+        notes.append(f"begins inside a message, which ends at offset {first.start:,}")
+    sessions = sum(part.new_session for part in parts)
+    if sessions:
+        notes.append(f"{sessions} new session{'s' * (sessions > 1)}")
     if scan.tail:
-        notes.append(f"ends inside a message, from offset {summary.stop:,}")
-    elif summary.place is not None and summary.place.transaction is not None:
-        notes.append(f"ends inside transaction {summary.place.transaction.xid}")
-    parts = [part for part in (scan.seam, summary) if part is not None]
+        notes.append(f"ends inside a message, from offset {scan.size - len(scan.tail):,}")
+    elif last.place is not None and last.place.transaction is not None:
+        notes.append(f"ends inside transaction {last.place.transaction.xid}")
+    elif last.place is not None and last.place.stream is not None:
+        notes.append(f"ends inside a block of the streamed transaction {last.place.stream}")
     return FileInspection(
         path=scan.path,
-        framing=summary.framing.value,
+        framing=last.framing.value,
         compression=scan.compression,
         bytes=scan.length,
-        messages=sum(sum(part.messages.values()) for part in parts),
-        transactions=sum(part.transactions for part in parts),
+        messages=sum(sum(part.summary.messages.values()) for part in parts),
+        transactions=sum(part.summary.transactions for part in parts),
         note="; ".join(notes),
     )
 

@@ -14,13 +14,22 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from wal2delta.errors import ConfigError
 
 FramingName = Literal["auto", "raw", "recvlogical", "copydata", "pgcopy"]
+OrderName = Literal["natural", "path", "modified"]
 
 DEFAULT_BUCKET_BYTES: Final = 64 << 20
+
+NO_ORIGIN: Final = "none"
+"""Stands for changes without an origin, as in PostgreSQL's own ``origin = none``.
+
+From version 16 on PostgreSQL lets no origin be called ``none`` or ``any``, in whatever case.
+"""
+
+_EVERY_ORIGIN: Final = "any"
 
 _Place = tuple[int | str, ...]
 
@@ -43,6 +52,14 @@ def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _check_origins(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) != len(names):
+        raise ValueError("must name each origin once")
+    if any(name.lower() == _EVERY_ORIGIN for name in names):
+        raise ValueError("any is no origin's name: leave origins out to have the changes of all of them")
+    return names
+
+
 def _none_is_empty(value: Any) -> Any:
     """Take a section whose lines are all commented out, which YAML reads as null, for an empty one."""
     return {} if value is None else value
@@ -51,6 +68,7 @@ def _none_is_empty(value: Any) -> Any:
 Name = Annotated[str, Field(min_length=1)]
 # YAML has lists, never tuples: the sequence itself is taken leniently, its items are not.
 ColumnNames = Annotated[tuple[Name, ...], Field(strict=False, min_length=1), AfterValidator(_each_once)]
+OriginNames = Annotated[tuple[Name, ...], Field(strict=False, min_length=1), AfterValidator(_check_origins)]
 
 
 class _Model(BaseModel):
@@ -64,6 +82,37 @@ class CaptureSettings(_Model):
     pattern: Name | None = None
     """Glob of the files' names; None takes every file."""
     recursive: bool = True
+    order: OrderName = "natural"
+    """What puts the files in the stream's order: see `wal2delta.listing.sort_key`."""
+    allow_gaps: bool = False
+    """Go on where the bytes prove, or the files' numbers suggest, that something is missing."""
+
+
+class OriginSettings(_Model):
+    """Whose changes are wanted, by the replication origin that the server tells with them."""
+
+    include: OriginNames | None = None
+    exclude: OriginNames | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> OriginSettings:
+        if self.include is not None and self.exclude is not None:
+            raise ValueError("may have include or exclude, not both")
+        return self
+
+    def wants(self, origin: str | None) -> bool:
+        """Tell whether the changes of an origin are wanted; None is for changes that were made on the server itself.
+
+        The word `NO_ORIGIN` in a list never means an origin that is really called so.
+        """
+        names = self.include or self.exclude
+        if names is None:
+            return True
+        if origin is None:
+            listed = any(name.lower() == NO_ORIGIN for name in names)
+        else:
+            listed = origin in names and origin.lower() != NO_ORIGIN
+        return listed == (self.include is not None)
 
 
 class TableSettings(_Model):
@@ -95,6 +144,7 @@ class Settings(_Model):
     source: Name | None = None
     """What makes one stream of transactions; None takes the captures' root for its name."""
     captures: Annotated[CaptureSettings, BeforeValidator(_none_is_empty)] = CaptureSettings()
+    origins: Annotated[OriginSettings, BeforeValidator(_none_is_empty)] = OriginSettings()
     objects: Annotated[
         tuple[ObjectSettings, ...],
         Field(strict=False),
@@ -114,6 +164,14 @@ class Settings(_Model):
             ConfigError: naming the key and what was expected.
         """
         return _validate(values, path=None, document=None)
+
+    def allowing_gaps(self) -> Settings:
+        """Give the same settings with ``captures: allow_gaps`` set."""
+        return self.model_copy(update={"captures": self.captures.model_copy(update={"allow_gaps": True})})
+
+    def wants_origin(self, origin: str | None) -> bool:
+        """Tell whether the changes of a replication origin are wanted; None: made on the server itself."""
+        return self.origins.wants(origin)
 
     def keys_of(self, schema: str, table: str) -> tuple[str, ...] | None:
         """Give the configured key columns of a source table; None where there are none."""

@@ -108,7 +108,7 @@ class _Transcriber:
                 offset=0,
                 remedy="Is it a capture of pgoutput? If so, name its framing with --framing",
             )
-        self._framing, start = guess
+        self._framing, start, self._streaming = guess
         return start
 
     def _messages(self, data: bytes, offset: int) -> Iterator[tuple[int, int, m.AnyMessage]]:

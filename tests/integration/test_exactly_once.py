@@ -10,8 +10,8 @@ import pytest
 from chispa import assert_df_equality
 
 import wal2delta
-from support.captures import case
-from support.killed_run import run_until_killed
+from support.captures import Case, case
+from support.killed_run import run_until_killed, run_with_workers_killed
 from support.postgres import cut
 from support.reference import replay
 from support.truth import (
@@ -89,22 +89,30 @@ def test_a_transaction_cut_by_the_last_file_waits_for_its_rest(spark: SparkSessi
         )
 
 
+_STREAMS = "o18"
+"""Streamed and prepared transactions, some of them open when the first half ends."""
+
+
 @pytest.mark.parametrize(
-    ("step", "count"),
-    [("plan written", 1), ("table applied", 1), ("table applied", 4), ("run recorded", 1)],
-    ids=["before any table", "after the first table", "between tables", "when all was done"],
+    ("name", "step", "count"),
+    [
+        (_STREAMS, "scanned", 1),
+        (_STREAMS, "decoded", 1),
+        (_IDENTITIES, "plan written", 1),
+        (_STREAMS, "plan written", 1),
+        (_IDENTITIES, "table applied", 1),
+        (_IDENTITIES, "table applied", 4),
+        (_STREAMS, "history written", 1),
+        (_STREAMS, "history recorded", 1),
+        (_IDENTITIES, "run recorded", 1),
+    ],
+    ids=lambda value: str(value),
 )
-def test_a_killed_run_is_finished_by_the_next(spark: SparkSession, tmp_path: Path, step: str, count: int) -> None:
-    recorded = case(_IDENTITIES)
-    captures, target, later = tmp_path / "captures", tmp_path / "mirror", tmp_path / "later"
-    captures.mkdir()
-    later.mkdir()
-    data = b"".join(recorded.streams())
-    first, second = cut(recorded.files, later, [len(data) // 2 + 1])
-    # The first half is applied in peace, so that the tables exist and have rows when the run is killed.
-    first.rename(captures / first.name)
-    wal2delta.apply(spark, captures=str(captures), target=str(target))
-    second.rename(captures / second.name)
+def test_a_killed_run_is_finished_by_the_next(
+    spark: SparkSession, tmp_path: Path, name: str, step: str, count: int
+) -> None:
+    recorded = case(name)
+    captures, target = _half_applied(spark, tmp_path, recorded)
 
     done = run_until_killed(captures, target, step, count, scratch=tmp_path)
     versions = table_versions(spark, target)
@@ -115,6 +123,47 @@ def test_a_killed_run_is_finished_by_the_next(spark: SparkSession, tmp_path: Pat
     applied = [name.removeprefix("table applied: ") for name in done if name.startswith("table applied: ")]
     assert len(applied) >= (count if step == "table applied" else 0)
     assert {name: after[name] for name in applied} == {name: versions[name] for name in applied}
+    _assert_the_ledger_is_whole(spark, target, recorded)
+
+
+@pytest.mark.parametrize("step", ["scanned", "plan written"])
+def test_a_run_whose_workers_are_killed_is_finished_by_the_next(spark: SparkSession, tmp_path: Path, step: str) -> None:
+    recorded = case(_STREAMS)
+    captures, target = _half_applied(spark, tmp_path, recorded)
+
+    exit_code, stderr = run_with_workers_killed(captures, target, step, scratch=tmp_path)
+    assert exit_code == 1
+    assert "Traceback" not in stderr
+    assert [line for line in stderr.splitlines() if line.startswith("error:")] != []
+    wal2delta.apply(spark, captures=str(captures), target=str(target))
+
+    assert_mirror_equals(spark, target, recorded)
+    _assert_the_ledger_is_whole(spark, target, recorded)
+
+
+def _half_applied(spark: SparkSession, tmp_path: Path, recorded: Case) -> tuple[Path, Path]:
+    """Apply the first half of a capture in peace, so that the tables exist and have rows, and bring the second."""
+    captures, target, later = tmp_path / "captures", tmp_path / "mirror", tmp_path / "later"
+    captures.mkdir()
+    later.mkdir()
+    data = b"".join(recorded.streams())
+    first, second = cut(recorded.files, later, [len(data) // 2 + 1])
+    first.rename(captures / first.name)
+    wal2delta.apply(spark, captures=str(captures), target=str(target))
+    second.rename(captures / second.name)
+    return captures, target
+
+
+def _assert_the_ledger_is_whole(spark: SparkSession, target: Path, recorded: Case) -> None:
+    """See that every run and every transaction stands there once."""
+    runs, transactions = (
+        spark.read.format("delta").load(str(target / "_wal2delta" / name)).collect()
+        for name in ("runs", "transactions")
+    )
+    assert sorted(run.run for run in runs) == list(range(1, len(runs) + 1))
+    assert sum(run.transactions for run in runs) == recorded.info["transactions_committed"]
+    lsns = [transaction.commit_lsn for transaction in transactions]
+    assert len(lsns) == len(set(lsns)) == recorded.info["transactions_committed"]
 
 
 def test_a_first_run_that_is_killed_is_finished_by_the_next(spark: SparkSession, tmp_path: Path) -> None:

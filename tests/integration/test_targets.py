@@ -10,8 +10,8 @@ import pytest
 
 import wal2delta
 from support.captures import case
-from support.truth import assert_mirror_equals, mirror_tables
-from wal2delta.errors import NotSupported, OrderError, TargetError
+from support.truth import assert_mirror_equals
+from wal2delta.errors import OrderError, TargetError
 from wal2delta.spark.status import status
 
 if TYPE_CHECKING:
@@ -103,13 +103,3 @@ def test_a_target_belongs_to_one_source(spark: SparkSession, tmp_path: Path) -> 
         wal2delta.apply(spark, captures=other, target=target)
     moved = wal2delta.apply(spark, captures=other, target=target, config={"source": str(captures)})
     assert moved.status == "nothing new"
-
-
-@pytest.mark.parametrize("name", ["o18", "o19"])
-def test_streamed_and_two_phase_transactions_are_refused_before_anything_is_applied(
-    spark: SparkSession, tmp_path: Path, name: str
-) -> None:
-    with pytest.raises(NotSupported, match="not yet applied") as caught:
-        wal2delta.apply(spark, captures=case(name).folder, target=tmp_path / "mirror")
-    assert caught.value.offset
-    assert mirror_tables(tmp_path / "mirror") == {}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ class Case:
     Attributes:
         files: in time order.
         sessions: the same files, one tuple for each connection; the files of one join to one byte stream.
+            A file may hold several connections: ``session_starts`` then says where each begins in the joined files.
         truth: the CSV file with a table's rows at the end, by ``schema.table``.
         info: the whole of ``case.json``.
     """
@@ -39,13 +41,18 @@ class Case:
 
     def streams(self) -> list[bytes]:
         """Read each session's bytes, its files joined."""
-        return [b"".join(path.read_bytes() for path in files) for files in self.sessions]
+        data = b"".join(path.read_bytes() for path in self.files)
+        starts = self.info.get("session_starts")
+        if starts is None:
+            sizes = [sum(path.stat().st_size for path in files) for files in self.sessions]
+            starts = list(accumulate(sizes[:-1], initial=0))
+        return [data[start:end] for start, end in pairwise([*starts, len(data)])]
 
 
 @cache
 def cases() -> list[Case]:
     """List all cases, by name."""
-    return [_load(path.parent) for path in sorted(CAPTURES.glob("*/case.json"))]
+    return [load(path.parent) for path in sorted(CAPTURES.glob("*/case.json"))]
 
 
 def case(name: str) -> Case:
@@ -54,7 +61,8 @@ def case(name: str) -> Case:
     return found
 
 
-def _load(root: Path) -> Case:
+def load(root: Path) -> Case:
+    """Read what a case's folder says of it."""
     info = json.loads((root / "case.json").read_text(encoding="utf-8"))
     sessions = tuple(tuple(root / "capture" / name for name in names) for names in info["sessions"])
     return Case(

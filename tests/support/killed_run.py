@@ -2,6 +2,9 @@
 
 ``python -m support.killed_run CAPTURES TARGET STEP COUNT`` kills itself without a word the COUNTth time that
 a step whose name begins with STEP is done.  `run_until_killed` starts it.
+
+``python -m support.killed_run CAPTURES TARGET STEP COUNT workers`` kills its Python workers from then on instead, as a
+machine without memory does.  `run_with_workers_killed` starts it.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 from support.spark import spark_environment
@@ -19,11 +24,23 @@ _PATIENCE = 600.0
 
 def run_until_killed(captures: Path, target: Path, step: str, count: int, *, scratch: Path) -> list[str]:
     """Run the program until it kills itself, and give the steps that it had done."""
+    exit_code, stdout, stderr = _run([str(captures), str(target), step, str(count)], scratch)
+    assert exit_code == -signal.SIGKILL, f"the run ended by itself with {exit_code}:\n{stdout}\n{stderr}"
+    return stdout.splitlines()
+
+
+def run_with_workers_killed(captures: Path, target: Path, step: str, *, scratch: Path) -> tuple[int, str]:
+    """Run the program and have its Python workers killed behind a step; give its exit code and standard error."""
+    exit_code, _, stderr = _run([str(captures), str(target), step, "1", "workers"], scratch)
+    return exit_code, stderr
+
+
+def _run(arguments: list[str], scratch: Path) -> tuple[int, str, str]:
     environment = spark_environment(scratch)
     environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], str(Path(__file__).parents[1])])
     # A session of its own, so that Spark's JVM, which outlives Python for a moment, can be ended with it.
     process = subprocess.Popen(
-        [sys.executable, "-m", "support.killed_run", str(captures), str(target), step, str(count)],
+        [sys.executable, "-m", "support.killed_run", *arguments],
         env=environment,
         cwd=scratch,
         stdin=subprocess.DEVNULL,
@@ -37,8 +54,7 @@ def run_until_killed(captures: Path, target: Path, step: str, count: int, *, scr
     finally:
         _kill_group(process.pid)
     stdout, stderr = process.communicate()
-    assert exit_code == -signal.SIGKILL, f"the run ended by itself with {exit_code}:\n{stdout}\n{stderr}"
-    return stdout.splitlines()
+    return exit_code, stdout, stderr
 
 
 def _kill_group(leader: int) -> None:
@@ -48,11 +64,10 @@ def _kill_group(leader: int) -> None:
         return
 
 
-def main(captures: str, target: str, step: str, count: str) -> None:
+def main(captures: str, target: str, step: str, count: str, what: str = "itself") -> None:
     """Apply, and die in the middle."""
-    import wal2delta
+    from wal2delta import cli
     from wal2delta.spark import steps
-    from wal2delta.spark.session import build_session
 
     remaining = int(count)
 
@@ -61,10 +76,27 @@ def main(captures: str, target: str, step: str, count: str) -> None:
         print(name, flush=True)
         remaining -= name.startswith(step)
         if remaining == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            if what == "workers":
+                threading.Thread(target=_kill_workers, daemon=True).start()
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     steps.on_step = on_step
-    wal2delta.apply(build_session("a run that is killed"), captures=captures, target=target)
+    sys.exit(cli.main(["apply", "--captures", captures, "--target", target, "--quiet"]))
+
+
+def _kill_workers() -> None:
+    """Kill whatever Python worker Spark starts in this session of processes, until the run has failed."""
+    group = os.getpgrp()
+    while True:
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (process / "cmdline").read_bytes()
+                if b"pyspark.daemon" in command and os.getpgid(int(process.name)) == group:
+                    os.kill(int(process.name), signal.SIGKILL)
+            except OSError:
+                continue
+        time.sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from support.runs import Files
 from wal2delta.protocol.messages import Relation
+from wal2delta.settings import Settings
 from wal2delta.sink.events import Identity, Mode
 from wal2delta.spark.workers import ERROR_TABLE, DecodeTask, FoldTask, decode_batches, fold_batches
 from wal2delta.transactions.plan import Plan
@@ -78,21 +79,23 @@ class MirrorModel:
         buckets: int,
     ) -> list[Row]:
         task = DecodeTask(
-            files={file.path: (number, file) for number, file in enumerate(plan.files)},
+            files={file.path: file for file in plan.files if file.steps},
+            versions=plan.versions,
+            types=plan.type_versions,
             relations={relation: (0, number, self.identity) for number, relation in enumerate(relations)},
-            after_lsn=plan.after_lsn,
-            upto_lsn=plan.upto_lsn,
             truncates=truncates,
+            settings=Settings(),
             buckets=buckets,
         )
         batches = [
             pa.RecordBatch.from_pydict({"path": [file.path], "content": pa.array([files[file.path]], pa.binary())})
             for file in plan.files
+            if file.steps
         ]
         staged = [row for batch in decode_batches(batches, task=task) for row in batch.to_pylist()]
         for row in staged:
             assert row["table"] != ERROR_TABLE, row["info"]
-        return staged
+        return [row for row in staged if row["table"] >= 0]
 
     def _fold(self, staged: list[Row]) -> tuple[list[Row], list[int], bool, bool]:
         infos = [json.loads(row["info"]) for row in staged]
@@ -102,8 +105,8 @@ class MirrorModel:
         rows = [{**row, "bucket": 0 if moves else row["bucket"]} for row in staged]
         # What the order does not name may come in any.
         rows.reverse()
-        rows.sort(key=lambda row: (row["bucket"], row["file"], row.get("part", 0)))
-        schema = pa.schema([("bucket", pa.int32()), ("file", pa.int32()), ("data", pa.binary())])
+        rows.sort(key=lambda row: (row["bucket"], row["sequence"]))
+        schema = pa.schema([("bucket", pa.int32()), ("sequence", pa.int32()), ("data", pa.binary())])
         batches = [
             pa.RecordBatch.from_pylist([{name: row[name] for name in schema.names}], schema=schema) for row in rows
         ]

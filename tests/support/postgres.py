@@ -41,16 +41,45 @@ class Server:
     Attributes:
         home: the folder of its data and its socket.
         programs: the folder of ``pg_recvlogical`` and the others of its version.
+        account: who runs it, if not the account of the tests.
+        settings: its configuration.
     """
 
-    def __init__(self, home: Path, programs: Path) -> None:
+    def __init__(
+        self, home: Path, programs: Path, account: str | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.home = home
         self.programs = programs
+        self.account = account
+        self.settings = {**_SETTINGS, **(settings or {})}
 
     @property
     def log(self) -> Path:
         """What the server had to say."""
         return self.home / "log"
+
+    def initialize(self) -> None:
+        """Make its data."""
+        data = self.home / "data"
+        _run(self.programs / "initdb", "-D", data, "-U", "postgres", *_INITDB, account=self.account, cwd=self.home)
+
+    def start(self) -> None:
+        """Start it, also after a crash, and wait until it can be reached."""
+        settings = [f"-c {name}={value}" for name, value in self.settings.items()]
+        options = " ".join(["-c listen_addresses=", f"-k {self.home}", *settings])
+        try:
+            self._control("-l", self.log, "-o", options, "start")
+        except AssertionError as error:
+            log = self.log.read_text() if self.log.exists() else ""
+            raise AssertionError(f"{error}\n{log}") from None
+
+    def stop(self, mode: str = "immediate") -> None:
+        """Stop it; at once is as good as a crash."""
+        self._control("-m", mode, "stop")
+
+    def _control(self, *arguments: object) -> None:
+        control = self.programs / "pg_ctl"
+        _run(control, "-D", self.home / "data", "-w", *arguments, account=self.account, cwd=self.home)
 
     def connect(self) -> psycopg.Connection[Any]:
         """Open a connection whose statements commit at once, outside of ``connection.transaction()``."""
@@ -64,11 +93,14 @@ class Server:
             for statement in statements:
                 connection.execute(statement.encode())
 
+    def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Give the rows of a query."""
+        with self.connect() as connection:
+            return connection.execute(query.encode(), parameters).fetchall()
+
     def value(self, query: str, *parameters: Any) -> Any:
         """Give the one value of a query."""
-        with self.connect() as connection:
-            row = connection.execute(query.encode(), parameters).fetchone()
-        assert row is not None
+        (row,) = self.rows(query, *parameters)
         return row[0]
 
     def lsn(self) -> int:
@@ -91,16 +123,8 @@ class Server:
         with self.connect() as connection:
             connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
         options = {"proto_version": "1", "publication_names": publication, **(options or {})}
-        command = [
-            str(self.programs / "pg_recvlogical"),
-            *("--start", "--no-loop", "--slot", slot, "--file", str(file)),
-            *("--host", str(self.home), "--username", "postgres", "--dbname", "postgres"),
-            *("--status-interval", "1", "--fsync-interval", "1"),
-            *(part for name, value in options.items() for part in ("--option", f"{name}={value}")),
-        ]
         errors = self.home / f"{slot}.stderr"
-        with errors.open("wb") as stderr:
-            process = subprocess.Popen(command, stderr=stderr, cwd=file.parent)
+        process = self.receive(file, slot, options, "--no-loop", *_EVERY_SECOND, errors=errors)
         recording = Recording(self, file, slot, process)
         try:
             recording.wait_for(file.exists, "its file")
@@ -113,6 +137,19 @@ class Server:
                 process.kill()
                 process.wait()
         self.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+
+    def receive(
+        self, file: Path, slot: str, options: Mapping[str, str], *arguments: str, errors: Path
+    ) -> subprocess.Popen[bytes]:
+        """Start pg_recvlogical, which appends to the file if it is there."""
+        command = [
+            *(str(self.programs / "pg_recvlogical"), "--start", "--slot", slot, "--file", str(file)),
+            *("--host", str(self.home), "--username", "postgres", "--dbname", "postgres"),
+            *arguments,
+            *(part for name, value in options.items() for part in ("--option", f"{name}={value}")),
+        ]
+        with errors.open("ab") as stderr:
+            return subprocess.Popen(command, stderr=stderr, cwd=file.parent)
 
     def source_table(self, schema: str, name: str) -> SourceTable:
         """Read a table with its rows, its columns' types and its replica identity."""
@@ -173,7 +210,7 @@ class Recording:
 
 
 @contextmanager
-def running_server(version: int | None = None) -> Iterator[Server]:
+def running_server(version: int | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
     """Run a new server (by default the newest), ready for logical decoding, until the block ends.
 
     It is reached by a socket in its own folder, so it takes no port.
@@ -185,30 +222,16 @@ def running_server(version: int | None = None) -> Iterator[Server]:
         if account is not None:
             home.chmod(0o755)
             shutil.chown(home, account)
-        server = Server(home, _programs(version or server_versions()[-1], home, account))
-        with _started(server, account):
+        programs = _programs(version or server_versions()[-1], home, account)
+        server = Server(home, programs, account, settings)
+        server.initialize()
+        server.start()
+        try:
             yield server
+        finally:
+            server.stop()
     finally:
         shutil.rmtree(home, ignore_errors=True)
-
-
-@contextmanager
-def _started(server: Server, account: str | None) -> Iterator[None]:
-    home = server.home
-    data = home / "data"
-    _run(server.programs / "initdb", "-D", data, "-U", "postgres", *_INITDB, account=account, cwd=home)
-    settings = [f"-c {name}={value}" for name, value in _SETTINGS.items()]
-    options = " ".join(["-c listen_addresses=", f"-k {home}", *settings])
-    control = (server.programs / "pg_ctl", "-D", data, "-w")
-    try:
-        _run(*control, "-l", server.log, "-o", options, "start", account=account, cwd=home)
-    except AssertionError as error:
-        log = server.log.read_text() if server.log.exists() else ""
-        raise AssertionError(f"{error}\n{log}") from None
-    try:
-        yield
-    finally:
-        _run(*control, "-m", "immediate", "stop", account=account, cwd=home)
 
 
 _INITDB = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
@@ -219,6 +242,8 @@ _SETTINGS = {
     "shared_buffers": "32MB",
     "timezone": "UTC",
 }
+
+_EVERY_SECOND = ("--status-interval", "1", "--fsync-interval", "1")
 
 _TEXT_SETTINGS = (
     "SET TimeZone = 'UTC'",

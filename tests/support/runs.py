@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from wal2delta.decode.scan import scan_file
+from wal2delta.decode.files import scan_file
 from wal2delta.protocol.framing import Framing
 from wal2delta.transactions.plan import Plan, Resume
 from wal2delta.transactions.stitch import Stitch
@@ -74,14 +74,24 @@ def plan_run(
             assert stitch.add(scan, exact=True) is None
         elif number == 0 or not guessing:
             place, tail = stitch.place, stitch.tail
-            scan = scan_file(name, content, framing=framing, place=place, first=place is None, prefix=tail)
+            scan = scan_file(
+                name, content, framing=framing, place=place, first=place is None, prefix=tail, edges=stitch.edges
+            )
             assert stitch.add(scan, exact=True) is None
         else:
             again = stitch.add(scan_file(name, content, framing=framing))
             if again is not None:
                 rescans += 1
                 first = again.place is None
-                scan = scan_file(name, content, framing=framing, place=again.place, first=first, prefix=again.prefix)
+                scan = scan_file(
+                    name,
+                    content,
+                    framing=framing,
+                    place=again.place,
+                    first=first,
+                    prefix=again.prefix,
+                    edges=again.edges,
+                )
                 assert stitch.add(scan, exact=True) is None
     plan = stitch.plan()
     stored_plan = plan_from_json(plan_to_json(plan))

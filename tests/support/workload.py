@@ -77,7 +77,7 @@ _VALUES: dict[str, Sequence[str]] = {
     "c_amount": ("0.10", "999999.99"),
 }
 
-_EXPECTED_FAILURES = (
+EXPECTED_FAILURES: tuple[type[psycopg.Error], ...] = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.UniqueViolation,
     psycopg.errors.LockNotAvailable,
@@ -224,6 +224,11 @@ _CHANGES: Sequence[Change] = (
 )
 
 
+def change_something(connection: psycopg.Connection[Any], chance: random.Random) -> None:
+    """Change a few random rows of a random table."""
+    chance.choice(_CHANGES)(connection, chance)
+
+
 def run_workload(
     server: Server, *, transactions: int, connections: int = 4, seed: int = 0, pause: Callable[[], None]
 ) -> None:
@@ -273,8 +278,8 @@ def _transaction(connection: psycopg.Connection[Any], chance: random.Random, ins
                     time.sleep(0.005)  # so that others come in between
                 fate = chance.random()
                 with connection.transaction(force_rollback=fate < 0.15):
-                    chance.choice(_CHANGES)(connection, chance)
+                    change_something(connection, chance)
             if chance.random() < 0.08:
                 raise psycopg.Rollback
-    except _EXPECTED_FAILURES:
+    except EXPECTED_FAILURES:
         return

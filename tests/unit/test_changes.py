@@ -8,7 +8,7 @@ import zstandard
 
 from support.captures import case
 from wal2delta import read_changes
-from wal2delta.changes import decode_file, plan_files
+from wal2delta.changes import decode_plan, plan_files
 from wal2delta.errors import CaptureError, ConfigError, FramingError, MalformedMessage, OrderError
 from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from wal2delta.protocol import messages as m
@@ -154,7 +154,7 @@ def test_a_damaged_length_is_not_taken_for_a_torn_tail(tmp_path):
 
 def test_transactions_out_of_order_are_refused(tmp_path):
     messages = transaction(200, TABLE, m.Insert(9, text(b"1", b"x"))) + transaction(100, m.Insert(9, text(b"2", b"x")))
-    with pytest.raises(OrderError, match="0/64 is not behind 0/C8"):
+    with pytest.raises(OrderError, match=r"0/64. lies below what was read before"):
         list(read_changes(write(tmp_path / "a", messages)))
 
 
@@ -162,7 +162,7 @@ def test_a_file_that_changed_after_it_was_planned_is_refused(tmp_path):
     path = write(tmp_path / "a", transaction(100, TABLE, m.Insert(9, text(b"1", b"x"))))
     plan = plan_files([str(path)])
     with pytest.raises(OrderError, match="has changed"):
-        list(decode_file(plan.files[0], path.read_bytes()[:-1] + b"!", after_lsn=-1, upto_lsn=plan.upto_lsn))
+        list(decode_plan(plan, lambda _: path.read_bytes()[:-1] + b"!"))
 
 
 def test_an_unknown_framing_is_a_usage_error(tmp_path):

@@ -2,7 +2,7 @@ import importlib.util
 import json
 import sys
 import types
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -103,6 +103,17 @@ def test_apply_prints_json_when_asked(applied, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert printed == REPORT.to_dict()
     assert printed["applied_lsn"] == "16/B374D848"
+
+
+@pytest.mark.parametrize("config", ["tables_at_once: 2\n", "tables_at_once: 2\ncaptures: {allow_gaps: false}\n"])
+def test_gaps_are_allowed_when_asked_whatever_the_configuration_says(applied, tmp_path, config):
+    path = tmp_path / "c.yaml"
+    path.write_text(config, encoding="utf-8")
+    arguments = ["apply", "--captures", "in", "--target", "out", "--config", str(path)]
+    assert main(arguments) == 0
+    assert main([*arguments, "--allow-gaps"]) == 0
+    assert [call["config"].captures.allow_gaps for call in applied] == [False, True]
+    assert applied[1]["config"].tables_at_once == 2
 
 
 def test_a_wrong_configuration_stops_before_spark_is_started(applied, tmp_path, capsys):
@@ -279,18 +290,23 @@ def test_inspect_prints_json_when_asked(inspected, capsys):
 @pytest.fixture
 def known(applied, monkeypatch):
     run = types.SimpleNamespace(
-        run=1, state="done", started_at=NOON, finished_at=None, applied_lsn=16, files=2, transactions=3,
+        run=1, state="applied", started_at=NOON, finished_at=None, applied_lsn=16, files=2, transactions=3,
         changes=4, tables=5,
     )  # fmt: skip
-    waiting = types.SimpleNamespace(xid=7, final_lsn=32, began_at_file="b.bin", offset=9, bytes=10)
+    waiting = types.SimpleNamespace(
+        kind="prepared", xid=7, gid="a 'gid'", lsn=32, began_at_file="b.bin", offset=9, since=NOON,
+        age=timedelta(days=3, hours=4), bytes=2048, segments=2,
+    )  # fmt: skip
+    streamed = types.SimpleNamespace(
+        kind="streamed", xid=8, gid=None, lsn=None, began_at_file="b.bin", offset=99, since=None, age=None, bytes=10,
+        segments=1,
+    )  # fmt: skip
     found = types.SimpleNamespace(
-        target="out", applied_lsn=16, applied_commit_ts=None, runs=(run,), open_transactions=(waiting,)
-    )
-    monkeypatch.setitem(
-        sys.modules,
-        "wal2delta.spark.status",
-        module("wal2delta.spark.status", status=lambda spark, target: found),
-    )
+        target="out", applied_lsn=16, applied_commit_ts=None, at_work=None, runs=(run,),
+        open_transactions=(waiting, streamed),
+    )  # fmt: skip
+    monkeypatch.setitem(vars(wal2delta), "status", lambda spark, target: found)
+    return found
 
 
 def test_status_says_what_the_target_holds(known, capsys):
@@ -298,16 +314,93 @@ def test_status_says_what_the_target_holds(known, capsys):
     out = capsys.readouterr().out
     assert out.startswith("out: applied up to LSN 0/10\n")
     assert "2026-01-02 12:00:00+00:00" in out
-    assert out.splitlines()[-1].split() == ["7", "0/20", "b.bin", "9", "10"]
+    assert "at work" not in out
+    *_, header, prepared, streamed = out.splitlines()
+    assert header.split("  ")[0] == "open transaction"
+    assert " ".join(prepared.split()) == ("prepared 7 a 'gid' 0/20 b.bin 9 2026-01-02 12:00:00+00:00 3 d 4 h 2.0 KiB 2")
+    assert " ".join(streamed.split()) == "streamed 8 b.bin 99 10 bytes 1"
+
+
+@pytest.mark.parametrize(("alive", "text"), [(True, "run 2 is at work: "), (False, "run 2 was interrupted: ")])
+def test_status_names_the_run_that_has_the_lock(known, alive, text, capsys):
+    known.at_work = types.SimpleNamespace(
+        run=2, user="ann", host="node1", pid=99, since=NOON, beat=NOON, alive=alive
+    )  # fmt: skip
+    assert main(["status", "--target", "out"]) == 0
+    assert f"{text}ann on node1 (process 99, since 2026-01-02 12:00:00+00:00); " in capsys.readouterr().out
+    assert main(["status", "--target", "out", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["at_work"] == {
+        "run": 2, "user": "ann", "host": "node1", "pid": 99, "since": NOON.isoformat(), "beat": NOON.isoformat(),
+        "alive": alive,
+    }  # fmt: skip
 
 
 def test_status_prints_json_when_asked(known, capsys):
     assert main(["status", "--target", "out", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
+    assert printed["at_work"] is None
     assert printed["runs"][0]["finished_at"] is None
     assert printed["open_transactions"] == [
-        {"xid": 7, "final_lsn": "0/20", "began_at_file": "b.bin", "offset": 9, "bytes": 10}
+        {
+            "kind": "prepared", "xid": 7, "gid": "a 'gid'", "lsn": "0/20", "began_at_file": "b.bin", "offset": 9,
+            "since": NOON.isoformat(), "age": 273_600, "bytes": 2048, "segments": 2,
+        },
+        {
+            "kind": "streamed", "xid": 8, "gid": None, "lsn": None, "began_at_file": "b.bin", "offset": 99,
+            "since": None, "age": None, "bytes": 10, "segments": 1,
+        },
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def cut(applied, monkeypatch):
+    names = ("shop.orders", "out/shop/orders", 12), ("shop.a table", "out/shop/a table", 3)
+    tables = tuple(
+        types.SimpleNamespace(name=name, location=location, version=version, sql=f"SELECT {version}")
+        for name, location, version in names
+    )
+    asked = []
+
+    def versions_at(spark, target, run):
+        asked.append((target, run))
+        return types.SimpleNamespace(target=target, run=run, applied_lsn=16, applied_commit_ts=NOON, tables=tables)
+
+    monkeypatch.setitem(vars(wal2delta), "versions_at", versions_at)
+    return asked
+
+
+def test_status_at_a_run_gives_each_tables_version_and_how_to_read_it(cut, capsys):
+    assert main(["status", "--target", "out", "--at", "7"]) == 0
+    assert cut == [("out", 7)]
+    assert capsys.readouterr().out.splitlines() == [
+        "out, run 7: applied up to LSN 0/10, committed at 2026-01-02 12:00:00+00:00",
+        "",
+        "table         version  location",
+        "shop.orders        12  out/shop/orders",
+        "shop.a table        3  out/shop/a table",
+        "",
+        "SELECT 12;",
+        "SELECT 3;",
     ]
+
+
+def test_status_at_a_run_prints_json_when_asked(cut, capsys):
+    assert main(["status", "--target", "out", "--at", "7", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "target": "out",
+        "run": 7,
+        "applied_lsn": "0/10",
+        "applied_commit_ts": NOON.isoformat(),
+        "tables": [
+            {"name": "shop.orders", "version": 12, "location": "out/shop/orders", "sql": "SELECT 12"},
+            {"name": "shop.a table", "version": 3, "location": "out/shop/a table", "sql": "SELECT 3"},
+        ],
+    }
+
+
+def test_status_at_what_is_no_number_is_a_usage_error(capsys):
+    assert main(["status", "--target", "out", "--at", "0/10"]) == 2
+    assert "--at" in capsys.readouterr().err
 
 
 def test_the_spark_submit_entry_point_calls_apply(applied, monkeypatch):

@@ -1,8 +1,9 @@
 import io
+from datetime import timedelta
 
 import pytest
 
-from wal2delta.console import BarProgress, LineProgress, Output, size
+from wal2delta.console import BarProgress, LineProgress, Output, age, size
 
 
 class Terminal(io.StringIO):
@@ -22,6 +23,22 @@ class Terminal(io.StringIO):
 )
 def test_sizes_are_written_for_people(count, text):
     assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("span", "text"),
+    [
+        (timedelta(), "0 s"),
+        (timedelta(seconds=59.9), "59 s"),
+        (timedelta(seconds=61), "1 min 1 s"),
+        (timedelta(hours=3), "3 h 0 min"),
+        (timedelta(days=3, hours=4, minutes=59), "3 d 4 h"),
+        (timedelta(days=400), "400 d 0 h"),
+        (timedelta(seconds=-5), "0 s"),  # the server's clock is ahead
+    ],
+)
+def test_ages_are_written_for_people(span, text):
+    assert age(span) == text
 
 
 def test_a_plain_table_is_aligned_and_cuts_nothing():

@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ from wal2delta.settings import Settings, load_settings, make_settings
 
 FULL = """
 source: shop
-captures: {framing: recvlogical, pattern: "*.bin", recursive: false}
+captures: {framing: recvlogical, pattern: "*.bin", recursive: false, order: modified, allow_gaps: true}
+origins: {exclude: [node_b]}
 objects:
   - table: {source_schema: public, source_table: orders, keys: [id, line]}
   - table: {source_schema: public, source_table: customers}
@@ -32,6 +34,9 @@ def test_every_key_is_read(write):
     assert settings.captures.framing == "recvlogical"
     assert settings.captures.pattern == "*.bin"
     assert settings.captures.recursive is False
+    assert settings.captures.order == "modified"
+    assert settings.captures.allow_gaps is True
+    assert settings.origins.exclude == ("node_b",)
     assert settings.tables_at_once == 2
     assert settings.bucket_bytes == 1 << 20
 
@@ -43,14 +48,54 @@ def test_keys_are_those_of_the_table_that_is_named(write):
     assert settings.keys_of("other", "orders") is None
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "captures:\nobjects:\n"])
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "captures:\norigins:\nobjects:\n"])
 def test_an_empty_configuration_is_the_defaults(write, text):
     assert load_settings(write(text)) == Settings() == load_settings(None)
 
 
-def test_the_shipped_example_is_valid():
+def test_the_shipped_example_is_valid_and_says_the_defaults():
     example = Path(__file__).parents[2] / "conf" / "wal2delta.yaml"
-    assert isinstance(load_settings(example), Settings)
+    assert load_settings(example) == Settings()
+
+
+def test_files_follow_naturally_and_gaps_stop_a_run_unless_told_otherwise():
+    assert Settings().captures.order == "natural"
+    assert Settings().captures.allow_gaps is False
+
+
+def test_gaps_can_be_allowed_afterwards(write):
+    settings = load_settings(write(FULL.replace(", allow_gaps: true", "")))
+    assert settings.captures.allow_gaps is False
+    assert settings.allowing_gaps() == load_settings(write(FULL))
+
+
+@pytest.mark.parametrize(
+    ("origins", "wanted"),
+    [
+        ({}, [None, "node_a", "node_b"]),
+        ({"exclude": ["node_b"]}, [None, "node_a"]),
+        ({"exclude": ["none"]}, ["node_a", "node_b"]),
+        ({"exclude": ["none", "node_a"]}, ["node_b"]),
+        ({"include": ["node_a"]}, ["node_a"]),
+        ({"include": ["none"]}, [None]),
+        ({"include": ["None", "node_a"]}, [None, "node_a"]),
+    ],
+)
+def test_changes_are_wanted_by_their_origin(origins, wanted):
+    settings = Settings.from_mapping({"origins": origins})
+    assert [origin for origin in (None, "node_a", "node_b") if settings.wants_origin(origin)] == wanted
+
+
+def test_the_word_for_no_origin_is_never_an_origins_name():
+    assert not Settings.from_mapping({"origins": {"include": ["none"]}}).wants_origin("none")
+    assert Settings.from_mapping({"origins": {"exclude": ["none"]}}).wants_origin("none")
+
+
+def test_settings_travel_to_executors(write):
+    settings = load_settings(write(FULL))
+    sent = pickle.dumps(settings)
+    assert pickle.loads(sent) == settings
+    assert len(sent) < 2_000
 
 
 @pytest.mark.parametrize(
@@ -58,6 +103,8 @@ def test_the_shipped_example_is_valid():
     [
         ("capture: {}", ["line 1, capture: unknown key", "'captures'"]),
         ("\ncaptures: {framin: raw}", ["line 2, captures.framin: unknown key", "'framing'"]),
+        ("allow_gaps: true", ["allow_gaps: unknown key", "'captures.allow_gaps'"]),
+        ("origins: {included: [a]}", ["origins.included: unknown key", "'include'"]),
         ("framing: raw", ["framing: unknown key", "'captures.framing'"]),
         ("zzz: 1", ["zzz: unknown key", "The keys here are source, captures"]),
         (
@@ -81,6 +128,13 @@ def test_an_unknown_key_names_its_place_and_the_nearest_right_one(write, text, p
         ("tables_at_once: true", "tables_at_once: must be a whole number, not True"),
         ("tables_at_once: 0", "tables_at_once: must be greater than or equal to 1, not 0"),
         ("captures: {framing: rwa}", "captures.framing: must be 'auto', 'raw'"),
+        ("captures: {order: time}", "captures.order: must be 'natural', 'path' or 'modified', not 'time'"),
+        ("captures: {allow_gaps: 1}", "captures.allow_gaps: must be true or false"),
+        ("origins: {include: [a], exclude: [b]}", "line 1, origins: may have include or exclude, not both"),
+        ("origins: {include: []}", "origins.include: must not be empty"),
+        ("origins: {exclude: [a, a]}", "origins.exclude: must name each origin once"),
+        ("origins: {include: [any]}", "any is no origin's name: leave origins out"),
+        ("origins: {include: node_a}", "origins.include: must be a list"),
         ("captures: {recursive: 1}", "captures.recursive: must be true or false"),
         ("objects: 3", "objects: must be a list"),
         ("source: ''", "source: must not be empty"),

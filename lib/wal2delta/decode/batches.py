@@ -7,7 +7,7 @@ thousand rows and not a tile's few thousand.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,7 @@ import pyarrow as pa
 from wal2delta.decode import walk
 from wal2delta.decode.columns import ColumnBuilder, make_builder
 from wal2delta.decode.stream import Place, StreamWalker
-from wal2delta.decode.walk import Tile
+from wal2delta.decode.walk import Records, Tile
 from wal2delta.errors import ValueFormatError
 from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from wal2delta.protocol import messages as m
@@ -201,69 +201,258 @@ class _RelationRows:
         return ChangeBatch(self.relation, data, unchanged, before, rescued, before_rescued)
 
 
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of a part of a streamed or prepared transaction that has committed.
+
+    Attributes:
+        ordinal: of the part's first row change that remains.
+        aborted: the subtransactions that have rolled back, sorted.
+        applied: its rows are given; else they are only compared with those of the first copy, or left out.
+    """
+
+    xid: int
+    gid: str | None
+    commit_lsn: int
+    commit_time: int
+    ordinal: int
+    aborted: tuple[int, ...]
+    applied: bool
+    session: int = 0
+    origin: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Transactions, or parts of such, that were decoded.
+
+    Attributes:
+        path: where their Begins lie, at the records' ``at``.
+        session: which session they were sent in.
+        origins: what the records' numbers of origins mean.
+    """
+
+    records: Records
+    path: str
+    session: int
+    origins: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """A logical message that holds; ``commit_lsn`` and what follows are None where it belongs to no transaction."""
+
+    lsn: int
+    prefix: str
+    content: bytes = field(repr=False)
+    commit_lsn: int | None = None
+    commit_time: int | None = None
+    xid: int | None = None
+    ordinal: int | None = None
+
+
+def _all_origins(origin: str | None) -> bool:
+    return True
+
+
 class Decoder(StreamWalker):
-    """Decode one file's committed row changes.
+    """Decode committed row changes, stretch by stretch in commit order.
+
+    Rows of one relation version are kept together across stretches; `rest` gives those that do not fill a batch.
 
     Args:
-        after_lsn: transactions up to this commit LSN are left out, they are applied already.
-        upto_lsn: so are those behind this one, which are not whole yet.
         wanted: the relation versions whose rows are wanted; None wants all.
         truncates: the run's last truncate of a relation, (commit LSN, ordinal); rows before it are left out, as
             are truncates themselves.  None keeps everything.
+        wants_origin: says whether transactions of an origin are given.
+        recording: gather what the ledger keeps of transactions and of logical messages (`take_recorded`).
     """
 
     def __init__(
         self,
         framing: Framing,
         *,
+        wanted: Collection[m.Relation] | None = None,
+        truncates: Mapping[int, tuple[int, int]] | None = None,
+        wants_origin: Callable[[str | None], bool] = _all_origins,
+        recording: bool = False,
+        tile_bytes: int = TILE_BYTES,
+    ) -> None:
+        self._types: dict[int, m.Type] = {}
+        self._wanted = wanted
+        self._truncates = truncates
+        self._wants_origin = wants_origin
+        self._recording = recording
+        self._fate: Fate | None = None
+        self._given: dict[int, m.Relation] = {}
+        self._rows: dict[m.Relation, _RelationRows] = {}
+        self._newest: dict[int, m.Relation] = {}
+        """The version of each relation (by oid) that rows came of last."""
+        self._recorded: list[Recorded] = []
+        self._messages: list[LogicalMessage] = []
+        super().__init__(framing, place=Place(framing), relations={}, tile_bytes=tile_bytes)
+
+    def decode(
+        self,
+        data: bytes | memoryview,
+        start: int,
+        stop: int,
+        *,
         place: Place,
         relations: Mapping[int, m.Relation],
         types: Mapping[int, m.Type],
-        after_lsn: int,
-        upto_lsn: int,
-        wanted: Collection[m.Relation] | None = None,
-        truncates: Mapping[int, tuple[int, int]] | None = None,
-        tile_bytes: int = TILE_BYTES,
-    ) -> None:
-        super().__init__(framing, place=place, relations=relations, tile_bytes=tile_bytes)
-        self._types = dict(types)
-        self._after, self._upto = after_lsn, upto_lsn
-        self._wanted = wanted
-        self._truncates = truncates
-        self._rows: dict[int, _RelationRows] = {}
-        self._newest: dict[int, int] = {}
-        """The slot of the version of each relation (by oid) that rows came of last."""
+        fate: Fate | None = None,
+        path: str = "",
+    ) -> Iterator[ChangeBatch]:
+        """Walk a stretch's whole messages and give the batches that are full; `rest` gives the others.
 
-    def on_message(self, message: m.AnyMessage, offset: int) -> None:
-        """Learn the types that relations will use."""
-        if isinstance(message, m.Type):
-            self._types[message.oid] = message
-
-    def decode(self, data: bytes | memoryview, start: int = 0, stop_at: int | None = None) -> Iterator[ChangeBatch]:
-        """Walk a buffer's whole messages and give the batches that are full; `rest` gives the others."""
-        buf = np.frombuffer(data, np.uint8)
-        for tile in self.walk(data, start, stop_at):
+        Args:
+            place: the place in the stream at ``start``.
+            relations, types: the versions in force there.
+            fate: the stretch is a part of one streamed or prepared transaction; else it is the ordinary transactions
+                that count.
+            path: the file, for what is recorded.
+        """
+        self._fate, self._given, self._types = fate, dict(relations), dict(types)
+        self.start(place, relations)
+        self.closed = True
+        view = memoryview(data)[:stop]
+        buf = np.frombuffer(view, np.uint8)
+        self._path = path
+        for tile in self.walk(view, start):
             yield from self._convert(buf, tile)
+        self.on_records()
+        self._record_open()
 
     def rest(self) -> Iterator[ChangeBatch]:
-        """Give the batches that are not full, in the order of their relation versions."""
-        for slot in sorted(self._rows):
-            if self._rows[slot].rows:
-                yield self._rows[slot].finish()
+        """Give the batches that are not full."""
+        for rows in self._rows.values():
+            if rows.rows:
+                yield rows.finish()
+        self._rows.clear()
+
+    def take_recorded(self) -> tuple[list[Recorded], list[LogicalMessage]]:
+        """Give what was recorded since the last call."""
+        taken = self._recorded, self._messages
+        self._recorded, self._messages = [], []
+        return taken
+
+    # How a stretch is taken: as ordinary transactions, or as a part of one that has its fate.
+
+    def start(self, place: Place | None, relations: Mapping[int, m.Relation], *, streaming: bool = False) -> None:
+        """Go to another place."""
+        super().start(place, relations, streaming=streaming)
+        state, fate = self.kernel.state, self._fate
+        state[walk.RECORDING] = self._recording
+        if fate is None:
+            state[walk.SKIP_LOCAL] = not self._wants_origin(None)
+            self._hide_inner()
+            return
+        self.kernel.aborted = np.array(fate.aborted, np.int64)
+        self._follow(fate)
+        state[walk.ORDINAL] = fate.ordinal
+        state[walk.SKIP] = not fate.applied
+        state[walk.ORIGIN] = self.origin_number(fate.origin)
+
+    def _follow(self, fate: Fate) -> None:
+        state = self.kernel.state
+        state[walk.LSN], state[walk.COMMIT_TS], state[walk.XID] = fate.commit_lsn, fate.commit_time, fate.xid
+
+    def _hide_inner(self) -> None:
+        """Leave out what is streamed or prepared: it is decoded where it commits."""
+        inner = self._inner is not None
+        state = self.kernel.state
+        if inner or state[walk.TXN] == walk.IDLE:
+            state[walk.SKIP] = inner
+        state[walk.RECORDING] = self._recording and not inner
+
+    def _open(self, lsn: int, time: int, xid: int, ordinal: int) -> None:
+        if self._fate is None:
+            super()._open(lsn, time, xid, ordinal)
+        else:
+            self.kernel.state[walk.TXN] = walk.OPEN
+
+    def _set_origin(self, name: str | None) -> None:
+        state = self.kernel.state
+        if self._fate is not None or self._inner is not None:
+            return
+        super()._set_origin(name)
+        known = state[walk.LSN] <= state[walk.HIGH_LSN]
+        state[walk.SKIP] = known or not self._wants_origin(name)
+
+    def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
+        """Give what the streamed or prepared transaction knows; where its rows are left out, nothing is needed."""
+        return {} if self._fate is None else self._given
+
+    def on_unknown_relation(self, oid: int, offset: int) -> int:
+        """Take any columns for rows that are left out."""
+        if self._fate is None and self._inner is not None:
+            return -1
+        return super().on_unknown_relation(oid, offset)
+
+    def _leave(self, *, keep: bool) -> None:
+        if self._fate is not None and self._inner is not None:
+            self._given = dict(self._inner)
+        super()._leave(keep=keep)
+
+    def on_message(self, message: m.AnyMessage, offset: int) -> None:
+        """Learn the types that relations will use, and take logical messages."""
+        hidden = self._fate is None and self._inner is not None
+        if isinstance(message, m.Type) and not hidden:
+            self._types[message.oid] = message
+        elif isinstance(message, m.Message):
+            self._take_message(message, hidden)
+        elif self._fate is None:
+            self._hide_inner()
+
+    def _take_message(self, message: m.Message, hidden: bool) -> None:
+        state = self.kernel.state
+        if not message.transactional:
+            if self.news and self._fate is None:
+                self._messages.append(LogicalMessage(message.lsn, message.prefix, message.content))
+        elif not hidden and not state[walk.SKIP] and not self._is_aborted(message.xid):
+            self._messages.append(
+                LogicalMessage(
+                    message.lsn,
+                    message.prefix,
+                    message.content,
+                    int(state[walk.LSN]),
+                    int(state[walk.COMMIT_TS]),
+                    int(state[walk.XID]),
+                    int(state[walk.ORDINAL]),
+                )
+            )
+
+    # What is recorded.
+
+    def on_records(self) -> None:
+        """Keep the records of the transactions that have ended."""
+        records = self.kernel.take_records()
+        if records is not None:
+            self._recorded.append(Recorded(records, self._path, self._session, tuple(self.origins)))
+
+    def _record_open(self) -> None:
+        """Record the part of a transaction that does not end in the stretch."""
+        state, fate = self.kernel.state, self._fate
+        if not self._recording or (fate is None and (state[walk.TXN] != walk.OPEN or self.gid is not None)):
+            return
+        values = [walk.LSN, walk.COMMIT_TS, walk.XID, walk.ROWS, walk.DIGEST, walk.ORIGIN]
+        at = walk.NO_OFFSET if fate is not None else int(state[walk.BEGIN_AT])
+        lsn, commit_ts, xid, rows, digest, origin = (state[[index]].copy() for index in values)
+        records = Records(lsn, commit_ts, xid, rows, digest, origin, np.array([at]))
+        session = self._session if fate is None else fate.session
+        self._recorded.append(Recorded(records, self._path, session, tuple(self.origins)))
+
+    # Rows to columns.
 
     def _convert(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:
         slots = tile.slot
-        wanted: NDArray[np.bool_] | None = None
-        if tile.lsn[0] <= self._after or tile.lsn[-1] > self._upto:
-            wanted = (tile.lsn > self._after) & (tile.lsn <= self._upto)
         low, high = int(slots.min()), int(slots.max())
         for slot in range(low, high + 1) if high - low < 16 else np.unique(slots).tolist():
             relation = self.slot_relations[slot]
             if relation is None or (self._wanted is not None and relation not in self._wanted):
                 continue
             chosen: NDArray[np.bool_] | None = None if low == high else slots == slot
-            if wanted is not None:
-                chosen = wanted if chosen is None else chosen & wanted
             truncated = self._truncates.get(relation.oid) if self._truncates else None
             if truncated is not None:
                 lsn, ordinal = truncated
@@ -272,14 +461,15 @@ class Decoder(StreamWalker):
             at: NDArray[np.intp] | slice = slice(None) if chosen is None else np.nonzero(chosen)[0]
             if not isinstance(at, slice) and not len(at):
                 continue
-            rows = self._rows.get(slot)
+            rows = self._rows.get(relation)
             if rows is None:
                 # Rows of the relation's version before come first.
-                before = self._rows.pop(self._newest.get(relation.oid, -1), None)
+                newest = self._newest.get(relation.oid)
+                before = self._rows.pop(newest, None) if newest is not None else None
                 if before is not None and before.rows:
                     yield before.finish()
-                self._newest[relation.oid] = slot
-                rows = self._rows[slot] = _RelationRows(relation, column_types(relation, self._types))
+                self._newest[relation.oid] = relation
+                rows = self._rows[relation] = _RelationRows(relation, column_types(relation, self._types))
             rows.append(buf, tile, at)
             if rows.full:
                 yield rows.finish()

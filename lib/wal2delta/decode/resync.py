@@ -25,76 +25,103 @@ _NEAR: Final = 1 << 20
 """A message is rarely longer; searching whole files for the framings that they do not have takes time."""
 
 
+_OUTSIDE: Final = 1
+_INSIDE: Final = 2
+"""Whether what stands at an offset would be a message outside or inside of a streamed block, which carries an xid."""
+
+
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _looks_like_message(buf, p, end):  # type: ignore[no-untyped-def]
-    """Say whether one of the five hot messages may begin here."""
+def _looks_like_row(buf, p, end, tag):  # type: ignore[no-untyped-def]
+    """Say whether a row change's kind of tuple, number of columns and first cell may stand here."""
+    if p + 4 > end:
+        return False
+    part = buf[p]
+    if tag == 73 and part != 78:
+        return False
+    if tag == 85 and part != 78 and part != 75 and part != 79:
+        return False
+    if tag == 68 and part != 75 and part != 79:
+        return False
+    columns = load_u16(buf, p + 1)
+    if columns > 1664:
+        return False
+    kind = buf[p + 3]
+    return columns == 0 or kind == 110 or kind == 117 or kind == 116 or kind == 98
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _looks_like_message(buf, p, end, gap):  # type: ignore[no-untyped-def]
+    """Say whether a Begin, Commit, row change or Stream Start may begin here, outside or inside of a streamed block.
+
+    ``gap`` is how many bytes stand between two messages.
+    """
     tag = buf[p]
     if tag == 66:
         if p + 21 > end or buf[p + 1] != 0:
-            return False
+            return 0
         ts = load_i64(buf, p + 9)
-        return 0 <= ts < 6_000_000_000_000_000
+        return 1 if 0 <= ts < 6_000_000_000_000_000 else 0
     if tag == 67:
         if p + 26 > end or buf[p + 1] != 0 or buf[p + 2] != 0:
-            return False
+            return 0
         ts = load_i64(buf, p + 18)
-        return load_i64(buf, p + 2) < load_i64(buf, p + 10) and 0 <= ts < 6_000_000_000_000_000
+        return 1 if load_i64(buf, p + 2) < load_i64(buf, p + 10) and 0 <= ts < 6_000_000_000_000_000 else 0
+    if tag == 83:
+        q = p + 6 + gap
+        if q >= end or buf[p + 5] > 1 or load_u32(buf, p + 1) == 0:
+            return 0
+        following = buf[q]
+        for known in (73, 85, 68, 84, 82, 89, 77, 79, 69):  # I U D T R Y M O E
+            if following == known:
+                return 1
+        return 0
     if tag == 73 or tag == 85 or tag == 68:
-        if p + 9 > end:
-            return False
-        part = buf[p + 5]
-        if tag == 73 and part != 78:
-            return False
-        if tag == 85 and part != 78 and part != 75 and part != 79:
-            return False
-        if tag == 68 and part != 75 and part != 79:
-            return False
-        columns = load_u16(buf, p + 6)
-        if columns > 1664:
-            return False
-        kind = buf[p + 8]
-        return columns == 0 or kind == 110 or kind == 117 or kind == 116 or kind == 98
-    return False
+        found = 1 if _looks_like_row(buf, p + 5, end, tag) else 0
+        return found + (2 if _looks_like_row(buf, p + 9, end, tag) else 0)
+    return 0
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _looks_like_frame(buf, p, end, framing):  # type: ignore[no-untyped-def]
-    """Say whether a frame may begin here."""
+    """Say whether a frame may begin here: 1 outside, 2 inside of a streamed block, 3 one or the other, 0 none."""
     if framing == 0:
-        return _looks_like_message(buf, p, end)
+        return _looks_like_message(buf, p, end, 0)
     if framing == 1:
-        return (p == 0 or buf[p - 1] == 10) and _looks_like_message(buf, p, end)
+        return _looks_like_message(buf, p, end, 1) if p == 0 or buf[p - 1] == 10 else 0
     if framing == 2:
         if buf[p] != 100 or p + 6 > end:
-            return False
+            return 0
         size = np.int64(load_u32(buf, p + 1))
         kind = buf[p + 5]
-        return (kind == 107 and size == 22) or (kind == 119 and 30 <= size < 0x7FFFFFFF)
-    if buf[p] != 0 or p + 30 > end or load_u16(buf, p) != 3:
-        return False
+        return 3 if (kind == 107 and size == 22) or (kind == 119 and 30 <= size < 0x7FFFFFFF) else 0
+    if buf[p] != 0 or p + 26 > end or load_u16(buf, p) != 3:
+        return 0
     sizes_fit = load_u32(buf, p + 2) == 8 and load_u32(buf, p + 14) == 4
-    return sizes_fit and 1 <= load_u32(buf, p + 22) < 0x7FFFFFFF
+    return 3 if sizes_fit and 1 <= load_u32(buf, p + 22) < 0x7FFFFFFF else 0
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _next_candidate(buf, p, limit, end, framing):  # type: ignore[no-untyped-def]
-    """Give the next offset from p on where a frame may begin, or the limit."""
-    while p < limit and not _looks_like_frame(buf, p, end, framing):
+    """Give the next offset from p on where a frame may begin (the limit, if none), and what it may be."""
+    while p < limit:
+        found = _looks_like_frame(buf, p, end, framing)
+        if found:
+            return p, found
         p += 1
-    return p
+    return limit, 0
 
 
 class _Probe(StreamWalker):
-    def __init__(self, framing: Framing) -> None:
-        super().__init__(framing, place=None, relations={})
+    def __init__(self, framing: Framing, *, streaming: bool) -> None:
+        super().__init__(framing, place=None, relations={}, streaming=streaming)
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
         return -1
 
 
-def _fits(data: bytes | memoryview, start: int, framing: Framing) -> int:
+def _fits(data: bytes | memoryview, start: int, framing: Framing, *, streaming: bool) -> int:
     """Give how many messages follow from an offset, or -1 when something cannot be."""
-    probe = _Probe(framing)
+    probe = _Probe(framing, streaming=streaming)
     try:
         for _ in probe.walk(data, start, stop_at=start + _PROBE_BYTES):
             pass
@@ -103,40 +130,41 @@ def _fits(data: bytes | memoryview, start: int, framing: Framing) -> int:
     return int(probe.kernel.state[walk.MESSAGES] + probe.kernel.state[walk.KEEPALIVES])
 
 
-def find_boundary(data: bytes | memoryview, framing: Framing, limit: int | None = None) -> int | None:
-    """Guess the first boundary before ``limit`` (the end, if None); None where nothing looks like one.
+def find_boundary(data: bytes | memoryview, framing: Framing, limit: int | None = None) -> tuple[int, bool] | None:
+    """Guess the first boundary before ``limit`` (the end, if None), and whether it lies inside a streamed block.
 
     An offset from which several messages follow without a fault is taken.  Near the end of the file, where that
-    many do not fit any more, so is one from which messages follow up to the end.
+    many do not fit any more, so is one from which messages follow up to the end.  None where nothing looks like one.
     """
     buf = np.frombuffer(data, np.uint8)
     end, code = len(buf) if limit is None else min(limit, len(buf)), FRAMING_CODES[framing]
     weak = None
     at = 0
     for _ in range(_MAX_CANDIDATES):
-        at = int(_next_candidate(buf, at, end, len(buf), code))
+        at, found = _next_candidate(buf, at, end, len(buf), code)
         if at >= end:
             break
-        count = _fits(data, at, framing)
-        if count >= _PROBE_MESSAGES:
-            return at
-        if count > 0 and weak is None:
-            weak = at
+        for streaming, bit in ((False, _OUTSIDE), (True, _INSIDE)):
+            count = _fits(data, at, framing, streaming=streaming) if found & bit else -1
+            if count >= _PROBE_MESSAGES:
+                return at, streaming
+            if count > 0 and weak is None:
+                weak = at, streaming
         at += 1
     return weak
 
 
-def guess_framing(data: bytes | memoryview) -> tuple[Framing, int] | None:
-    """Guess the framing of a file that begins anywhere, and its first boundary.
+def guess_framing(data: bytes | memoryview) -> tuple[Framing, int, bool] | None:
+    """Guess the framing of a file that begins anywhere, its first boundary, and whether a streamed block is open there.
 
     The framings with lengths go first: their frames cannot be mistaken for bare messages, while a message inside
     a frame looks like one without.
     """
     for limit in (_NEAR, None):
         found = [
-            (framing, at)
+            (framing, *boundary)
             for framing in (Framing.PGCOPY, Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW)
-            if (at := find_boundary(data, framing, limit)) is not None
+            if (boundary := find_boundary(data, framing, limit)) is not None
         ]
         if found:
             return min(found, key=lambda guess: guess[1])

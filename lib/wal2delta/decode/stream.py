@@ -7,8 +7,9 @@ subclasses what they make of it: `scan.Scanner` gathers a summary, `batches.Deco
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from wal2delta.lsn import format_lsn
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, PGCOPY_TRAILER, Framing
 from wal2delta.protocol.reader import read_message
+from wal2delta.protocol.writer import encode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,38 +49,103 @@ _PROBLEMS: Final = {
     Outcome.OUTSIDE_TRANSACTION: (OrderError, "a {tag} message stands outside of any transaction"),
     Outcome.BEGIN_INSIDE: (OrderError, "a transaction begins before the one before it has ended"),
     Outcome.COMMIT_MISMATCH: (OrderError, "the Commit is not that of the transaction that is open"),
+    Outcome.NUL_IN_TEXT: (MalformedMessage, "a text value holds a NUL byte, which PostgreSQL's never do"),
     Outcome.NOT_AFTER_LAST: (OrderError, "the transaction's commit LSN is not behind the one before it"),
 }
 
 
+_NEW_SESSION: Final = (Outcome.BEGIN_INSIDE, Outcome.NOT_AFTER_LAST)
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A transaction that is open at a place of the stream.
+    """A transaction that is open at a place of the stream, between its Begin (or Begin Prepare) and its end.
 
     Attributes:
-        final_lsn: its commit LSN, which Begin foretells.
-        commit_time: microseconds since 2000-01-01.
+        final_lsn: its commit LSN, which Begin foretells; of a transaction that is being prepared the prepare LSN.
+        commit_time: microseconds since 2000-01-01; of one that is being prepared the time of that.
         ordinal: the number that its next row change gets.
+        gid: set when it is being prepared.
     """
 
     final_lsn: int
     commit_time: int
     xid: int
     ordinal: int
+    gid: str | None = None
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """All that has to be known to go on at a message's boundary.
 
-    ``transaction`` is None between transactions.  ``last_lsn`` is the commit LSN of the last transaction that
-    ended before this place, -1 at the start of a stream.
+    Attributes:
+        transaction: the open one; None between transactions.
+        stream: the xid of the streamed block that the place lies in.
+        last_lsn: the commit LSN of the session's last transaction, -1 at its start; a session's rise.
+        high_lsn: the highest commit LSN of all sessions; what comes again up to there is known.
+        message_lsn: the LSN of the last logical message that belongs to no transaction.
+        begun: the session has had a message before this place.
+        session: how many sessions were before this one.
     """
 
     framing: Framing
     transaction: Transaction | None = None
+    stream: int | None = None
     last_lsn: int = walk.NO_LSN
     last_commit_time: int = 0
+    high_lsn: int = walk.NO_LSN
+    high_commit_time: int = 0
+    message_lsn: int = walk.NO_LSN
+    begun: bool = False
+    session: int = 0
+
+    def new_session(self) -> Place:
+        """Give the place at which a session begins that comes behind this place."""
+        return replace(
+            self,
+            transaction=None,
+            stream=None,
+            last_lsn=walk.NO_LSN,
+            last_commit_time=0,
+            begun=False,
+            session=self.session + 1,
+        )
+
+
+class _Where(Enum):
+    """Which part of the stream a message stands in; it says which messages may."""
+
+    OUTSIDE = "outside of any transaction"
+    TRANSACTION = "inside a transaction"
+    PREPARED = "inside a transaction that is being prepared"
+    STREAM = "inside a streamed block"
+    UNKNOWN = "behind a guessed start"
+
+
+_ANYWHERE: Final = (m.Message, m.Relation, m.Type)
+_BETWEEN: Final = (
+    m.StreamStart,
+    m.StreamCommit,
+    m.StreamAbort,
+    m.StreamPrepare,
+    m.BeginPrepare,
+    m.Prepare,
+    m.CommitPrepared,
+    m.RollbackPrepared,
+)
+_LEGAL: Final[dict[_Where, tuple[type, ...]]] = {
+    _Where.OUTSIDE: (*_ANYWHERE, *_BETWEEN),
+    _Where.TRANSACTION: (*_ANYWHERE, m.Origin, m.Truncate),
+    _Where.PREPARED: (*_ANYWHERE, m.Origin, m.Truncate, m.Prepare),
+    _Where.STREAM: (*_ANYWHERE, m.Origin, m.Truncate, m.StreamStop),
+    _Where.UNKNOWN: (*_ANYWHERE, m.Origin, m.Truncate, *_BETWEEN),
+}
+"""Which of the rare messages may stand where; the kernel knows it of the others."""
+
+_STARTERS: Final = (m.StreamStart, m.StreamAbort, m.BeginPrepare, m.Prepare, m.CommitPrepared, m.RollbackPrepared)
+"""What a session may begin with besides Begin: where such a message may not stand, one has begun."""
 
 
 class StreamWalker:
@@ -87,9 +154,18 @@ class StreamWalker:
     Args:
         framing: how the messages are wrapped.
         place: where the first buffer begins; None when it is a guess, which may lie inside a transaction.
-        relations: the relation versions in force there.
+        relations: the relation versions in force there; inside a streamed block, those of its transaction.
         tile_bytes: the size of the tiles to make; 0 finds boundaries only.
+        streaming: the guess is that it lies inside a streamed block.
+
+    Attributes:
+        broke: the walk has stopped at a message with which a new session begins, or has begun before (``late``).
+        stream_xid: the transaction of the streamed block that the walk is in; None outside, -1 where it is unknown.
+        gid: of the transaction that is being prepared.
     """
+
+    breaks: ClassVar[bool] = False
+    """Whether a new session ends the walk; it is an error else."""
 
     def __init__(
         self,
@@ -98,29 +174,64 @@ class StreamWalker:
         place: Place | None,
         relations: Mapping[int, m.Relation],
         tile_bytes: int = 0,
+        streaming: bool = False,
     ) -> None:
         self.framing = framing
         self.kernel = Kernel(framing, tile_bytes=tile_bytes)
+        self.origins: list[str | None] = [None]
+        self.start(place, relations, streaming=streaming)
+
+    def start(self, place: Place | None, relations: Mapping[int, m.Relation], *, streaming: bool = False) -> None:
+        """Go to another place; what was walked before is forgotten, but for the origins' numbers."""
+        self.kernel.reset()
         self.relations = dict(relations)
         self.slot_relations: list[m.Relation | None] = []
+        self.broke = self.late = False
+        self.stream_xid: int | None = None
+        self.gid: str | None = None
+        self._inner: dict[int, m.Relation] | None = None
+        """The relations that the open streamed or prepared transaction has announced."""
+        self._inner_slots: dict[int, int] = {}
+        self._message_lsn = walk.NO_LSN
+        self._high_time = 0
+        self._session = 0 if place is None else place.session
+        self._begun = place is not None and place.begun
+        self.closed = False
+        """No more bytes belong to what the buffer ends with, so that its last message is as long as it seems."""
+        self.news = True
+        """Whether the last message of no transaction is one that has not come before."""
         self._view = memoryview(b"")
-        self.set_place(place)
+        self._set_place(place, streaming)
 
-    def set_place(self, place: Place | None) -> None:
-        """Go on from another place."""
+    def _set_place(self, place: Place | None, streaming: bool) -> None:
         state = self.kernel.state
         if place is None:
-            state[walk.TXN] = walk.UNKNOWN_HEAD
+            state[walk.TXN] = walk.IDLE if streaming else walk.UNKNOWN_HEAD
+            if streaming:
+                self._enter_stream(-1, self.relations)
             return
         state[walk.LAST_LSN] = place.last_lsn
         state[walk.LAST_COMMIT_TS] = place.last_commit_time
+        state[walk.HIGH_LSN] = place.high_lsn
+        self._high_time = place.high_commit_time
+        self._message_lsn = place.message_lsn
         open_ = place.transaction
         state[walk.TXN] = walk.IDLE if open_ is None else walk.OPEN
         if open_ is not None:
-            state[walk.LSN] = open_.final_lsn
-            state[walk.COMMIT_TS] = open_.commit_time
-            state[walk.XID] = open_.xid
-            state[walk.ORDINAL] = open_.ordinal
+            self._open(open_.final_lsn, open_.commit_time, open_.xid, open_.ordinal)
+            state[walk.SKIP] = open_.gid is None and open_.final_lsn <= place.high_lsn
+            self._set_origin(open_.origin)
+            if open_.gid is not None:
+                self.gid = open_.gid
+                self._enter(self.relations)
+        if place.stream is not None:
+            self._enter_stream(place.stream, self.relations)
+
+    def _open(self, lsn: int, time: int, xid: int, ordinal: int) -> None:
+        state = self.kernel.state
+        state[walk.TXN] = walk.OPEN
+        state[walk.LSN], state[walk.COMMIT_TS], state[walk.XID], state[walk.ORDINAL] = lsn, time, xid, ordinal
+        state[[walk.ROWS, walk.DIGEST, walk.ORIGIN]] = 0
 
     @property
     def place(self) -> Place:
@@ -133,8 +244,27 @@ class StreamWalker:
                 int(state[walk.COMMIT_TS]),
                 int(state[walk.XID]),
                 int(state[walk.ORDINAL]),
+                self.gid,
+                self.origins[int(state[walk.ORIGIN])],
             )
-        return Place(self.framing, open_, int(state[walk.LAST_LSN]), int(state[walk.LAST_COMMIT_TS]))
+        last, time = int(state[walk.LAST_LSN]), int(state[walk.LAST_COMMIT_TS])
+        high = int(state[walk.HIGH_LSN])
+        return Place(
+            self.framing,
+            open_,
+            self.stream_xid,
+            last,
+            time,
+            high,
+            time if high == last else self._high_time,
+            self._message_lsn,
+            self._has_begun,
+            self._session,
+        )
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._begun or bool(self.kernel.state[walk.PREVIOUS] != walk.NO_OFFSET)
 
     def walk(self, data: bytes | memoryview, start: int = 0, stop_at: int | None = None) -> Iterator[Tile]:
         """Walk the whole messages of a buffer from ``start``; give the tiles, leave `position` behind the last.
@@ -154,6 +284,7 @@ class StreamWalker:
         end = len(buf)
         stop = end if stop_at is None else stop_at
         state[walk.POS] = start
+        self.broke = False
         while True:
             position = int(state[walk.POS])
             tile_end = min(stop, position + kernel.tile_bytes) if kernel.want else stop
@@ -162,16 +293,21 @@ class StreamWalker:
                 tile = kernel.take_tile()
                 if tile is not None:
                     yield tile
+                self.on_records()
                 if outcome is not Outcome.TILE or state[walk.POS] >= stop:
                     return
             elif outcome is Outcome.NEW_RELATION:
                 self._need_slot(int(state[walk.ARGUMENT]), int(state[walk.MESSAGE]))
+            elif outcome is Outcome.RUNS:
+                self.on_runs()
             elif outcome in (Outcome.EVENT, Outcome.HEAD_COMMIT):
                 if not self._event(buf):
                     tile = kernel.take_tile()
                     if tile is not None:
                         yield tile
                     return
+            elif outcome in _NEW_SESSION and self._breaks(late=outcome is Outcome.NOT_AFTER_LAST):
+                return
             else:
                 raise self._problem(outcome, buf)
 
@@ -183,7 +319,7 @@ class StreamWalker:
     # What subclasses make of the rare messages.
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
-        """Take note of a message that the kernel does not walk by itself."""
+        """Take note of a message that the kernel does not walk by itself, once the walk's state has followed it."""
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
         """Give the number of columns of a relation that was not announced (-1: any), or raise."""
@@ -196,24 +332,75 @@ class StreamWalker:
     def on_head_commit(self, commit: m.Commit) -> None:
         """Take note of the Commit of a transaction that began before a guessed start."""
 
+    def on_records(self) -> None:
+        """Take the records of transactions, for which room is needed."""
+
+    def on_runs(self) -> None:
+        """Take the counts of a streamed block's rows, for which there is no more room."""
+        self.kernel.take_runs()
+
     # The rare messages.
+
+    def _breaks(self, *, late: bool = False) -> bool:
+        """End the walk at a new session, where that is allowed and the start was no guess.
+
+        Args:
+            late: only a commit LSN tells it, so that messages before may belong to the new session already.
+        """
+        self.late = late
+        self.broke = self.breaks and self.kernel.state[walk.TXN] != walk.UNKNOWN_HEAD
+        return self.broke
 
     def _need_slot(self, oid: int, offset: int) -> int:
         slot = self.kernel.slots.slot_of(oid)
         if slot is not None:
             return slot
-        relation = self.relations.get(oid)
+        known = self.relations if self._inner is None else self._inner
+        relation = known.get(oid)
         columns = len(relation.columns) if relation is not None else self.on_unknown_relation(oid, offset)
         self.slot_relations.append(relation)
         return self.kernel.slots.add(oid, columns)
 
+    def _enter(self, relations: Mapping[int, m.Relation]) -> None:
+        """Go into a transaction that has its own view of the relations."""
+        self._inner, self._inner_slots = dict(relations), {}
+        self.kernel.slots.enter()
+
+    def _leave(self, *, keep: bool) -> None:
+        """Come out again; what was announced inside holds outside too, or not."""
+        if self._inner is None:
+            return
+        self.kernel.slots.leave(self._inner_slots if keep else {})
+        if keep:
+            self.relations.update({oid: self._inner[oid] for oid in self._inner_slots})
+        self._inner = None
+
+    def _enter_stream(self, xid: int, relations: Mapping[int, m.Relation]) -> None:
+        self._enter(relations)
+        self.kernel.state[walk.STREAM] = 1
+        self.stream_xid = xid
+
+    def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
+        """Give the versions that a streamed or prepared transaction sees where a part of it begins."""
+        return {}
+
+    def _where(self) -> _Where:
+        if self.stream_xid is not None:
+            return _Where.STREAM
+        txn = self.kernel.state[walk.TXN]
+        if txn == walk.OPEN:
+            return _Where.TRANSACTION if self.gid is None else _Where.PREPARED
+        return _Where.OUTSIDE if txn == walk.IDLE else _Where.UNKNOWN
+
     def _event(self, buf: NDArray[np.uint8]) -> bool:
-        """Handle the message at ``state[MESSAGE]``; False when the bytes end before it does."""
+        """Handle the message at ``state[MESSAGE]``; False when the walk ends in front of it."""
         state = self.kernel.state
         at, limit = int(state[walk.MESSAGE]), int(state[walk.LIMIT])
         if self.framing is Framing.PGCOPY and at == state[walk.POS]:
             return self._pgcopy_mark(at)
         framed = self.framing in (Framing.COPYDATA, Framing.PGCOPY)
+        if self.stream_xid is not None and self._is_loose(at, limit):
+            return self._outside_only(at)
         try:
             message, end = read_message(self._view[:limit], at, streaming=bool(state[walk.STREAM]))
         except TruncatedMessage as error:
@@ -225,16 +412,42 @@ class StreamWalker:
             raise
         if framed and end != limit:
             raise self._problem(Outcome.UNDERRUN, buf)
-        if self.framing is Framing.RECVLOGICAL:
+        if self.framing is Framing.RAW and isinstance(message, m.StreamAbort) and message.abort_lsn is None:
+            if end == len(buf) and not self.closed:
+                # Sixteen bytes more may follow in the next file.
+                return False
+        elif self.framing is Framing.RECVLOGICAL:
             if end >= len(buf):
                 return False
             if buf[end] != 0x0A:
                 raise self._problem(Outcome.NO_NEWLINE, buf)
             end += 1
-        self._take(message, at)
+        if not self._take(message, at):
+            return False
+        state[walk.PREVIOUS] = state[walk.POS]
         state[walk.POS] = end
         state[walk.MESSAGES] += 1
+        self.on_message(message, at)
+        if isinstance(message, m.Truncate) and not self._is_aborted(message.xid):
+            state[walk.ORDINAL] += 1
         return True
+
+    def _is_loose(self, at: int, limit: int) -> bool:
+        """Say whether a logical message in a streamed block is one of no transaction, which carries no xid."""
+        view = self._view
+        if view[at] != ord("M") or limit - at < 6 or view[at + 1] != 0:
+            return False
+        # Inside of blocks it would be that of a transaction: with an xid, and with the flag that says so.
+        return view[at + 5] != 1 or not any(view[at + 1 : at + 5])
+
+    def _outside_only(self, offset: int) -> bool:
+        """End the walk at a logical message of no transaction where one is open: it comes between them only."""
+        if self._breaks():
+            return False
+        raise OrderError(f"a Message of no transaction stands {self._where().value}", offset=offset, remedy=_DAMAGED)
+
+    def _is_aborted(self, xid: int | None) -> bool:
+        return xid is not None and xid in self.kernel.aborted
 
     def _pgcopy_mark(self, at: int) -> bool:
         """Step over a header or a trailer of PGCOPY; either may be cut by the end of the file."""
@@ -252,63 +465,150 @@ class StreamWalker:
         extension = int.from_bytes(view[at + PGCOPY_HEADER.size - 4 : at + PGCOPY_HEADER.size], "big")
         if len(view) - at < PGCOPY_HEADER.size + extension:
             return False
+        if self._has_begun and self._breaks():
+            # Each COPY is a session of its own.
+            return False
         state[walk.POS] = at + PGCOPY_HEADER.size + extension
         return True
 
-    def _take(self, message: m.AnyMessage, offset: int) -> None:
-        state, kernel = self.kernel.state, self.kernel
+    def _take(self, message: m.AnyMessage, offset: int) -> bool:
+        """Let the state follow a message; False when a new session begins with it."""
+        where = self._where()
+        if isinstance(message, m.Commit):
+            self._take_head_commit(message)
+            return True
+        loose = isinstance(message, m.Message) and not message.transactional
+        if loose and where in (_Where.TRANSACTION, _Where.PREPARED):
+            return self._outside_only(offset)
+        if not isinstance(message, _LEGAL[where]) or (
+            where is _Where.OUTSIDE and isinstance(message, m.Message) and message.transactional
+        ):
+            if isinstance(message, _STARTERS) and self._breaks():
+                return False
+            raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset, remedy=_DAMAGED)
+        if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
+            return self._take_decision(message, offset)
+        if where is _Where.UNKNOWN and (loose or isinstance(message, _BETWEEN)):
+            if self.kernel.state[walk.ORDINAL] > 0:
+                # A transaction that ends otherwise than by a Commit: the guess does not know which.
+                raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset)
+            self.kernel.state[walk.TXN] = walk.IDLE
         if isinstance(message, m.Relation):
-            if len(message.columns) > walk.MAX_COLUMNS:
-                # The kernel has room for no more, and PostgreSQL never has more.
-                raise MalformedMessage(
-                    f"the relation has {len(message.columns):,} columns, more than can be",
-                    offset=offset,
-                    remedy=_DAMAGED,
-                )
-            if self.relations.get(message.oid) != message or kernel.slots.slot_of(message.oid) is None:
-                self.relations[message.oid] = message
-                self.slot_relations.append(message)
-                kernel.slots.add(message.oid, len(message.columns))
-        elif isinstance(message, m.Commit):
-            self.on_head_commit(message)
-            state[walk.TXN] = walk.IDLE
-            state[walk.TRANSACTIONS] += 1
-            state[walk.LAST_LSN] = message.commit_lsn
-            state[walk.LAST_COMMIT_TS] = message.commit_time
-            return
-        elif isinstance(message, m.Truncate):
-            if state[walk.TXN] == walk.IDLE and not state[walk.STREAM]:
-                raise OrderError("a Truncate message stands outside of any transaction", offset=offset)
-            for oid in message.relation_oids:
-                kernel.add_truncate(self._need_slot(oid, offset), offset)
+            self._take_relation(message, offset)
+        elif isinstance(message, m.Truncate) and not self._is_aborted(message.xid):
+            self._take_truncate(message, offset)
+        elif isinstance(message, m.Message) and not message.transactional:
+            self.news = message.lsn > self._message_lsn
+            self._message_lsn = max(message.lsn, self._message_lsn)
+        elif isinstance(message, m.Origin):
+            self._set_origin(message.name)
         elif isinstance(message, m.BeginPrepare):
-            state[walk.TXN] = walk.OPEN
-            state[walk.LSN], state[walk.XID], state[walk.ORDINAL] = message.prepare_lsn, message.xid, 0
-        elif isinstance(message, m.Prepare):
-            state[walk.TXN] = walk.IDLE
+            self._open(message.prepare_lsn, message.prepare_time, message.xid, 0)
+            self.kernel.state[walk.BEGIN_AT] = self.kernel.state[walk.POS]
+            self.gid = message.gid
+            self._enter(self.inner_relations(message.xid))
+        elif isinstance(message, m.Prepare) and where is _Where.PREPARED:
+            if (message.gid, message.xid) != (self.gid, self.kernel.state[walk.XID]):
+                # An empty transaction is prepared by a Prepare alone; a session may begin with it.
+                if self._breaks():
+                    return False
+                raise OrderError("the Prepare is not that of the transaction that is open", offset=offset)
+            self.kernel.state[walk.TXN] = walk.IDLE
+            self.gid = None
+            self._leave(keep=True)
         elif isinstance(message, m.StreamStart):
-            state[walk.STREAM] = 1
+            self._enter_stream(message.xid, self.inner_relations(message.xid))
         elif isinstance(message, m.StreamStop):
-            state[walk.STREAM] = 0
-        self.on_message(message, offset)
-        if isinstance(message, m.Truncate):
-            state[walk.ORDINAL] += 1
+            self.kernel.state[walk.STREAM] = 0
+            self.stream_xid = None
+            self._leave(keep=False)
+        return True
+
+    def _take_head_commit(self, message: m.Commit) -> None:
+        state = self.kernel.state
+        self.on_head_commit(message)
+        state[walk.TXN] = walk.IDLE
+        state[walk.TRANSACTIONS] += 1
+        self._note_commit(message.commit_lsn, message.commit_time)
+
+    def _take_decision(self, message: m.StreamCommit | m.CommitPrepared, offset: int) -> bool:
+        """Take a commit that stands alone."""
+        state = self.kernel.state
+        if message.commit_lsn <= state[walk.LAST_LSN]:
+            if self._breaks(late=True):
+                return False
+            raise self._not_after_last(message.commit_lsn, offset)
+        if state[walk.TXN] == walk.UNKNOWN_HEAD:
+            if state[walk.ORDINAL] > 0:
+                raise OrderError(f"a {type(message).__name__} message stands in a transaction", offset=offset)
+            state[walk.TXN] = walk.IDLE
+        self._note_commit(message.commit_lsn, message.commit_time)
+        return True
+
+    def _note_commit(self, lsn: int, time: int) -> None:
+        state = self.kernel.state
+        state[walk.HIGH_LSN] = max(lsn, int(state[walk.HIGH_LSN]))
+        state[walk.LAST_LSN], state[walk.LAST_COMMIT_TS] = lsn, time
+
+    def _set_origin(self, name: str | None) -> None:
+        self.kernel.state[walk.ORIGIN] = self.origin_number(name)
+
+    def origin_number(self, name: str | None) -> int:
+        """Give the number that an origin has in the records."""
+        if name not in self.origins:
+            self.origins.append(name)
+        return self.origins.index(name)
+
+    def _take_truncate(self, message: m.Truncate, offset: int) -> None:
+        state = self.kernel.state
+        for oid in message.relation_oids:
+            self.kernel.add_truncate(self._need_slot(oid, offset), offset)
+        if state[walk.RECORDING]:
+            digest = walk.row_digest(encode(replace(message, xid=None)), int(state[walk.ORDINAL]))
+            state[walk.ROWS] += 1
+            state[walk.DIGEST] ^= digest
+
+    def _take_relation(self, message: m.Relation, offset: int) -> None:
+        if len(message.columns) > walk.MAX_COLUMNS:
+            # The kernel has room for no more, and PostgreSQL never has more.
+            raise MalformedMessage(
+                f"the relation has {len(message.columns):,} columns, more than can be",
+                offset=offset,
+                remedy=_DAMAGED,
+            )
+        relation = outside(message)
+        known = self.relations if self._inner is None else self._inner
+        slots = self.kernel.slots
+        slot = slots.slot_of(relation.oid)
+        if known.get(relation.oid) != relation or slot is None:
+            known[relation.oid] = relation
+            self.slot_relations.append(relation)
+            slot = slots.add(relation.oid, len(relation.columns))
+        if self._inner is not None:
+            self._inner_slots[relation.oid] = slot
+
+    def _not_after_last(self, lsn: int, offset: int) -> OrderError:
+        return OrderError(
+            f"transaction {format_lsn(lsn)} is not behind {format_lsn(int(self.kernel.state[walk.LAST_LSN]))}, "
+            "the one before it",
+            offset=offset,
+            remedy="Files out of order, or another slot's files; "
+            "name files so that they sort by time and keep one slot's files in one folder",
+        )
 
     def _problem(self, outcome: Outcome, buf: NDArray[np.uint8]) -> CaptureError:
         state = self.kernel.state
         kind, text = _PROBLEMS[outcome]
         at = int(state[walk.POS] if outcome is Outcome.BAD_FRAME else state[walk.MESSAGE])
         if outcome is Outcome.NOT_AFTER_LAST:
-            lsn = int.from_bytes(self._view[at + 1 : at + 9], "big")
-            return OrderError(
-                f"transaction {format_lsn(lsn)} is not behind {format_lsn(int(state[walk.LAST_LSN]))}, "
-                "the one before it",
-                offset=at,
-                remedy="Files out of order, another slot's files, or a reconnect; "
-                "name files so that they sort by time and keep one slot's files in one folder",
-            )
+            return self._not_after_last(int.from_bytes(self._view[at + 1 : at + 9], "big"), at)
         return kind(
             text.format(framing=self.framing.value, tag=chr(buf[at])),
             offset=at,
             remedy=_DAMAGED,
         )
+
+
+def outside(message: m.Relation) -> m.Relation:
+    """Give a Relation message as it stands outside of streamed blocks, where it carries no xid."""
+    return message if message.xid is None else replace(message, xid=None)

@@ -27,6 +27,8 @@ from wal2delta.decode.intrinsics import load_i64, load_u16, load_u32
 from wal2delta.protocol.framing import Framing
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
 NULL: Final = -1
@@ -53,6 +55,8 @@ class Outcome(IntEnum):
     """A row names the relation ``state[ARGUMENT]``, which has no slot."""
     HEAD_COMMIT = 5
     """The Commit of a transaction whose Begin lies before the bytes; its place is ``state[MESSAGE]``."""
+    RUNS = 6
+    """The arrays that count a streamed block's rows by xid are full."""
     BAD_TUPLE_TAG = 11
     BAD_CELL = 12
     BAD_LENGTH = 13
@@ -65,6 +69,7 @@ class Outcome(IntEnum):
     BEGIN_INSIDE = 20
     COMMIT_MISMATCH = 21
     NOT_AFTER_LAST = 22
+    NUL_IN_TEXT = 23
 
 
 # Indices into the state vector that the kernel keeps between calls.
@@ -90,8 +95,27 @@ class Outcome(IntEnum):
     KEEPALIVES,
     FIRST_LSN,
     FIRST_COMMIT_TS,
-) = range(21)
-STATE_SIZE: Final = 21
+    SKIP,
+    HIGH_LSN,
+    RESENT,
+    PREVIOUS,
+    RUN_COUNT,
+    RECORDING,
+    RECORDS,
+    ROWS,
+    DIGEST,
+    ORIGIN,
+    SKIP_LOCAL,
+) = range(32)
+STATE_SIZE: Final = 32
+"""What needs a word:
+
+- `SKIP`: rows are walked, but not given; `SKIP_LOCAL`: so are those of transactions without an origin.
+- `HIGH_LSN`: transactions up to this commit LSN are known already; `RESENT`: how many such have ended.
+- `PREVIOUS`: where the last message that was taken begins.
+- `ROWS`, `DIGEST`, `ORIGIN`: of the open transaction, as far as it lies in these bytes; they are recorded when it ends,
+  while `RECORDING`.
+"""
 
 # Values of state[TXN].
 IDLE, OPEN, UNKNOWN_HEAD = range(3)
@@ -103,6 +127,46 @@ INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
 KEY, OLD = ord("K"), ord("O")
 
 _HASH_SIZE_MIN: Final = 64
+_RUNS: Final = 1 << 14
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _has_nul(buf, p, size):  # type: ignore[no-untyped-def]
+    """Say whether a text value holds a NUL, which PostgreSQL's texts never do."""
+    end = p + size
+    while p + 8 <= end:
+        v = load_i64(buf, p)
+        if (v - 0x0101010101010101) & ~v & -9187201950435737472 != 0:  # 0x8080808080808080
+            return True
+        p += 8
+    while p < end:
+        if buf[p] == 0:
+            return True
+        p += 1
+    return False
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _row_digest(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
+    """Digest a row change and its place in the transaction; a transaction's digest is the exclusive or of its rows'.
+
+    It can be made in parts, in any order, by whoever has the bytes.
+    """
+    h = (end - p) * 0x1E3779B97F4A7C15
+    k = np.int64(0x2545F4914F6CDD1D)
+    while p + 8 <= end:
+        h += load_i64(buf, p) * k
+        k += 0x1B873593CC9E2D50
+        p += 8
+    v = np.int64(0)
+    while p < end:
+        v = (v << 8) | buf[p]
+        p += 1
+    h += v * k
+    h ^= h >> 31
+    h = (h + ordinal) * 0x369DEA0F31A53F85
+    h ^= h >> 29
+    return h * 0x2127599BF4325C37
 
 
 @numba.njit(cache=True, nogil=True, inline="never")  # type: ignore[untyped-decorator]
@@ -130,6 +194,8 @@ def _walk_tuple(buf, p, lim, offset, length, at, want, expected, st):  # type: i
             p += 5 + size
             if p > lim:
                 return -2
+            if not want and _has_nul(buf, p - size, size):
+                return -23
         elif kind == 110:  # n
             if want:
                 offset[at + i] = np.int32(p)
@@ -182,6 +248,16 @@ def _walk(  # type: ignore[no-untyped-def]
     c_old,
     c_old_kind,
     c_at,
+    aborted,
+    r_xid,
+    r_count,
+    t_lsn,
+    t_ts,
+    t_xid,
+    t_rows,
+    t_digest,
+    t_origin,
+    t_at,
 ):
     pos = st[0]
     in_stream = st[1]
@@ -194,13 +270,20 @@ def _walk(  # type: ignore[no-untyped-def]
     last_slot = np.int64(-1)
     outcome = 0
     inside = False
+    counting = in_stream != 0 and not want
+    recording = st[26] != 0
+    last_xid = np.int64(-1)
+    dropped = False
     while True:
         inside = False
         if pos >= end:
             outcome = 0
             break
-        if pos >= tile_end or (want and (changes >= max_changes or cells > max_cells)):
+        if pos >= tile_end or (want and (changes >= max_changes or cells > max_cells or st[27] >= t_lsn.shape[0])):
             outcome = 1
+            break
+        if counting and st[25] >= r_xid.shape[0]:
+            outcome = 6
             break
         # The frame: where the message begins, and how far it may go.
         if framing <= 1:
@@ -225,6 +308,10 @@ def _walk(  # type: ignore[no-untyped-def]
                 outcome = 2
                 break
             if kind == 107:
+                if buf[pos + 22] > 1:  # whether a reply is asked for
+                    outcome = 15
+                    break
+                st[24] = pos
                 pos += 1 + size
                 st[18] += 1
                 continue
@@ -248,7 +335,7 @@ def _walk(  # type: ignore[no-untyped-def]
             if fields != 3:
                 outcome = 15
                 break
-            if pos + 30 > end:
+            if pos + 26 > end:
                 outcome = 2
                 break
             if load_u32(buf, pos + 2) != 8 or load_u32(buf, pos + 14) != 4:
@@ -297,6 +384,7 @@ def _walk(  # type: ignore[no-untyped-def]
                 last_slot = np.int64(hash_slots[h])
             expected = slot_columns[last_slot]
             part = buf[p + 4]
+            row_at = p
             p += 5
             new_first = np.int64(-1)
             old_first = np.int64(-1)
@@ -373,6 +461,11 @@ def _walk(  # type: ignore[no-untyped-def]
             if lsn <= st[15]:
                 outcome = 22
                 break
+            # A transaction that is known already is walked, and given no more.
+            st[21] = 1 if lsn <= st[22] or st[31] != 0 else 0
+            st[28] = 0
+            st[29] = 0
+            st[30] = 0
             st[2] = 1
             st[3] = lsn
             st[4] = load_i64(buf, a + 9)
@@ -387,15 +480,50 @@ def _walk(  # type: ignore[no-untyped-def]
             if buf[a + 1] != 0 or lsn != st[3] or load_i64(buf, a + 18) != st[4]:
                 outcome = 21
                 break
+            if recording:
+                record = st[27]
+                t_lsn[record] = lsn
+                t_ts[record] = st[4]
+                t_xid[record] = st[5]
+                t_rows[record] = st[28]
+                t_digest[record] = st[29]
+                t_origin[record] = st[30]
+                t_at[record] = st[17]
+                st[27] = record + 1
             st[2] = 0
             st[12] += 1
             st[15] = lsn
             st[16] = st[4]
+            if lsn <= st[22]:
+                st[23] += 1
+            else:
+                st[22] = lsn
             if st[19] == -1:
                 st[19] = lsn
                 st[20] = st[4]
         else:
-            if want:
+            if xid != last_xid:
+                last_xid = xid
+                dropped = False
+                if in_stream and aborted.shape[0] > 0:
+                    found = np.searchsorted(aborted, xid)
+                    dropped = found < aborted.shape[0] and aborted[found] == xid
+                if counting:
+                    runs = st[25]
+                    r_xid[runs] = xid
+                    r_count[runs] = 0
+                    st[25] = runs + 1
+            if counting:
+                r_count[st[25] - 1] += 1
+            if dropped:
+                st[13] += 1
+                st[24] = pos
+                pos = following
+                continue
+            if recording:
+                st[28] += 1
+                st[29] ^= _row_digest(buf, row_at, p, st[6])
+            if want and st[21] == 0:
                 if tag == 85 and old_first >= 0:
                     for i in range(columns):
                         if length[new_first + i] == -2:
@@ -407,7 +535,7 @@ def _walk(  # type: ignore[no-untyped-def]
                 c_slot[changes] = last_slot
                 c_lsn[changes] = st[3]
                 c_ts[changes] = st[4]
-                c_xid[changes] = xid
+                c_xid[changes] = st[5]
                 c_ordinal[changes] = st[6]
                 c_new[changes] = new_first
                 c_old[changes] = old_first
@@ -423,6 +551,7 @@ def _walk(  # type: ignore[no-untyped-def]
                 slot_counts[last_slot, 2] += 1
             st[6] += 1
         st[13] += 1
+        st[24] = pos
         pos = following
     st[0] = pos
     st[7] = changes
@@ -433,8 +562,50 @@ def _walk(  # type: ignore[no-untyped-def]
     return outcome
 
 
+class _Newest:
+    """Which slot is an oid's newest: an open-addressing hash table that the kernel reads."""
+
+    def __init__(self) -> None:
+        self.oids = np.full(_HASH_SIZE_MIN, -1, np.int64)
+        self.slots = np.zeros(_HASH_SIZE_MIN, np.int32)
+        self._count = 0
+
+    def get(self, oid: int) -> int | None:
+        at = self._place(oid)
+        return int(self.slots[at]) if self.oids[at] == oid else None
+
+    def put(self, oid: int, slot: int) -> None:
+        at = self._place(oid)
+        if self.oids[at] != oid:
+            self._count += 1
+            if 2 * self._count > len(self.oids):
+                self._grow()
+                at = self._place(oid)
+        self.oids[at] = oid
+        self.slots[at] = slot
+
+    def _place(self, oid: int) -> int:
+        mask = len(self.oids) - 1
+        at = (oid * 2654435761) & mask
+        while self.oids[at] not in (oid, -1):
+            at = (at + 1) & mask
+        return at
+
+    def _grow(self) -> None:
+        known = [(int(self.oids[at]), int(self.slots[at])) for at in np.nonzero(self.oids != -1)[0]]
+        size = 2 * len(self.oids)
+        self.oids, self.slots = np.full(size, -1, np.int64), np.zeros(size, np.int32)
+        for oid, slot in known:
+            at = self._place(oid)
+            self.oids[at] = oid
+            self.slots[at] = slot
+
+
 class RelationSlots:
-    """The relation versions of a walk, numbered; an oid leads to its newest version's slot."""
+    """The relation versions of a walk, numbered; an oid leads to its newest version's slot.
+
+    Inside a streamed or prepared transaction the versions are that transaction's own: `enter` and `leave`.
+    """
 
     def __init__(self) -> None:
         self.oids: list[int] = []
@@ -442,16 +613,15 @@ class RelationSlots:
         """Columns of each slot; -1 where no Relation message was seen."""
         self.counts = np.zeros((16, 4), np.int64)
         """Inserts, updates, deletes and truncates of each slot."""
-        self.hash_oids = np.full(_HASH_SIZE_MIN, -1, np.int64)
-        self.hash_slots = np.zeros(_HASH_SIZE_MIN, np.int32)
+        self.newest = _Newest()
+        self._outer: _Newest | None = None
 
     def __len__(self) -> int:
         return len(self.oids)
 
     def slot_of(self, oid: int) -> int | None:
         """Give the newest slot of an oid."""
-        at = self._place(oid)
-        return int(self.hash_slots[at]) if self.hash_oids[at] == oid else None
+        return self.newest.get(oid)
 
     def add(self, oid: int, columns: int) -> int:
         """Give the oid a new slot; earlier rows keep theirs."""
@@ -461,29 +631,20 @@ class RelationSlots:
             self.columns = np.concatenate([self.columns, np.full(slot, -1, np.int64)])
             self.counts = np.concatenate([self.counts, np.zeros((slot, 4), np.int64)])
         self.columns[slot] = columns
-        if 2 * (slot + 1) > len(self.hash_oids):
-            self._grow()
-        at = self._place(oid)
-        self.hash_oids[at] = oid
-        self.hash_slots[at] = slot
+        self.newest.put(oid, slot)
         return slot
 
-    def _place(self, oid: int) -> int:
-        mask = len(self.hash_oids) - 1
-        at = (oid * 2654435761) & mask
-        while self.hash_oids[at] not in (oid, -1):
-            at = (at + 1) & mask
-        return at
+    def enter(self) -> None:
+        """Begin with no versions, as inside a transaction that has its own."""
+        assert self._outer is None
+        self._outer, self.newest = self.newest, _Newest()
 
-    def _grow(self) -> None:
-        newest = {oid: slot for slot, oid in enumerate(self.oids)}
-        size = 2 * len(self.hash_oids)
-        self.hash_oids = np.full(size, -1, np.int64)
-        self.hash_slots = np.zeros(size, np.int32)
-        for oid, slot in newest.items():
-            at = self._place(oid)
-            self.hash_oids[at] = oid
-            self.hash_slots[at] = slot
+    def leave(self, keep: Mapping[int, int]) -> None:
+        """Go back to the versions outside; ``keep`` are oids and slots that hold from now on there too."""
+        assert self._outer is not None
+        self.newest, self._outer = self._outer, None
+        for oid, slot in keep.items():
+            self.newest.put(oid, slot)
 
 
 @dataclass(slots=True)
@@ -533,11 +694,52 @@ class _Arrays:
             setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
 
 
+@dataclass(slots=True)
+class Records:
+    """Transactions that have ended in a stretch; arrays of one length.
+
+    Attributes:
+        rows: row changes in these bytes; ``digest`` the exclusive or of their digests.
+        origin: a number that the walker gives to the origin's name; 0 for none.
+        at: the Begin's offset, or -1 where it lies before the bytes.
+    """
+
+    lsn: NDArray[np.int64]
+    commit_ts: NDArray[np.int64]
+    xid: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    digest: NDArray[np.int64]
+    origin: NDArray[np.int64]
+    at: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, size: int) -> Records:
+        """Make room."""
+        return cls(*(np.zeros(size, np.int64) for _ in range(7)))
+
+    def first(self, count: int) -> Records:
+        """Copy the first ones."""
+        return Records(
+            self.lsn[:count].copy(),
+            self.commit_ts[:count].copy(),
+            self.xid[:count].copy(),
+            self.rows[:count].copy(),
+            self.digest[:count].copy(),
+            self.origin[:count].copy(),
+            self.at[:count].copy(),
+        )
+
+
+def row_digest(data: bytes, ordinal: int) -> int:
+    """Digest a change that the kernel does not walk, as `_row_digest` does."""
+    return int(_row_digest(np.frombuffer(data, np.uint8), 0, len(data), ordinal))
+
+
 def new_state() -> NDArray[np.int64]:
     """Give the state at the start of a stream: no transaction open, nothing seen."""
     state = np.zeros(STATE_SIZE, np.int64)
-    state[[LSN, LAST_LSN, FIRST_LSN]] = NO_LSN
-    state[BEGIN_AT] = NO_OFFSET
+    state[[LSN, LAST_LSN, FIRST_LSN, HIGH_LSN]] = NO_LSN
+    state[[BEGIN_AT, PREVIOUS]] = NO_OFFSET
     return state
 
 
@@ -553,10 +755,21 @@ class Kernel:
         # A row change takes 9 bytes at least, a cell one.
         cells = tile_bytes // 2 + 4 * MAX_COLUMNS if self.want else 0
         self._arrays = _Arrays(tile_bytes // 16 + 1 if self.want else 0, cells)
+        # Begin and Commit take 47 bytes.
+        self._records = Records.empty(tile_bytes // 47 + 2 if self.want else 0)
+        self._runs = np.zeros((2, 0 if self.want else _RUNS), np.int64)
+        self.aborted = np.zeros(0, np.int64)
+        """The xids, in order, whose rows inside of streamed blocks are left out."""
+
+    def reset(self) -> None:
+        """Forget the walk so far."""
+        self.state[:] = new_state()
+        self.slots = RelationSlots()
+        self.aborted = np.zeros(0, np.int64)
 
     def walk(self, buf: NDArray[np.uint8], end: int, tile_end: int) -> Outcome:
         """Walk on from ``state[POS]`` until something is to be done; see `Outcome`."""
-        arrays, slots = self._arrays, self.slots
+        arrays, slots, records = self._arrays, self.slots, self._records
         return Outcome(
             _walk(
                 buf,
@@ -565,8 +778,8 @@ class Kernel:
                 FRAMING_CODES[self.framing],
                 self.want,
                 self.state,
-                slots.hash_oids,
-                slots.hash_slots,
+                slots.newest.oids,
+                slots.newest.slots,
                 slots.columns,
                 slots.counts,
                 arrays.offset,
@@ -581,8 +794,30 @@ class Kernel:
                 arrays.old,
                 arrays.old_kind,
                 arrays.at,
+                self.aborted,
+                self._runs[0],
+                self._runs[1],
+                records.lsn,
+                records.commit_ts,
+                records.xid,
+                records.rows,
+                records.digest,
+                records.origin,
+                records.at,
             )
         )
+
+    def take_runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Give the xids of a streamed block's rows, and how many rows each run of one xid has."""
+        count = int(self.state[RUN_COUNT])
+        self.state[RUN_COUNT] = 0
+        return self._runs[0, :count].copy(), self._runs[1, :count].copy()
+
+    def take_records(self) -> Records | None:
+        """Give the transactions that were recorded since the last call."""
+        count = int(self.state[RECORDS])
+        self.state[RECORDS] = 0
+        return self._records.first(count) if count else None
 
     def take_tile(self) -> Tile | None:
         """Give what was gathered since the last tile; the next walk overwrites it."""
@@ -612,7 +847,7 @@ class Kernel:
     def add_truncate(self, slot: int, offset: int) -> None:
         """Put a truncate of one relation among the row changes, at the running ordinal."""
         self.slots.counts[slot, 3] += 1
-        if not self.want:
+        if not self.want or self.state[SKIP]:
             return
         arrays, at = self._arrays, int(self.state[CHANGES])
         if at == len(arrays.kind):

@@ -27,20 +27,20 @@ def detect_framing(head: bytes) -> Framing | None:
         return Framing.PGCOPY
     # No message has the tag 'd' and none begins with a newline, so no head fits two of these.
     for framing in (Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW):
-        if _fits(head, framing):
+        count, ends_well = _sound(head, framing)
+        if ends_well and (count or (framing is Framing.COPYDATA and len(head) > COPYDATA_HEADER.size)):
             return framing
     return None
 
 
-def _fits(head: bytes, framing: Framing) -> bool:
-    """Say whether the first messages are sound in a framing."""
-    # A frame's own header tells enough; where there are no frames, a whole message has to be seen.
-    enough = framing is Framing.COPYDATA and len(head) > COPYDATA_HEADER.size
+def _sound(head: bytes, framing: Framing) -> tuple[int, bool]:
+    """Count the sound messages that a head begins with in a framing, and say whether nothing refutes it behind them."""
+    count = 0
     try:
         for _ in itertools.islice(read_stream(head, framing=framing), _DETECT_MESSAGES):
-            enough = True
+            count += 1
     except TruncatedMessage:
-        return enough
+        return count, True
     except CaptureError:
-        return False
-    return enough
+        return count, False
+    return count, True

@@ -199,7 +199,11 @@ class _Cursor:
             return m.UNCHANGED_CELL
         if kind != _TEXT and kind != _BINARY:
             raise self.malformed(f"{name} is not of kind n, u, t or b")
-        return m.Cell(chr(kind), self.raw(self.count(layouts.INT32, f"length of {name}"), name))
+        size = self.count(layouts.INT32, f"length of {name}")
+        if kind == _TEXT and 0 in bytes(self.data[self.position : self.position + size]):
+            # PostgreSQL's texts have none.  What was torn shows so that it has swallowed what follows.
+            raise self.malformed(f"{name} holds a NUL byte, which PostgreSQL's texts never do")
+        return m.Cell(chr(kind), self.raw(size, name))
 
 
 _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from wal2delta.decode.scan import FileScan
-from wal2delta.errors import OrderError, TargetError
-from wal2delta.listing import natural_key
+from wal2delta.decode.summary import FileScan
+from wal2delta.errors import CaptureError, OrderError, TargetError
+from wal2delta.listing import missing_numbers, sort_key
 from wal2delta.lsn import to_datetime
 from wal2delta.progress import NoProgress, Progress
 from wal2delta.protocol.framing import Framing
@@ -21,10 +21,11 @@ from wal2delta.report import RunReport, TableReport
 from wal2delta.settings import Settings, make_settings
 from wal2delta.spark import delta, steps
 from wal2delta.spark.catalogue import Catalogue
+from wal2delta.spark.history import History, refuse_gone
 from wal2delta.spark.isolation import has_own_sessions, own_session, quiet_queries, settings
 from wal2delta.spark.ledger import PLANNED, Ledger, Seen, State
 from wal2delta.spark.mirror import MirrorTable, TableRun, apply_table, check_table
-from wal2delta.spark.source import CaptureFile, list_captures, name_in, root_of, scan_captures
+from wal2delta.spark.source import CaptureFile, confirm_holes, list_captures, name_in, root_of, scan_captures
 from wal2delta.spark.staging import Staged, Staging
 from wal2delta.spark.target import Target
 from wal2delta.spark.workers import DecodeTask, ScanTask
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MAX_BUCKETS: Final = 2048
+_LEAST_TWIN: Final = 64
 
 
 def apply(
@@ -87,6 +89,7 @@ class _Job:
     progress: Progress
     stages: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    holes: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> RunReport:
         began = time.monotonic()
@@ -96,7 +99,10 @@ class _Job:
         self.source = self.settings.source or root_of(self.captures)
         try:
             with quiet_queries(), settings(self.own, delta.SMALL_STATE):
-                return self._run(began)
+                try:
+                    return self._run(began)
+                finally:
+                    self.ledger.release()
         finally:
             self.progress.done()
 
@@ -105,27 +111,32 @@ class _Job:
         with self._stage("read ledger"):
             state = self.ledger.read()
             self._check_source(state)
-        if state is not None and state.phase == PLANNED:
-            self.warnings.append(f"run {state.run} was interrupted; it was finished first")
-            interrupted = state
-            assert interrupted.plan is not None
-            state, finished = self._apply_plan(
-                interrupted.plan, interrupted.bytes, interrupted.tables, lambda: interrupted, resumed=True, began=began
-            )
-        with self._stage("list"):
-            files = list_captures(self.own, self.captures, self.settings.captures)
-            reading = self._what_is_new(files, state)
-        if reading is None:
-            return finished or self._nothing_new(state, began)
+        while True:
+            if state is not None and state.phase == PLANNED:
+                state = self._lock()
+            if state is not None and state.phase == PLANNED:
+                state, finished = self._finish(state, began)
+            with self._stage("list"):
+                files = list_captures(self.own, self.captures, self.settings.captures)
+                reading = self._what_is_new(files, state)
+            if reading is None:
+                return finished or self._nothing_new(state, began)
+            locked = self._lock()
+            if locked is state:
+                break
+            # Another run has come to its end since the ledger was read.
+            state = locked
         plan = self._plan(reading)
+        steps.reached("scanned")
         if plan.upto_lsn <= plan.after_lsn and state is None:
             self._refuse_empty(plan)
+        refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in files])
         size = sum(file.length for file in reading.files)
 
-        def write_plan() -> State:
+        def write_plan(decoded: Plan) -> State:
             return self.ledger.write_plan(
                 state,
-                plan,
+                decoded,
                 source=self.source,
                 captures=self.captures,
                 files=len(reading.files),
@@ -137,6 +148,22 @@ class _Job:
             plan, size, state.tables if state is not None else (), write_plan, resumed=False, began=began
         )
         return report if finished is None else _joined(finished, report)
+
+    def _lock(self) -> State | None:
+        with self._stage("lock"):
+            state = self.ledger.acquire()
+        self._check_source(state)
+        self.warnings.extend(self.ledger.warnings)
+        self.ledger.warnings.clear()
+        return state
+
+    def _finish(self, interrupted: State, began: float) -> tuple[State, RunReport]:
+        self.warnings.append(f"run {interrupted.run} was interrupted; it was finished first")
+        plan = interrupted.plan
+        assert plan is not None
+        return self._apply_plan(
+            plan, interrupted.bytes, interrupted.tables, lambda _: interrupted, resumed=True, began=began
+        )
 
     # What there is to do
 
@@ -153,17 +180,19 @@ class _Job:
         """Give what has to be read; None when nothing has come since the last run."""
         resume = self._resume(files, state)
         if resume is None or state is None:
+            self._check_holes(files, files, None)
             return _Reading(tuple(files), 0, self._seen(files), None)
-        last = _order(resume.last_path)
-        earlier = [file for file in files if _order(file.path) <= last]
-        later = [file for file in files if _order(file.path) > last]
-        self._check_late(earlier, state)
+        last = self._key_of(resume.last_path, files)
+        earlier = [file for file in files if self._key(file) <= last]
+        later = [file for file in files if self._key(file) > last]
+        self._check_earlier(earlier, state, resume)
+        self._check_holes(files, later, resume)
         lengths = {file.path: file.length for file in earlier}
         grown = lengths.get(resume.last_path, resume.last_length) != resume.last_length
         if not later and not grown:
             return None
-        at = _order(resume.path)
-        again = [file for file in earlier if _order(file.path) >= at]
+        at = self._key_of(resume.path, files)
+        again = [file for file in earlier if self._key(file) >= at]
         if resume.done and lengths.get(resume.path, resume.length) == resume.length:
             # The whole file was read; what is known of its end is enough.
             again = [file for file in again if file.path != resume.path]
@@ -196,34 +225,97 @@ class _Job:
         def moved(path: str) -> str:
             return present.get(name_in(before, path), path)
 
-        return replace(state.resume, path=moved(state.resume.path), last_path=moved(state.resume.last_path))
+        resume = state.resume
+        paths = {segment.path for item in resume.deferred for segment in item.segments}
+        paths |= {segment.seam_path for item in resume.deferred for segment in item.segments}
+        deferred = tuple(item.moved({path: moved(path) for path in paths}) for item in resume.deferred)
+        return replace(resume, path=moved(resume.path), last_path=moved(resume.last_path), deferred=deferred)
+
+    def _key(self, file: CaptureFile) -> tuple[Any, ...]:
+        return sort_key(self.settings.captures.order, file.path, file.modified)
+
+    def _key_of(self, path: str, files: Sequence[CaptureFile]) -> tuple[Any, ...]:
+        """Give a file's place in the order; it may be gone."""
+        for file in files:
+            if file.path == path:
+                return self._key(file)
+        if self.settings.captures.order == "modified":
+            raise OrderError(
+                "the file is gone, and only its time says which files come after it",
+                path=path,
+                remedy="Bring it back, or order the captures by their names (captures: order)",
+            )
+        return sort_key(self.settings.captures.order, path, 0)
 
     def _seen(self, files: Sequence[CaptureFile]) -> Seen:
+        """Sum up a listing: each file's name and length, but for the length of the newest, which may grow."""
         root = root_of(self.captures)
-        return Seen(len(files), sum(zlib.crc32(name_in(root, file.path).encode()) for file in files))
+        names = [name_in(root, file.path) for file in files]
+        lengths = [file.length for file in files[:-1]] + [0] * bool(files)
+        parts = zip(names, lengths, strict=True)
+        return Seen(len(files), sum(zlib.crc32(f"{name}\0{length}".encode()) for name, length in parts))
 
-    def _check_late(self, earlier: Sequence[CaptureFile], state: State) -> None:
-        """Refuse files that sort before what was applied but were not there then."""
+    def _check_earlier(self, earlier: Sequence[CaptureFile], state: State, resume: Resume) -> None:
+        """Refuse files that sort before what was applied but were not there then, and such that have changed."""
         if self._seen(earlier) == state.seen:
             return
         before, here = root_of(state.captures), root_of(self.captures)
-        rows = delta.read(self.own, self.target.ledger("files")).select("path").collect()
-        known = {name_in(root, row.path) for row in rows for root in (before, here)}
+        rows = delta.read(self.own, self.target.ledger("files")).select("run", "path", "length").collect()
+        known: dict[str, int] = {}
+        for row in sorted(rows, key=lambda row: row.run):
+            known.update({name_in(root, row.path): row.length for root in (before, here)})
         late = [file.path for file in earlier if name_in(here, file.path) not in known]
         if late:
             raise OrderError(
-                f"the file sorts before {state.resume.last_path if state.resume else ''}, which is applied already"
+                f"the file sorts before {resume.last_path}, which is applied already"
                 + (f" (as do {len(late) - 1} more)" if len(late) > 1 else ""),
                 path=late[0],
                 remedy="Name files so that they sort by time; a file that came late can be applied to a new target "
                 "together with all others",
             )
+        for file in earlier:
+            length = known[name_in(here, file.path)]
+            if file.path != resume.last_path and file.length != length:
+                raise OrderError(
+                    f"the file had {length:,} bytes when it was read and has {file.length:,} now, "
+                    "though newer files have been read since",
+                    path=file.path,
+                    remedy="Only the newest file may grow; restore the file, or apply to a new target",
+                )
+
+    def _check_holes(self, files: Sequence[CaptureFile], new: Sequence[CaptureFile], resume: Resume | None) -> None:
+        """Note where the files' own numbering says that one is missing in front of a new one."""
+        before = [resume.last_path] if resume is not None else []
+        paths = list(dict.fromkeys([*before, *(file.path for file in files)]))
+        wanted = {file.path for file in new}
+        holes = [hole for hole in missing_numbers(paths) if hole.after in wanted]
+        if resume is not None and len(files) > len(new):
+            # Files that were applied may be cleared away.
+            there = {file.path for file in files} - wanted
+            holes = [hole for hole in holes if hole.before in wanted or hole.before in there]
+        for hole in confirm_holes(self.own, holes):
+            self.holes[hole.after] = hole.describe()
+
+    def _refuse_twins(self, scans: Mapping[str, FileScan]) -> None:
+        """Refuse the same bytes under two names."""
+        names: dict[tuple[int, int], str] = {}
+        for path, scan in scans.items():
+            # Files without a message, as idle writers leave them, may be equal.
+            if scan.length < _LEAST_TWIN:
+                continue
+            other = names.setdefault((scan.length, scan.fingerprint), path)
+            if other != path:
+                raise OrderError(
+                    f"the file holds the same bytes as {other}",
+                    path=path,
+                    remedy="Remove one of them, or leave it out by `captures: pattern`",
+                )
 
     def _plan(self, reading: _Reading) -> Plan:
         """Scan the files in parallel and stitch them."""
         resume = reading.resume
         framing = None if self.settings.captures.framing == "auto" else Framing(self.settings.captures.framing)
-        stitch = Stitch(resume)
+        stitch = Stitch(resume, wants_origin=self.settings.wants_origin, allow_gaps=self.settings.captures.allow_gaps)
         with self._stage("scan", len(reading.files)):
             tasks: dict[str, ScanTask] = {}
             for number, file in enumerate(reading.files):
@@ -235,15 +327,50 @@ class _Job:
                     first=is_first and resume is None,
                     known_length=resume.length if resume is not None and file.path == resume.path else 0,
                 )
-            scans = scan_captures(self.own, tasks)
+            scans = self._scan(tasks, stitch, resume)
             self._check_unchanged(resume, scans)
+            self._refuse_twins(scans)
             for number, file in enumerate(reading.files):
-                again = stitch.add(scans[file.path], exact=number == 0)
+                scan = scans.get(file.path)
+                is_open = stitch.is_open
+                again = stitch.add(scan, exact=number == 0) if scan is not None else None
                 if again is not None:
-                    task = ScanTask(framing, again.place, 0, again.place is None, again.prefix)
-                    stitch.add(scan_captures(self.own, {file.path: task})[file.path], exact=True)
+                    task = ScanTask(framing, again.place, 0, again.place is None, again.prefix, again.edges)
+                    self._rescan(stitch, task, file.path)
+                if file.path in self.holes and not is_open:
+                    # Where something is open that goes on here, nothing is missing.
+                    self._note_hole(self.holes[file.path], file.path)
                 self.progress.advance()
         return stitch.plan()
+
+    def _scan(self, tasks: Mapping[str, ScanTask], stitch: Stitch, resume: Resume | None) -> dict[str, FileScan]:
+        """Scan all files; the first one, whose place is known, may not fit what was read before."""
+        try:
+            return scan_captures(self.own, tasks)
+        except CaptureError as error:
+            first = next(iter(tasks))
+            if not self.settings.captures.allow_gaps or error.path != first or resume is None or tasks[first].start:
+                raise
+            place = stitch.gap(first, error.problem)
+            return scan_captures(self.own, {**tasks, first: ScanTask(tasks[first].framing, place, gap=True)})
+
+    def _rescan(self, stitch: Stitch, task: ScanTask, path: str) -> None:
+        try:
+            stitch.add(scan_captures(self.own, {path: task})[path], exact=True)
+        except CaptureError as error:
+            if not self.settings.captures.allow_gaps or stitch.place is None:
+                raise _not_joined(error, stitch) from None
+            behind = ScanTask(task.framing, stitch.gap(path, error.problem), gap=True)
+            stitch.add(scan_captures(self.own, {path: behind})[path], exact=True)
+
+    def _note_hole(self, problem: str, path: str) -> None:
+        if not self.settings.captures.allow_gaps:
+            raise OrderError(
+                problem,
+                path=path,
+                remedy="Bring the missing files; or go on without them by --allow-gaps, if they were empty",
+            )
+        self.warnings.append(f"{path}: {problem} (gaps are allowed)")
 
     def _check_unchanged(self, resume: Resume | None, scans: Mapping[str, FileScan]) -> None:
         """Refuse to go on in a file whose read part is another now."""
@@ -268,7 +395,14 @@ class _Job:
     # Doing it
 
     def _apply_plan(
-        self, plan: Plan, size: int, before: Collection[str], begin: Callable[[], State], *, resumed: bool, began: float
+        self,
+        plan: Plan,
+        size: int,
+        before: Collection[str],
+        begin: Callable[[Plan], State],
+        *,
+        resumed: bool,
+        began: float,
     ) -> tuple[State, RunReport]:
         """Decode a plan, write it down, apply it table by table, record it.
 
@@ -282,13 +416,19 @@ class _Job:
         self.warnings.extend(plan.warnings)
         catalogue = Catalogue.of(plan, self.settings, self.target)
         truncates = {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}
-        staging = Staging(self.target)
+        staging = Staging(self.target, self.ledger.turn)
         try:
+            self.ledger.check_lock()
             staged = self._decode(plan, catalogue, staging, truncates, size)
+            steps.reached("decoded")
+            history = History(self.own, self.target, plan, staging)
+            with self._stage("check"):
+                history.check_copies()
+                plan = _without_ended(plan, history)
             tables = catalogue.used(staged, tuple(truncates), plan, self.settings)
             with self._stage("plan"):
                 exists = self._check_tables(tables, before, resumed=resumed)
-                state = begin()
+                state = begin(plan)
             steps.reached("plan written")
             runs = [
                 TableRun(
@@ -302,10 +442,12 @@ class _Job:
                 )
                 for table, there in zip(tables, exists, strict=True)
             ]
-            reports = self._apply_tables(runs, staging)
+            reports = self._apply_tables(runs, staging, lambda: history.write(state, resumed=resumed))
         finally:
             with self._stage("clean up"):
-                staging.clear(self.own)
+                # A run that has lost the lock leaves everything to the other one.
+                if self.ledger.has_lock():
+                    staging.clear(self.own)
         report = RunReport(
             run=state.run,
             status="applied",
@@ -335,18 +477,20 @@ class _Job:
         truncates: Mapping[int, tuple[int, int]],
         size: int,
     ) -> dict[int, Staged]:
-        if plan.upto_lsn <= plan.after_lsn:
+        files = {file.path: file for file in plan.files if file.steps}
+        if not files:
             return {}
         with self._stage("decode"):
             task = DecodeTask(
-                files={file.path: (number, file) for number, file in enumerate(plan.files)},
+                files=files,
+                versions=plan.versions,
+                types=plan.type_versions,
                 relations=catalogue.assignments(self.settings),
-                after_lsn=plan.after_lsn,
-                upto_lsn=plan.upto_lsn,
                 truncates=truncates,
+                settings=self.settings,
                 buckets=self._buckets(size),
             )
-            return staging.decode(self.own, [file.path for file in plan.files], task)
+            return staging.decode(self.own, list(files), task)
 
     def _buckets(self, size: int) -> int:
         return max(1, min(_MAX_BUCKETS, -(-size // self.settings.bucket_bytes)))
@@ -365,11 +509,21 @@ class _Job:
         with ThreadPoolExecutor(self._at_once) as pool:
             return list(pool.map(check, tables))
 
-    def _apply_tables(self, runs: Sequence[TableRun], staging: Staging) -> list[TableReport]:
-        """Apply the tables concurrently."""
+    def _apply_tables(
+        self, runs: Sequence[TableRun], staging: Staging, write_history: Callable[[], None]
+    ) -> list[TableReport]:
+        """Apply the tables concurrently, and beside them write what the ledger keeps of transactions."""
         reports: list[TableReport] = []
-        with self._stage("apply", len(runs)), ThreadPoolExecutor(self._at_once) as pool:
-            waiting = [pool.submit(apply_table, self.spark, staging, run) for run in runs]
+        with (
+            self._stage("apply", len(runs)),
+            ThreadPoolExecutor(1) as beside,
+            ThreadPoolExecutor(self._at_once) as pool,
+        ):
+            # In a shared session one thing is done after the other.
+            history = beside.submit(write_history)
+            if not has_own_sessions(self.spark):
+                history.result()
+            waiting = [pool.submit(self._apply_table, staging, run) for run in runs]
             try:
                 for done in as_completed(waiting):
                     report = done.result()
@@ -380,11 +534,18 @@ class _Job:
                 for other in waiting:
                     other.cancel()
                 raise
+            history.result()
+            steps.reached("history written")
         return sorted(reports, key=lambda report: report.name)
+
+    def _apply_table(self, staging: Staging, run: TableRun) -> TableReport:
+        # A process that stood still may have lost the lock: then the table is another run's by now.
+        self.ledger.check_lock()
+        return apply_table(self.spark, staging, run)
 
     def _nothing_new(self, state: State | None, began: float) -> RunReport:
         resume = state.resume if state is not None else None
-        applied = resume.place.last_lsn if resume is not None and resume.place.last_lsn >= 0 else None
+        applied = resume.place.high_lsn if resume is not None and resume.place.high_lsn >= 0 else None
         return RunReport(
             run=None,
             status="nothing new",
@@ -395,7 +556,7 @@ class _Job:
             transactions=0,
             changes=0,
             applied_lsn=applied,
-            applied_commit_ts=to_datetime(resume.place.last_commit_time) if applied is not None and resume else None,
+            applied_commit_ts=to_datetime(resume.place.high_commit_time) if applied is not None and resume else None,
             tables=(),
             warnings=(),
             seconds=time.monotonic() - began,
@@ -412,8 +573,27 @@ class _Job:
             self.stages[name] = self.stages.get(name, 0.0) + time.monotonic() - began
 
 
-def _order(path: str) -> tuple[Any, str]:
-    return natural_key(path), path
+def _not_joined(error: CaptureError, stitch: Stitch) -> CaptureError:
+    """Say of an error at a file's start that the file before it does not lead up to it."""
+    if error.offset != 0 or not stitch.is_open:
+        return error
+    return OrderError(
+        f"the file does not go on where the one before it ended ({error.problem})",
+        path=error.path,
+        offset=0,
+        remedy="A file between them is missing, or their names do not sort by time; bring it back, or leave out what "
+        "it cuts off by --allow-gaps",
+    )
+
+
+def _without_ended(plan: Plan, history: History) -> Plan:
+    """Leave out of what is open the streamed transactions that have come as ordinary ones in a later session."""
+    open_ = [item.xid for item in plan.resume.deferred if item.gid is None]
+    ended = history.ended(open_) if open_ else set()
+    if not ended:
+        return plan
+    deferred = tuple(item for item in plan.resume.deferred if item.gid is not None or item.xid not in ended)
+    return replace(plan, resume=replace(plan.resume, deferred=deferred))
 
 
 def _timed(report: RunReport, began: float, stages: Mapping[str, float]) -> RunReport:

@@ -1,43 +1,32 @@
 """The ledger: what was read, what was applied, and where the next run goes on.
 
-Delta tables of its own beside the mirror.  ``state`` has one row, overwritten by every run; it alone is read to
-begin one, so that a run costs the same after ten thousand others.  ``runs``, ``files`` and ``relations`` are
-history: appended to, never read by a run.
+Delta tables of its own beside the mirror.  ``state`` (`wal2delta.spark.state`) has one row, overwritten by every
+run; it alone is read to begin one, so that a run costs the same after ten thousand others.  ``runs``, ``files`` and
+``relations`` are history: appended to, never read by a run.
 
 A run's states: ``planned`` (its plan stands in ``state``, some tables may have its commit) and ``applied``.
 """
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from wal2delta.errors import TargetError
-from wal2delta.lsn import format_lsn, to_datetime
+from wal2delta.lsn import to_datetime
 from wal2delta.report import RunReport
-from wal2delta.spark import delta
+from wal2delta.spark import delta, lock, steps
 from wal2delta.spark.isolation import own_session, settings
+from wal2delta.spark.state import APPLIED, PLANNED, Seen, State, StateTable, now
 from wal2delta.spark.target import Target
-from wal2delta.transactions.plan import Plan, Resume
-from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
+from wal2delta.transactions.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PLANNED: Final = "planned"
-APPLIED: Final = "applied"
-
-FORMAT: Final = 1
-
-_STATE: Final = (
-    "format INT, ledger STRING, source STRING, run BIGINT, phase STRING, started_at TIMESTAMP, finished_at TIMESTAMP, "
-    "captures STRING, files BIGINT, bytes BIGINT, plan STRING, resume STRING, seen STRING, tables ARRAY<STRING>"
-)
 _RUNS: Final = (
     "run BIGINT, started_at TIMESTAMP, finished_at TIMESTAMP, captures STRING, files BIGINT, bytes BIGINT, "
     "transactions BIGINT, changes BIGINT, applied_lsn BIGINT, applied_commit_ts TIMESTAMP, "
@@ -51,54 +40,13 @@ _RELATIONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """The files up to a place in the listing's order, as a count and a sum over their paths.
-
-    A file that appears among them later has come too late; it shows without their paths being kept.
-    """
-
-    count: int = 0
-    total: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """The one row of ``state``.
-
-    Attributes:
-        ledger: the ledger's own id.
-        run: the newest run's number.
-        plan: what it applies, while it is `PLANNED`.
-        resume: where the run after it goes on, once it is `APPLIED`.
-        tables: the mirror tables that were ever written to.
-    """
-
-    ledger: str
-    source: str
-    run: int
-    phase: str
-    started_at: datetime
-    captures: str
-    files: int = 0
-    bytes: int = 0
-    finished_at: datetime | None = None
-    plan: Plan | None = None
-    resume: Resume | None = None
-    seen: Seen = Seen()
-    tables: tuple[str, ...] = ()
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)
-
-
 class Ledger:
     """The ledger of one target."""
 
     def __init__(self, spark: SparkSession, target: Target) -> None:
         self._spark = own_session(spark)
         self._target = target
+        self._state = StateTable(spark, target)
 
     def read(self) -> State | None:
         """Give the newest state; None where nothing was ever applied.
@@ -106,35 +54,50 @@ class Ledger:
         Raises:
             TargetError: when a newer wal2delta wrote it.
         """
-        table = self._target.ledger("state")
-        with settings(self._spark, delta.SMALL_STATE):
-            if not delta.exists(self._spark, table):
-                return None
-            rows = delta.read(self._spark, table).collect()
-        if not rows:
-            return None
-        row = rows[0]
-        if row.format > FORMAT:
-            raise TargetError(
-                f"the ledger has the format {row.format}, this wal2delta knows {FORMAT}",
-                path=table.text,
-                remedy="Install a newer wal2delta",
-            )
-        return State(
-            ledger=row.ledger,
-            source=row.source,
-            run=row.run,
-            phase=row.phase,
-            started_at=row.started_at.astimezone(timezone.utc),
-            finished_at=None if row.finished_at is None else row.finished_at.astimezone(timezone.utc),
-            captures=row.captures,
-            files=row.files,
-            bytes=row.bytes,
-            plan=None if row.plan is None else plan_from_json(row.plan),
-            resume=None if row.resume is None else resume_from_json(row.resume),
-            seen=Seen(**json.loads(row.seen)),
-            tables=tuple(row.tables),
-        )
+        return self._state.read()
+
+    @property
+    def holder(self) -> lock.Holder | None:
+        """Who held the lock when the state was read last."""
+        return self._state.holder
+
+    @property
+    def turn(self) -> int:
+        """Which of several places for what is not guarded is this run's own."""
+        return self._state.turn
+
+    def has_lock(self) -> bool:
+        """Say whether this run still has the lock, as far as is known."""
+        try:
+            self._state.check_lock()
+        except TargetError:
+            return False
+        return True
+
+    def acquire(self) -> State | None:
+        """Take the lock, and give the state under it: the very one that was read, or what has come in between.
+
+        Raises:
+            TargetError: when another run has it.
+        """
+        return self._state.acquire()
+
+    def release(self) -> None:
+        """Give the lock back if this run still has it."""
+        self._state.release()
+
+    def check_lock(self) -> None:
+        """Refuse to go on when another run may have taken over.
+
+        Raises:
+            TargetError: when one has.
+        """
+        self._state.check_lock()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What `acquire` did that a person should know."""
+        return self._state.warnings
 
     def write_plan(
         self,
@@ -153,7 +116,7 @@ class Ledger:
             source=source,
             run=before.run + 1 if before else 1,
             phase=PLANNED,
-            started_at=_now(),
+            started_at=now(),
             captures=captures,
             files=files,
             bytes=size,
@@ -161,7 +124,7 @@ class Ledger:
             seen=seen,
             tables=before.tables if before else (),
         )
-        self._write_state(state)
+        self._state.write(state)
         return state
 
     def record(self, state: State, report: RunReport) -> State:
@@ -171,7 +134,7 @@ class Ledger:
         ended = replace(
             state,
             phase=APPLIED,
-            finished_at=_now(),
+            finished_at=now(),
             plan=None,
             resume=plan.resume,
             tables=tuple(sorted({*state.tables, *(table.location for table in report.tables)})),
@@ -206,7 +169,9 @@ class Ledger:
             )
         ]
         files = [
-            (state.run, f.path, f.length, f.fingerprint, f.place.framing.value, f.start, f.stop) for f in plan.files
+            (state.run, f.path, f.length, f.fingerprint, plan.resume.place.framing.value, f.start, f.stop)
+            for f in plan.files
+            if f.scanned
         ]
         relations = [
             (
@@ -222,7 +187,8 @@ class Ledger:
         history = [("runs", _RUNS, run), ("files", _FILES, files), ("relations", _RELATIONS, relations)]
         with ThreadPoolExecutor(len(history)) as pool:
             list(pool.map(lambda item: self._append(state, *item), history))
-        self._write_state(ended)
+        steps.reached("history recorded")
+        self._state.write(ended)
         return ended
 
     def _append(self, state: State, name: str, schema: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -237,32 +203,5 @@ class Ledger:
                 frame = spark.createDataFrame(list(rows), schema).coalesce(1)
                 delta.write(frame, table, "append", commit, create=create)
 
-    def _write_state(self, state: State) -> None:
-        row = (
-            FORMAT,
-            state.ledger,
-            state.source,
-            state.run,
-            state.phase,
-            state.started_at,
-            state.finished_at,
-            state.captures,
-            state.files,
-            state.bytes,
-            None if state.plan is None else plan_to_json(state.plan),
-            None if state.resume is None else resume_to_json(state.resume),
-            json.dumps(asdict(state.seen)),
-            list(state.tables),
-        )
-        with settings(self._spark, delta.SMALL_STATE):
-            table = self._target.ledger("state")
-            frame = self._spark.createDataFrame([row], _STATE).coalesce(1)
-            delta.write(
-                frame, table, "overwrite", create=state.phase == PLANNED and not delta.exists(self._spark, table)
-            )
 
-
-def describe(state: State) -> str:
-    """Name a run for people."""
-    lsn = f", up to {format_lsn(state.resume.place.last_lsn)}" if state.resume is not None else ""
-    return f"run {state.run} ({state.phase}{lsn})"
+__all__ = ["APPLIED", "PLANNED", "Ledger", "Seen", "State"]

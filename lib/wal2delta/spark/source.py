@@ -6,17 +6,17 @@ import json
 import pickle
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from wal2delta.decode.scan import FileScan
+from wal2delta.decode.summary import FileScan
 from wal2delta.errors import CaptureError, ConfigError, from_dict
-from wal2delta.listing import natural_key
+from wal2delta.listing import Hole, escape_glob, sort_key
 from wal2delta.settings import CaptureSettings
 from wal2delta.spark.isolation import settings
-from wal2delta.spark.workers import SCAN_SCHEMA, ScanTask, scan_batches
+from wal2delta.spark.workers import LOCAL_SCHEME, SCAN_SCHEMA, ScanTask, scan_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,15 +27,20 @@ ONE_FILE_A_BATCH: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
 """How many records an Arrow batch has is set for the session; set to 1 it would make every later mapInArrow crawl,
 so it is set around the jobs that read whole files alone."""
 
-_GLOB = re.compile(r"([\[\]{}*?\\])")
+_GLOB = re.compile(r"[\[\]{}*?\\]")
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureFile:
-    """A file of the captures' listing; its path as Spark gives it."""
+    """A file of the captures' listing; its path as Spark gives it.
+
+    Attributes:
+        modified: its modification time, in µs since 1970.
+    """
 
     path: str
     length: int
+    modified: int
 
 
 def root_of(captures: str) -> str:
@@ -52,22 +57,25 @@ def name_in(root: str, path: str) -> str:
 
 
 def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -> list[CaptureFile]:
-    """List the capture files in the natural order of their paths; their contents are not read.
+    """List the capture files in the order that is configured; their contents are not read.
 
     Raises:
         ConfigError: when the place does not exist, or no file is there.
         CaptureError: for a file too large to be read as one.
     """
     from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
 
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", str(wanted.recursive).lower())
     if wanted.pattern is not None:
         reader = reader.option("pathGlobFilter", wanted.pattern)
     root = root_of(captures)
     try:
-        rows = reader.load(_escape(root) if not _is_glob(root) else root).select("path", "length").collect()
+        listing = reader.load(escape_glob(root) if not _is_glob(root) else root)
+        # As a number: a timestamp is collected in local time, of which an hour comes twice in autumn.
+        rows = listing.select("path", "length", F.unix_micros("modificationTime").alias("modified")).collect()
     except AnalysisException as error:
-        if "PATH_NOT_FOUND" in str(error) or "does not exist" in str(error):
+        if _is_not_found(error):
             raise ConfigError("no such file or folder", path=captures, remedy="Check --captures") from None
         raise
     if not rows:
@@ -76,7 +84,7 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
             path=captures,
             remedy="Check --captures and, in the configuration, captures: pattern",
         )
-    files = [CaptureFile(row.path, row.length) for row in rows]
+    files = [CaptureFile(row.path, row.length, row.modified) for row in rows]
     for file in files:
         if file.length > MAX_FILE_BYTES:
             raise CaptureError(
@@ -84,22 +92,51 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
                 path=file.path,
                 remedy="Split it anywhere, by `split -b 1G -d FILE FILE.`",
             )
-    return sorted(files, key=lambda file: (natural_key(file.path), file.path))
+    return sorted(files, key=lambda file: sort_key(wanted.order, file.path, file.modified))
+
+
+def confirm_holes(spark: SparkSession, holes: Sequence[Hole]) -> list[Hole]:
+    """Leave out of the holes what is there, but empty: Spark's listing has no empty files."""
+    confirmed = []
+    for hole in holes:
+        # Beyond the names nothing is looked for, and it counts as missing.
+        absent = [name for name, glob in hole.names if not _is_empty_file(spark, glob)]
+        more = hole.missing - len(hole.names)
+        if absent or more:
+            confirmed.append(replace(hole, missing=len(absent) + more, example=(absent or [hole.example])[0]))
+    return confirmed
+
+
+def _is_empty_file(spark: SparkSession, glob: str) -> bool:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return not spark.read.format("binaryFile").load(glob).select("length").take(1)
+    except AnalysisException as error:
+        if _is_not_found(error):
+            return False
+        raise
+
+
+def _is_not_found(error: Exception) -> bool:
+    return "PATH_NOT_FOUND" in str(error) or "does not exist" in str(error)
 
 
 def _is_glob(path: str) -> bool:
     return not Path(path).exists() and _GLOB.search(path) is not None
 
 
-def _escape(path: str) -> str:
-    """Have a path taken literally where a glob is expected."""
-    return _GLOB.sub(r"\\\1", path)
-
-
 def read_files(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Give the files' paths and contents, one row a file."""
-    escaped = [_escape(path) for path in paths]
-    return spark.read.format("binaryFile").load(escaped).select("path", "content")
+    """Give the files' paths and contents, one row a file.
+
+    Files of a file system that the executors have mounted (``file:``) come without their contents, which the Python
+    workers map into memory: they take no room in the JVM, where a file's bytes would stand several times.
+    """
+    escaped = [escape_glob(path) for path in paths]
+    frame = spark.read.format("binaryFile").load(escaped)
+    if all(path.startswith(LOCAL_SCHEME) for path in paths):
+        return frame.select("path")
+    return frame.select("path", "content")
 
 
 def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:

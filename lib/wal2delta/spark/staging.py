@@ -17,7 +17,7 @@ from wal2delta.spark import delta
 from wal2delta.spark.isolation import settings
 from wal2delta.spark.source import ONE_FILE_A_BATCH, read_files
 from wal2delta.spark.target import Target
-from wal2delta.spark.workers import ERROR_TABLE, STAGE_SCHEMA, DecodeTask, decode_batches
+from wal2delta.spark.workers import ERROR_TABLE, STAGE_SCHEMA, DecodeTask, decode_batches, unpack_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,11 +45,20 @@ class Staged:
 
 
 class Staging:
-    """The staged events of a run."""
+    """The staged events of a run.
 
-    def __init__(self, target: Target) -> None:
-        self._table = target.ledger(_NAME)
+    Args:
+        turn: which of several places to use, so that a run that was taken over from does not write to this one's.
+    """
+
+    def __init__(self, target: Target, turn: int = 0) -> None:
+        self._table = target.ledger(_NAME if turn == 0 else f"{_NAME}_{turn}")
         self._written = False
+
+    @property
+    def written(self) -> bool:
+        """Whether something was staged."""
+        return self._written
 
     def decode(self, spark: SparkSession, paths: Sequence[str], task: DecodeTask) -> dict[int, Staged]:
         """Decode files in parallel and stage their events; give what each table has.
@@ -61,21 +70,31 @@ class Staging:
         self._written = True
         with settings(spark, ONE_FILE_A_BATCH):
             self._overwrite(frame)
-        return _summarise(self._frame(spark).select("table", "file", "rows", "info"))
+        return _summarise(self._frame(spark).select("table", "sequence", "rows", "info"))
 
     def read(self, spark: SparkSession, table: int, *, together: bool, partitions: int) -> DataFrame:
-        """Give a table's events by bucket, each bucket's in the files' order and in one task.
+        """Give a table's events by bucket, each bucket's in commit order and in one task.
 
         Args:
             together: all of the table's events have to come to one task.
         """
         frame = self._frame(spark).where(f"table = {table}")
         if together:
-            frame = frame.selectExpr("0 AS bucket", "file", "data").coalesce(1)
+            frame = frame.selectExpr("0 AS bucket", "sequence", "data").coalesce(1)
         else:
-            frame = frame.select("bucket", "file", "data")
+            frame = frame.select("bucket", "sequence", "data")
             frame = frame.coalesce(1) if partitions == 1 else frame.repartition(partitions, "bucket")
-        return frame.sortWithinPartitions("bucket", "file")
+        return frame.sortWithinPartitions("bucket", "sequence")
+
+    def records(self, spark: SparkSession, table: int, schema: str) -> DataFrame:
+        """Give what was recorded of transactions or messages.
+
+        Args:
+            table: `TRANSACTIONS_TABLE` or `MESSAGES_TABLE`; ``schema`` is its rows'.
+        """
+        if not self._written:
+            return spark.createDataFrame([], schema)
+        return self._frame(spark).where(f"table = {table}").select("data").mapInArrow(unpack_batches, schema)
 
     def clear(self, spark: SparkSession) -> None:
         """Throw the staged events away."""
@@ -104,11 +123,11 @@ def _summarise(frame: DataFrame) -> dict[int, Staged]:
     """Gather what the staged rows say of themselves, their contents unread."""
     from pyspark.sql import functions as f
 
-    failed = frame.where(f"table = {ERROR_TABLE}").orderBy("file").limit(1).collect()
+    failed = frame.where(f"table = {ERROR_TABLE}").orderBy("sequence").limit(1).collect()
     if failed:
         raise from_dict(json.loads(failed[0].info))
     found: dict[int, Staged] = {}
-    grouped = frame.groupBy("table", "info").agg(f.sum("rows").alias("rows"))
+    grouped = frame.where("table >= 0").groupBy("table", "info").agg(f.sum("rows").alias("rows"))
     for row in grouped.collect():
         info = json.loads(row.info)
         before = found.get(row.table, Staged())

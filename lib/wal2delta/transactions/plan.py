@@ -4,47 +4,69 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wal2delta.decode.batches import Fate
 from wal2delta.decode.stream import Place
 from wal2delta.protocol import messages as m
+from wal2delta.transactions.deferred import Deferred, OpenTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A stretch of bytes to decode: of ordinary transactions, or a part of one streamed or prepared transaction.
+
+    Attributes:
+        sequence: the steps' order, which is that of the commits.
+        start, stop: offsets of its first message and behind its last, in the decompressed file or in ``seam``.
+        place: the place in the stream at ``start``.
+        relations, types: the versions in force there that the stretch needs, as places in the plan's lists.
+        seam: its bytes, where they begin in front of the file, at ``seam_offset`` of ``seam_path``.
+        fate: None for ordinary transactions.
+    """
+
+    sequence: int
+    start: int
+    stop: int
+    place: Place
+    relations: tuple[int, ...] = ()
+    types: tuple[int, ...] = ()
+    seam: bytes | None = None
+    seam_path: str = ""
+    seam_offset: int = 0
+    fate: Fate | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """How one file is decoded.
+    """What is decoded of one file.
 
     Attributes:
-        length: bytes as stored; the file is refused when it has another length or fingerprint by then.
-        seam: the message that the file's start cuts: the unfinished bytes before it, and its head.
-        seam_path: the file that the seam begins in, at ``seam_offset``.
-        start: where the first whole message of its own begins, in decompressed bytes.
-        stop: behind its last whole message.
-        place: the place in the stream where the seam begins (or the first message, where there is none).
-        relations: the relation versions in force there that the file's rows need.
+        length: bytes as stored; the file is refused when it has fewer or another fingerprint by then.
+        scanned: the file was read by this run; else it holds parts of transactions that were open before it.
+        steps: in the order of their sequence.
     """
 
     path: str
     length: int
     fingerprint: int
-    seam: bytes
-    seam_path: str
-    seam_offset: int
-    start: int
-    stop: int
-    place: Place
-    relations: tuple[m.Relation, ...]
-    types: tuple[m.Type, ...]
+    scanned: bool = True
+    start: int = 0
+    stop: int = 0
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where the next run goes on: at a message's boundary between two transactions.
+    """Where the next run goes on: at a message's boundary outside of any ordinary transaction.
 
     Attributes:
         path: the file that the boundary lies in, ``offset`` bytes (decompressed) from its start.
         done: nothing behind the boundary is left to read in that file.
         last_path: the last file that was read; ``last_length`` tells whether it has grown since.
         fingerprint: of ``path`` at ``length`` bytes.
-        open_transaction: xid and commit LSN of a transaction that began but was not ended, for people.
+        numbers: when each of the relations was announced, see `Announced`.
+        begun: the ordinary transaction that has begun at the boundary and was not ended.
+        deferred: the streamed and prepared transactions that are not decided.
+        awaited: the commit LSN of a transaction that a session's end has cut off and that has to come again.
     """
 
     path: str
@@ -57,8 +79,19 @@ class Resume:
     place: Place
     relations: tuple[m.Relation, ...]
     types: tuple[m.Type, ...]
-    open_transaction: tuple[int, int] | None = None
-    open_bytes: int = 0
+    numbers: tuple[int, ...] = ()
+    begun: OpenTransaction | None = None
+    deferred: tuple[Deferred, ...] = ()
+    awaited: int | None = None
+
+    @property
+    def open_transactions(self) -> tuple[OpenTransaction, ...]:
+        """List what is open, the oldest first; one that is on its way again once."""
+        begun = () if self.begun is None else (self.begun,)
+        # The newest copy last: a prepared one may come again as a streamed one, and either as an ordinary one.
+        ranked = sorted(self.deferred, key=lambda item: (item.gid is None, item.complete))
+        last = {item.xid: item for item in ranked if self.begun is None or item.xid != self.begun.xid}
+        return (*(item.describe() for item in self.deferred if last.get(item.xid) is item), *begun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +104,68 @@ class TruncatePosition:
 
 
 @dataclass(frozen=True, slots=True)
+class DecidedTransaction:
+    """A streamed or prepared transaction that has committed in the run.
+
+    Attributes:
+        resent: it is a copy of one that is known.
+        complete: its rows are there; a Commit Prepared may come again alone.
+    """
+
+    commit_lsn: int
+    commit_time: int
+    xid: int
+    gid: str | None
+    origin: str | None
+    applied: bool
+    resent: bool
+    complete: bool
+    session: int
+    path: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run applies: the transactions whose commit LSN is above ``after_lsn`` and up to ``upto_lsn``."""
+    """What a run applies: the transactions whose commit LSN is above ``after_lsn`` and up to ``upto_lsn``.
+
+    Attributes:
+        versions, type_versions: what the steps' numbers of relations and types mean.
+        transactions: how many; ``resent`` counts those that have come again and are left out.
+        announced: every relation version of the run that holds, in stream order, repeats left out.
+        before: the relation versions in force when the run began.
+        types: the types that are known at its end.
+        torn: the unfinished message at the captures' end: its file, its offset there, and how many bytes there are.
+    """
 
     files: tuple[FilePlan, ...]
+    versions: tuple[m.Relation, ...]
+    type_versions: tuple[m.Type, ...]
     after_lsn: int
     upto_lsn: int
     upto_commit_time: int
     truncates: tuple[TruncatePosition, ...]
     resume: Resume
     transactions: int
+    resent: int
     announced: tuple[m.Relation, ...]
-    """Every Relation message of the run, in stream order, repeats left out."""
     before: tuple[m.Relation, ...]
-    """The relation versions in force when the run began."""
     types: tuple[m.Type, ...]
-    """The types that are known at its end."""
+    decided: tuple[DecidedTransaction, ...] = ()
     torn: tuple[str, int, int] | None = None
-    """The unfinished message at the captures' end: its file, its offset there, and how many bytes there are."""
     warnings: tuple[str, ...] = ()
 
     @property
     def relations(self) -> tuple[m.Relation, ...]:
         """Every relation version that a row of the run may have."""
         return tuple(dict.fromkeys((*self.before, *self.announced)))
+
+    @property
+    def open_transactions(self) -> tuple[OpenTransaction, ...]:
+        """What is open at the run's end."""
+        return self.resume.open_transactions
+
+    @property
+    def changes_anything(self) -> bool:
+        """Whether there is something to decode."""
+        return any(file.steps for file in self.files)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.runs import plan_runs
-from wal2delta.changes import decode_file
+from wal2delta.changes import decode_plan
 from wal2delta.decode import batches
 from wal2delta.decode.batches import ChangeBatch
 from wal2delta.errors import MalformedMessage
@@ -25,12 +25,7 @@ def insert(oid: int, columns: int = 1) -> m.Insert:
 def decode(messages: list[m.AnyMessage], tile_bytes: int | None = None) -> list[ChangeBatch]:
     data = frame([m.Begin(100, 1, 7), *messages, m.Commit(0, 100, 108, 1)], Framing.RAW)
     ((_, planned),) = plan_runs([{"file": data}])
-    plan = planned.plan
-    return [
-        batch
-        for file in plan.files
-        for batch in decode_file(file, data, after_lsn=plan.after_lsn, upto_lsn=plan.upto_lsn, tile_bytes=tile_bytes)
-    ]
+    return list(decode_plan(planned.plan, lambda path: data, tile_bytes=tile_bytes))
 
 
 @pytest.mark.parametrize("tile_bytes", [16, 64, None])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.runs import plan_runs
-from wal2delta.changes import decode_file
+from wal2delta.changes import decode_plan
 from wal2delta.decode.batches import ChangeBatch
 from wal2delta.errors import CaptureError
 from wal2delta.protocol import messages as m
@@ -26,7 +26,7 @@ def batch_of(table: m.Relation, *changes: m.AnyMessage) -> ChangeBatch:
     data = frame([m.Begin(100, 1, 7), table, *changes, m.Commit(0, 100, 108, 1)], Framing.RAW)
     ((_, planned),) = plan_runs([{"file": data}])
     plan = planned.plan
-    (batch,) = decode_file(plan.files[0], data, after_lsn=plan.after_lsn, upto_lsn=plan.upto_lsn)
+    (batch,) = decode_plan(plan, lambda path: data)
     return batch
 
 

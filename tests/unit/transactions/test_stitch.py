@@ -1,7 +1,7 @@
 import pytest
 
 from wal2delta.changes import plan_files
-from wal2delta.decode.scan import scan_file
+from wal2delta.decode.files import scan_file
 from wal2delta.errors import OrderError, UnknownRelation
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
@@ -38,7 +38,7 @@ def test_a_plan_goes_up_to_the_last_transaction_that_is_whole(tmp_path):
     data = raw([*transaction(100, TABLE, row(b"1")), *transaction(200, row(b"2")), m.Begin(300, 3, 8), row(b"3")])
     plan = plan_files(files(tmp_path, data))
     assert (plan.after_lsn, plan.upto_lsn, plan.transactions) == (-1, 200, 2)
-    assert plan.resume.open_transaction == (8, 300)
+    assert [(item.kind, item.xid, item.lsn) for item in plan.open_transactions] == [("ordinary", 8, 300)]
     assert plan.resume.place.transaction is None
     assert data[plan.resume.offset] == ord("B")
     assert "transaction 8 (commit LSN 0/12C) is open" in plan.warnings[0]
@@ -55,7 +55,7 @@ def test_the_next_run_goes_on_at_the_open_transactions_begin(tmp_path):
     plan = stitch.plan()
     assert (plan.after_lsn, plan.upto_lsn, plan.transactions) == (100, 300, 1)
     assert [(file.path, file.start) for file in plan.files] == [(path, before.resume.offset), ("next", 0)]
-    assert plan.files[1].place.transaction.ordinal == 1
+    assert plan.files[1].steps[0].place.transaction.ordinal == 1
 
 
 def test_a_message_may_span_several_files(tmp_path):
@@ -130,7 +130,8 @@ def test_a_stream_may_begin_with_a_long_message(tmp_path):
 def test_a_relation_announced_in_an_earlier_file_is_in_the_plan_of_a_later(tmp_path):
     paths = files(tmp_path, raw(transaction(100, TABLE, row(b"1"))), raw(transaction(200, row(b"2"))))
     plan = plan_files(paths)
-    assert [file.relations for file in plan.files] == [(), (TABLE,)]
+    relations = [[plan.versions[number] for number in file.steps[0].relations] for file in plan.files]
+    assert relations == [[], [TABLE]]
 
 
 def test_a_relation_that_was_never_announced_means_a_missing_file(tmp_path):

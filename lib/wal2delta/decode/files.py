@@ -1,0 +1,234 @@
+"""Scan one file: alone, from a guessed boundary, or behind the unfinished bytes of the file before."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wal2delta.decode.readings import check_tail
+from wal2delta.decode.resync import find_boundary, guess_framing
+from wal2delta.decode.scan import Scanner, fingerprint
+from wal2delta.decode.sessions import Stretch, find_sessions, first_session, framing_of, is_framed_so, may_begin
+from wal2delta.decode.stream import Place
+from wal2delta.decode.summary import FileScan, Part, Summary
+from wal2delta.errors import CaptureError, FramingError, TruncatedMessage, Wal2DeltaError
+from wal2delta.protocol.compression import decompress, detect_compression
+from wal2delta.protocol.detection import detect_framing
+from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing
+
+HEAD_LIMIT: Final = 4 << 20
+"""A head longer than this is not carried to the driver; the file is walked again from its true start instead."""
+
+RECOGNISABLE_BYTES: Final = 64
+"""A stream cut before this many bytes may not show its framing yet; it goes on in the next file."""
+
+
+def scan_file(
+    path: str,
+    content: bytes | memoryview,
+    *,
+    framing: Framing | None = None,
+    place: Place | None = None,
+    start: int = 0,
+    first: bool = False,
+    prefix: bytes = b"",
+    edges: tuple[int, ...] = (),
+    gap: bool = False,
+    known_length: int = 0,
+) -> FileScan:
+    """Summarise a file from the place where it is known to begin, or from a guessed one.
+
+    Args:
+        path: for the errors.
+        content: the file's bytes as stored.
+        framing: where it is known.
+        place: the place in the stream at ``start``; None guesses one.
+        start: the offset to begin at, in the decompressed bytes.
+        first: the file begins a stream, so that its first byte is a boundary and its errors are errors.
+        prefix: the unfinished bytes of the files before.
+        edges: where files begin in the prefix.
+        gap: something is missing in front of the file; a session begins at the first boundary that can be one.
+        known_length: how many bytes of the file an earlier run has seen.
+
+    Raises:
+        CaptureError: naming file and offset, where the start was known.
+    """
+    compression = detect_compression(bytes(content[:8]))
+    try:
+        data = memoryview(decompress(bytes(content)) if compression else content).cast("B")
+        scan = FileScan(path, len(content), len(data), compression, fingerprint(content, len(content)))
+        if known_length:
+            scan.known_fingerprint = fingerprint(content, known_length)
+        if first and place is None:
+            head = prefix + bytes(data[:4096])
+            if framing is None and len(head) < RECOGNISABLE_BYTES:
+                scan.tail = prefix + bytes(data)
+                return scan
+            try:
+                framing = framing or _recognise(head, prefix, data)
+            except TruncatedMessage:
+                scan.tail = prefix + bytes(data)
+                return scan
+            if framing is None:
+                raise FramingError(
+                    "no pgoutput capture: the bytes fit none of the framings raw, recvlogical, copydata and pgcopy",
+                    offset=0,
+                    remedy="Leave the file out by `captures: pattern`, or name its framing by `captures: framing`",
+                )
+            scan.framing, place = framing, Place(framing)
+        if place is None:
+            _scan_guessed(scan, data, framing)
+        elif gap:
+            _scan_behind_gap(scan, data, place)
+        else:
+            _scan_exact(scan, data, place, start, prefix, edges)
+    except Wal2DeltaError as error:
+        error.at(path=path)
+        raise
+    return scan
+
+
+def _recognise(head: bytes, prefix: bytes, data: memoryview) -> Framing | None:
+    """Recognise the framing of a stream by its first bytes.
+
+    Raises:
+        TruncatedMessage: more bytes will tell.
+    """
+    found = detect_framing(head)
+    # One logical message may be longer than all else that a stream begins with.
+    beginning = memoryview(prefix + bytes(data[:HEAD_LIMIT]))
+    if found is not None and is_framed_so(beginning, found):
+        return found
+    try:
+        return framing_of(beginning) or found
+    except TruncatedMessage:
+        if found is None:
+            raise
+        return found
+
+
+def _scan_exact(
+    scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes, edges: tuple[int, ...]
+) -> None:
+    scan.head = b""
+    if not (prefix and may_begin(data, place.framing)):
+        try:
+            if _scan_plainly(scan, data, place, start, prefix):
+                return
+        except CaptureError:
+            # Told below, if it is no new session.
+            pass
+    if prefix:
+        data, edges = memoryview(prefix + bytes(data)), (*edges, len(prefix))
+    try:
+        found = find_sessions(data, place, start, edges=edges)
+    except Wal2DeltaError as error:
+        # What begins before the file is told at the file's start.
+        error.offset = max((error.offset or 0) - len(prefix), 0)
+        raise
+    parts = [part for stretch in found for part in _parts(data, stretch, len(prefix))]
+    scan.parts = tuple(parts)
+    scan.tail = bytes(data[found[-1].stop :])
+
+
+def _scan_plainly(scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes) -> bool:
+    """Scan a file in which no session ends; False where one does."""
+    parts = []
+    if prefix:
+        # Only the seam needs the prefix; the file's own bytes are not copied for it.
+        seam = prefix + bytes(data[:HEAD_LIMIT])
+        scanner = Scanner(place.framing, place=place)
+        summary = scanner.scan(seam, 0, stop_at=len(prefix))
+        if scanner.broke or summary.stop < len(prefix):
+            return False
+        stretch = Stretch(0, summary.stop, place)
+        parts = [part for part in _parts(memoryview(seam), stretch, len(prefix)) if part.data is not None]
+        start, place = summary.stop - len(prefix), scanner.place
+    scanner = Scanner(place.framing, place=place)
+    summary = scanner.scan(data, start)
+    if scanner.broke:
+        return False
+    _check_tail(data, summary)
+    scan.parts = (*parts, Part(summary))
+    scan.tail = bytes(data[summary.stop :])
+    return True
+
+
+def _check_tail(data: memoryview, summary: Summary) -> None:
+    if summary.place is not None:
+        check_tail(data, summary.stop, summary.place)
+
+
+def _parts(data: memoryview, stretch: Stretch, before: int) -> list[Part]:
+    """Summarise a session's stretch: the messages that begin in front of the file, then its own.
+
+    Args:
+        before: how many bytes of ``data`` lie in front of the file.
+    """
+    place, start = stretch.place, stretch.start
+    parts: list[Part] = []
+    if start < before:
+        scanner = Scanner(place.framing, place=place)
+        scanner.scan(data, start, stop_at=min(before, stretch.stop))
+        end = scanner.position
+        if end > start:
+            own = bytes(data[start:end])
+            scanner = Scanner(place.framing, place=place)
+            scanner.closed = True
+            parts.append(_part(scanner.scan(own, 0), stretch, data=own, base=start))
+        place, start = scanner.place, end
+    if start >= before:
+        scanner = Scanner(place.framing, place=place)
+        scanner.closed = stretch.stop < len(data)
+        summary = scanner.scan(data[before : stretch.stop], start - before)
+        parts.append(Part(summary) if parts else _part(summary, stretch))
+    return parts
+
+
+def _part(summary: Summary, stretch: Stretch, *, data: bytes | None = None, base: int = 0) -> Part:
+    return Part(summary, data, base, stretch.new_session, stretch.late, stretch.torn)
+
+
+def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None) -> None:
+    scan.guessed = True
+    guess: tuple[Framing, int, bool] | None
+    if bytes(data[: len(PGCOPY_SIGNATURE)]) == PGCOPY_SIGNATURE and framing in (None, Framing.PGCOPY):
+        # No guess: a session begins here.
+        guess = (Framing.PGCOPY, 0, False)
+    elif framing is None:
+        guess = guess_framing(data)
+    else:
+        found = find_boundary(data, framing)
+        guess = None if found is None else (framing, *found)
+    if guess is None:
+        return
+    framing, start, streaming = guess
+    scan.head = bytes(data[:start]) if start <= HEAD_LIMIT else None
+    is_session = framing is Framing.PGCOPY and start == 0 and bytes(data[:4]) == PGCOPY_SIGNATURE[:4]
+    scanner = Scanner(framing, place=Place(framing) if is_session else None, streaming=streaming)
+    try:
+        summary = scanner.scan(data, start)
+        if scanner.broke:
+            return
+        _check_tail(data, summary)
+    except CaptureError:
+        # The guess may be at fault, not the file; a walk from the true start will tell.
+        return
+    # What lies before it is not known, though it may begin where a session does.
+    summary.exact = False
+    scan.parts = (Part(summary, new_session=is_session),)
+    scan.tail = bytes(data[summary.stop :])
+
+
+def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
+    """Begin a session at the first boundary of the file at which one can begin."""
+    scan.head = b""
+    start = first_session(data, place.framing)
+    if start is None:
+        scan.tail = b""
+        return
+    found = find_sessions(data, place.new_session(), start)
+    scan.parts = tuple(part for stretch in found for part in _parts(data, stretch, 0))
+    scan.tail = bytes(data[found[-1].stop :])
+
+
+__all__ = ["HEAD_LIMIT", "RECOGNISABLE_BYTES", "scan_file"]

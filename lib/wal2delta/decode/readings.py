@@ -1,0 +1,481 @@
+"""Read a session from an offset at which one may begin, to see what comes of it.
+
+Nothing marks a session's beginning.  What can be seen is that its first message is one that a session may begin with,
+that it announces its relations and streamed transactions itself, and that what follows can be read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numba
+import numpy as np
+
+from wal2delta.decode import walk
+from wal2delta.decode.intrinsics import load_i64, load_u32
+from wal2delta.decode.stream import Place, StreamWalker
+from wal2delta.decode.walk import FRAMING_CODES
+from wal2delta.errors import CaptureError, MalformedMessage, OrderError, TruncatedMessage
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import (
+    COPYDATA_HEADER,
+    KEEPALIVE,
+    PGCOPY_HEADER,
+    PGCOPY_ROW,
+    PGCOPY_SIGNATURE,
+    PGCOPY_TRAILER,
+    XLOGDATA,
+    Framing,
+)
+from wal2delta.protocol.reader import read_message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROBE_BYTES: Final = 1 << 20
+"""A session that can be read so far is one."""
+
+LONGEST_START: Final = 300
+"""No message that a session may begin with is longer (a gid has up to 199 bytes), but for a logical message."""
+
+_RECENT: Final = 16
+_FAR: Final = 1 << 14
+"""Torn bytes and those behind them look like messages for so long at the most."""
+
+_HEADER: Final = PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
+
+_MOST_TRUNCATED: Final = 1 << 20
+
+_STARTERS: Final = b"BSbPKrM"
+_ROWS: Final = b"IUDTOMRY"
+_BETWEEN: Final = b"BSbcApPKrMRY"
+
+
+class Reader(StreamWalker):
+    """Walk one session.
+
+    Args:
+        place: where to begin.
+        strict: it is a session's start, so that nothing may be named that the session has not announced.
+    """
+
+    breaks: ClassVar[bool] = True
+
+    def __init__(self, place: Place, *, strict: bool) -> None:
+        self._strict = strict
+        self._streams: dict[int, dict[int, m.Relation]] = {}
+        super().__init__(place.framing, place=place, relations={})
+        self._events: list[tuple[int, int]] = []
+        self._block_at = walk.NO_OFFSET
+        self._recent: deque[int] = deque(maxlen=_RECENT)
+
+    def advance(self, data: memoryview, start: int, stop_at: int | None = None) -> None:
+        """Walk on.
+
+        Raises:
+            CaptureError: what cannot be.
+        """
+        for _ in self.walk(data, start, stop_at):
+            pass
+
+    def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
+        """Give what the transaction has announced in its blocks before, or what holds where it is prepared."""
+        return self.relations if self.gid is not None else self._streams.get(xid, {})
+
+    def on_unknown_relation(self, oid: int, offset: int) -> int:
+        """Let pass what the session may have announced before the start."""
+        return super().on_unknown_relation(oid, offset) if self._strict else -1
+
+    def on_message(self, message: m.AnyMessage, offset: int) -> None:
+        """Note the messages with an LSN of their own, and where blocks begin."""
+        at = int(self.kernel.state[walk.PREVIOUS])
+        self._recent.append(at)
+        if isinstance(message, m.StreamStart):
+            self._block_at = at
+        elif isinstance(message, (m.StreamCommit, m.CommitPrepared)):
+            self._events.append((message.commit_lsn, at))
+        elif isinstance(message, (m.BeginPrepare, m.Prepare, m.StreamPrepare)):
+            self._events.append((message.prepare_lsn, at))
+        elif isinstance(message, m.RollbackPrepared):
+            self._events.append((message.rollback_end_lsn, at))
+
+    def _take(self, message: m.AnyMessage, offset: int) -> bool:
+        if isinstance(message, m.StreamStart) and message.first_segment:
+            self._streams[message.xid] = {}
+        if self._strict:
+            self._check_own(message, offset)
+        xid = self.stream_xid
+        inner = self._inner
+        went_on = super()._take(message, offset)
+        if went_on and xid is not None and inner is not None and self.stream_xid is None:
+            self._streams[xid] = inner
+        return went_on
+
+    def _check_own(self, message: m.AnyMessage, offset: int) -> None:
+        """Refuse what goes on with something that the session has not begun."""
+        streams = self._streams
+        if isinstance(message, (m.StreamStart, m.StreamCommit, m.StreamAbort, m.StreamPrepare)):
+            if message.xid not in streams:
+                raise OrderError(f"the session has not begun to stream transaction {message.xid}", offset=offset)
+            if isinstance(message, m.StreamCommit):
+                self.relations.update(streams.pop(message.xid))
+            elif isinstance(message, m.StreamPrepare) or (
+                isinstance(message, m.StreamAbort) and message.xid == message.subxid
+            ):
+                del streams[message.xid]
+        if getattr(message, "xid", None) == 0:
+            raise OrderError("no transaction has the xid 0", offset=offset)
+        is_free = self.stream_xid is None and self.kernel.state[walk.TXN] == walk.IDLE
+        if is_free and isinstance(message, (m.Relation, m.Type)):
+            raise OrderError("a relation is announced outside of any transaction", offset=offset)
+
+    def first_event(self, *, sound: bool) -> int | None:
+        """Give the LSN of the first commit or prepare.
+
+        Args:
+            sound: believe the last message too; where an error follows, it may be a torn one.
+        """
+        state = self.kernel.state
+        previous = int(state[walk.PREVIOUS])
+        known = [lsn for lsn, at in self._events if sound or at != previous]
+        if state[walk.FIRST_LSN] != walk.NO_LSN:
+            known.append(int(state[walk.FIRST_LSN]))
+        begin = state[walk.BEGIN_AT]
+        if state[walk.TXN] == walk.OPEN and begin != walk.NO_OFFSET and (sound or begin != previous):
+            known.append(int(state[walk.LSN]))
+        return min(known, default=None)
+
+    def lows(self, start: int) -> tuple[int, ...]:
+        """Give how far back the torn message may be looked for, the nearest first.
+
+        Mostly it is the last one.  But torn bytes and those behind them may look like several messages: of the open
+        transaction, or such as stand between transactions.
+        """
+        state = self.kernel.state
+        previous = int(state[walk.PREVIOUS])
+        recent = list(self._recent)
+        if self.stream_xid is not None:
+            recent.insert(0, self._block_at)
+        elif state[walk.TXN] == walk.OPEN:
+            recent.insert(0, int(state[walk.BEGIN_AT]))
+        lows = [previous, *recent[-4:-3], *recent[:1]]
+        return tuple(sorted({max(at, start, previous - _FAR) for at in lows if at <= previous}, reverse=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a session that begins at an offset comes to.
+
+    Attributes:
+        stop: behind its last whole message.
+        lows: how far back the torn message may be looked for, the nearest first.
+        error: what cannot be, so that it ends before that.
+        broke: another session begins at ``stop``; ``late`` as in `Part`.
+        messages: how many are whole.
+        first_event: the LSN of its first commit or prepare.
+        waits: too few bytes are there to tell whether it is one.
+    """
+
+    stop: int
+    lows: tuple[int, ...]
+    error: CaptureError | None
+    broke: bool
+    late: bool
+    messages: int
+    first_event: int | None
+    waits: bool
+
+
+def read_session(data: memoryview, start: int, place: Place, *, strict: bool, stop_at: int) -> Reading:
+    """Read a session up to the first boundary at or behind an offset, or to its end."""
+    reader = Reader(place, strict=strict)
+    error = None
+    try:
+        reader.advance(data, start, stop_at)
+        if not reader.broke and reader.position < stop_at:
+            check_tail(data, reader.position, reader.place)
+    except CaptureError as found:
+        error = found
+    is_bare = reader.position == start
+    return Reading(
+        stop=reader.position,
+        lows=reader.lows(start),
+        error=error,
+        broke=reader.broke,
+        late=reader.late,
+        messages=int(reader.kernel.state[walk.MESSAGES]),
+        first_event=reader.first_event(sound=error is None),
+        waits=is_bare and error is None and not reader.broke,
+    )
+
+
+def may_wait(data: memoryview, start: int, framing: Framing) -> bool:
+    """Say whether the unfinished message at an offset may be what a session begins with."""
+    if len(data) - start < LONGEST_START:
+        return True
+    return data[start + head_size(framing)] == ord("M")
+
+
+def head_size(framing: Framing) -> int:
+    """Give how many bytes of a frame stand before its message."""
+    if framing is Framing.COPYDATA:
+        return COPYDATA_HEADER.size + XLOGDATA.size
+    return PGCOPY_ROW.size if framing is Framing.PGCOPY else 0
+
+
+def starting_bytes(framing: Framing) -> bytes:
+    """Give what a session's bytes may begin with."""
+    return {Framing.COPYDATA: b"d", Framing.PGCOPY: b"P"}.get(framing, _STARTERS)
+
+
+# The beginning of a message.
+
+
+def check_tail(data: memoryview, stop: int, place: Place) -> None:
+    """Refuse an unfinished message that cannot be one.
+
+    A damaged length makes a message look longer than the file.  Taken for a torn tail, it would hide all that
+    follows; but the Commit's LSN and time are known from the Begin.  Likewise the beginning of a message that was
+    torn swallows the session behind it; but a text value holds no NUL.
+    """
+    if stop == len(data):
+        return
+    _check_commit(data, stop, place)
+    try:
+        _read_frame(data, stop, len(data), place)
+    except TruncatedMessage:
+        _check_logical(data, stop, place)
+
+
+def _check_logical(data: memoryview, stop: int, place: Place) -> None:
+    """Refuse an unfinished logical message with a session in its head: the length of its content is not its own.
+
+    The content may be anything, a session too; but not what stands in front of it.
+    """
+    begin = stop + head_size(place.framing)
+    if begin >= len(data) or data[begin] != ord("M"):
+        return
+    content = content_of(data, stop, len(data), place)
+    buf, code = np.frombuffer(data, np.uint8), FRAMING_CODES[place.framing]
+    end = len(data) if content is None else content[0]
+    at = int(next_start(buf, begin + 1, end, code))
+    while at < end:
+        found = read_session(data, at, Place(place.framing), strict=True, stop_at=at + PROBE_BYTES)
+        if found.stop > at and (found.error is None or found.messages > 1):
+            raise MalformedMessage("a session begins in the head of the Message", offset=stop)
+        at = int(next_start(buf, at + 1, end, code))
+
+
+def _check_commit(data: memoryview, stop: int, place: Place) -> None:
+    open_ = place.transaction
+    if open_ is None or open_.gid is not None:
+        return
+    commit = b"C\0" + open_.final_lsn.to_bytes(8, "big")
+    tail = bytes(data[stop:])
+    found = tail.find(commit, 1)
+    time = open_.commit_time.to_bytes(8, "big", signed=True)
+    if found >= 0 and tail[found + 18 : found + 26] == time:
+        raise MalformedMessage(
+            f"the message of {len(tail):,} bytes or more runs over its own transaction's Commit "
+            f"at offset {found + stop:,}; a length in it is damaged",
+            offset=stop,
+            remedy="Fetch the file from its source again",
+        )
+
+
+def is_torn(data: memoryview, at: int, end: int, place: Place) -> bool:
+    """Say whether some bytes are the beginning of a message that may stand there, and no whole one."""
+    tag = at + head_size(place.framing)
+    if tag < end and data[tag] not in _tags(place):
+        return False
+    try:
+        _read_frame(data, at, end, place)
+    except TruncatedMessage:
+        return True
+    except CaptureError:
+        return False
+    return False
+
+
+def _tags(place: Place) -> bytes:
+    """Give what may begin a message at a place: of its session, or of a new one."""
+    if place.stream is not None:
+        return _ROWS + _STARTERS + b"E"
+    if place.transaction is not None:
+        return _ROWS + _STARTERS + b"C"
+    return _BETWEEN
+
+
+def _read_frame(data: memoryview, at: int, end: int, place: Place) -> int:
+    """Read the one message, or frame, that begins at an offset, as if the bytes ended at another; give its end.
+
+    Raises:
+        TruncatedMessage: it is sound as far as it goes.
+        CaptureError: it cannot be.
+    """
+    if place.framing in (Framing.RAW, Framing.RECVLOGICAL):
+        behind = _read_message(data[:end], at, place)
+        if place.framing is Framing.RAW:
+            return behind
+        if behind >= end:
+            raise TruncatedMessage("the newline is missing", offset=at)
+        if data[behind] != 0x0A:
+            raise MalformedMessage("the message is not followed by a newline", offset=at)
+        return behind + 1
+    frame = bytes(data[at : min(end, at + head_size(place.framing))])
+    size = _copydata_size(frame) if place.framing is Framing.COPYDATA else _pgcopy_size(frame)
+    if size is None:
+        raise TruncatedMessage("the frame's header is cut", offset=at)
+    behind = at + size
+    message = at + head_size(place.framing)
+    if end <= message:
+        if behind > end:
+            raise TruncatedMessage("the frame is cut", offset=at)
+        return behind
+    try:
+        stop = _read_message(data[: min(behind, end)], message, place)
+    except TruncatedMessage as error:
+        if behind > end:
+            raise
+        raise MalformedMessage("the frame holds fewer bytes than its message", offset=at) from error
+    if stop != behind:
+        raise MalformedMessage("the frame holds more bytes than its message", offset=at)
+    return behind
+
+
+def _read_message(data: memoryview, at: int, place: Place) -> int:
+    streaming = place.stream is not None
+    try:
+        return read_message(data, at, streaming=streaming)[1]
+    except TruncatedMessage:
+        if at < len(data) and data[at] == ord("T"):
+            _check_truncate(bytes(data[at + (5 if streaming else 1) :]))
+        raise
+
+
+def _check_truncate(fields: bytes) -> None:
+    """Refuse a Truncate of more relations than there can be, or of a relation 0."""
+    count = fields[:4]
+    oids = [fields[at : at + 4] for at in range(5, len(fields) - 3, 4)]
+    if (len(count) == 4 and int.from_bytes(count, "big") > _MOST_TRUNCATED) or bytes(4) in oids:
+        raise MalformedMessage("the Truncate's relations cannot be")
+
+
+def _copydata_size(frame: bytes) -> int | None:
+    """Give the size of the frame that some bytes begin; None where they are too few.
+
+    Raises:
+        MalformedMessage: they begin none.
+    """
+    if frame[:1] != b"d":
+        raise MalformedMessage("no frame begins here")
+    if len(frame) <= COPYDATA_HEADER.size:
+        return None
+    size: int = COPYDATA_HEADER.unpack_from(frame)[1]
+    kind = frame[COPYDATA_HEADER.size :][:1]
+    if not (kind == b"w" and size > 4 + XLOGDATA.size) and not (kind == b"k" and size == 4 + KEEPALIVE.size):
+        raise MalformedMessage("the frame is neither XLogData nor a keepalive")
+    return 1 + size
+
+
+def _pgcopy_size(frame: bytes) -> int | None:
+    """Give the size of the row, or the mark, that some bytes begin; None where they are too few.
+
+    Raises:
+        MalformedMessage: they begin none.
+    """
+    if frame[:1] == b"\xff":
+        return PGCOPY_TRAILER.size
+    if frame[:1] == PGCOPY_SIGNATURE[:1]:
+        # PostgreSQL sets no flags and writes no extension; another header behind a torn one looks like them.
+        if not _HEADER.startswith(frame[: len(_HEADER)]):
+            raise MalformedMessage("no header begins here")
+        return None if len(frame) < len(_HEADER) else len(_HEADER)
+    sound = PGCOPY_ROW.pack(3, 8, 0, 4, 0, 0)
+    for start, stop in ((0, 6), (14, 18)):
+        if not sound[start:stop].startswith(frame[start:stop]):
+            raise MalformedMessage("no row begins here")
+    if len(frame) < PGCOPY_ROW.size:
+        return None
+    size: int = PGCOPY_ROW.unpack(frame)[5]
+    if not 0 < size <= 0x7FFFFFFF:
+        raise MalformedMessage("no row begins here")
+    return PGCOPY_ROW.size + size
+
+
+def content_of(data: memoryview, at: int, end: int, place: Place) -> tuple[int, int] | None:
+    """Give where the content of the logical message at an offset lies, as its length says; None if it is none.
+
+    Args:
+        end: the message's own bytes end here at the latest.
+    """
+    begin = at + head_size(place.framing)
+    if begin >= end or data[begin] != ord("M"):
+        return None
+    fields = begin + 1 + (4 if place.stream is not None else 0) + 9
+    prefix = bytes(data[fields:end])
+    nul = prefix.find(0)
+    content = fields + nul + 5
+    if nul < 0 or content > end:
+        return None
+    return content, content + int.from_bytes(data[content - 4 : content], "big")
+
+
+def promised_lsn(data: memoryview, at: int, end: int, place: Place) -> int | None:
+    """Give the LSN of the transaction that a torn message began or ended, and which has to come again for that.
+
+    One that was streamed need not: not streamed, it may be found to be empty.
+    """
+    begin = at + head_size(place.framing)
+    if begin >= end:
+        return None
+    where = {ord("B"): 1, ord("K"): 2}.get(data[begin])
+    if where is None or begin + where + 8 > end:
+        return None
+    return int.from_bytes(data[begin + where : begin + where + 8], "big")
+
+
+# Where a session may begin.
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _plausible_time(buf, p, end):  # type: ignore[no-untyped-def]
+    return p + 8 > end or 0 <= load_i64(buf, p) < 6_000_000_000_000_000
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _may_start(buf, p, end):  # type: ignore[no-untyped-def]
+    """Say whether a session's first message may begin here, as far as its first bytes tell."""
+    tag = buf[p]
+    if tag == 66:  # B: final LSN, time, xid
+        return (p + 1 >= end or buf[p + 1] == 0) and _plausible_time(buf, p + 9, end)
+    if tag == 83:  # S: xid, 1
+        return p + 5 >= end or buf[p + 5] == 1
+    if tag == 98:  # b: prepare LSN, end LSN, time
+        return (p + 1 >= end or buf[p + 1] == 0) and _plausible_time(buf, p + 17, end)
+    if tag == 75 or tag == 80:  # K, P: 0, LSN, end LSN, time
+        sound = (p + 1 >= end or buf[p + 1] == 0) and (p + 2 >= end or buf[p + 2] == 0)
+        return sound and _plausible_time(buf, p + 18, end)
+    if tag == 114 or tag == 77:  # r: 0, LSN, LSN; M: 0, LSN
+        return (p + 1 >= end or buf[p + 1] == 0) and (p + 2 >= end or buf[p + 2] == 0)
+    return False
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def next_start(buf, p, end, framing):  # type: ignore[no-untyped-def]
+    """Give the next offset where a session may begin, or the end."""
+    while p < end:
+        if framing <= 1:
+            if _may_start(buf, p, end):
+                return p
+        elif framing == 2:
+            if buf[p] == 100 and (
+                p + 6 > end or buf[p + 5] == 119 or (buf[p + 5] == 107 and load_u32(buf, p + 1) == 22)
+            ):
+                return p
+        elif buf[p] == 80 and (p + 6 > end or (buf[p + 1] == 71 and buf[p + 5] == 89)):  # PGCOPY
+            return p
+        p += 1
+    return end

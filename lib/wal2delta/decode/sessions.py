@@ -1,0 +1,477 @@
+"""Find where one session ends and the next begins.
+
+A consumer that reconnects goes on in the same stream: its new session may begin at a message's boundary, which the
+walk notices by itself (`StreamWalker.broke`), or behind a message that was torn in the middle.  A torn message is
+noticed when something behind its beginning cannot be.  Then every offset is tested at which a session may begin:
+
+- What lies in front of it, from the last message's boundary, is the beginning of a sound message, and no whole one.
+- What follows can be read as a session of its own, which announces its relations again.  It may end in a torn message
+  too: then that has to have an explanation of its own.
+- A transaction that was open comes again; so nothing behind it comes first.
+
+Of several explanations of one torn message the first counts, since no message goes on over a session's beginning; only
+the content of a logical message can look like one.  Else that with the fewest sessions counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from wal2delta.decode import walk
+from wal2delta.decode.readings import (
+    LONGEST_START,
+    PROBE_BYTES,
+    Reader,
+    Reading,
+    check_tail,
+    content_of,
+    is_torn,
+    may_wait,
+    next_start,
+    promised_lsn,
+    read_session,
+    starting_bytes,
+)
+from wal2delta.decode.scan import Scanner
+from wal2delta.decode.stream import Place
+from wal2delta.decode.walk import FRAMING_CODES
+from wal2delta.errors import CaptureError, OrderError, TruncatedMessage
+from wal2delta.protocol.framing import Framing
+
+_MESSAGES: Final = 8
+"""A session with so many sound messages is one, though an error follows that nothing explains."""
+
+_MAX_CANDIDATES: Final = 100_000
+_MAX_DEPTH: Final = 30
+"""So many sessions in a row that end in torn messages are looked at together."""
+
+_LONGEST_TORN: Final = 512
+"""Bytes that are no torn message may be several; not beyond so many."""
+
+_SHORTEST_TRANSACTION: Final = 47
+_MOST_LOST: Final = 256
+
+_UNEXPLAINED: Final = 1000
+
+WAIT: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A session's messages in a buffer, from ``start`` (at ``place``) to ``stop``; see `Part` for the rest."""
+
+    start: int
+    stop: int
+    place: Place
+    new_session: bool = False
+    late: bool = False
+    torn: int = 0
+
+
+def find_sessions(data: memoryview, place: Place, start: int, *, edges: tuple[int, ...] = ()) -> list[Stretch]:
+    """Walk a buffer from a known place, part it into sessions.
+
+    Args:
+        edges: where files begin in the buffer; a message that lies over one may be two readings.
+
+    Raises:
+        CaptureError: what cannot be, and is no new session either.
+    """
+    found: list[Stretch] = []
+    new_session, late, torn = False, False, 0
+    been: set[tuple[int, int, int]] = set()
+    while True:
+        if (start, torn, len(found)) in been:
+            raise OrderError(
+                "a message is torn here, and what follows cannot be parted into sessions",
+                offset=start,
+                remedy="Cut the file in front of the torn message and behind it, where the next session begins",
+            )
+        been.add((start, torn, len(found)))
+        scanner = Scanner(place.framing, place=place)
+        try:
+            scanner.scan(data, start)
+            if not scanner.broke:
+                check_tail(data, scanner.position, scanner.place)
+        except CaptureError as error:
+            explained = Explainer(data, place.framing).explain(start, place)
+            messages = int(scanner.kernel.state[walk.MESSAGES])
+            if explained is None and new_session and not torn and messages < _MESSAGES:
+                # What looked like a session's first message may be a torn one that has swallowed the true one.
+                last = found.pop()
+                start, place, new_session, late, torn = last.start, last.place, last.new_session, last.late, last.torn
+                explained = Explainer(data, place.framing).explain(start, place, torn_only=True)
+            if explained is None:
+                raise error
+            if explained.begin != WAIT and new_session and explained.stop == start:
+                # Not one message of that session is whole: it comes to nothing, but for more bytes that are torn.
+                torn += explained.begin - start
+                start, late = explained.begin, False
+                continue
+            place = _add(found, data, Stretch(start, explained.stop, place, new_session, late, torn))
+            if explained.begin == WAIT:
+                break
+            start, new_session, late, torn = explained.begin, True, explained.late, explained.begin - explained.stop
+            continue
+        found.append(Stretch(start, scanner.position, place, new_session, late, torn))
+        if not scanner.broke:
+            break
+        start, place = scanner.position, scanner.place.new_session()
+        new_session, late, torn = True, scanner.late, 0
+    _refuse_two_readings(data, found, edges)
+    return found
+
+
+def _add(found: list[Stretch], data: memoryview, stretch: Stretch) -> Place:
+    """Add a stretch; give the place of the session behind it."""
+    scanner = Scanner(stretch.place.framing, place=stretch.place)
+    scanner.scan(data, stretch.start, stop_at=stretch.stop)
+    assert scanner.position == stretch.stop
+    found.append(stretch)
+    return scanner.place.new_session()
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """How an error comes about.
+
+    Attributes:
+        breaks: how many sessions end, here and behind.
+        stop: where the first one ends, and where the next one begins: nowhere yet, if it has to be waited for.
+        late: as in `Part`.
+    """
+
+    breaks: int
+    stop: int
+    begin: int = WAIT
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Where a session may begin.
+
+    Attributes:
+        awaited: the LSN of a transaction that was cut off and has to come again.
+    """
+
+    at: int
+    place: Place
+    strict: bool = True
+    awaited: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A session that may begin behind a torn message, which begins at ``torn_at``.
+
+    Attributes:
+        content: that of the torn message, if it is a logical one.
+    """
+
+    start: _Start
+    torn_at: int
+    breaks: int
+    content: tuple[int, int] | None
+
+    def gives_way_to(self, other: _Candidate) -> bool:
+        """Say whether one that comes later explains the error better."""
+        if self.content is not None and self.content[0] <= self.start.at < self.content[1] <= other.start.at:
+            # In the content of a logical message anything may stand.
+            return other.breaks <= self.breaks
+        # A torn message goes on over no session's start; but this message need not be the torn one.
+        return other.torn_at > self.torn_at and other.breaks < self.breaks
+
+    @property
+    def is_best(self) -> bool:
+        """Whether none that comes later can be better."""
+        return self.breaks == 1 and self.content is None
+
+
+class Explainer:
+    """Explain why a session cannot be read to the end of some bytes: by where other sessions begin in them."""
+
+    def __init__(self, data: memoryview, framing: Framing) -> None:
+        self._data = data
+        self._buf = np.frombuffer(data, np.uint8)
+        self._framing = framing
+        self._known: dict[_Start, Explained | None] = {}
+        self._readings: dict[tuple[int, bool], Reading] = {}
+
+    def explain(self, at: int, place: Place, *, torn_only: bool = False) -> Explained | None:
+        """Explain why the session that is known to go on at a place ends; None if nothing can.
+
+        Args:
+            torn_only: it does not end at a message's boundary.
+        """
+        start = _Start(at, place, strict=False)
+        reading = read_session(self._data, at, place, strict=False, stop_at=len(self._data))
+        if reading.broke and not torn_only:
+            return self._ends(start, reading, 0)
+        return self._torn(start, reading, 0)
+
+    def fits(self, at: int) -> Explained | None:
+        """Explain the bytes from an offset on as sessions, the first of which begins there."""
+        return self._explain(_Start(at, Place(self._framing)), 0)
+
+    def read(self, at: int, *, strict: bool = True) -> Reading:
+        """Read the session that begins at an offset, so far as it takes to believe it."""
+        known = self._readings.get((at, strict))
+        if known is None:
+            place = Place(self._framing)
+            known = read_session(self._data, at, place, strict=strict, stop_at=at + PROBE_BYTES)
+            self._readings[at, strict] = known
+        return known
+
+    def _explain(self, start: _Start, depth: int) -> Explained | None:
+        if start not in self._known:
+            self._known[start] = self._explain_anew(start, depth)
+        return self._known[start]
+
+    def _explain_anew(self, start: _Start, depth: int) -> Explained | None:
+        reading = self.read(start.at, strict=start.strict)
+        first = reading.first_event
+        if first is not None and start.awaited is not None and first > start.awaited:
+            return None
+        if reading.error is None and not reading.broke:
+            return Explained(0, reading.stop)
+        explained = self._ends(start, reading, depth) if depth < _MAX_DEPTH else None
+        if explained is None and reading.messages >= _MESSAGES:
+            return Explained(_UNEXPLAINED, reading.stop)
+        return explained
+
+    def _ends(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
+        """Explain how a session ends that has been read up to an error, or to where another one seems to begin."""
+        if reading.broke:
+            following = _Start(reading.stop, Place(self._framing), strict=not reading.late)
+            explained = self._explain(following, depth + 1)
+            if explained is not None:
+                return Explained(1 + explained.breaks, reading.stop, reading.stop, reading.late)
+        return self._torn(start, reading, depth)
+
+    def _torn(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
+        """Find the session that begins behind a torn message, or in the middle of what is open."""
+        for number, low in enumerate(reading.lows):
+            found = self._torn_behind(start, reading, low, depth)
+            if found is not None and (number == 0 or found.breaks < _UNEXPLAINED):
+                return found
+        return None
+
+    def _torn_behind(self, start: _Start, reading: Reading, low: int, depth: int) -> Explained | None:
+        best: _Candidate | None = None
+        wait: int | None = None
+        for at, torn_at, before, more in self._candidates(start, low):
+            following = self._following(start, reading, at, torn_at, before)
+            found = self.read(at)
+            if found.waits and torn_at < at and wait is None and may_wait(self._data, at, self._framing):
+                wait = torn_at
+            if found.stop == at:
+                # One without a whole message is no more than torn bytes.
+                continue
+            explained = self._explain(following, depth + 1)
+            if explained is None:
+                continue
+            content = content_of(self._data, torn_at, at, before)
+            candidate = _Candidate(following, torn_at, 1 + more + explained.breaks, content)
+            if (best is None or best.gives_way_to(candidate)) and not self._is_lost(torn_at, at):
+                best = candidate
+            if best is not None and best.is_best:
+                break
+        if best is not None:
+            return Explained(best.breaks, best.torn_at, best.start.at)
+        return None if wait is None else Explained(1, wait)
+
+    def _is_lost(self, begin: int, end: int) -> bool:
+        """Say whether torn bytes hold whole transactions, up to where the session behind them is to begin.
+
+        Then a damaged length has swallowed them, and nothing is torn.
+        """
+        at = begin
+        for _ in range(_MOST_LOST if end - begin > _SHORTEST_TRANSACTION else 0):
+            at = int(next_start(self._buf, at + 1, end, FRAMING_CODES[self._framing]))
+            if at >= end:
+                break
+            reader = Reader(Place(self._framing), strict=False)
+            with suppress(CaptureError):
+                reader.advance(self._data, at, end)
+                if reader.position == end and not reader.broke and reader.kernel.state[walk.TRANSACTIONS]:
+                    return True
+        return False
+
+    def _following(self, start: _Start, reading: Reading, at: int, torn_at: int, before: Place) -> _Start:
+        awaited = [
+            start.awaited if reading.first_event is None else None,
+            before.transaction.final_lsn if before.transaction is not None else None,
+            promised_lsn(self._data, torn_at, at, before),
+        ]
+        return _Start(at, Place(self._framing), awaited=min((lsn for lsn in awaited if lsn is not None), default=None))
+
+    def _candidates(self, start: _Start, low: int) -> Iterator[tuple[int, int, Place, int]]:
+        """Give the offsets at which another session may begin, where the torn message before it begins, and the place.
+
+        The last number says whether sessions lie between the two of which no message is whole.  The offsets rise; so
+        the session is walked once, by two walkers: one goes ahead to find the boundaries, one stays behind to know the
+        places.
+        """
+        data = self._data
+        ahead, behind = _Ahead(data, start), Reader(start.place, strict=start.strict)
+        at, behind_at = low, start.at
+        for _ in range(_MAX_CANDIDATES):
+            at = int(next_start(self._buf, at + 1, len(data), FRAMING_CODES[self._framing]))
+            if at >= len(data):
+                return
+            torn_at = ahead.boundary_before(at)
+            if behind_at < torn_at:
+                behind.advance(data, behind_at, torn_at)
+                behind_at = torn_at
+            place = behind.place
+            if torn_at == at:
+                if place.transaction is not None or place.stream is not None:
+                    yield at, at, place, 0
+            elif is_torn(data, torn_at, at, place):
+                yield at, torn_at, place, 0
+            elif ahead.stuck and at - torn_at > _LONGEST_TORN:
+                return
+            elif self._are_torn(torn_at, at, place):
+                yield at, torn_at, place, 1
+
+    def _are_torn(self, at: int, end: int, place: Place) -> bool:
+        """Say whether some bytes are a torn message, and behind it torn messages that sessions began with."""
+        ends = [end]
+        fresh = Place(self._framing)
+        first = self._data[at + 1 : end]
+        for begin in range(end - 1, at, -1):
+            if first[begin - at - 1] in starting_bytes(self._framing) and any(
+                is_torn(self._data, begin, stop, fresh) for stop in ends
+            ):
+                ends.append(begin)
+        return any(is_torn(self._data, at, stop, place) for stop in ends)
+
+
+class _Ahead:
+    """Find messages' boundaries, one after the other, up to where the session cannot be read on."""
+
+    def __init__(self, data: memoryview, start: _Start) -> None:
+        self._data = data
+        self._reader = Reader(start.place, strict=start.strict)
+        self._at = start.at
+        self._before = start.at
+        self.stuck = False
+
+    def boundary_before(self, at: int) -> int:
+        """Give the last boundary at or before an offset, which must not be lower than that of the last call."""
+        if self._at < at and not self.stuck:
+            reader = self._reader
+            try:
+                reader.advance(self._data, self._at, at)
+            except CaptureError:
+                self.stuck = True
+            self.stuck = self.stuck or reader.broke or reader.position < at
+            if reader.position > self._at:
+                self._before = max(int(reader.kernel.state[walk.PREVIOUS]), self._at)
+                self._at = reader.position
+        return self._at if self._at <= at else self._before
+
+
+def _refuse_two_readings(data: memoryview, found: list[Stretch], edges: tuple[int, ...]) -> None:
+    """Stop where a message goes on over a file's end, but a session might as well begin there."""
+    for edge in edges:
+        for stretch in found:
+            if stretch.start < edge < stretch.stop and _is_two(data, stretch, edge):
+                raise OrderError(
+                    "the bytes can be read in two ways: the message that the file before has begun goes on here, "
+                    "or a new session begins",
+                    offset=edge,
+                    remedy="Remove the unfinished message from the end of the file before, if its writer was "
+                    "interrupted there; then a new session begins",
+                )
+
+
+def _is_two(data: memoryview, stretch: Stretch, edge: int) -> bool:
+    """Say whether a session may begin at an offset at which another one can be read on."""
+    framing = stretch.place.framing
+    if not may_begin(data[edge:], framing):
+        return False
+    start = _Start(stretch.start, stretch.place, strict=False)
+    torn_at = _Ahead(data, start).boundary_before(edge)
+    if torn_at == edge:
+        return False
+    before = Reader(stretch.place, strict=False)
+    before.advance(data, stretch.start, torn_at)
+    explainer = Explainer(data, framing)
+    reading = explainer.read(edge)
+    if not is_torn(data, torn_at, edge, before.place) or reading.waits or reading.error or reading.broke:
+        return False
+    open_, first = before.place.transaction, reading.first_event
+    return open_ is None or first is None or first <= open_.final_lsn
+
+
+def is_framed_so(data: memoryview, framing: Framing) -> bool:
+    """Say whether so many sound messages stand at a stream's beginning that its framing is beyond doubt."""
+    return Explainer(data, framing).read(0, strict=False).messages >= _MESSAGES
+
+
+def framing_of(data: memoryview) -> Framing | None:
+    """Recognise the framing of a stream whose first session ends in its first bytes, or that is damaged there.
+
+    That counts of which the fewest sessions explain the bytes; if none does, that with the most sound messages.
+
+    Raises:
+        TruncatedMessage: more bytes will tell.
+    """
+    ranked: list[tuple[int, int, Framing]] = []
+    waiting: list[Framing] = []
+    for framing in (Framing.PGCOPY, Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW):
+        explainer = Explainer(data, framing)
+        explained, messages = explainer.fits(0), explainer.read(0).messages
+        if explainer.read(0).waits or (explained is not None and explained.breaks and explained.begin == WAIT):
+            waiting.append(framing)
+        elif explained is not None:
+            ranked.append((explained.breaks, -messages, framing))
+        elif messages:
+            ranked.append((_UNEXPLAINED, -messages, framing))
+    best = min(ranked, key=lambda rank: rank[:2], default=None)
+    if waiting and (best is None or best[0] >= _UNEXPLAINED):
+        if len(waiting) > 1:
+            raise TruncatedMessage("the bytes are too few to tell their framing", offset=0)
+        return waiting[0]
+    return best[2] if best is not None else None
+
+
+def may_begin(data: memoryview, framing: Framing) -> bool:
+    """Say whether a session may begin with the first byte of a file, as far as its first bytes tell."""
+    buf = np.frombuffer(data[:LONGEST_START], np.uint8)
+    return len(buf) > 0 and int(next_start(buf, 0, len(buf), FRAMING_CODES[framing])) == 0
+
+
+def first_session(data: memoryview, framing: Framing) -> int | None:
+    """Give the first offset from which on a buffer can be read as a session that goes on, its relations being known."""
+    buf, at = np.frombuffer(data, np.uint8), 0
+    explainer = Explainer(data, framing)
+    for _ in range(_MAX_CANDIDATES):
+        at = int(next_start(buf, at, len(data), FRAMING_CODES[framing]))
+        if at >= len(data):
+            break
+        reading = explainer.read(at, strict=False)
+        if reading.stop > at and (reading.error is None or reading.messages >= _MESSAGES):
+            return at
+        at += 1
+    return None
+
+
+__all__ = [
+    "WAIT",
+    "Explained",
+    "Explainer",
+    "Stretch",
+    "find_sessions",
+    "first_session",
+    "framing_of",
+    "is_framed_so",
+    "may_begin",
+]

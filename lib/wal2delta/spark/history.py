@@ -1,0 +1,217 @@
+"""What the ledger keeps of transactions and logical messages, and what it knows of transactions that come again.
+
+``transactions`` has a row for each that has committed, with its origin and a digest of its row changes; ``messages``
+has the logical messages.  Both are written by executors, from what the decoding tasks have staged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from wal2delta.errors import OrderError
+from wal2delta.lsn import to_datetime
+from wal2delta.spark import delta
+from wal2delta.spark.isolation import has_own_sessions, own_session, settings
+from wal2delta.spark.ledger import State
+from wal2delta.spark.staging import Staging
+from wal2delta.spark.target import Target
+from wal2delta.spark.workers import MESSAGE_SCHEMA, MESSAGES_TABLE, TRANSACTION_SCHEMA, TRANSACTIONS_TABLE
+from wal2delta.transactions.copies import differing, unknown
+from wal2delta.transactions.plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_KNOWN: Final = -1
+"""The session that the ledger's transactions have among the run's."""
+
+_DECIDED: Final = (
+    "commit_lsn BIGINT, commit_ts TIMESTAMP, xid BIGINT, gid STRING, origin STRING, session INT, applied BOOLEAN, "
+    "complete BOOLEAN, path STRING, offset BIGINT"
+)
+
+
+class History:
+    """The transactions and messages of one run, as its decoding has staged them."""
+
+    def __init__(self, spark: SparkSession, target: Target, plan: Plan, staging: Staging) -> None:
+        self._spark = spark
+        self._target = target
+        self._plan = plan
+        self._staging = staging
+
+    def check_copies(self) -> None:
+        """Refuse transactions that have come again as others, and such that come late.
+
+        Raises:
+            OrderError: naming the first one and its file.
+        """
+        if not self._plan.resent:
+            return
+        from pyspark.sql import functions as f
+
+        copies = self._copies(self._spark)
+        known = self._known(copies)
+        together = copies if known is None else copies.unionByName(known)
+        firsts = together.groupBy("commit_lsn").agg(
+            f.min_by(f.struct("session", "xid", "commit_ts", "changes", "digest", "complete"), "session").alias("first")
+        )
+        joined = copies.join(firsts, on="commit_lsn", how="inner")
+        late = self._is_late(self._highest(copies))
+        same = (
+            "xid = first.xid AND commit_ts = first.commit_ts AND "
+            "(NOT complete OR NOT first.complete OR (changes = first.changes AND digest = first.digest))"
+        )
+        verdict = (
+            f"CASE WHEN session = first.session THEN CASE WHEN {late} AND changes > 0 THEN 'unknown' END "
+            f"WHEN NOT ({same}) THEN 'differs' END"
+        )
+        found = (
+            joined.withColumn("verdict", f.expr(verdict))
+            .where("verdict IS NOT NULL")
+            .orderBy("session", "commit_lsn")
+            .limit(1)
+            .collect()
+        )
+        for row in found:
+            make = unknown if row.verdict == "unknown" else differing
+            raise make(row.commit_lsn, row.xid, row.path, row.offset)
+
+    def write(self, state: State, *, resumed: bool) -> None:
+        """Append the run's transactions and messages, each in one commit that is made once."""
+        if not (self._staging.written or self._plan.decided):
+            return
+        parts = [(self._transactions, "transactions"), (self._messages, "messages")]
+
+        def append(part: tuple[Callable[[SparkSession, State], DataFrame | None], str]) -> None:
+            # What makes a commit the run's own is a setting of the session.
+            spark = own_session(self._spark)
+            with settings(spark, delta.SMALL_STATE):
+                self._append(spark, state, part[1], part[0](spark, state), resumed=resumed)
+
+        with ThreadPoolExecutor(len(parts) if has_own_sessions(self._spark) else 1) as pool:
+            list(pool.map(append, parts))
+
+    def _transactions(self, spark: SparkSession, state: State) -> DataFrame:
+        transactions = self._copies(spark)
+        # Without copies there is one session's worth of LSNs, all above what was applied.
+        late = self._is_late(self._highest(transactions)) if self._plan.resent else "false"
+        return transactions.where(f"NOT ({late})").selectExpr(
+            f"{state.run}L AS run",
+            "commit_lsn",
+            "commit_ts",
+            "xid",
+            "gid",
+            "origin",
+            "applied",
+            "changes",
+            "digest",
+            "path",
+            "offset",
+        )
+
+    def _messages(self, spark: SparkSession, state: State) -> DataFrame | None:
+        messages = self._staging.records(spark, MESSAGES_TABLE, MESSAGE_SCHEMA)
+        return None if messages.isEmpty() else messages.selectExpr(f"{state.run}L AS run", "*")
+
+    def _highest(self, copies: DataFrame) -> dict[int, int]:
+        from pyspark.sql import functions as f
+
+        rows = copies.groupBy("session").agg(f.max("commit_lsn").alias("highest")).collect()
+        return {row.session: row.highest for row in rows}
+
+    def _is_late(self, highest: dict[int, int]) -> str:
+        """Say in SQL whether a transaction's commit LSN was known or passed when its session sent it."""
+        high, cases = self._plan.after_lsn, []
+        for session in sorted(highest):
+            cases.append(f"WHEN session = {session} THEN commit_lsn <= {high}L")
+            high = max(high, highest[session])
+        return f"(CASE {' '.join(cases)} ELSE false END)" if cases else "false"
+
+    def _copies(self, spark: SparkSession) -> DataFrame:
+        """Give one row for each transaction and session; its parts may lie in several files."""
+        from pyspark.sql import functions as f
+
+        staged = self._staging.records(spark, TRANSACTIONS_TABLE, TRANSACTION_SCHEMA).selectExpr(
+            "*", "CAST(NULL AS STRING) AS gid", "true AS complete"
+        )
+        parts = staged
+        if self._plan.decided:
+            decided = spark.createDataFrame(self._decided(), _DECIDED)
+            parts = staged.unionByName(decided.selectExpr("*", "0L AS changes", "0L AS digest"))
+        # Where a transaction begins, or commits; parts that go on elsewhere have no offset.
+        where = f.expr("CASE WHEN offset >= 0 THEN offset END")
+        return parts.groupBy("commit_lsn", "session").agg(
+            f.max("commit_ts").alias("commit_ts"),
+            f.max("xid").alias("xid"),
+            f.max("gid").alias("gid"),
+            f.max("origin").alias("origin"),
+            f.sum("changes").alias("changes"),
+            f.bit_xor("digest").alias("digest"),
+            f.min("applied").alias("applied"),
+            f.min("complete").alias("complete"),
+            f.min_by("path", where).alias("path"),
+            f.min(where).alias("offset"),
+        )
+
+    def _decided(self) -> Sequence[tuple[int, datetime, int, str | None, str | None, int, bool, bool, str, int]]:
+        return [
+            (
+                item.commit_lsn,
+                to_datetime(item.commit_time),
+                item.xid,
+                item.gid,
+                item.origin,
+                item.session,
+                item.applied or item.resent,
+                item.complete,
+                item.path,
+                item.offset,
+            )
+            for item in self._plan.decided
+        ]
+
+    def _known(self, copies: DataFrame) -> DataFrame | None:
+        """Give what the ledger knows of transactions that have come again."""
+        table = self._target.ledger("transactions")
+        if not delta.exists(self._spark, table):
+            return None
+        low = copies.agg({"commit_lsn": "min"}).collect()[0][0]
+        known = delta.read(self._spark, table).where(f"commit_lsn BETWEEN {low or 0}L AND {self._plan.after_lsn}L")
+        given = {"session": f"{_KNOWN} AS session", "complete": "true AS complete"}
+        return known.selectExpr(*(given.get(name, name) for name in copies.columns))
+
+    def ended(self, xids: Sequence[int]) -> set[int]:
+        """Give which of some xids have come as ordinary transactions."""
+        records = self._staging.records(self._spark, TRANSACTIONS_TABLE, TRANSACTION_SCHEMA)
+        listed = ", ".join(str(xid) for xid in xids)
+        decided = {item.xid for item in self._plan.decided}
+        rows = records.where(f"xid IN ({listed})").select("xid").distinct().collect()
+        return {row.xid for row in rows} - decided
+
+    def _append(self, spark: SparkSession, state: State, name: str, rows: DataFrame | None, *, resumed: bool) -> None:
+        if rows is None:
+            return
+        commit = delta.CommitId(f"{state.ledger}/{name}", state.run)
+        table = self._target.ledger(name)
+        create = not delta.exists(spark, table)
+        if create or not resumed or delta.find_commit(spark, table, commit) is None:
+            delta.write(rows, table, "append", commit, create=create)
+
+
+def refuse_gone(paths: Sequence[str], present: Sequence[str]) -> None:
+    """Refuse to decode when files are gone that hold the beginning of transactions."""
+    there = set(present)
+    for path in paths:
+        if path not in there:
+            raise OrderError(
+                "the file is gone, and it holds the beginning of a transaction that ends now",
+                path=path,
+                remedy="Bring it back to where it was; status lists which files are still needed",
+            )
+
+
+__all__ = ["History", "refuse_gone"]

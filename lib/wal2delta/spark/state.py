@@ -1,0 +1,459 @@
+"""The ledger's ``state``: the one row that says where a target stands, and who is at work on it.
+
+It holds the lock (`wal2delta.spark.lock`).  The lock is taken by a conditional UPDATE, so that Delta's optimistic
+concurrency decides between two; the write that ends a run gives it back; and no write of the row succeeds for one
+who does not hold it.  For a target's first run the row is there, ``new``, before it has a plan.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+from wal2delta.errors import TargetError
+from wal2delta.spark import delta, lock
+from wal2delta.spark.isolation import has_own_sessions, own_session, settings
+from wal2delta.spark.target import Target
+from wal2delta.transactions.plan import Plan, Resume
+from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+NEW: Final = "new"
+PLANNED: Final = "planned"
+APPLIED: Final = "applied"
+
+FORMAT: Final = 1
+
+_STATE: Final = (
+    "format INT, ledger STRING, source STRING, run BIGINT, phase STRING, started_at TIMESTAMP, finished_at TIMESTAMP, "
+    "captures STRING, files BIGINT, bytes BIGINT, plan STRING, resume STRING, seen STRING, tables ARRAY<STRING>, "
+    "holder STRING"
+)
+_SETTINGS: Final = delta.SMALL_STATE | {
+    # For one row, a vector of deleted rows costs more than the file written anew.
+    "spark.databricks.delta.update.deletionVectors.persistent": "false",
+    "spark.databricks.delta.merge.deletionVectors.persistent": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+_SOURCE: Final = "wal2delta_state"
+
+_LONG: Final = 1 << 17
+"""A row with more characters is not written as literals: the text of a statement must not grow without a limit."""
+
+_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+_ATTEMPTS: Final = 5
+"""How often the lock is tried for, when others change the row in between."""
+_A_MOMENT: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The files up to a place in the listing's order, as a count and a sum over their paths.
+
+    A file that appears among them later has come too late; it shows without their paths being kept.
+    """
+
+    count: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The one row of ``state``.
+
+    Attributes:
+        ledger: the ledger's own id.
+        run: the newest run's number.
+        plan: what it applies, while it is `PLANNED`.
+        resume: where the run after it goes on, once it is `APPLIED`.
+        tables: the mirror tables that were ever written to.
+    """
+
+    ledger: str
+    source: str
+    run: int
+    phase: str
+    started_at: datetime
+    captures: str
+    files: int = 0
+    bytes: int = 0
+    finished_at: datetime | None = None
+    plan: Plan | None = None
+    resume: Resume | None = None
+    seen: Seen = Seen()
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What is known of the table ``state``.
+
+    Attributes:
+        exists: it is there; the rest is its row's.
+        phase: None when it has no row.
+        state: None while no run has written a plan.
+        locks: it has the column for the lock.
+    """
+
+    exists: bool
+    run: int = 0
+    phase: str | None = None
+    state: State | None = None
+    holder: lock.Holder | None = None
+    locks: bool = True
+
+
+def now() -> datetime:
+    """Give this moment."""
+    return datetime.now(timezone.utc)
+
+
+class StateTable:
+    """The table ``state`` of a target's ledger.
+
+    Attributes:
+        warnings: what `acquire` did that a person should know.
+    """
+
+    def __init__(self, spark: SparkSession, target: Target) -> None:
+        self._spark = own_session(spark)
+        self._target = target
+        self._table = target.ledger("state")
+        self._stored: _Stored | None = None
+        # The lock, while this run has it; its beats and the run's own writes must not get in each other's way.
+        self._mine: lock.Holder | None = None
+        self._lost = False
+        self._heartbeat: lock.Heartbeat | None = None
+        self._writing = threading.RLock()
+        self.warnings: list[str] = []
+
+    @property
+    def holder(self) -> lock.Holder | None:
+        """Who held the lock when the state was read last."""
+        return None if self._stored is None else self._stored.holder
+
+    @property
+    def turn(self) -> int:
+        """Which of several places for what is not guarded is this run's own; see `lock.Holder`."""
+        return 0 if self._mine is None else self._mine.turn
+
+    def read(self) -> State | None:
+        """Give the newest state; None where nothing was ever applied.
+
+        Raises:
+            TargetError: when a newer wal2delta wrote it.
+        """
+        with settings(self._spark, delta.SMALL_STATE):
+            self._stored = self._read()
+        return self._stored.state
+
+    def _read(self) -> _Stored:
+        if not delta.exists(self._spark, self._table):
+            return _Stored(exists=False)
+        rows = delta.read(self._spark, self._table).collect()
+        if not rows:
+            return _Stored(exists=True)
+        row = rows[0]
+        if row.format > FORMAT:
+            raise TargetError(
+                f"the ledger has the format {row.format}, this wal2delta knows {FORMAT}",
+                path=self._table.text,
+                remedy="Install a newer wal2delta",
+            )
+        values = row.asDict()
+        return _Stored(
+            exists=True,
+            run=row.run,
+            phase=row.phase,
+            state=None if row.phase == NEW else _state(row),
+            holder=lock.Holder.from_json(values["holder"]) if values.get("holder") else None,
+            locks="holder" in values,
+        )
+
+    # The lock
+
+    def acquire(self) -> State | None:
+        """Take the lock, and give the state under it: the very one that was read, or what has come in between.
+
+        Raises:
+            TargetError: when another run has it.
+        """
+        if self._stored is None:
+            self.read()
+        if self._mine is None:
+            self._mine = lock.Holder.here()
+            # From here on, should this be interrupted: nobody knows then whether the lock was taken.
+            lock.hold(self._mine)
+            try:
+                with settings(self._spark, _SETTINGS):
+                    self._acquire(self._mine)
+            except BaseException:
+                self.release()
+                raise
+            self._lost = False
+            self._heartbeat = lock.Heartbeat(self._beat)
+        assert self._stored is not None
+        return self._stored.state
+
+    def _acquire(self, mine: lock.Holder) -> None:
+        for attempt in range(_ATTEMPTS):
+            before = self._stored
+            assert before is not None
+            if before.holder is not None and lock.why_dead(before.holder, now()) is None:
+                # It may have come to its end since the state was read.
+                before = self._read()
+            warnings = self._take_over(before)
+            self._mine = mine = mine.behind(before.holder)
+            failure: Exception | None = None
+            try:
+                taken = self._take(before, mine)
+            except Exception as error:
+                # Delta refuses one of two writers in many words; whether this was it shows in the row.
+                failure, taken = error, False
+            if taken:
+                self._stored = _Stored(True, before.run, before.phase or NEW, before.state, mine)
+            else:
+                self._stored = self._read()
+            if self._stored.holder == mine:
+                self.warnings += warnings
+                return
+            if failure is None or self._stored != before:
+                continue
+            # Another may be making the table, which is seen at its commit already, but not in the catalog yet.
+            if before.phase is not None or attempt == _ATTEMPTS - 1:
+                raise failure
+            time.sleep(_A_MOMENT)
+        raise TargetError(
+            "its lock could not be taken, as others change it all the time",
+            path=self._target.text,
+            remedy="Run again later",
+        )
+
+    def _take_over(self, stored: _Stored) -> list[str]:
+        """Give the warning that a dead holder deserves.
+
+        Raises:
+            TargetError: when it is alive.
+        """
+        holder, moment = stored.holder, now()
+        if holder is None:
+            return []
+        dead = lock.why_dead(holder, moment)
+        if dead is not None:
+            when = holder.beat.isoformat(sep=" ", timespec="seconds")
+            return [f"took over from {holder}, {dead}; its last sign of life was at {when}"]
+        silent = max(0.0, (moment - holder.beat).total_seconds())
+        raise TargetError(
+            f"run {at_work(stored.state)} is at work on it: {holder}, last sign of life {silent:.0f} s ago",
+            path=self._target.text,
+            remedy="Run again when it has ended; if that process is dead, a run takes over from it by itself "
+            f"{lock.LEASE.total_seconds():.0f} s after its last sign of life",
+        )
+
+    def _take(self, before: _Stored, mine: lock.Holder) -> bool:
+        """Try for the lock, and say whether the row was still as it was before."""
+        if before.phase is None:
+            return self._begin(mine, exists=before.exists)
+        if not before.locks:
+            self._spark.sql(f"ALTER TABLE {self._table.sql} ADD COLUMNS (holder STRING)")
+        unchanged = f"run = {before.run} AND phase = '{before.phase}' AND {_is(before.holder, silent=True)}"
+        return self._changed(self._hand_to(mine, unchanged))
+
+    def _begin(self, mine: lock.Holder, *, exists: bool) -> bool:
+        """Make the first row, with the lock taken; of two who try, Delta lets one."""
+        state = State(ledger=str(uuid.uuid4()), source="", run=0, phase=NEW, started_at=now(), captures="")
+        frame = self._frame(state, mine)
+        if not exists and self._table.path is not None:
+            delta.write(frame, self._table, "error", create=True)
+            return True
+        if not exists:
+            # A catalog's table is made empty first.
+            delta.write(frame.limit(0), self._table, "append", create=True)
+        frame.createOrReplaceTempView(_SOURCE)
+        return self._changed(
+            f"MERGE INTO {self._table.sql} AS t USING {_SOURCE} AS s ON true WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    def release(self) -> None:
+        """Give the lock back if this run still has it; a failure to must not hide why the run has ended."""
+        with self._writing:
+            mine = self._mine
+            if mine is not None and not self._lost:
+                with suppress(Exception), settings(self._spark, _SETTINGS):
+                    self._changed(self._hand_to(None, _is(mine)))
+            self._let_go()
+
+    def check_lock(self) -> None:
+        """Refuse to go on when another run may have taken over; costs nothing while the signs of life are fresh.
+
+        Raises:
+            TargetError: when one has.
+        """
+        with self._writing:
+            # This process may have stood still.
+            if self._mine is not None and now() - self._mine.beat > lock.LEASE / 2:
+                self._beat()
+            if self._lost:
+                raise self._lost_error()
+
+    def write(self, state: State) -> None:
+        """Write the row; the write that ends a run gives the lock back.
+
+        Raises:
+            TargetError: when another run has taken over.
+        """
+        with self._writing, settings(self._spark, _SETTINGS):
+            assert self._mine is not None, "the lock comes first"
+            holder = None if state.phase == APPLIED else self._mine.alive_now()
+            self._change_as_holder(self._write_all(state, holder, self._mine), holder)
+            if self._lost:
+                raise self._lost_error()
+            self._stored = _Stored(True, state.run, state.phase, state, holder)
+            if holder is None:
+                self._let_go()
+
+    def _beat(self) -> bool:
+        """Give a sign of life, and say whether there should be more."""
+        with self._writing:
+            if self._mine is None or self._lost:
+                return False
+            alive = self._mine.alive_now()
+            # A session that is shared stays as it is, since other statements run in it at this very time.
+            with settings(self._spark, _SETTINGS if has_own_sessions(self._spark) else {}):
+                self._change_as_holder(self._hand_to(alive, _is(alive)), alive)
+            return not self._lost
+
+    def _change_as_holder(self, statement: str, after: lock.Holder | None) -> None:
+        """Change the row on the condition that the lock is held, and note if it is not.
+
+        Args:
+            after: who holds it then.
+        """
+        mine = self._mine
+        assert mine is not None
+        try:
+            self._lost = self._lost or not self._changed(statement)
+        except Exception:
+            found = self._read().holder
+            if found is not None and found.id == mine.id and found != after:
+                raise
+            self._lost = found != after
+        if not self._lost and after is not None:
+            self._mine = after
+
+    def _write_all(self, state: State, holder: lock.Holder | None, mine: lock.Holder) -> str:
+        """Give the statement that writes the whole row, if it is mine."""
+        values = _values(state, holder)
+        if sum(len(value) for value in values.values() if isinstance(value, str)) <= _LONG:
+            # Of one row, an UPDATE takes half the time of a MERGE.
+            assignments = ", ".join(f"{name} = {_literal(value)}" for name, value in values.items())
+            return f"UPDATE {self._table.sql} SET {assignments} WHERE {_is(mine)}"
+        self._frame(state, holder).createOrReplaceTempView(_SOURCE)
+        return (
+            f"MERGE INTO {self._table.sql} AS t USING {_SOURCE} AS s ON {_is(mine, 't.holder')} "
+            "WHEN MATCHED THEN UPDATE SET *"
+        )
+
+    def _hand_to(self, holder: lock.Holder | None, condition: str) -> str:
+        """Give the statement that changes the lock alone."""
+        value = _literal(None if holder is None else holder.to_json())
+        return f"UPDATE {self._table.sql} SET holder = {value} WHERE {condition}"
+
+    def _changed(self, statement: str) -> bool:
+        """Run a statement, and say whether it found the row."""
+        (counts,) = self._spark.sql(statement).collect()
+        return bool(counts[0])
+
+    def _let_go(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        if self._mine is not None:
+            lock.let_go(self._mine)
+        self._heartbeat = self._mine = None
+
+    def _lost_error(self) -> TargetError:
+        return TargetError(
+            "this run gave no sign of life for too long, and another has taken over",
+            path=self._target.text,
+            remedy="Run again when that one has ended; whatever either has applied counts once",
+        )
+
+    def _frame(self, state: State, holder: lock.Holder | None) -> DataFrame:
+        row = tuple(_values(state, holder).values())
+        return self._spark.createDataFrame([row], _STATE).coalesce(1)
+
+
+def _values(state: State, holder: lock.Holder | None) -> dict[str, Any]:
+    """Give the row's values by their columns, in these columns' order."""
+    return {
+        "format": FORMAT,
+        "ledger": state.ledger,
+        "source": state.source,
+        "run": state.run,
+        "phase": state.phase,
+        "started_at": state.started_at,
+        "finished_at": state.finished_at,
+        "captures": state.captures,
+        "files": state.files,
+        "bytes": state.bytes,
+        "plan": None if state.plan is None else plan_to_json(state.plan),
+        "resume": None if state.resume is None else resume_to_json(state.resume),
+        "seen": json.dumps(asdict(state.seen)),
+        "tables": list(state.tables),
+        "holder": None if holder is None else holder.to_json(),
+    }
+
+
+def _literal(value: str | int | datetime | list[str] | None) -> str:
+    """Write a value in SQL; text in hexadecimal, as what a backslash means in SQL's own can be configured."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return f"CAST(X'{value.encode().hex()}' AS STRING)"
+    if isinstance(value, datetime):
+        return f"timestamp_micros({(value - _UNIX_EPOCH) // timedelta(microseconds=1)})"
+    if isinstance(value, list):
+        return f"CAST(array({', '.join(map(_literal, value))}) AS ARRAY<STRING>)"
+    return str(value)
+
+
+def _state(row: Row) -> State:
+    return State(
+        ledger=row.ledger,
+        source=row.source,
+        run=row.run,
+        phase=row.phase,
+        started_at=row.started_at.astimezone(timezone.utc),
+        finished_at=None if row.finished_at is None else row.finished_at.astimezone(timezone.utc),
+        captures=row.captures,
+        files=row.files,
+        bytes=row.bytes,
+        plan=None if row.plan is None else plan_from_json(row.plan),
+        resume=None if row.resume is None else resume_from_json(row.resume),
+        seen=Seen(**json.loads(row.seen)),
+        tables=tuple(row.tables),
+    )
+
+
+def _is(holder: lock.Holder | None, column: str = "holder", *, silent: bool = False) -> str:
+    """Give the condition that a run holds the lock, and has been silent since if so asked."""
+    if holder is None:
+        return f"{column} IS NULL"
+    same = f"get_json_object({column}, '$.id') = '{uuid.UUID(holder.id)}'"
+    return f"{same} AND get_json_object({column}, '$.beat') = '{holder.beat.isoformat()}'" if silent else same
+
+
+def at_work(state: State | None) -> int:
+    """Give the number of the run that has the lock."""
+    if state is None:
+        return 1
+    return state.run if state.phase == PLANNED else state.run + 1

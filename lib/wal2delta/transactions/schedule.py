@@ -1,0 +1,184 @@
+"""What is decoded, in commit order: stretches of ordinary transactions, and deferred ones where they commit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from wal2delta.decode.batches import Fate
+from wal2delta.decode.stream import Place
+from wal2delta.protocol import messages as m
+from wal2delta.transactions.deferred import Deferred, Segment
+from wal2delta.transactions.plan import FilePlan, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Ordinary transactions in one file; ``start`` and ``stop`` are offsets in the file, or in ``seam``."""
+
+    path: str
+    start: int
+    stop: int
+    place: Place
+    relations: tuple[m.Relation, ...]
+    types: tuple[m.Type, ...]
+    seam: bytes | None = None
+    seam_path: str = ""
+    seam_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A streamed or prepared transaction that has committed, and the ordinals at which its segments begin."""
+
+    decided: Deferred
+    starts: tuple[int, ...]
+    lsn: int
+    time: int
+    session: int
+    applied: bool
+
+
+_T = TypeVar("_T", bound=Hashable)
+
+
+class _Numbers(Generic[_T]):
+    """Give equal things one number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[_T, int] = {}
+
+    def of(self, items: Iterable[_T]) -> tuple[int, ...]:
+        return tuple(self._numbers.setdefault(item, len(self._numbers)) for item in items)
+
+    def items(self) -> tuple[_T, ...]:
+        return tuple(self._numbers)
+
+
+@dataclass
+class Schedule:
+    """The entries, in commit order."""
+
+    _entries: list[Stretch | Commit] = field(default_factory=list)
+
+    def mark(self) -> int:
+        """Give the number of the entry that comes next."""
+        return len(self._entries)
+
+    def stretch(self, stretch: Stretch) -> int:
+        """Add ordinary transactions; give the entry's number."""
+        self._entries.append(stretch)
+        return len(self._entries) - 1
+
+    def commit(self, commit: Commit) -> None:
+        """Add a streamed or prepared transaction."""
+        self._entries.append(commit)
+
+    def cut(self, entry: int, at: int) -> None:
+        """Take out what follows an offset in an entry: a transaction that begins there and is not ended."""
+        kept = self._entries[: entry + 1]
+        if entry < len(kept):
+            last = kept[entry]
+            assert isinstance(last, Stretch)
+            kept[entry] = replace(last, stop=at)
+            if last.start == at:
+                kept.pop()
+        self._entries = kept
+
+    def plan(
+        self, scanned: Mapping[str, tuple[int, int, int, int]]
+    ) -> tuple[tuple[FilePlan, ...], tuple[m.Relation, ...], tuple[m.Type, ...]]:
+        """Give each file's steps, and the lists that their numbers of relations and types mean.
+
+        Args:
+            scanned: length, fingerprint, start and stop of each file that the run has read.
+        """
+        versions: _Numbers[m.Relation] = _Numbers()
+        types: _Numbers[m.Type] = _Numbers()
+        steps: dict[str, list[Step]] = {}
+        files: dict[str, FilePlan] = {}
+        sequence = 0
+        for entry in self._entries:
+            if isinstance(entry, Stretch):
+                relations, known = versions.of(entry.relations), types.of(entry.types)
+                steps.setdefault(entry.path, []).append(_ordinary(sequence, entry, relations, known))
+                sequence += 1
+                continue
+            for segment, ordinal in zip(entry.decided.segments, entry.starts, strict=True):
+                if segment.is_empty:
+                    continue
+                relations, types_ = versions.of(segment.relations), types.of(segment.types)
+                step = _deferred(sequence, segment, entry, ordinal, relations, types_)
+                steps.setdefault(segment.path, []).append(step)
+                sequence += 1
+                planned_before = files.get(segment.path)
+                # The file may have grown between two of its segments.
+                if segment.path not in scanned and (planned_before is None or planned_before.length < segment.length):
+                    files[segment.path] = FilePlan(segment.path, segment.length, segment.fingerprint, scanned=False)
+        for path, (length, fingerprint, start, stop) in scanned.items():
+            files[path] = FilePlan(path, length, fingerprint, True, start, stop)
+        planned = tuple(replace(file, steps=tuple(steps.get(path, ()))) for path, file in files.items())
+        return planned, versions.items(), types.items()
+
+
+def _ordinary(sequence: int, entry: Stretch, relations: tuple[int, ...], types: tuple[int, ...]) -> Step:
+    if entry.seam is None:
+        return Step(sequence, entry.start, entry.stop, entry.place, relations, types)
+    return Step(
+        sequence,
+        0,
+        entry.stop - entry.start,
+        entry.place,
+        relations,
+        types,
+        seam=entry.seam[entry.start : entry.stop],
+        seam_path=entry.seam_path,
+        seam_offset=entry.seam_offset + entry.start,
+    )
+
+
+def _aborted_in(segment: Segment, aborted: Collection[int]) -> tuple[int, ...]:
+    """Give the subtransactions that have rolled back and that the segment has something of."""
+    if segment.messages:
+        # Whose they are is not known.
+        return tuple(sorted(aborted))
+    found = segment.rows.among(aborted)
+    if segment.truncate is not None and segment.truncate[0] in aborted:
+        found.add(segment.truncate[0])
+    return tuple(sorted(found))
+
+
+def _deferred(
+    sequence: int,
+    segment: Segment,
+    commit: Commit,
+    ordinal: int,
+    relations: tuple[int, ...],
+    types: tuple[int, ...],
+) -> Step:
+    decided = commit.decided
+    fate = Fate(
+        xid=decided.xid,
+        gid=decided.gid,
+        commit_lsn=commit.lsn,
+        commit_time=commit.time,
+        ordinal=ordinal,
+        aborted=_aborted_in(segment, decided.aborted),
+        applied=commit.applied,
+        session=commit.session,
+        origin=decided.origin,
+    )
+    start, stop = (segment.start, segment.stop) if segment.seam is None else (0, len(segment.seam))
+    return Step(
+        sequence,
+        start,
+        stop,
+        segment.place,
+        relations,
+        types,
+        seam=segment.seam,
+        seam_path=segment.seam_path,
+        seam_offset=segment.seam_offset,
+        fate=fate,
+    )

@@ -1,0 +1,305 @@
+"""Of two runs at once on one target one goes on; a dead one does not keep the next from going on."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import wal2delta
+from support.captures import case
+from support.killed_run import run_until_killed
+from support.paused_run import PausedRun
+from support.truth import assert_mirror_equals, table_versions
+from wal2delta.errors import CaptureError, TargetError
+from wal2delta.spark import delta, lock, state
+from wal2delta.spark.ledger import Ledger
+from wal2delta.spark.lock import Holder
+from wal2delta.spark.target import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+# One small table.
+_SMALL = "o21"
+
+Place = Callable[[], str]
+
+
+@pytest.fixture
+def captures(tmp_path: Path) -> Path:
+    """Give captures of which a first half is there; `_more` brings the rest."""
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    (data,) = case(_SMALL).streams()
+    (folder / "0.bin").write_bytes(data[: len(data) // 2])
+    return folder
+
+
+def _more(captures: Path) -> None:
+    (data,) = case(_SMALL).streams()
+    (captures / "1.bin").write_bytes(data[len(data) // 2 :])
+
+
+def _state(spark: SparkSession, target: object) -> tuple[int, Holder | None]:
+    """Give the version of the ledger's state, and who holds the lock by it."""
+    table = Target.parse(str(target)).ledger("state")
+    (row,) = delta.read(spark, table).collect()
+    (newest,) = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT 1").collect()
+    return newest.version, Holder.from_json(row.holder) if row.holder else None
+
+
+def _hand_to(spark: SparkSession, target: object, holder: Holder) -> None:
+    table = Target.parse(str(target)).ledger("state").sql
+    spark.sql(f"UPDATE {table} SET holder = '{holder.to_json()}'")
+
+
+def _elsewhere(silent: timedelta = timedelta()) -> Holder:
+    here = Holder.here()
+    return replace(here, user="ann", host="node1", boot_id="b", pid=99, beat=here.beat - silent)
+
+
+def test_of_two_runs_at_once_the_later_is_refused(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
+    target = tmp_path / "mirror"
+    wal2delta.apply(spark, captures=captures, target=target)
+    _more(captures)
+    with PausedRun(captures, target, "plan written", scratch=tmp_path) as other:
+        versions = table_versions(spark, target)
+        with pytest.raises(TargetError) as caught:
+            wal2delta.apply(spark, captures=captures, target=target)
+        at_work = wal2delta.status(spark, target).at_work
+        assert table_versions(spark, target) == versions
+        outcome = other.go_on()
+
+    assert f"run 2 is at work on it: {getpass.getuser()} on {socket.gethostname()} (process {other.pid}, since 20" in (
+        str(caught.value)
+    )
+    assert at_work is not None
+    assert (at_work.run, at_work.pid, at_work.alive) == (2, other.pid, True)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert wal2delta.apply(spark, captures=captures, target=target).status == "nothing new"
+    assert wal2delta.status(spark, target).at_work is None
+    assert_mirror_equals(spark, target, case(_SMALL))
+
+
+def test_a_dead_run_is_taken_over_at_once(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
+    target = tmp_path / "mirror"
+    _more(captures)
+    run_until_killed(captures, target, "plan written", 1, scratch=tmp_path)
+    at_work = wal2delta.status(spark, target).at_work
+    report = wal2delta.apply(spark, captures=captures, target=target)
+
+    assert at_work is not None
+    assert not at_work.alive
+    assert report.warnings[0].startswith(f"took over from {getpass.getuser()} on {socket.gethostname()} (process ")
+    assert "which is gone; its last sign of life was at 20" in report.warnings[0]
+    assert report.warnings[1] == "run 1 was interrupted; it was finished first"
+    assert_mirror_equals(spark, target, case(_SMALL))
+
+
+def test_a_paused_run_that_was_taken_over_writes_nothing_more(
+    spark: SparkSession, tmp_path: Path, captures: Path
+) -> None:
+    target = tmp_path / "mirror"
+    wal2delta.apply(spark, captures=captures, target=target)
+    _more(captures)
+    with PausedRun(captures, target, "plan written", scratch=tmp_path) as zombie:
+        _, holder = _state(spark, target)
+        assert holder is not None
+        # As if it had been silent for so long: nobody can tell it from a dead one then.
+        _hand_to(spark, target, replace(holder, beat=holder.beat - timedelta(hours=1)))
+        report = wal2delta.apply(spark, captures=captures, target=target)
+        before = _state(spark, target), table_versions(spark, target)
+        outcome = zombie.go_on()
+
+    assert "gave no sign of life for more than 120 s" in report.warnings[0]
+    assert outcome.exit_code == 1
+    assert "another has taken over" in outcome.stderr.splitlines()[-1]
+    assert (_state(spark, target), table_versions(spark, target)) == before
+    assert_mirror_equals(spark, target, case(_SMALL))
+    assert wal2delta.apply(spark, captures=captures, target=target).status == "nothing new"
+
+
+def test_a_run_elsewhere_is_waited_for_until_it_is_silent(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
+    target = tmp_path / "mirror"
+    wal2delta.apply(spark, captures=captures, target=target)
+    _more(captures)
+    _hand_to(spark, target, _elsewhere())
+    with pytest.raises(TargetError, match=r"ann on node1 \(process 99, since .*120 s after its last sign of life"):
+        wal2delta.apply(spark, captures=captures, target=target)
+    _hand_to(spark, target, _elsewhere(silent=2 * lock.LEASE))
+    report = wal2delta.apply(spark, captures=captures, target=target)
+    assert report.warnings[0].startswith("took over from ann on node1 (process 99, since ")
+    assert_mirror_equals(spark, target, case(_SMALL))
+
+
+def test_a_run_takes_the_lock_in_one_commit_and_with_nothing_new_not_at_all(
+    spark: SparkSession, tmp_path: Path, captures: Path
+) -> None:
+    target = tmp_path / "mirror"
+    wal2delta.apply(spark, captures=captures, target=target)
+    first = _state(spark, target)
+    wal2delta.apply(spark, captures=captures, target=target)
+    again = _state(spark, target)
+    _more(captures)
+    wal2delta.apply(spark, captures=captures, target=target)
+    # Made with the lock, the plan, the end; then nothing; then the lock, the plan, the end.
+    assert (first, again, _state(spark, target)) == ((2, None), (2, None), (5, None))
+
+
+def test_a_run_that_fails_gives_the_lock_back(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
+    target = tmp_path / "mirror"
+    (captures / "1.bin").write_bytes(b"\xff" * 100)
+    with pytest.raises(CaptureError):
+        wal2delta.apply(spark, captures=captures, target=target)
+    assert _state(spark, target)[1] is None
+    with pytest.raises(TargetError, match="nothing was applied to this target yet"):
+        wal2delta.status(spark, target)
+    _more(captures)
+    report = wal2delta.apply(spark, captures=captures, target=target)
+    assert (report.run, report.warnings) == (1, ())
+    assert_mirror_equals(spark, target, case(_SMALL))
+
+
+def test_a_state_that_is_too_long_for_a_statement_is_written_all_the_same(
+    spark: SparkSession, tmp_path: Path, captures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short, long = tmp_path / "short", tmp_path / "long"
+    states = []
+    for target in (short, long):
+        wal2delta.apply(spark, captures=captures, target=target)
+        (row,) = delta.read(spark, Target.parse(str(target)).ledger("state")).collect()
+        states.append(row.asDict() | dict.fromkeys(("ledger", "started_at", "finished_at", "tables")))
+        monkeypatch.setattr(state, "_LONG", 0)
+    assert states[0] == states[1]
+    assert states[0]["phase"] == "applied"
+    _more(captures)
+    wal2delta.apply(spark, captures=captures, target=long)
+    assert _state(spark, long) == (5, None)
+    assert_mirror_equals(spark, long, case(_SMALL))
+
+
+def test_a_ledger_from_before_there_was_a_lock_gets_one(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
+    target = tmp_path / "mirror"
+    wal2delta.apply(spark, captures=captures, target=target)
+    spark.sql(f"ALTER TABLE {Target.parse(str(target)).ledger('state').sql} DROP COLUMN holder")
+    _more(captures)
+    assert wal2delta.apply(spark, captures=captures, target=target).run == 2
+    assert _state(spark, target)[1] is None
+
+
+@pytest.fixture(params=["a folder", "a catalog"])
+def place(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    if request.param == "a folder":
+        yield str(tmp_path / "mirror")
+        return
+    yield "spark_catalog.lock_test"
+    spark.sql("DROP SCHEMA IF EXISTS lock_test CASCADE")
+
+
+def test_of_two_who_reach_for_the_lock_at_the_same_moment_one_gets_it(spark: SparkSession, place: str) -> None:
+    # First there is no table, then a row that nobody holds, then one that a dead run holds.
+    for number in range(4):
+        ledgers = [Ledger(spark, Target.parse(place)) for _ in range(3)]
+        for ledger in ledgers:
+            assert ledger.read() is None
+        together = threading.Barrier(len(ledgers))
+
+        def reach(ledger: Ledger, together: threading.Barrier = together) -> str | None:
+            together.wait()
+            try:
+                ledger.acquire()
+            except TargetError as error:
+                return str(error)
+            return None
+
+        with ThreadPoolExecutor(len(ledgers)) as pool:
+            refusals = list(pool.map(reach, ledgers))
+        (winner,) = [ledger for ledger, refusal in zip(ledgers, refusals, strict=True) if refusal is None]
+        assert all("run 1 is at work on it" in refusal for refusal in refusals if refusal is not None)
+        assert _state(spark, place)[1] == winner.holder
+        for ledger in ledgers:
+            if ledger is not winner:
+                ledger.release()
+        assert _state(spark, place)[1] == winner.holder
+        winner.release()
+        assert _state(spark, place)[1] is None
+        if number == 1:
+            _hand_to(spark, place, _elsewhere(silent=2 * lock.LEASE))
+
+
+def test_the_state_under_the_lock_is_what_has_come_since_it_was_read(
+    spark: SparkSession, tmp_path: Path, captures: Path
+) -> None:
+    target = tmp_path / "mirror"
+    wal2delta.apply(spark, captures=captures, target=target)
+    slow, quick = (Ledger(spark, Target.parse(str(target))) for _ in range(2))
+    before = quick.read()
+    assert quick.acquire() is before
+    assert quick.acquire() is before
+    quick.release()
+    slow.read()
+    _more(captures)
+    wal2delta.apply(spark, captures=captures, target=target)
+    since = slow.acquire()
+    assert since is not None
+    assert since.run == 2
+    slow.release()
+
+
+def test_signs_of_life_are_written_while_the_lock_is_held_and_tell_that_it_is_lost(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "mirror"
+    monkeypatch.setattr(lock, "BEAT_SECONDS", 0.1)
+    ledger = Ledger(spark, Target.parse(str(target)))
+    ledger.acquire()
+    _, first = _state(spark, target)
+    assert first is not None
+
+    def changed() -> bool:
+        _, holder = _state(spark, target)
+        return holder is not None and holder.id == first.id and holder.beat > first.beat
+
+    _wait_until(changed)
+    ledger.check_lock()
+    other = _elsewhere()
+    # Its signs of life and this may meet.
+    _wait_until(lambda: _handed(spark, target, other))
+
+    def lost() -> bool:
+        try:
+            ledger.check_lock()
+        except TargetError as error:
+            return "another has taken over" in str(error)
+        return False
+
+    _wait_until(lost)
+    ledger.release()
+    assert _state(spark, target)[1] == other
+
+
+def _handed(spark: SparkSession, target: Path, holder: Holder) -> bool:
+    try:
+        _hand_to(spark, target, holder)
+    except Exception:
+        return False
+    return _state(spark, target)[1] == holder
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -1,0 +1,245 @@
+"""Transactions of every kind reach the tables whole and once, and the ledger tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import wal2delta
+from support.captures import Case, case
+from support.truth import assert_mirror_equals, mirror_tables
+from wal2delta.errors import OrderError
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.reader import read_stream
+from wal2delta.protocol.writer import encode, frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+TABLE = m.Relation(9, "public", "t", "d", (m.Column("id", 23, -1, True), m.Column("body", 25, -1, False)))
+
+
+def row(key: int, body: str = "x") -> m.Insert:
+    return m.Insert(9, m.TupleData((m.Cell("t", str(key).encode()), m.Cell("t", body.encode()))))
+
+
+def transaction(lsn: int, *changes: m.AnyMessage, origin: str | None = None) -> list[m.AnyMessage]:
+    begin: list[m.AnyMessage] = [m.Begin(lsn, lsn, lsn % 1000)]
+    if origin is not None:
+        begin.append(m.Origin(lsn - 1, origin))
+    return [*begin, *changes, m.Commit(0, lsn, lsn + 8, lsn)]
+
+
+def write(captures: Path, name: str, messages: Sequence[m.AnyMessage]) -> Path:
+    captures.mkdir(exist_ok=True)
+    path = captures / name
+    path.write_bytes(frame(messages, Framing.RECVLOGICAL))
+    return path
+
+
+def ledger(spark: SparkSession, target: Path, name: str) -> list[Any]:
+    return spark.read.format("delta").load(str(target / "_wal2delta" / name)).collect()
+
+
+def keys(spark: SparkSession, target: Path) -> list[int]:
+    rows = spark.read.format("delta").load(str(mirror_tables(target)["public.t"])).select("id").collect()
+    return sorted(found.id for found in rows)
+
+
+def apply(
+    spark: SparkSession, captures: Path, target: Path, config: dict[str, Any] | None = None
+) -> wal2delta.RunReport:
+    return wal2delta.apply(spark, captures=str(captures), target=str(target), config=config)
+
+
+@pytest.mark.parametrize("name", ["o18", "o19"])
+def test_a_run_for_every_few_bytes_gives_the_truth(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    recorded = case(name)
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    captures.mkdir()
+    (data,) = recorded.streams()
+    for number, (start, stop) in enumerate(pairwise(range(0, len(data) + 1, len(data) // 4))):
+        end = len(data) if number == 3 else stop
+        (captures / f"{number}.bin").write_bytes(data[start:end])
+        apply(spark, captures, target)
+    assert_mirror_equals(spark, target, recorded)
+
+
+def test_sessions_that_come_again_are_applied_once_in_one_run_and_in_many(spark: SparkSession, tmp_path: Path) -> None:
+    recorded = case("o26")
+    whole, stepwise, captures = tmp_path / "whole", tmp_path / "stepwise", tmp_path / "captures"
+    apply(spark, recorded.folder, whole)
+    assert_mirror_equals(spark, whole, recorded)
+    captures.mkdir()
+    for file in recorded.files:
+        (captures / file.name).write_bytes(file.read_bytes())
+        apply(spark, captures, stepwise)
+    assert_mirror_equals(spark, stepwise, recorded)
+    for target in (whole, stepwise):
+        lsns = [found.commit_lsn for found in ledger(spark, target, "transactions")]
+        assert len(lsns) == len(set(lsns)) == recorded.info["transactions_committed"]
+
+
+def _committed(recorded: Case) -> dict[int, m.Begin]:
+    (data,) = recorded.streams()
+    return {
+        message.final_lsn: message
+        for _, message in read_stream(data, framing=recorded.framing)
+        if isinstance(message, m.Begin)
+    }
+
+
+def test_the_ledger_has_every_transaction_with_its_origin(spark: SparkSession, tmp_path: Path) -> None:
+    recorded, target = case("o21"), tmp_path / "mirror"
+    apply(spark, recorded.folder, target)
+    found = {item.commit_lsn: item for item in ledger(spark, target, "transactions")}
+    assert {lsn: item.xid for lsn, item in found.items()} == {
+        lsn: begin.xid for lsn, begin in _committed(recorded).items()
+    }
+    (data,) = recorded.streams()
+    origins = {
+        message.name for _, message in read_stream(data, framing=recorded.framing) if isinstance(message, m.Origin)
+    }
+    assert {item.origin for item in found.values()} - {None} == origins
+    assert all(item.applied for item in found.values())
+
+
+@pytest.mark.parametrize(
+    ("origins", "expected"),
+    [
+        ({"exclude": ["node_b"]}, [1, 3]),
+        ({"include": ["none"]}, [1]),
+        ({"include": ["node_b"]}, [2]),
+    ],
+    ids=["without one", "local ones alone", "one alone"],
+)
+def test_origins_can_be_left_out(
+    spark: SparkSession, tmp_path: Path, origins: dict[str, list[str]], expected: list[int]
+) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    messages = [
+        *transaction(100, TABLE, row(1)),
+        *transaction(200, row(2), origin="node_b"),
+        *transaction(300, row(3), origin="node_c"),
+    ]
+    write(captures, "1.bin", messages)
+    apply(spark, captures, target, {"origins": origins})
+    assert keys(spark, target) == expected
+    found = {item.commit_lsn: item.applied for item in ledger(spark, target, "transactions")}
+    assert [lsn // 100 for lsn, applied in sorted(found.items()) if applied] == expected
+
+
+def test_logical_messages_hold_when_their_transaction_does(spark: SparkSession, tmp_path: Path) -> None:
+    recorded, target = case("o20"), tmp_path / "mirror"
+    apply(spark, recorded.folder, target)
+    (data,) = recorded.streams()
+    sent = [message for _, message in read_stream(data, framing=recorded.framing) if isinstance(message, m.Message)]
+    found = ledger(spark, target, "messages")
+    assert sorted((item.lsn, item.prefix, bytes(item.content), item.transactional) for item in found) == sorted(
+        (message.lsn, message.prefix, message.content, message.transactional) for message in sent
+    )
+    assert {item.commit_lsn is not None for item in found if item.transactional} == {True}
+
+
+def test_a_transaction_that_comes_again_as_another_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    write(captures, "1.bin", [*transaction(100, TABLE, row(1)), *transaction(200, row(2, "first"))])
+    apply(spark, captures, target)
+    write(captures, "2.bin", [*transaction(200, TABLE, row(2, "other")), *transaction(300, row(3))])
+    with pytest.raises(OrderError, match="comes again, but differs") as caught:
+        apply(spark, captures, target)
+    assert "0/C8" in str(caught.value)
+    assert "2.bin" in str(caught.value)
+    assert keys(spark, target) == [1, 2]
+
+
+def test_a_transaction_below_what_is_applied_is_refused_unless_it_is_known(spark: SparkSession, tmp_path: Path) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    write(captures, "1.bin", [*transaction(100, TABLE, row(1)), *transaction(200, row(2))])
+    apply(spark, captures, target)
+    write(captures, "2.bin", [*transaction(150, TABLE, row(5)), *transaction(300, row(3))])
+    with pytest.raises(OrderError, match="lies below what was read before"):
+        apply(spark, captures, target)
+    assert keys(spark, target) == [1, 2]
+
+
+def test_the_same_bytes_under_two_names_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    for name in ("1.bin", "2.bin"):
+        write(captures, name, transaction(100, TABLE, row(1)))
+    with pytest.raises(OrderError, match="the same bytes as"):
+        apply(spark, captures, target)
+
+
+def test_an_older_file_that_changed_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    first = write(captures, "1.bin", transaction(100, TABLE, row(1)))
+    write(captures, "2.bin", transaction(200, row(2)))
+    apply(spark, captures, target)
+    first.write_bytes(first.read_bytes() + frame(transaction(150, row(7)), Framing.RECVLOGICAL))
+    write(captures, "3.bin", transaction(300, row(3)))
+    with pytest.raises(OrderError, match="newer files have been read") as caught:
+        apply(spark, captures, target)
+    assert "1.bin" in str(caught.value)
+    assert keys(spark, target) == [1, 2]
+
+
+def test_a_gap_in_the_names_is_refused_unless_gaps_are_allowed(spark: SparkSession, tmp_path: Path) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    for number in (1, 2, 3, 5):
+        announced = [TABLE] if number == 1 else []
+        write(captures, f"cap.{number:04}", transaction(100 * number, *announced, row(number)))
+    with pytest.raises(OrderError, match="1 file is missing"):
+        apply(spark, captures, target)
+    assert mirror_tables(target) == {}
+    report = apply(spark, captures, target, {"captures": {"allow_gaps": True}})
+    assert keys(spark, target) == [1, 2, 3, 5]
+    assert any("missing" in warning for warning in report.warnings)
+
+
+def test_what_a_missing_file_cuts_off_is_refused_unless_gaps_are_allowed(spark: SparkSession, tmp_path: Path) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    data = frame(
+        [*transaction(100, TABLE, row(1)), *transaction(200, row(2), row(3)), *transaction(300, row(4))],
+        Framing.RECVLOGICAL,
+    )
+    captures.mkdir()
+    cut = data.index(encode(row(3)))
+    (captures / "a.bin").write_bytes(data[:cut])
+    (captures / "c.bin").write_bytes(data[cut + 9 :])
+    with pytest.raises(OrderError):
+        apply(spark, captures, target)
+    assert mirror_tables(target) == {}
+    report = apply(spark, captures, target, {"captures": {"allow_gaps": True}})
+    assert keys(spark, target) == [1, 4]
+    assert any("c.bin" in warning for warning in report.warnings)
+
+
+def test_a_file_that_an_open_transaction_needs_has_to_stay(spark: SparkSession, tmp_path: Path) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    block = [m.StreamStart(7, True), m.Relation(9, *_shape(), xid=7), _with_xid(row(1), 7), m.StreamStop()]
+    first = write(captures, "1.bin", [*block, *transaction(100, TABLE, row(5))])
+    apply(spark, captures, target)
+    kept = first.read_bytes()
+    first.unlink()
+    write(captures, "2.bin", [m.StreamCommit(7, 0, 200, 208, 200), *transaction(300, row(6))])
+    with pytest.raises(OrderError, match="the file is gone"):
+        apply(spark, captures, target)
+    first.write_bytes(kept)
+    apply(spark, captures, target)
+    assert keys(spark, target) == [1, 5, 6]
+
+
+def _shape() -> tuple[str, str, str, tuple[m.Column, ...]]:
+    return TABLE.namespace, TABLE.name, TABLE.replica_identity, TABLE.columns
+
+
+def _with_xid(change: m.Insert, xid: int) -> m.Insert:
+    return m.Insert(change.relation_oid, change.new, xid)

@@ -1,0 +1,36 @@
+"""What the benchmarks' captures hold is what their makers say."""
+
+from __future__ import annotations
+
+from benchmark.streamed import Expected, capture
+from support.reference import Replay, ReplayedTable
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.reader import read_stream
+
+_SIZE = 1_200_000
+
+
+def _held(table: ReplayedTable) -> Expected:
+    held = Expected()
+    values = [row.values for row in table.rows]
+    held.add([int(row[0] or "") for row in values], [int((row[1] or "").replace(".", "")) for row in values])
+    return held
+
+
+def test_a_huge_streamed_transaction_leaves_the_rows_that_its_maker_expects() -> None:
+    expected: dict[str, Expected] = {}
+    stream = b"".join(capture(_SIZE, expected, blocks=(100_000, 300_000)))
+    assert _SIZE <= len(stream) < 1.1 * _SIZE
+    replayed = Replay()
+    replayed.session(stream, Framing.RECVLOGICAL)
+    assert replayed.left_open == [[]]
+    assert {name: _held(table) for name, table in replayed.by_name().items()} == expected
+    assert all(table.count > 0 for table in expected.values())
+
+    messages = [message for _, message in read_stream(stream, framing=Framing.RECVLOGICAL)]
+    blocks = sum(isinstance(message, m.StreamStart) for message in messages)
+    assert blocks >= 4
+    assert sum(isinstance(message, m.StreamAbort) for message in messages) >= 4
+    # Each block is followed by an ordinary transaction, and so is the end.
+    assert sum(isinstance(message, m.Commit) for message in messages) == blocks + 1
