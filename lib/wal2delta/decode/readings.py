@@ -156,11 +156,11 @@ class Reader(StreamWalker):
         state = self.kernel.state
         previous = int(state[walk.PREVIOUS])
         recent = list(self._recent)
-        if self.stream_xid is not None:
-            recent.insert(0, self._block_at)
-        elif state[walk.TXN] == walk.OPEN:
-            recent.insert(0, int(state[walk.BEGIN_AT]))
         lows = [previous, *recent[-4:-3], *recent[:1]]
+        if self.stream_xid is not None:
+            lows.append(self._block_at)
+        elif state[walk.TXN] == walk.OPEN:
+            lows.append(int(state[walk.BEGIN_AT]))
         return tuple(sorted({max(at, start, previous - _FAR) for at in lows if at <= previous}, reverse=True))
 
 
