@@ -202,6 +202,7 @@ class Explainer:
         self._framing = framing
         self._known: dict[_Start, Explained | None] = {}
         self._readings: dict[tuple[int, bool], Reading] = {}
+        self._places: dict[tuple[_Start, int], Place] = {}
 
     def explain(self, at: int, place: Place, *, torn_only: bool = False) -> Explained | None:
         """Explain why the session that is known to go on at a place ends; None if nothing can.
@@ -339,6 +340,19 @@ class Explainer:
                 return
             elif self._are_torn(torn_at, at, place):
                 yield at, torn_at, place, 1
+            elif ahead.stuck and ahead.before < torn_at:
+                # The torn message may be the one before, which has taken what follows for its end.
+                place = self._place_at(start, ahead.before)
+                if self._are_torn(ahead.before, at, place):
+                    yield at, ahead.before, place, 1
+
+    def _place_at(self, start: _Start, at: int) -> Place:
+        """Give the place at a boundary."""
+        if (start, at) not in self._places:
+            reader = Reader(start.place, strict=start.strict)
+            reader.advance(self._data, start.at, at)
+            self._places[start, at] = reader.place
+        return self._places[start, at]
 
     def _are_torn(self, at: int, end: int, place: Place) -> bool:
         """Say whether some bytes are a torn message, and behind it torn messages that sessions began with."""
@@ -354,13 +368,17 @@ class Explainer:
 
 
 class _Ahead:
-    """Find messages' boundaries, one after the other, up to where the session cannot be read on."""
+    """Find messages' boundaries, one after the other, up to where the session cannot be read on.
+
+    Attributes:
+        before: where the last whole message begins.
+    """
 
     def __init__(self, data: memoryview, start: _Start) -> None:
         self._data = data
         self._reader = Reader(start.place, strict=start.strict)
         self._at = start.at
-        self._before = start.at
+        self.before = start.at
         self.stuck = False
 
     def boundary_before(self, at: int) -> int:
@@ -373,9 +391,9 @@ class _Ahead:
                 self.stuck = True
             self.stuck = self.stuck or reader.broke or reader.position < at
             if reader.position > self._at:
-                self._before = max(int(reader.kernel.state[walk.PREVIOUS]), self._at)
+                self.before = max(int(reader.kernel.state[walk.PREVIOUS]), self._at)
                 self._at = reader.position
-        return self._at if self._at <= at else self._before
+        return self._at if self._at <= at else self.before
 
 
 def _refuse_two_readings(data: memoryview, found: list[Stretch], edges: tuple[int, ...]) -> None:
