@@ -165,6 +165,22 @@ class Tear:
     sent: Sent
 
 
+def _last_kind(data: bytes, at: int) -> bytes | None:
+    """Give the kind of the value that goes on behind the end of the data, in a row's tuples."""
+    while at + 3 <= len(data):
+        columns = int.from_bytes(data[at + 1 : at + 3], "big")
+        at += 3
+        for _ in range(columns):
+            kind = data[at : at + 1]
+            if kind not in (b"t", b"b"):
+                at += 1
+                continue
+            at += 5 + int.from_bytes(data[at + 1 : at + 5], "big")
+            if at > len(data):
+                return kind
+    return None
+
+
 @dataclass
 class Capture:
     """A capture.
@@ -210,12 +226,27 @@ class Capture:
         """Give where the first torn logical message begins of which the bytes that are there may be the rest.
 
         Its content can be anything, a whole session of another stream too: until it is long enough nothing tells that
-        it is torn.  Nothing else can go on over the next session's first bytes: a NUL is in all that begins one.
+        it is torn.  A row can go on over the next session's first bytes only by a value in binary format, which a
+        Begin Prepare's tag announces: in text there is no NUL, but in all that begins a session.
         """
         for tear in self.tears:
-            if size > tear.end and tear.sent.tag == b"M" and self._goes_on(tear, size):
+            if size <= tear.end:
+                continue
+            if (tear.sent.tag == b"M" and self._goes_on(tear, size)) or self._is_binary(tear, size):
                 return tear.at
         return None
+
+    def _is_binary(self, tear: Tear, size: int) -> bool:
+        """Say whether the bytes that are there are a row with a value in binary format that goes on behind them."""
+        if tear.sent.tag not in (b"I", b"U", b"D") or self.framing in (Framing.PGCOPY, Framing.COPYDATA):
+            return False
+        try:
+            read_message(self.data[:size], tear.at, streaming=tear.sent.streamed)
+        except TruncatedMessage:
+            return _last_kind(self.data[:size], tear.at + (9 if tear.sent.streamed else 5)) == b"b"
+        except CaptureError:
+            pass
+        return False
 
     def _goes_on(self, tear: Tear, size: int) -> bool:
         at = tear.at

@@ -82,16 +82,21 @@ def _ops() -> pa.Array:
 
 def column_types(relation: m.Relation, types: Mapping[int, m.Type]) -> list[ColumnType]:
     """Give the types of a relation's columns, its domains and enums told by the Type messages."""
-    names = {oid: (type_.namespace, type_.name) for oid, type_ in types.items()}
+    names = type_names(types)
     return [resolve(column.type_oid, column.typmod, names) for column in relation.columns]
+
+
+def type_names(types: Mapping[int, m.Type]) -> dict[int, tuple[str, str]]:
+    """Give the (namespace, name) that Type messages announced, by oid."""
+    return {oid: (type_.namespace, type_.name) for oid, type_ in types.items()}
 
 
 class _Columns:
     """The column builders of one kind of tuple, and what they could not hold."""
 
-    def __init__(self, relation: m.Relation, types: list[ColumnType]) -> None:
+    def __init__(self, relation: m.Relation, types: list[ColumnType], names: Mapping[int, tuple[str, str]]) -> None:
         self.relation = relation
-        self.builders: list[ColumnBuilder] = [make_builder(type_) for type_ in types]
+        self.builders: list[ColumnBuilder] = [make_builder(type_, names) for type_ in types]
         self.rescued: dict[int, dict[str, str]] = {}
         self.rows = 0
 
@@ -127,10 +132,11 @@ class _Columns:
 class _RelationRows:
     """The rows of one relation version that are gathered for the next batch."""
 
-    def __init__(self, relation: m.Relation, types: list[ColumnType]) -> None:
+    def __init__(self, relation: m.Relation, types: Mapping[int, m.Type]) -> None:
         self.relation = relation
-        self.types = types
-        self.columns = _Columns(relation, types)
+        self.types = column_types(relation, types)
+        self.names = type_names(types)
+        self.columns = _Columns(relation, self.types, self.names)
         self._before: _Columns | None = None
         self._before_rows: list[NDArray[np.int64]] = []
         self._meta: list[tuple[NDArray[Any], ...]] = []
@@ -154,7 +160,7 @@ class _RelationRows:
         with_old = np.nonzero((new >= 0) & (old >= 0))[0]
         if len(with_old):
             if self._before is None:
-                self._before = _Columns(self.relation, self.types)
+                self._before = _Columns(self.relation, self.types, self.names)
             self._before.append(buf, tile, old[with_old])
             self._before_rows.append(start + with_old)
         meta = (_OP_OF_KIND[kind], tile.lsn[at], tile.commit_ts[at], tile.xid[at], tile.ordinal[at])
@@ -469,7 +475,7 @@ class Decoder(StreamWalker):
                 if before is not None and before.rows:
                     yield before.finish()
                 self._newest[relation.oid] = relation
-                rows = self._rows[relation] = _RelationRows(relation, column_types(relation, self._types))
+                rows = self._rows[relation] = _RelationRows(relation, self._types)
             rows.append(buf, tile, at)
             if rows.full:
                 yield rows.finish()

@@ -4,6 +4,9 @@ A builder appends to numpy arrays that grow geometrically; `finish` hands them t
 converts all rows of an append and leaves out what is not in the common form; only those cells become Python
 objects, and the exact readers of `wal2delta.types` decide about each (see `wal2delta.types.base`).
 
+Cells in binary format have kernels of their own for the types that are common.  What those leave out, and all
+other types, becomes PostgreSQL's text first and goes the way of text, so that both formats give the same rows.
+
 Invariants: the first `rows` entries of the outputs are final; an append that raises leaves `rows` as it was.
 """
 
@@ -11,26 +14,31 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2delta.decode import kernels_fixed, kernels_text
+from wal2delta.decode import kernels_binary, kernels_fixed, kernels_text
 from wal2delta.errors import NotSupported, ValueFormatError
+from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from wal2delta.types.arrays import elements_from_text
 from wal2delta.types.base import ColumnType, DoesNotFit, Family, Rescued
 from wal2delta.types.binary import bytes_from_text
 from wal2delta.types.boolean import boolean_from_text
-from wal2delta.types.datetime import days_from_text, micros_from_text
+from wal2delta.types.builtin import BUILTIN_TYPES
+from wal2delta.types.datetime import FIRST_DAY, FIRST_MICRO, LAST_DAY, LAST_MICRO, days_from_text, micros_from_text
+from wal2delta.types.extensions import EXTENSION_TEXTS, EXTENSION_TYPES
 from wal2delta.types.floats import float_from_text
 from wal2delta.types.integers import LIMITS, integer_from_text
 from wal2delta.types.numeric import unscaled_from_text
-from wal2delta.types.text import decode_text
+from wal2delta.types.rendering import NotRendered, render
+from wal2delta.types.text import HAS_NUL, NOT_UTF8, NOT_UTF8_REMEDY, decode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
 
     Bytes = NDArray[np.uint8]
     Cells = NDArray[np.int32]
+    Names = Mapping[int, tuple[str, str]]
 
 NULL: Final = -1
 UNCHANGED: Final = -2
@@ -57,16 +66,30 @@ _EXACT_IN_DOUBLE: Final = (2**53, 19)
 """The largest integer up to which all are floats of the type, and a power of ten up to which all are."""
 
 
+class _Call(NamedTuple):
+    """A kernel with what it takes between the tile and its outputs."""
+
+    kernel: Kernel
+    parameters: tuple[int, ...] = ()
+
+
 class ColumnBuilder(ABC):
     """Collects one column.
 
     Args:
         column_type: from `wal2delta.types.resolve`.
+        names: (namespace, name) of types by oid, from Type messages.
+        binary: takes cells in binary format; None where each becomes text first.
     """
 
-    def __init__(self, column_type: ColumnType) -> None:
+    def __init__(self, column_type: ColumnType, names: Names, binary: _Call | None) -> None:
         self.column_type = column_type
         self.rows = 0
+        self._names = names
+        # The kernels for binary format go by the type that the values are sent in, an override by another one.
+        self._binary = None if column_type.overridden else binary
+        self._only_binary = False
+        """The rows before were in binary format: text is looked for only where there is any."""
         self._capacity = 0
         self._valid: Bytes = np.empty(0, dtype=np.uint8)
 
@@ -85,7 +108,6 @@ class ColumnBuilder(ABC):
 
         Raises:
             ValueFormatError: a value is not in its type's form; its offset is the cell's in `buf`.
-            NotSupported: a value is in binary format.
         """
         if first.dtype != np.int32 or not first.flags.c_contiguous:
             first = np.ascontiguousarray(first, dtype=np.int32)
@@ -94,9 +116,19 @@ class ColumnBuilder(ABC):
         if self.rows + first.size > self._capacity:
             self._capacity = max(_MIN_ROWS, self.rows + first.size, 2 * self._capacity)
             self._grow(self._capacity)
-        rescued = self._convert(_Tile(buf, offset, length, first, column))
+        tile = _Tile(buf, offset, length, first, column, self._written)
+        without_form: list[Rescued] = []
+        if self._binary is None and tile.has_binary():
+            tile, without_form = tile.as_text()
+        rescued = self._convert(tile) + without_form
+        if without_form:
+            rescued.sort(key=lambda misfit: misfit.row)
         self.rows += first.size
         return rescued or None
+
+    def _written(self, data: bytes) -> str:
+        """Give PostgreSQL's text of a value in binary format."""
+        return render(data, self.column_type.oid, self.column_type.typmod, self._names)
 
     @property
     @abstractmethod
@@ -135,16 +167,32 @@ class ColumnBuilder(ABC):
 
 
 class _Tile:
-    """The cells of one append."""
+    """The cells of one append.
 
-    __slots__ = ("buf", "column", "first", "length", "offset")
+    Args:
+        written: gives the text of a value in binary format.
+        places: where each cell lies in the capture; None where that is its offset.
+    """
 
-    def __init__(self, buf: Bytes, offset: Cells, length: Cells, first: Cells, column: int) -> None:
+    __slots__ = ("buf", "column", "first", "length", "offset", "places", "written")
+
+    def __init__(
+        self,
+        buf: Bytes,
+        offset: Cells,
+        length: Cells,
+        first: Cells,
+        column: int,
+        written: Callable[[bytes], str],
+        places: Cells | None = None,
+    ) -> None:
         self.buf = buf
         self.offset = offset
         self.length = length
         self.first = first
         self.column = column
+        self.written = written
+        self.places = places
 
     @property
     def arguments(self) -> tuple[Bytes, Cells, Cells, Cells, int]:
@@ -154,24 +202,43 @@ class _Tile:
     def size(self) -> int:
         return self.first.size
 
+    def of_rows(self, first: Cells) -> _Tile:
+        """Give the tile with the first cells of other rows."""
+        return _Tile(self.buf, self.offset, self.length, first, self.column, self.written, self.places)
+
     def place(self, row: int) -> int:
         """Give the offset of a row's cell."""
-        return int(self.offset[self.first[row] + self.column])
+        places = self.offset if self.places is None else self.places
+        return int(places[self.first[row] + self.column])
+
+    def sent_length(self, row: int) -> int:
+        """Give the length of the cell of a row that has one; `BINARY` and below for binary format."""
+        return int(self.length[self.first[row] + self.column])
+
+    def data(self, row: int) -> bytes:
+        """Give the bytes of a row that has a value."""
+        start = int(self.offset[self.first[row] + self.column])
+        size = self.sent_length(row)
+        return self.buf[start : start + (size if size >= 0 else BINARY - size)].tobytes()
 
     def text(self, row: int) -> str:
-        """Give the text of a row that has a value."""
-        place = self.place(row)
-        size = int(self.length[self.first[row] + self.column])
-        if size <= BINARY:
-            raise NotSupported(
-                "a value is in binary format, which this version does not read",
-                offset=place,
-                remedy="Record the capture without the plugin's binary option",
-            )
+        """Give the text of a row that has a value.
+
+        Raises:
+            NotRendered: for a value in binary format.
+        """
+        data = self.data(row)
         try:
-            return decode_text(self.buf[place : place + size].tobytes())
+            return self.written(data) if self.sent_length(row) <= BINARY else decode_text(data)
         except ValueFormatError as error:
-            raise error.at(offset=place) from None
+            raise error.at(offset=self.place(row)) from None
+
+    def rescued(self, row: int) -> Rescued:
+        """Give a row's value as it is rescued."""
+        try:
+            return Rescued(row, self.text(row))
+        except NotRendered:
+            return Rescued(row, f"\\x{self.data(row).hex()}")
 
     def read(self, row: int, reader: Callable[[str], Any]) -> Any:
         """Read a row's value exactly.
@@ -187,15 +254,49 @@ class _Tile:
         except ValueFormatError as error:
             raise error.at(offset=self.place(row)) from None
 
+    def has_binary(self) -> bool:
+        """Tell whether any cell is in binary format."""
+        return bool(kernels_text.count_binary(self.length, self.first, self.column))
+
+    def as_text(self) -> tuple[_Tile, list[Rescued]]:
+        """Give the tile with the text of those cells that are in binary format, and those that have none."""
+        rescued = []
+        parts: list[bytes] = []
+        places = np.zeros(self.size, dtype=np.int32)
+        length = np.full(self.size, NULL, dtype=np.int32)
+        for row in np.flatnonzero(self.first >= 0).tolist():
+            size = self.sent_length(row)
+            if size in (NULL, UNCHANGED):
+                continue
+            places[row] = self.place(row)
+            if size >= 0:
+                text = self.data(row)
+            else:
+                try:
+                    text = self.text(row).encode()
+                except NotRendered:
+                    rescued.append(self.rescued(row))
+                    continue
+            parts.append(text)
+            length[row] = len(text)
+        ends = np.cumsum(np.maximum(length, 0), dtype=np.int64)
+        if self.size and ends[-1] > MAX_DATA_BYTES:
+            raise NotSupported("one column of one batch holds more than 2 GiB")
+        offset = (ends - np.maximum(length, 0)).astype(np.int32)
+        buf = np.frombuffer(b"".join(parts), dtype=np.uint8)
+        first = np.arange(self.size, dtype=np.int32)
+        return _Tile(buf, offset, length, first, 0, self.written, places), rescued
+
 
 class _FixedBuilder(ColumnBuilder):
     """Values of a fixed width.
 
     Args:
         column_type: see `ColumnBuilder`.
+        names: see `ColumnBuilder`.
         dtype: of one word of the output.
-        kernel: one of `kernels_fixed`.
-        parameters: what the kernel takes between the tile and its outputs.
+        text: one of `kernels_fixed`.
+        binary: one of `kernels_binary` that sees to misses.
         reader: the exact reader.
     """
 
@@ -204,15 +305,16 @@ class _FixedBuilder(ColumnBuilder):
     def __init__(
         self,
         column_type: ColumnType,
+        names: Names,
+        *,
         dtype: Any,
-        kernel: Kernel,
-        parameters: tuple[int, ...],
-        reader: Callable[[str], int],
+        text: _Call,
+        binary: _Call | None,
+        reader: Callable[[str], Any],
     ) -> None:
-        super().__init__(column_type)
+        super().__init__(column_type, names, binary)
         self._values: NDArray[Any] = np.empty(0, dtype=dtype)
-        self._kernel = kernel
-        self._parameters = parameters
+        self._text = text
         self._reader = reader
 
     @property
@@ -221,13 +323,16 @@ class _FixedBuilder(ColumnBuilder):
 
     def _convert(self, tile: _Tile) -> list[Rescued]:
         misses = np.empty(tile.size, dtype=np.int32)
-        count = self._kernel(
-            *tile.arguments,
-            *self._parameters,
-            self._values[self.rows * self._WORDS :],
-            self._valid[self.rows :],
-            misses,
-        )
+        outputs = (self._values[self.rows * self._WORDS :], self._valid[self.rows :], misses)
+        if self._only_binary and self._binary is not None:
+            arguments = (*tile.arguments, *self._binary.parameters, *outputs)
+            count = self._binary.kernel(*arguments, kernels_binary.ALL_ROWS)
+            if not (tile.length[tile.first[misses[:count]] + tile.column] >= 0).any():
+                return self._read_exactly(tile, misses[:count])
+        count = self._text.kernel(*tile.arguments, *self._text.parameters, *outputs)
+        if count and self._binary is not None and tile.has_binary():
+            self._only_binary = not outputs[1][: tile.size].any()
+            count = self._binary.kernel(*tile.arguments, *self._binary.parameters, *outputs, count)
         return self._read_exactly(tile, misses[:count])
 
     def _read_exactly(self, tile: _Tile, misses: Cells) -> list[Rescued]:
@@ -242,7 +347,7 @@ class _FixedBuilder(ColumnBuilder):
                 self._valid[self.rows + row] = 1
         return rescued
 
-    def _store(self, row: int, value: int) -> None:
+    def _store(self, row: int, value: Any) -> None:
         self._values[row] = value
 
     def _grow(self, capacity: int) -> None:
@@ -267,7 +372,7 @@ class _BooleanBuilder(_FixedBuilder):
 class _DecimalBuilder(_FixedBuilder):
     _WORDS = 2  # the lower half stands first
 
-    def _store(self, row: int, value: int) -> None:
+    def _store(self, row: int, value: Any) -> None:
         self._values[2 * row] = value & 0xFFFFFFFFFFFFFFFF
         self._values[2 * row + 1] = (value >> 64) & 0xFFFFFFFFFFFFFFFF
 
@@ -277,12 +382,24 @@ class _VariableBuilder(ColumnBuilder):
 
     Args:
         column_type: see `ColumnBuilder`.
-        kernel: one of `kernels_text` that goes on from a row.
+        names: see `ColumnBuilder`.
+        text: one of `kernels_text` that goes on from a row.
+        binary: `kernels_binary.texts`, which may take text as well.
+        reader: the exact reader.
     """
 
-    def __init__(self, column_type: ColumnType, kernel: Kernel) -> None:
-        super().__init__(column_type)
-        self._kernel = kernel
+    def __init__(
+        self,
+        column_type: ColumnType,
+        names: Names,
+        *,
+        text: _Call,
+        binary: _Call | None,
+        reader: Callable[[str], bytes],
+    ) -> None:
+        super().__init__(column_type, names, binary)
+        self._text = text
+        self._reader = reader
         self._ends: Cells = np.zeros(1, dtype=np.int32)
         self._data: Bytes = np.empty(0, dtype=np.uint8)
 
@@ -291,34 +408,49 @@ class _VariableBuilder(ColumnBuilder):
         return int(self._ends[self.rows]) + 4 * self.rows + self.rows // 8
 
     def _convert(self, tile: _Tile) -> list[Rescued]:
+        return self._gather(tile, self._binary)
+
+    def _gather(self, tile: _Tile, binary: _Call | None) -> list[Rescued]:
+        rescued = []
+        call = self._text
         row = 0
         while True:
-            row = self._kernel(*tile.arguments, self._ends, self._valid, self._data, self.rows, row)
+            outputs = (self._ends, self._valid, self._data, self.rows, row)
+            row = call.kernel(*tile.arguments, *call.parameters, *outputs)
             if row == tile.size:
                 break
-            size = int(tile.length[tile.first[row] + tile.column])
+            size = tile.sent_length(row)
+            is_binary = size <= BINARY
+            more = BINARY - size + kernels_binary.SLACK if is_binary else size + kernels_text.SLACK
             used = int(self._ends[self.rows + row])
-            if size >= 0 and used + size + kernels_text.SLACK > self._data.size:
-                self._make_room(used, size + kernels_text.SLACK)
+            other = binary if is_binary else self._text
+            if used + more > self._data.size:
+                self._make_room(used, more)
+            elif other is not None and call is not other:
+                call = other
             else:
-                self._append_exactly(tile, row)
+                misfit = self._append_exactly(tile, row)
+                if misfit is not None:
+                    rescued.append(misfit)
                 row += 1
-        self._check(tile)
-        return []
+        return rescued
 
-    def _append_exactly(self, tile: _Tile, row: int) -> None:
-        """Append the one value that the kernel did not take; where none of them can be right, raise."""
-        value = tile.read(row, bytes_from_text)
+    def _append_exactly(self, tile: _Tile, row: int) -> Rescued | None:
+        """Append the one value that the kernels did not take; where none of them can be right, raise."""
         at = self.rows + row
         used = int(self._ends[at])
+        try:
+            value: bytes = tile.read(row, self._reader)
+        except (DoesNotFit, NotRendered):
+            self._ends[at + 1] = used
+            self._valid[at] = 0
+            return tile.rescued(row)
         if used + len(value) > self._data.size:
             self._make_room(used, len(value))
         self._data[used : used + len(value)] = np.frombuffer(value, dtype=np.uint8)
         self._ends[at + 1] = used + len(value)
         self._valid[at] = 1
-
-    def _check(self, tile: _Tile) -> None:
-        """Refuse what the kernel gathered without looking at it."""
+        return None
 
     def _make_room(self, used: int, more: int) -> None:
         if used + more > MAX_DATA_BYTES:
@@ -339,43 +471,73 @@ class _VariableBuilder(ColumnBuilder):
 
 
 class _TextBuilder(_VariableBuilder):
-    def _append_exactly(self, tile: _Tile, row: int) -> None:
-        tile.text(row)
-        raise AssertionError("the kernel takes all text")
+    def _convert(self, tile: _Tile) -> list[Rescued]:
+        rescued = super()._convert(tile)
+        fault = self._fault(tile)
+        if fault is not None:
+            raise fault
+        return rescued
 
-    def _check(self, tile: _Tile) -> None:
+    def _fault(self, tile: _Tile) -> ValueFormatError | None:
+        """Find what the kernels gathered without looking at it."""
         start, end = self.rows, self.rows + tile.size
-        words = self._data[: self._data.size & ~7].view(np.uint64)
-        flags = kernels_text.text_flags(self._data, words, int(self._ends[start]), int(self._ends[end]))
+        flags = kernels_text.text_flags(self._data, self._words, int(self._ends[start]), int(self._ends[end]))
         if flags & kernels_text.HAS_NUL:
             place = int(self._ends[start]) + int(np.argmin(self._data[self._ends[start] : self._ends[end]]))
-            tile.text(int(np.searchsorted(self._ends[start : end + 1], place, side="right")) - 1)
+            row = int(np.searchsorted(self._ends[start : end + 1], place, side="right")) - 1
+            return ValueFormatError(HAS_NUL, offset=tile.place(row))
         if flags & kernels_text.HAS_HIGH:
             row = kernels_text.first_not_utf8(self._data, self._ends, start, end)
             if row >= 0:
-                tile.text(row - start)
+                return ValueFormatError(NOT_UTF8, offset=tile.place(row - start), remedy=NOT_UTF8_REMEDY)
+        return None
+
+    @property
+    def _words(self) -> NDArray[np.uint64]:
+        return self._data[: self._data.size & ~7].view(np.uint64)
+
+
+class _LabelBuilder(_TextBuilder):
+    """A user-defined type: what reads as text is text, as an enum's label does; else each value is looked at."""
+
+    def _convert(self, tile: _Tile) -> list[Rescued]:
+        # As a rule all of it is text, and looking at all at once is faster than at each value.
+        rescued = self._gather(tile, self._binary)
+        start, end = (int(self._ends[row]) for row in (self.rows, self.rows + tile.size))
+        has_control = kernels_binary.has_control(self._data, self._words, start, end)
+        fault = self._fault(tile)
+        if (has_control or fault is not None) and tile.has_binary():
+            tile, rescued = tile.as_text()
+            self._gather(tile, None)
+            fault = self._fault(tile)
+        if fault is not None:
+            raise fault
+        return rescued
 
 
 class _FloatBuilder(_FixedBuilder):
-    """real and double precision; pyarrow's cast from string, exact as well, reads what the kernel leaves."""
+    """real and double precision; pyarrow's cast from string, exact as well, reads what the kernels leave."""
 
-    def __init__(self, column_type: ColumnType, dtype: Any, kernel: Kernel, limits: tuple[int, int]) -> None:
-        super().__init__(column_type, dtype, kernel, limits, _no_reader)
-        self._text = _VariableBuilder(ColumnType(pa.string(), Family.STRING, "text"), kernels_text.texts)
+    def __init__(self, column_type: ColumnType, names: Names, **rest: Any) -> None:
+        super().__init__(column_type, names, reader=float_from_text, **rest)
+        text = ColumnType(pa.string(), Family.STRING, "text")
+        self._texts = _VariableBuilder(text, {}, text=_Call(kernels_text.texts), binary=None, reader=str.encode)
 
     def _read_exactly(self, tile: _Tile, misses: Cells) -> list[Rescued]:
         if not misses.size:
             return []
-        rest = _Tile(tile.buf, tile.offset, tile.length, tile.first[misses], tile.column)
-        for row in np.flatnonzero(rest.length[rest.first + rest.column] <= BINARY)[:1].tolist():
-            rest.text(row)
-        self._text.truncate(0)
-        self._text.append(*rest.arguments)
+        rest = tile.of_rows(tile.first[misses])
+        for row in np.flatnonzero(rest.length[rest.first + rest.column] <= BINARY).tolist():
+            # The kernel takes every float that there is.
+            rest.read(row, self._reader)
+            raise ValueFormatError("a floating-point number has another size than its type", offset=rest.place(row))
+        self._texts.truncate(0)
+        self._texts.append(*rest.arguments)
         try:
-            numbers = pc.cast(self._text._arrow(rest.size, None), self.column_type.arrow)
+            numbers = pc.cast(self._texts._arrow(rest.size, None), self.column_type.arrow)
         except pa.ArrowInvalid:
             for row in range(rest.size):
-                rest.read(row, float_from_text)
+                rest.read(row, self._reader)
             raise
         self._values[self.rows + misses] = np.frombuffer(numbers.buffers()[1], self._values.dtype, rest.size)
         self._valid[self.rows + misses] = 1
@@ -385,9 +547,10 @@ class _FloatBuilder(_FixedBuilder):
 class _ListBuilder(ColumnBuilder):
     """Arrays of one dimension; their elements have a builder of their own, which reads them as a tile."""
 
-    def __init__(self, column_type: ColumnType, element: ColumnType) -> None:
-        super().__init__(column_type)
-        self._elements = make_builder(element)
+    def __init__(self, column_type: ColumnType, names: Names, element: ColumnType, binary: _Call | None) -> None:
+        super().__init__(column_type, names, binary)
+        self._element_oid = element.oid
+        self._elements = make_builder(element, names)
         self._ends: Cells = np.zeros(1, dtype=np.int32)
 
     @property
@@ -406,14 +569,14 @@ class _ListBuilder(ColumnBuilder):
         rest = tile.first.copy()
         for misfit in rescued:
             rest[misfit.row] = NULL
-        self._convert_elements(_Tile(tile.buf, tile.offset, tile.length, rest, tile.column))
+        self._convert_elements(tile.of_rows(rest))
         return rescued
 
     def _convert_elements(self, tile: _Tile) -> list[Rescued]:
         at = self.rows
         base = int(self._ends[at])
         self._elements.truncate(base)
-        parts = _ArrayParts(tile, ord(self.column_type.delimiter))
+        parts = _ArrayParts(tile, ord(self.column_type.delimiter), self._element_oid)
         rescued = [self._misfit(tile, row) for row in parts.misses.tolist()]
         try:
             misfits = self._elements.append(
@@ -427,7 +590,7 @@ class _ListBuilder(ColumnBuilder):
             ) from None
         known = {misfit.row for misfit in rescued}
         for row in sorted({parts.row_of(misfit.row) for misfit in misfits or ()} - known):
-            rescued.append(Rescued(row, tile.text(row)))
+            rescued.append(tile.rescued(row))
         stop = at + tile.size
         np.add(parts.counts, base, out=self._ends[at + 1 : stop + 1])
         self._valid[at:stop] = parts.valid
@@ -436,8 +599,8 @@ class _ListBuilder(ColumnBuilder):
     def _misfit(self, tile: _Tile, row: int) -> Rescued:
         try:
             tile.read(row, partial(elements_from_text, delimiter=self.column_type.delimiter))
-        except DoesNotFit as misfit:
-            return Rescued(row, misfit.args[0])
+        except (DoesNotFit, NotRendered):
+            return tile.rescued(row)
         raise ValueFormatError("an array is not in PostgreSQL's form", offset=tile.place(row))
 
     def _grow(self, capacity: int) -> None:
@@ -454,7 +617,7 @@ class _ListBuilder(ColumnBuilder):
 class _ArrayParts:
     """The elements of a tile's arrays, as a tile of their own."""
 
-    def __init__(self, tile: _Tile, delimiter: int) -> None:
+    def __init__(self, tile: _Tile, delimiter: int, element_oid: int) -> None:
         total = kernels_text.total_length(tile.length, tile.first, tile.column)
         bound = total // 2 + tile.size
         self.text = np.empty(total + 32, dtype=np.uint8)
@@ -464,7 +627,15 @@ class _ArrayParts:
         self.valid = np.empty(tile.size, dtype=np.uint8)
         misses = np.empty(tile.size + 1, dtype=np.int32)
         self.elements = kernels_text.array_elements(
-            *tile.arguments, delimiter, self.text, self.offset, self.length, self.counts, self.valid, misses
+            *tile.arguments,
+            delimiter,
+            element_oid,
+            self.text,
+            self.offset,
+            self.length,
+            self.counts,
+            self.valid,
+            misses,
         )
         self.offset = self.offset[: self.elements]
         self.length = self.length[: self.elements]
@@ -481,61 +652,186 @@ def _resized(array: NDArray[Any], size: int, used: int) -> NDArray[Any]:
     return larger
 
 
-def _no_reader(_text: str) -> int:
-    raise AssertionError("this builder reads all its values itself")
+_DAY_MICROS: Final = 86_400_000_000
+_EPOCH_DAY: Final = POSTGRES_EPOCH_UNIX_MICROS // _DAY_MICROS
 
 
-def _boolean(column_type: ColumnType) -> ColumnBuilder:
-    return _BooleanBuilder(column_type, np.uint8, kernels_fixed.booleans, (), boolean_from_text)
+def _whole_numbers(kernel: Kernel, size: int, low: int, high: int, shift: int = 0) -> _Call:
+    """Take integers of so many bytes (-4: without a sign) within limits that `shift` is not yet added to."""
+    return _Call(kernel, (size, low, high, shift))
 
 
-def _integer(column_type: ColumnType, *, dtype: Any, kernel: Kernel) -> ColumnBuilder:
-    family = column_type.family
-    reader = partial(integer_from_text, family=family)
-    return _FixedBuilder(column_type, dtype, kernel, LIMITS[family], reader)
+def _boolean(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    return _BooleanBuilder(
+        column_type,
+        names,
+        dtype=np.uint8,
+        text=_Call(kernels_fixed.booleans),
+        binary=_whole_numbers(kernels_binary.whole_numbers_8, 1, 0, 1),
+        reader=boolean_from_text,
+    )
 
 
-def _decimal(column_type: ColumnType) -> ColumnBuilder:
-    parameters = (column_type.arrow.precision, column_type.arrow.scale)
-    narrow = column_type.arrow.precision <= _NARROW_PRECISION
-    kernel = kernels_fixed.decimals_narrow if narrow else kernels_fixed.decimals_wide
-    reader = partial(unscaled_from_text, precision=parameters[0], scale=parameters[1])
-    return _DecimalBuilder(column_type, np.uint64, kernel, parameters, reader)
+def _integer(
+    column_type: ColumnType, names: Names, *, dtype: Any, text: Kernel, binary: tuple[Kernel, int]
+) -> ColumnBuilder:
+    limits = LIMITS[column_type.family]
+    reader = partial(integer_from_text, family=column_type.family)
+    return _FixedBuilder(
+        column_type,
+        names,
+        dtype=dtype,
+        text=_Call(text, limits),
+        binary=_whole_numbers(*binary, *limits),
+        reader=reader,
+    )
 
 
-def _date(column_type: ColumnType) -> ColumnBuilder:
-    return _FixedBuilder(column_type, np.int32, kernels_fixed.dates, (), days_from_text)
+def _decimal(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    precision, scale = column_type.arrow.precision, column_type.arrow.scale
+    narrow = precision <= _NARROW_PRECISION
+    return _DecimalBuilder(
+        column_type,
+        names,
+        dtype=np.uint64,
+        text=_Call(kernels_fixed.decimals_narrow if narrow else kernels_fixed.decimals_wide, (precision, scale)),
+        binary=_Call(kernels_binary.decimals, (precision, scale)),
+        reader=partial(unscaled_from_text, precision=precision, scale=scale),
+    )
 
 
-def _timestamp(column_type: ColumnType, *, kernel: Kernel, with_zone: bool) -> ColumnBuilder:
-    reader = partial(micros_from_text, with_zone=with_zone)
-    return _FixedBuilder(column_type, np.int64, kernel, (), reader)
+def _date(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    low, high = FIRST_DAY - _EPOCH_DAY, LAST_DAY - _EPOCH_DAY
+    return _FixedBuilder(
+        column_type,
+        names,
+        dtype=np.int32,
+        text=_Call(kernels_fixed.dates),
+        binary=_whole_numbers(kernels_binary.whole_numbers_32, 4, low, high, _EPOCH_DAY),
+        reader=days_from_text,
+    )
 
 
-def _array(column_type: ColumnType) -> ColumnBuilder:
+def _timestamp(column_type: ColumnType, names: Names, *, text: Kernel, with_zone: bool) -> ColumnBuilder:
+    low, high = FIRST_MICRO - POSTGRES_EPOCH_UNIX_MICROS, LAST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
+    return _FixedBuilder(
+        column_type,
+        names,
+        dtype=np.int64,
+        text=_Call(text),
+        binary=_whole_numbers(kernels_binary.whole_numbers_64, 8, low, high, POSTGRES_EPOCH_UNIX_MICROS),
+        reader=partial(micros_from_text, with_zone=with_zone),
+    )
+
+
+_FORMS: Final = {
+    "text": kernels_binary.AS_SENT,
+    "varchar": kernels_binary.AS_SENT,
+    "bpchar": kernels_binary.AS_SENT,
+    "name": kernels_binary.AS_SENT,
+    "json": kernels_binary.AS_SENT,
+    "xml": kernels_binary.XML,
+    "pg_node_tree": kernels_binary.AS_SENT,
+    "refcursor": kernels_binary.AS_SENT,
+    "char": kernels_binary.ONE_BYTE,
+    "jsonb": kernels_binary.VERSIONED,
+    "jsonpath": kernels_binary.VERSIONED,
+    "uuid": kernels_binary.UUID,
+    "numeric": kernels_binary.NUMERIC,
+}
+"""What the binary format of the built-in types is; each value of the others becomes text on its own."""
+
+_EXTENSIONS: Final = frozenset({*EXTENSION_TYPES, *EXTENSION_TEXTS})
+
+
+def _string(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    builtin = BUILTIN_TYPES.get(column_type.oid)
+    builder = _TextBuilder
+    form: int | None = None
+    if builtin is not None:
+        form = _FORMS.get(builtin.name)
+    elif _may_be_text(names.get(column_type.oid)):
+        builder = _LabelBuilder
+        form = kernels_binary.AS_SENT
+    binary = None if form is None else _Call(kernels_binary.texts, (form,))
+    return builder(column_type, names, text=_Call(kernels_text.texts), binary=binary, reader=str.encode)
+
+
+def _may_be_text(name: tuple[str, str] | None) -> bool:
+    # Where nothing announced the type, nothing is known of its bytes, not even that they are text.
+    return name is not None and (name[1] == "citext" or name[1] not in _EXTENSIONS)
+
+
+def _bytea(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    return _VariableBuilder(
+        column_type,
+        names,
+        text=_Call(kernels_text.hex_bytes),
+        binary=_Call(kernels_binary.texts, (kernels_binary.BYTEA,)),
+        reader=bytes_from_text,
+    )
+
+
+def _array(column_type: ColumnType, names: Names) -> ColumnBuilder:
     if column_type.element is None:
         raise ValueError("an array's type names its elements' type")
-    return _ListBuilder(column_type, column_type.element)
+    return _ListBuilder(column_type, names, column_type.element, _Call(kernels_text.array_elements))
 
 
-_BUILDERS: Final[dict[Family, Callable[[ColumnType], ColumnBuilder]]] = {
+_BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
     Family.BOOLEAN: _boolean,
-    Family.INT16: partial(_integer, dtype=np.int16, kernel=kernels_fixed.integers_16),
-    Family.INT32: partial(_integer, dtype=np.int32, kernel=kernels_fixed.integers_32),
-    Family.INT64: partial(_integer, dtype=np.int64, kernel=kernels_fixed.integers_64),
-    Family.UNSIGNED: partial(_integer, dtype=np.int64, kernel=kernels_fixed.integers_64),
-    Family.FLOAT32: partial(_FloatBuilder, dtype=np.float32, kernel=kernels_fixed.floats_32, limits=_EXACT_IN_SINGLE),
-    Family.FLOAT64: partial(_FloatBuilder, dtype=np.float64, kernel=kernels_fixed.floats_64, limits=_EXACT_IN_DOUBLE),
+    Family.INT16: partial(
+        _integer,
+        dtype=np.int16,
+        text=kernels_fixed.integers_16,
+        binary=(kernels_binary.whole_numbers_16, 2),
+    ),
+    Family.INT32: partial(
+        _integer,
+        dtype=np.int32,
+        text=kernels_fixed.integers_32,
+        binary=(kernels_binary.whole_numbers_32, 4),
+    ),
+    Family.INT64: partial(
+        _integer,
+        dtype=np.int64,
+        text=kernels_fixed.integers_64,
+        binary=(kernels_binary.whole_numbers_64, 8),
+    ),
+    Family.UNSIGNED: partial(
+        _integer,
+        dtype=np.int64,
+        text=kernels_fixed.integers_64,
+        binary=(kernels_binary.whole_numbers_64, -4),
+    ),
+    Family.FLOAT32: partial(
+        _FloatBuilder,
+        dtype=np.float32,
+        text=_Call(kernels_fixed.floats_32, _EXACT_IN_SINGLE),
+        binary=_Call(kernels_binary.floats_32),
+    ),
+    Family.FLOAT64: partial(
+        _FloatBuilder,
+        dtype=np.float64,
+        text=_Call(kernels_fixed.floats_64, _EXACT_IN_DOUBLE),
+        binary=_Call(kernels_binary.floats_64),
+    ),
     Family.DECIMAL: _decimal,
-    Family.STRING: partial(_TextBuilder, kernel=kernels_text.texts),
-    Family.BINARY: partial(_VariableBuilder, kernel=kernels_text.hex_bytes),
+    Family.STRING: _string,
+    Family.BINARY: _bytea,
     Family.DATE: _date,
-    Family.TIMESTAMP: partial(_timestamp, kernel=kernels_fixed.timestamps, with_zone=False),
-    Family.TIMESTAMPTZ: partial(_timestamp, kernel=kernels_fixed.timestamps_with_zone, with_zone=True),
+    Family.TIMESTAMP: partial(_timestamp, text=kernels_fixed.timestamps, with_zone=False),
+    Family.TIMESTAMPTZ: partial(_timestamp, text=kernels_fixed.timestamps_with_zone, with_zone=True),
     Family.ARRAY: _array,
 }
 
+_NO_NAMES: Final[Names] = MappingProxyType({})
 
-def make_builder(column_type: ColumnType) -> ColumnBuilder:
-    """Give the builder for a column's type."""
-    return _BUILDERS[column_type.family](column_type)
+
+def make_builder(column_type: ColumnType, names: Names = _NO_NAMES) -> ColumnBuilder:
+    """Give the builder for a column's type.
+
+    Args:
+        names: (namespace, name) of types by oid, from Type messages: values in binary format may have others inside.
+    """
+    return _BUILDERS[column_type.family](column_type, names)

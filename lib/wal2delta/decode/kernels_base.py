@@ -114,6 +114,24 @@ def load_word(typingctx: Any, address: Any) -> Any:
     return types.uint64(types.int64), codegen
 
 
+def _load_big(bits: int) -> Callable[..., Any]:
+    def load(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = builder.load(_pointer(builder, arguments[0], bits))
+            value.align = 1
+            return builder.zext(builder.bswap(value), ir.IntType(64)) if bits < 64 else builder.bswap(value)
+
+        return types.int64(types.int64), codegen
+
+    return instruction(load)
+
+
+# Big-endian numbers of so many bits at any address; those of 16 and 32 are taken without a sign.
+load_big_16: Final = _load_big(16)
+load_big_32: Final = _load_big(32)
+load_big_64: Final = _load_big(64)
+
+
 @instruction
 def store_word(typingctx: Any, address: Any, word: Any) -> Any:
     """Store 8 bytes at any address."""
@@ -138,6 +156,41 @@ def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
+
+
+_UUID_PLACES: Final = [*range(8), 32, *range(8, 12), 32, *range(12, 16), 32, *range(16, 20), 32, *range(20, 32)]
+"""Where the 32 digits of a uuid stand in its text; 32 is a dash."""
+
+
+@instruction
+def store_uuid(typingctx: Any, target: Any, source: Any) -> Any:
+    """Write 16 bytes as a uuid's 36 characters; what lies behind those is overwritten up to 64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def splat(number: int, count: int = 32) -> Any:
+            return ir.Constant(ir.VectorType(ir.IntType(8), count), [number] * count)
+
+        def shuffled(one: Any, other: Any, places: list[int]) -> Any:
+            mask = ir.Constant(ir.VectorType(ir.IntType(32), len(places)), places)
+            return builder.shuffle_vector(one, other, mask)
+
+        def pointer(address: Any, count: int) -> Any:
+            return builder.inttoptr(address, ir.VectorType(ir.IntType(8), count).as_pointer())
+
+        raw = builder.load(pointer(arguments[1], 16))
+        raw.align = 1
+        upper, lower = builder.lshr(raw, splat(4, 16)), builder.and_(raw, splat(15, 16))
+        nibbles = shuffled(
+            upper, lower, [place for pair in zip(range(16), range(16, 32), strict=True) for place in pair]
+        )
+        to_letter = builder.select(builder.icmp_unsigned(">", nibbles, splat(9)), splat(39), splat(0))
+        digits = builder.add(builder.add(nibbles, splat(48)), to_letter)
+        text = shuffled(digits, splat(45), _UUID_PLACES + [32] * 28)
+        stored = builder.store(text, pointer(arguments[0], 64))
+        stored.align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
 
 
 @instruction

@@ -3,7 +3,7 @@
 Each takes the tile (buf, offset, length), the rows' first cells and the column, and writes one value and its
 validity for each row.  Rows whose value is not in the common form are listed in `misses` and counted, and the
 exact readers of `wal2delta.types` decide.  NULL, unchanged and missing cells are 0 and invalid.
-Cells in binary format are misses; each kernel for them will stand behind the one for text.
+Cells in binary format are misses as well: the kernels for those, in `kernels_binary`, take the misses over.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"

@@ -1,4 +1,4 @@
-"""Kernels for values of any length: text, bytea, and the text of arrays.
+"""Kernels for values of any length: text, bytea, and arrays, which are taken apart in either format.
 
 Text and bytea are written one behind the other, so a row that the kernel cannot take, and a full output, end
 the call: the caller sees to that row (or to the room) and calls again with the row to go on from.
@@ -21,10 +21,12 @@ from wal2delta.decode.kernels_base import (
     copy_bytes,
     helper,
     kernel,
+    load_big_32,
     load_word,
     out,
     store_word,
 )
+from wal2delta.decode.kernels_binary import BINARY
 from wal2delta.decode.kernels_fixed import MISS, text_cell
 
 if TYPE_CHECKING:
@@ -217,18 +219,127 @@ def hex_bytes(buf, offset, length, first, column, ends, valid, data, at, row):
 
 
 @kernel(CELLS, CELLS, INT64)
+def count_binary(length, first, column):
+    """Count a column's cells in binary format."""
+    count = 0
+    for row in range(first.size):
+        if first[row] >= 0:
+            count += length[np.uint64(np.int64(first[row]) + column)] <= BINARY
+    return count
+
+
+@kernel(CELLS, CELLS, INT64)
 def total_length(length, first, column):
-    """Add up the lengths of a column's text cells."""
+    """Add up the lengths of a column's cells."""
     total = 0
     for row in range(first.size):
-        cell = text_cell(length, first, column, row)
-        if cell >= 0:
-            total += length[cell]
+        if first[row] >= 0:
+            count = np.int64(length[np.uint64(np.int64(first[row]) + column)])
+            total += count if count >= 0 else max(BINARY - count, 0)
     return total
+
+
+@helper
+def _text_array(buf, i, end, delimiter, text, text_offset, text_length, elements, position):
+    """Take the text of one array apart; give the elements and the position behind it, below 0 for another form."""
+    end -= 1
+    if end <= i or buf[i] != 123 or buf[end] != 125:
+        return np.int64(-1), position
+    i += 1
+    if i == end:
+        return elements, position
+    while True:
+        start = position
+        if buf[i] == 34:
+            i += 1
+            while i < end and buf[i] != 34:
+                if buf[i] == 92:
+                    i += 1
+                text[position] = buf[i]
+                position += 1
+                i += 1
+            if i >= end:
+                return np.int64(-1), position
+            i += 1
+            text_length[elements] = position - start
+        else:
+            while i < end and buf[i] != delimiter:
+                byte = buf[i]
+                if byte == 34 or byte == 92 or byte == 123 or byte == 125:
+                    return np.int64(-1), position
+                text[position] = byte
+                position += 1
+                i += 1
+            size = position - start
+            if size == 0:
+                return np.int64(-1), position
+            if (
+                size == 4
+                and text[start] == 78
+                and text[start + 1] == 85
+                and text[start + 2] == 76
+                and text[start + 3] == 76
+            ):
+                size = -1
+            text_length[elements] = size
+        text_offset[elements] = start
+        elements += 1
+        position += 1  # no two elements begin at one place, so the place tells the element
+        if i == end:
+            return elements, position
+        if buf[i] != delimiter:
+            return np.int64(-1), position
+        i += 1
+        if i == end:
+            return np.int64(-1), position
+
+
+_DIMENSION: Final = 20
+"""The header of an array of one dimension: the number of dimensions, flags, element type, length, first index."""
+
+
+@helper
+def _binary_array(buf, i, end, element_oid, text, text_offset, text_length, elements, position):
+    """Take one array in binary format apart, as `_text_array` does; the elements stay in binary format."""
+    base = address_of(buf)
+    target = address_of(text)
+    if end - i < _DIMENSION - 8 or load_big_32(base + i + 8) != element_oid:
+        return np.int64(-1), position
+    dimensions = load_big_32(base + i)
+    if dimensions == 0:
+        return elements if end - i == _DIMENSION - 8 else np.int64(-1), position
+    if dimensions != 1 or end - i < _DIMENSION or load_big_32(base + i + 16) != 1:
+        return np.int64(-1), position
+    count = load_big_32(base + i + 12)
+    i += _DIMENSION
+    # Each element has a length in front of it, so no count that is wrong leads beyond the arrays.
+    if 4 * count > end - i:
+        return np.int64(-1), position
+    for _ in range(count):
+        if end - i < 4:
+            return np.int64(-1), position
+        size = np.int64(np.int32(load_big_32(base + i)))
+        i += 4
+        if size < -1 or size > end - i:
+            return np.int64(-1), position
+        text_offset[elements] = position
+        text_length[elements] = size
+        if size >= 0:
+            if size <= 8 and i + 8 <= buf.size:
+                store_word(target + position, load_word(base + i))
+            else:
+                copy_bytes(target + position, base + i, size)
+            text_length[elements] = BINARY - size
+            position += size
+            i += size
+        elements += 1
+        position += 1
+    return elements if i == end else np.int64(-1), position
 
 
 @kernel(
     *_TILE,
+    INT64,
     INT64,
     out(types.uint8),
     out(types.int32),
@@ -238,88 +349,41 @@ def total_length(length, first, column):
     out(types.int32),
 )
 def array_elements(
-    buf, offset, length, first, column, delimiter, text, text_offset, text_length, counts, valid, misses
+    buf, offset, length, first, column, delimiter, element_oid, text, text_offset, text_length, counts, valid, misses
 ):
     """Take arrays of one dimension apart.
 
-    The elements' text, without quotes and backslashes, goes to `text`, its place to `text_offset` and
-    `text_length` (-1 for a NULL element).  `counts[row]` is the number of elements up to and with that row.
+    The elements, without quotes and backslashes where they are text, go to `text`, their places to `text_offset`
+    and `text_length`, which are like a tile's.  `counts[row]` is the number of elements up to and with that row.
     Rows of another form are listed in `misses` behind their number.  Returns the number of elements.
     """
     missed = 0
-    elements = 0
+    elements = np.int64(0)
     position = np.int64(8)  # reading digits looks at 8 bytes, so none of them stands at the very beginning
     for row in range(first.size):
         valid[row] = 0
         counts[row] = elements
-        cell = text_cell(length, first, column, row)
-        if cell < 0:
-            if cell == MISS:
-                missed += 1
-                misses[missed] = row
+        if first[row] < 0:
             continue
-        i = np.int64(offset[cell])
-        end = i + np.int64(length[cell]) - 1
-        good = end > i and buf[i] == 123 and buf[end] == 125
-        i += 1
-        mark_elements = elements
-        mark_position = position
-        if good and i < end:
-            while True:
-                start = position
-                if buf[i] == 34:
-                    i += 1
-                    while i < end and buf[i] != 34:
-                        if buf[i] == 92:
-                            i += 1
-                        text[position] = buf[i]
-                        position += 1
-                        i += 1
-                    if i >= end:
-                        good = False
-                        break
-                    i += 1
-                    text_length[elements] = position - start
-                else:
-                    while i < end and buf[i] != delimiter:
-                        byte = buf[i]
-                        if byte == 34 or byte == 92 or byte == 123 or byte == 125:
-                            good = False
-                            break
-                        text[position] = byte
-                        position += 1
-                        i += 1
-                    size = position - start
-                    if not good or size == 0:
-                        good = False
-                        break
-                    if (
-                        size == 4
-                        and text[start] == 78
-                        and text[start + 1] == 85
-                        and text[start + 2] == 76
-                        and text[start + 3] == 76
-                    ):
-                        size = -1
-                    text_length[elements] = size
-                text_offset[elements] = start
-                elements += 1
-                position += 1  # no two elements begin at one place, so the place tells the element
-                if i == end:
-                    break
-                if buf[i] != delimiter:
-                    good = False
-                    break
-                i += 1
-                if i == end:
-                    good = False
-                    break
-        if good:
-            valid[row] = 1
-            counts[row] = elements
+        cell = np.uint64(np.int64(first[row]) + column)
+        start = np.int64(offset[cell])
+        size = np.int64(length[cell])
+        if size >= 0:
+            after, place = _text_array(
+                buf, start, start + size, delimiter, text, text_offset, text_length, elements, position
+            )
+        elif size <= BINARY:
+            after, place = _binary_array(
+                buf, start, start + BINARY - size, element_oid, text, text_offset, text_length, elements, position
+            )
         else:
-            elements = mark_elements
-            position = mark_position
+            continue
+        if after >= 0:
+            valid[row] = 1
+            counts[row] = after
+            elements = after
+            position = place
+        else:
             missed += 1
             misses[missed] = row
     misses[0] = missed

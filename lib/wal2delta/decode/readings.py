@@ -341,6 +341,9 @@ def _read_frame(data: memoryview, at: int, end: int, place: Place) -> int:
             raise
         raise MalformedMessage("the frame holds fewer bytes than its message", offset=at) from error
     if stop != behind:
+        if behind > end and data[message] == ord("A"):
+            # A Stream Abort has an LSN and a time, or has not: a part of them may be cut off.
+            raise TruncatedMessage("the frame is cut", offset=at)
         raise MalformedMessage("the frame holds more bytes than its message", offset=at)
     return behind
 

@@ -257,16 +257,18 @@ class Explainer:
 
     def _torn(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
         """Find the session that begins behind a torn message, or in the middle of what is open."""
-        for number, low in enumerate(reading.lows):
-            found = self._torn_behind(start, reading, low, depth)
-            if found is not None and (number == 0 or found.breaks < _UNEXPLAINED):
-                return found
+        # What needs many torn messages at once is the last resort, and not for sessions that are guessed themselves.
+        for deeper in (False, True)[: 2 if depth == 0 else 1]:
+            for number, low in enumerate(reading.lows):
+                found = self._torn_behind(start, reading, low, depth, deeper=deeper)
+                if found is not None and ((number == 0 and not deeper) or found.breaks < _UNEXPLAINED):
+                    return found
         return None
 
-    def _torn_behind(self, start: _Start, reading: Reading, low: int, depth: int) -> Explained | None:
+    def _torn_behind(self, start: _Start, reading: Reading, low: int, depth: int, *, deeper: bool) -> Explained | None:
         best: _Candidate | None = None
         wait: int | None = None
-        for at, torn_at, before, more in self._candidates(start, low):
+        for at, torn_at, before, more in self._candidates(start, low, deeper=deeper):
             following = self._following(start, reading, at, torn_at, before)
             found = self.read(at)
             if found.waits and torn_at < at and wait is None and may_wait(self._data, at, self._framing):
@@ -312,12 +314,15 @@ class Explainer:
         ]
         return _Start(at, Place(self._framing), awaited=min((lsn for lsn in awaited if lsn is not None), default=None))
 
-    def _candidates(self, start: _Start, low: int) -> Iterator[tuple[int, int, Place, int]]:
+    def _candidates(self, start: _Start, low: int, *, deeper: bool) -> Iterator[tuple[int, int, Place, int]]:
         """Give the offsets at which another session may begin, where the torn message before it begins, and the place.
 
         The last number says whether sessions lie between the two of which no message is whole.  The offsets rise; so
         the session is walked once, by two walkers: one goes ahead to find the boundaries, one stays behind to know the
         places.
+
+        Args:
+            deeper: only such as need the torn message to be one that seems whole.
         """
         data = self._data
         ahead, behind = _Ahead(data, start), Reader(start.place, strict=start.strict)
@@ -331,7 +336,13 @@ class Explainer:
                 behind.advance(data, behind_at, torn_at)
                 behind_at = torn_at
             place = behind.place
-            if torn_at == at:
+            if deeper:
+                # The torn message may be the one before, which has taken what follows for its end.
+                if ahead.stuck and ahead.before < torn_at <= at < torn_at + _LONGEST_TORN:
+                    place = self._place_at(start, ahead.before)
+                    if self._are_torn(ahead.before, at, place):
+                        yield at, ahead.before, place, 1
+            elif torn_at == at:
                 if place.transaction is not None or place.stream is not None:
                     yield at, at, place, 0
             elif is_torn(data, torn_at, at, place):
@@ -340,11 +351,6 @@ class Explainer:
                 return
             elif self._are_torn(torn_at, at, place):
                 yield at, torn_at, place, 1
-            elif ahead.stuck and ahead.before < torn_at:
-                # The torn message may be the one before, which has taken what follows for its end.
-                place = self._place_at(start, ahead.before)
-                if self._are_torn(ahead.before, at, place):
-                    yield at, ahead.before, place, 1
 
     def _place_at(self, start: _Start, at: int) -> Place:
         """Give the place at a boundary."""
