@@ -22,6 +22,10 @@ class TableReport:
         location: the Delta table's path, or its name in a catalog.
         changes: row changes decoded; ``inserted``, ``updated`` and ``deleted`` count rows of the Delta table.
         version: the Delta version that the run made; None where it made none.
+        without_base: rows that were updated though the table did not have them (the captures begin after the rows
+            did): they are written with what is known of them.
+        deletes_without_row: rows that were deleted though the table did not have them.
+        unknown: rows with values that nobody knows, for which NULL stands.
         notes: what a person should know, such as schema changes.
     """
 
@@ -35,6 +39,9 @@ class TableReport:
     truncated: bool = False
     version: int | None = None
     seconds: float = 0.0
+    without_base: int = 0
+    deletes_without_row: int = 0
+    unknown: int = 0
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -50,6 +57,9 @@ class TableReport:
             "truncated": self.truncated,
             "version": self.version,
             "seconds": round(self.seconds, 3),
+            "without_base": self.without_base,
+            "deletes_without_row": self.deletes_without_row,
+            "unknown": self.unknown,
             "notes": list(self.notes),
         }
 

@@ -8,18 +8,39 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import typing
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 
 from wal2delta.errors import ConfigError
+from wal2delta.types.names import type_named
+from wal2delta.types.options import BinaryMode, DecimalMode, TypeOptions
+from wal2delta.types.text import codec_of
 
 FramingName = Literal["auto", "raw", "recvlogical", "copydata", "pgcopy"]
 OrderName = Literal["natural", "path", "modified"]
+TypeChangePolicy = Literal["rewrite", "stop"]
+RecreatePolicy = Literal["replace", "keep", "stop"]
+DropColumnPolicy = Literal["keep", "drop"]
+Operation = Literal["c", "u", "d", "t"]
+"""Debezium's letters: inserts, updates, deletes, truncates."""
 
 DEFAULT_BUCKET_BYTES: Final = 64 << 20
 
@@ -31,11 +52,26 @@ From version 16 on PostgreSQL lets no origin be called ``none`` or ``any``, in w
 
 _EVERY_ORIGIN: Final = "any"
 
+_NO_OPERATION: Final = "none"
+
+RESERVED_COLUMNS: Final = (
+    *("_change_type", "_commit_version", "_commit_timestamp", "__is_cdc"),
+    *("_metadata", "_file_name_", "_row_dropped_", "_row_id_", "_source_row_present_", "_target_row_present_"),
+    *("_tmp_metadata_row_index", "__delta_internal_is_row_deleted", "__delta_internal_row_index", "__condition__"),
+)
+"""Columns that Delta adds by itself: with its change data feed, inside of a MERGE or UPDATE, with deletion vectors.
+
+A table that has one of its own may refuse the feed, or its MERGEs and UPDATEs.
+"""
+
 _Place = tuple[int | str, ...]
+
+_SECRET: Final = "column_mask_salt"
 
 # pydantic speaks of Python's types; who writes YAML does not.
 _EXPECTED: Final = {
     "bool_type": "must be true or false",
+    "dict_type": "must be a mapping of names to names",
     "int_type": "must be a whole number",
     "invalid_key": "a key must be text",
     "model_type": "must be a mapping of keys to values",
@@ -60,6 +96,100 @@ def _check_origins(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _split_expressions(value: Any) -> Any:
+    """Take Debezium's form too: one text, parted by commas; a comma of an expression has a backslash in front."""
+    if not isinstance(value, str):
+        return value
+    return [part.replace("\\,", ",") for item in re.split(r"(?<!\\),", value) if (part := item.strip())]
+
+
+def _check_expressions(expressions: tuple[str, ...]) -> tuple[str, ...]:
+    for text in expressions:
+        try:
+            _expression(text)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+    return expressions
+
+
+@cache
+def _expression(text: str) -> re.Pattern[str]:
+    # As in Debezium, case does not matter, so that no table slips through a list for being quoted at its source.
+    return re.compile(text, re.IGNORECASE)
+
+
+def _check_operations(value: Any) -> Any:
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    if isinstance(names, (list, tuple)) and _NO_OPERATION in names:
+        if len(names) > 1:
+            raise ValueError("none stands alone: it skips nothing")
+        return []
+    return names
+
+
+def _each_operation_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) != len(names):
+        raise ValueError("must name each operation once")
+    return names
+
+
+def _check_table_name(name: str) -> str:
+    if "." in name:
+        raise ValueError("is the table's name alone; its schema is destination_schema")
+    return name
+
+
+def _check_history(value: Any) -> Any:
+    """Take Lakeflow's names of the types as well."""
+    known = {"SCD_TYPE_1": 1, "SCD_TYPE_2": 2}.get(value, value) if isinstance(value, str) else value
+    if isinstance(known, bool):  # true is 1 to Python
+        raise ValueError("must be 1")
+    if known == 2:
+        raise ValueError("history tables (type 2) are not there yet: leave scd_type out, or set it to 1")
+    return known
+
+
+def _check_renames(names: dict[str, str]) -> dict[str, str]:
+    for old, new in names.items():
+        if old == new:
+            raise ValueError(f"{old!r} is renamed to itself")
+    if len(set(names.values())) != len(names):
+        raise ValueError("two columns cannot be renamed to one")
+    return names
+
+
+def _check_type(name: str) -> str:
+    with _as_problem_of_this_key():
+        type_named(name)
+    return name
+
+
+def _check_encoding(name: str) -> str:
+    with _as_problem_of_this_key():
+        codec_of(name)
+    return name
+
+
+@contextmanager
+def _as_problem_of_this_key() -> Iterator[None]:
+    # pydantic knows the place of a ValueError, and of no other.
+    try:
+        yield
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
+def same_columns(name: str, renames: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Give all names that a column has had, or will have, by its renames, its own among them."""
+    found = {name}
+    pairs = [set(pair) for pair in renames]
+    while True:
+        more = found.union(*(pair for pair in pairs if pair & found))
+        if more == found:
+            return frozenset(found)
+        found = more
+
+
 def _none_is_empty(value: Any) -> Any:
     """Take a section whose lines are all commented out, which YAML reads as null, for an empty one."""
     return {} if value is None else value
@@ -69,6 +199,21 @@ Name = Annotated[str, Field(min_length=1)]
 # YAML has lists, never tuples: the sequence itself is taken leniently, its items are not.
 ColumnNames = Annotated[tuple[Name, ...], Field(strict=False, min_length=1), AfterValidator(_each_once)]
 OriginNames = Annotated[tuple[Name, ...], Field(strict=False, min_length=1), AfterValidator(_check_origins)]
+Expressions = Annotated[
+    tuple[Name, ...],
+    Field(strict=False, min_length=1),
+    AfterValidator(_check_expressions),
+    BeforeValidator(_split_expressions),
+]
+Operations = Annotated[
+    tuple[Operation, ...],
+    Field(strict=False),
+    AfterValidator(_each_operation_once),
+    BeforeValidator(_check_operations),
+]
+
+
+TypeOverrides = Annotated[dict[Name, Annotated[Name, AfterValidator(_check_type)]], Field(min_length=1)]
 
 
 class _Model(BaseModel):
@@ -115,13 +260,99 @@ class OriginSettings(_Model):
         return listed == (self.include is not None)
 
 
+class MetadataSettings(_Model):
+    """What the columns are called that a mirror table has beside its source's; None leaves a column out."""
+
+    commit_lsn: Name | None = "__commit_lsn"
+    commit_ts: Name | None = "__commit_ts"
+    rescued_data: Name | None = "_rescued_data"
+    """Left out, a value that its column's type cannot hold stops the run: it has nowhere to go."""
+    deleted: Name | None = "__deleted"
+    """Only in tables with soft deletes."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> MetadataSettings:
+        names = self.names
+        for name in names:
+            # Delta does not tell upper case from lower.
+            if name.lower() in RESERVED_COLUMNS:
+                raise ValueError(f"{name} is a name that Delta keeps for itself")
+            if sum(name.lower() == other.lower() for other in names) > 1:
+                raise ValueError(f"two of the columns are called {name}")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of those that are not left out."""
+        given = (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
+        return tuple(name for name in given if name is not None)
+
+
 class TableSettings(_Model):
-    """What is wanted of one source table."""
+    """What is wanted of one source table; None takes what holds for all tables."""
 
     source_schema: Name
     source_table: Name
+    destination_schema: Name | None = None
+    destination_table: Annotated[Name, AfterValidator(_check_table_name)] | None = None
     keys: ColumnNames | None = None
     """The columns that name a row, where the replica identity's are not the right ones."""
+    include_columns: ColumnNames | None = None
+    """The only columns that are wanted, now and later."""
+    exclude_columns: ColumnNames | None = None
+    rename_columns: Annotated[dict[Name, Name], Field(min_length=1), AfterValidator(_check_renames)] | None = None
+    """Columns that were renamed at the source: the old name to the new one."""
+    column_mask_hash: ColumnNames | None = None
+    """Columns whose values become salted hashes: see `wal2delta.masking`."""
+    type_overrides: TypeOverrides | None = None
+    """Columns that are read as another type than their own, by that type's name: see `wal2delta.types.names`."""
+    scd_type: Annotated[Literal[1], BeforeValidator(_check_history)] = 1
+    soft_deletes: bool | None = None
+    on_type_change: TypeChangePolicy | None = None
+    on_recreate: RecreatePolicy | None = None
+    on_drop_column: DropColumnPolicy | None = None
+
+    @property
+    def renames(self) -> tuple[tuple[str, str], ...]:
+        """The columns' renames, (old name, new name) each."""
+        return tuple((self.rename_columns or {}).items())
+
+    @property
+    def destination(self) -> tuple[str, str]:
+        """The schema and the name that the mirror table has."""
+        return self.destination_schema or self.source_schema, self.destination_table or self.source_table
+
+    def type_options(self, modes: TypeOptions) -> TypeOptions:
+        """Give the options of this table, an overridden column under whichever of its names."""
+        given = self.type_overrides or {}
+        known = {name: kind for listed, kind in given.items() for name in sorted(same_columns(listed, self.renames))}
+        return replace(modes, overrides=tuple({**known, **given}.items()))
+
+    def wants_column(self, name: str) -> bool:
+        """Tell whether a column is wanted, under whichever of its names it is listed."""
+        listed = self.include_columns or self.exclude_columns
+        if listed is None:
+            return True
+        return same_columns(name, self.renames).isdisjoint(listed) == (self.include_columns is None)
+
+    def masks_column(self, name: str) -> bool:
+        """Tell whether a column is masked, under whichever of its names it is listed."""
+        return not same_columns(name, self.renames).isdisjoint(self.column_mask_hash or ())
+
+    @model_validator(mode="after")
+    def _agree(self) -> TableSettings:
+        if self.include_columns is not None and self.exclude_columns is not None:
+            raise ValueError("may have include_columns or exclude_columns, not both")
+        for key, names in (
+            ("keys", self.keys),
+            ("column_mask_hash", self.column_mask_hash),
+            ("type_overrides", self.type_overrides),
+        ):
+            for name in names or ():
+                if not self.wants_column(name):
+                    what = "not in include_columns" if self.include_columns else "in exclude_columns as well"
+                    raise ValueError(f"{name!r} is in {key}, but {what}")
+        return self
 
 
 class ObjectSettings(_Model):
@@ -135,6 +366,10 @@ def _each_table_once(objects: tuple[ObjectSettings, ...]) -> tuple[ObjectSetting
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"must name each table once, and {'.'.join(name)} stands there twice")
+    places = [item.table.destination for item in objects]
+    for place in places:
+        if places.count(place) > 1:
+            raise ValueError(f"two of the tables have the destination {'.'.join(place)}")
     return objects
 
 
@@ -151,10 +386,49 @@ class Settings(_Model):
         BeforeValidator(lambda value: () if value is None else value),
         AfterValidator(_each_table_once),
     ] = ()
+    table_include_list: Expressions | None = None
+    """Regular expressions over the whole of ``schema.table``; None wants every table."""
+    table_exclude_list: Expressions | None = None
+    skipped_operations: Operations = ()
+    """Changes of these kinds are left out."""
+    decimal_handling_mode: DecimalMode = "precise"
+    """What becomes of numeric, in all columns without an override."""
+    binary_handling_mode: BinaryMode = "bytes"
+    """What becomes of bytea, likewise."""
+    source_encoding: Annotated[Name, AfterValidator(_check_encoding)] = "UTF8"
+    """The client_encoding that the captures were recorded with, by PostgreSQL's name."""
+    metadata_columns: Annotated[MetadataSettings, BeforeValidator(_none_is_empty)] = MetadataSettings()
+    column_mask_salt: Annotated[SecretStr, Field(min_length=1)] | None = None
+    """What goes into every masked column's hashes; it is shown nowhere."""
+    soft_deletes: bool = False
+    """A deleted row stays, marked."""
+    on_type_change: TypeChangePolicy = "rewrite"
+    on_recreate: RecreatePolicy = "replace"
+    on_drop_column: DropColumnPolicy = "keep"
+    infer_renames: bool = True
+    """A column that stands under another name where one of its type was, between others, was renamed."""
     tables_at_once: Annotated[int, Field(ge=1, le=64)] = 4
     """So many tables are written to concurrently."""
     bucket_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 30)] = DEFAULT_BUCKET_BYTES
     """Bytes of changes that one task folds."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Settings:
+        if self.table_include_list is not None and self.table_exclude_list is not None:
+            raise ValueError("may have table_include_list or table_exclude_list, not both")
+        for item in self.objects:
+            table = item.table
+            name = f"{table.source_schema}.{table.source_table}"
+            if not self.wants_table(table.source_schema, table.source_table):
+                key = "table_include_list" if self.table_include_list else "table_exclude_list"
+                raise ValueError(f"{name} stands under objects, but {key} leaves it out")
+            if table.column_mask_hash and self.column_mask_salt is None:
+                raise ValueError(f"{name} has a column_mask_hash, which needs a column_mask_salt")
+            if table.soft_deletes and self.metadata_columns.deleted is None:
+                raise ValueError(f"{name} has soft_deletes, which need metadata_columns.deleted")
+        if self.soft_deletes and self.metadata_columns.deleted is None:
+            raise ValueError("soft_deletes need metadata_columns.deleted")
+        return self
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Settings:
@@ -175,10 +449,43 @@ class Settings(_Model):
 
     def keys_of(self, schema: str, table: str) -> tuple[str, ...] | None:
         """Give the configured key columns of a source table; None where there are none."""
+        found = self.table(schema, table)
+        return found.keys if found is not None else None
+
+    def table(self, schema: str, table: str) -> TableSettings | None:
+        """Give what is said of a source table; None where nothing is."""
         for item in self.objects:
             if (item.table.source_schema, item.table.source_table) == (schema, table):
-                return item.table.keys
+                return item.table
         return None
+
+    def type_options(self, schema: str, table: str) -> TypeOptions:
+        """Say how the values of a source table are read."""
+        modes = TypeOptions(self.decimal_handling_mode, self.binary_handling_mode)
+        found = self.table(schema, table)
+        return modes if found is None else found.type_options(modes)
+
+    @property
+    def source_codec(self) -> str:
+        """Python's name of the source's encoding."""
+        return codec_of(self.source_encoding)
+
+    def wants_table(self, schema: str, table: str) -> bool:
+        """Tell whether a source table is wanted."""
+        expressions = self.table_include_list or self.table_exclude_list
+        if expressions is None:
+            return True
+        listed = any(_expression(text).fullmatch(f"{schema}.{table}") for text in expressions)
+        return listed == (self.table_include_list is not None)
+
+    def skips(self, operation: Operation) -> bool:
+        """Tell whether changes of a kind are left out."""
+        return operation in self.skipped_operations
+
+    @property
+    def mask_salt(self) -> bytes:
+        """What is hashed in front of every masked value."""
+        return b"" if self.column_mask_salt is None else self.column_mask_salt.get_secret_value().encode()
 
 
 def load_settings(path: str | os.PathLike[str] | None) -> Settings:
@@ -239,14 +546,14 @@ def _validate(values: Any, *, path: str | None, document: yaml.Node | None) -> S
 
 def _explain(detail: Mapping[str, Any]) -> tuple[str, str | None]:
     place, kind, value = tuple(detail["loc"]), detail["type"], detail["input"]
-    where = _write(place)
+    where = _write(place) or "configuration"
     if kind == "extra_forbidden":
         return f"{where}: unknown key", _nearest(place)
     if kind == "missing":
         return f"{where}: is missing", None
     expected = _EXPECTED.get(kind) or str(detail["msg"]).removeprefix("Value error, ")
     expected = expected.replace("Input should be", "must be", 1)
-    if isinstance(value, (str, int, float)) and kind != "value_error":
+    if isinstance(value, (str, int, float)) and kind != "value_error" and place[:1] != (_SECRET,):
         expected = f"{expected}, not {value!r}"
     # YAML 1.1 reads no, on, 010 and 2024-01-01 as something else than text.
     remedy = "Put the name in quotes" if kind == "string_type" and isinstance(value, (bool, int, float)) else None
@@ -257,10 +564,11 @@ def _nearest(place: _Place) -> str | None:
     *outer, key = place
     here = _model_at(tuple(outer))
     known = list(here.model_fields) if here else []
-    close = difflib.get_close_matches(str(key), known, n=1, cutoff=0.6)
+    elsewhere = [_write(path) for path in _all_places(Settings) if path[-1] == key]
+    # A key that is right, but elsewhere, is nearer than one that is only somewhat like it.
+    close = difflib.get_close_matches(str(key), known, n=1, cutoff=0.8 if elsewhere else 0.6)
     if close:
         return f"The nearest key is {close[0]!r}"
-    elsewhere = [_write(path) for path in _all_places(Settings) if path[-1] == key]
     if elsewhere:
         return f"There is a key {elsewhere[0]!r}"
     return f"The keys here are {', '.join(known)}" if known else None

@@ -10,12 +10,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.histories import FLOAT8, FLOATS, INT4, INTS, NUMERIC, TEXT, TIMESTAMP, History, Op, Table, ops, true_image
+from support.histories import (
+    BYTEA,
+    FLOAT8,
+    FLOATS,
+    INT4,
+    INTS,
+    NUMERIC,
+    TEXT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    WILD,
+    History,
+    Op,
+    Table,
+    ops,
+    true_image,
+)
 from support.mirror_model import MirrorModel, image
 from support.runs import cut, grown_to, plan_runs
+from wal2delta.errors import CaptureError
+from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
 from wal2delta.sink.events import Identity, Mode
+from wal2delta.spark.workers import refusal_in
 
 EXAMPLES: Final = settings().max_examples
 
@@ -29,12 +48,37 @@ KEYED = [
     Table((INT4, TEXT), (0,), "i", alternating=True),
     Table((TEXT, INT4, TIMESTAMP), (1, 2), "f", configured=True),
     Table((INT4, INTS, TEXT), (2,), "f", configured=True),
+    Table((BYTEA, TIMESTAMPTZ, WILD), (1, 0), "d"),
+    Table((WILD, TEXT), (0,), "d"),
+    Table((NUMERIC, TEXT, FLOAT8), (2, 0), "f", configured=True),
+    Table((INT4, TEXT, INTS), (0,), "f", configured=True, alternating=True),
+]
+DEFERRABLE = [
+    Table((INT4, TEXT), (0,), "f", configured=True, deferrable=True),
+    Table((TIMESTAMPTZ, TEXT, FLOAT8), (2, 0), "f", configured=True, deferrable=True),
+    Table((TEXT, INTS), (0,), "f", configured=True, deferrable=True),
+    Table((INT4, WILD, NUMERIC), (0, 1), "f", configured=True, deferrable=True),
+]
+PARTIAL = [
+    Table((INT4, TEXT, INTS), (0,), "d", publishes="iu"),
+    Table((INT4, TEXT, INTS), (0,), "d", publishes="id"),
+    Table((INT4, TEXT, INTS), (0,), "d", publishes="ud"),
+    Table((NUMERIC, TEXT), (0,), "i", publishes="u"),
+    Table((INT4, TEXT), (0,), "d", publishes="i"),
+    Table((INT4, TEXT), (0,), "f", configured=True, publishes="iu"),
+    Table((INT4, TEXT), (0,), "f", configured=True, publishes="id"),
+    Table((INT4, TEXT, INTS), (0,), "d", filtered=True),
 ]
 MULTISETS = [
     Table((INT4,), (), "f"),
     Table((FLOAT8, TEXT), (), "f"),
     Table((FLOATS, NUMERIC), (), "f"),
     Table((INTS, TIMESTAMP, TEXT), (), "f"),
+]
+PARTIAL_MULTISETS = [
+    Table((INT4,), (), "f", publishes="ud"),
+    Table((FLOAT8, TEXT), (), "f", publishes="id"),
+    Table((INT4,), (), "f", publishes="d"),
 ]
 APPENDED = [Table((INT4, TEXT), (), "d"), Table((NUMERIC, FLOATS), (), "n")]
 
@@ -49,6 +93,7 @@ class Delivery:
     anywhere: bool
     leave_open: bool
     buckets: int
+    routed: bool
 
 
 deliveries = st.builds(
@@ -59,6 +104,7 @@ deliveries = st.builds(
     st.booleans(),
     st.booleans(),
     st.integers(1, 3),
+    st.booleans(),
 )
 
 
@@ -83,9 +129,10 @@ def check(table: Table, operations: list[Op], delivery: Delivery) -> MirrorModel
     files = cut(data, places(delivery.cuts))
     # What is there when a run begins tells its framing, or it is no run yet.
     stages = [grown_to(files, size) for size in places(delivery.runs) if size >= 64]
-    mirror = MirrorModel(
-        Identity(mode_of(table), table.key), table.names, tuple(kind.arrow for kind in table.kinds), table.configured
-    )
+    # What is not sent cannot be relied on.
+    identity = Identity(mode_of(table), table.key, evicts=table.publishes != "iud")
+    types = tuple(kind.arrow for kind in table.kinds)
+    mirror = MirrorModel(identity, table.names, types, table.configured, delivery.routed)
     last = None
     for stage, planned in plan_runs([*stages, files], framing=delivery.framing):
         mirror.apply(planned.plan, stage, table.relations, delivery.buckets)
@@ -98,12 +145,19 @@ def check(table: Table, operations: list[Op], delivery: Delivery) -> MirrorModel
         whole = operations[: max((n + 1 for n, op in enumerate(operations) if op.ends), default=0)]
         history.play(whole, leave_open=True)
         assert last.transactions <= committed
-    expected = Counter(true_image(table, row.texts) for row in history.rows)
-    assert Counter(image(row) for row in mirror.rows) == expected
-    assert mirror.missed == 0
-    if table.key:
-        lsns = {true_image(table, row.texts): row.lsn for row in history.rows}
+    held = history.mirror
+    images = Counter(image(row) for row in mirror.rows)
+    if not table.deferrable:
+        assert images == Counter(true_image(table, row.texts) for row in held.rows)
+    if table.publishes == "iud" and not table.filtered:
+        # The mirror holds what the source holds.
+        assert images == Counter(true_image(table, row.texts) for row in history.rows)
+        assert mirror.missed == 0
+    if table.key and not table.deferrable:
+        lsns = {true_image(table, row.texts): row.lsn for row in held.rows}
         assert {image(row): row.lsn for row in mirror.rows} == lsns
+    if not table.key and table.identity == "f" and not any(op.what == "truncate" for op in operations):
+        assert mirror.missed == held.missed
     return mirror
 
 
@@ -126,3 +180,43 @@ def test_equal_rows_stay_as_many_as_they_are(table: Table, data: st.DataObject) 
 @given(st.data())
 def test_rows_that_only_come_are_appended(table: Table, data: st.DataObject) -> None:
     check(table, data.draw(ops(table)), data.draw(deliveries))
+
+
+@pytest.mark.parametrize("table", DEFERRABLE, ids=str)
+@settings(max_examples=EXAMPLES // 2)
+@given(st.data())
+def test_two_rows_may_have_one_key_for_a_moment(table: Table, data: st.DataObject) -> None:
+    check(table, data.draw(ops(table)), data.draw(deliveries))
+
+
+@pytest.mark.parametrize("table", PARTIAL, ids=str)
+@settings(max_examples=EXAMPLES // 4)
+@given(st.data())
+def test_who_takes_a_key_evicts_its_holder(table: Table, data: st.DataObject) -> None:
+    check(table, data.draw(ops(table)), data.draw(deliveries))
+
+
+@pytest.mark.parametrize("table", PARTIAL_MULTISETS, ids=str)
+@settings(max_examples=EXAMPLES // 4)
+@given(st.data())
+def test_deletes_that_find_no_row_are_counted(table: Table, data: st.DataObject) -> None:
+    check(table, data.draw(ops(table)), data.draw(deliveries))
+
+
+@pytest.mark.parametrize("cut_at", [0, 4], ids=["in one file", "in two"])
+def test_a_configured_key_that_is_not_unique_stops_the_run(cut_at: int) -> None:
+    table = Table((INT4, TEXT), (0,), "f", configured=True)
+    rows = [m.TupleData((m.Cell("t", b"1"), m.Cell("t", text))) for text in (b"a", b"b")]
+    messages: list[m.AnyMessage] = [table.relation]
+    for number, row in enumerate(rows):
+        messages += [m.Begin(100 + number, 1, 7), m.Insert(table.relation.oid, row), m.Commit(0, 100 + number, 200, 1)]
+    data = frame(messages, Framing.RAW)
+    files = cut(data, [len(frame(messages[:cut_at], Framing.RAW))])
+    ((stage, planned),) = plan_runs([files])
+    mirror = MirrorModel(Identity(Mode.KEYED, (0,)), table.names, tuple(kind.arrow for kind in table.kinds), True)
+    with pytest.raises(RuntimeError) as caught:
+        mirror.apply(planned.plan, stage, table.relations, 2)
+    error = refusal_in(f"Traceback: RuntimeError: {caught.value}\n and more")
+    assert isinstance(error, CaptureError)
+    assert "not unique" in error.problem
+    assert refusal_in("RuntimeError: another") is None

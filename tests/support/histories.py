@@ -71,6 +71,29 @@ INTS = Kind(
     {"{}": [], "{1,NULL}": [1, None], "{{1},{2}}": RESCUED, "[2:3]={1,2}": RESCUED},
     long=True,
 )
+BYTEA = Kind(
+    "bytea", 17, -1, pa.binary(), {"\\x": b"", "\\x00": b"\0", "\\x0000": b"\0\0", "\\x5c27": b"\\'"}, long=True
+)
+TIMESTAMPTZ = Kind(
+    "timestamptz",
+    1184,
+    -1,
+    pa.timestamp("us", "UTC"),
+    {
+        "2000-01-01 00:00:00+00": pa.scalar(dt.datetime(2000, 1, 1), pa.timestamp("us", "UTC")).as_py(),
+        "infinity": RESCUED,
+        "-infinity": RESCUED,
+        "0044-03-15 12:00:00+00 BC": RESCUED,
+    },
+)
+WILD = Kind(
+    "text",
+    25,
+    -1,
+    pa.string(),
+    {text: text for text in ("null", "'\"\\u0000", "\x01\n\u2028", "\U0001d11e")},
+    long=True,
+)
 FLOATS = Kind(
     "float8[]",
     1022,
@@ -89,6 +112,9 @@ class Table:
         identity: the replica identity: d, i, f or n.
         configured: the key is not the replica identity's (which is full then); it may hold NULLs.
         alternating: the relation is announced with another replica identity of the same key from time to time.
+        deferrable: two rows may have one key inside a transaction.
+        publishes: the operations that are sent: i(nsert), u(pdate), d(elete).
+        filtered: rows leave a row filter and come back, with what is unchanged TOAST left out.
     """
 
     kinds: tuple[Kind, ...]
@@ -96,11 +122,15 @@ class Table:
     identity: str
     configured: bool = False
     alternating: bool = False
+    deferrable: bool = False
+    publishes: str = "iud"
+    filtered: bool = False
 
     def __str__(self) -> str:
         kinds = ",".join(kind.name for kind in self.kinds)
         key = ",".join(map(str, self.key)) or "none"
-        return f"{kinds} key {key} {self.identity}{' alternating' * self.alternating}"
+        more = " alternating" * self.alternating + " deferrable" * self.deferrable + " filtered" * self.filtered
+        return f"{kinds} key {key} {self.identity}{more}{'' if self.publishes == 'iud' else ' only ' + self.publishes}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -126,8 +156,8 @@ class Table:
         return m.Relation(OID, "public", "t", identity, tuple(columns))
 
 
-_OTHER_IDENTITY: Final = {"d": "i", "i": "d"}
-"""A unique index over the primary key's columns is as good as the primary key."""
+_OTHER_IDENTITY: Final = {"d": "i", "i": "d", "f": "d"}
+"""A unique index over the primary key's columns is as good as the primary key, and whole rows have them too."""
 
 
 OTHER: Final = m.Relation(OTHER_OID, "public", "other", "d", (m.Column("id", 23, -1, True),))
@@ -160,6 +190,7 @@ def ops(table: Table, *, truncates: bool = True) -> st.SearchStrategy[list[Op]]:
         whats.append("truncate")
     # Announcing the relation again and rows of another table change nothing.
     whats = ["nothing", *whats, "announce", "other"]
+    whats += ["exchange", "exchange", "rotate", "pass"] * table.deferrable + ["filter"] * table.filtered
     width, key = len(table.kinds), len(table.key)
     op = st.builds(
         Op,
@@ -175,10 +206,63 @@ def ops(table: Table, *, truncates: bool = True) -> st.SearchStrategy[list[Op]]:
 
 @dataclass
 class TrueRow:
-    """A row as PostgreSQL has it, and the transaction that wrote it last."""
+    """A row, and the transaction that wrote it last."""
 
     texts: list[Text]
     lsn: int
+
+
+class Mirror:
+    """What a mirror table is to hold: each message's change, one after the other; exact keys or images name rows.
+
+    Attributes:
+        missed: of a multiset: deletes that found no row.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.rows: list[TrueRow] = []
+        self.missed = 0
+
+    def apply(self, message: m.AnyMessage, lsn: int) -> None:
+        """Do what a message says."""
+        if isinstance(message, m.Truncate):
+            self.rows.clear()
+        elif isinstance(message, m.Insert):
+            self._put(TrueRow(_texts_of(message.new), lsn))
+        elif isinstance(message, m.Delete):
+            self._take(message.old or message.key)
+        elif isinstance(message, m.Update):
+            texts = _texts_of(message.new)
+            before = self._take(message.old or message.key or message.new)
+            for number, cell in enumerate(message.new.cells):
+                if cell.kind == "u":
+                    old = (message.old or message.key or message.new).cells[number]
+                    sent = old.value.decode() if old.kind == "t" and old.value is not None else None
+                    texts[number] = sent or (before.texts[number] if before is not None else None)
+            self._put(TrueRow(texts, lsn))
+
+    def _put(self, row: TrueRow) -> None:
+        if self.table.key:
+            self.rows = [one for one in self.rows if self._key(one.texts) != self._key(row.texts)]
+        self.rows.append(row)
+
+    def _take(self, old: m.TupleData | None) -> TrueRow | None:
+        assert old is not None
+        texts = _texts_of(old)
+        for row in self.rows:
+            if self._key(row.texts) == self._key(texts):
+                self.rows.remove(row)
+                return row
+        self.missed += 1
+        return None
+
+    def _key(self, texts: Sequence[Text]) -> list[Text]:
+        return [texts[number] for number in self.table.key or range(len(texts))]
+
+
+def _texts_of(row: m.TupleData) -> list[Text]:
+    return [cell.value.decode() if cell.value is not None else None for cell in row.cells]
 
 
 class History:
@@ -187,10 +271,12 @@ class History:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.rows: list[TrueRow] = []
+        self.mirror = Mirror(table)
         self.messages: list[m.AnyMessage] = []
         self.lsn = 100
         self._open = False
         self._announced: set[int] = set()
+        self._identity = table.identity
 
     def play(self, operations: Sequence[Op], *, leave_open: bool) -> None:
         """Play operations; ``rows`` are those after the last Commit only if nothing is left open."""
@@ -220,7 +306,13 @@ class History:
             self._open = True
 
     def _send(self, message: m.AnyMessage, relation: m.Relation | None = None) -> None:
-        relation = relation or self.table.relation
+        sent = {m.Insert: "i", m.Update: "u", m.Delete: "d"}.get(type(message), "")
+        if relation is None:
+            if sent not in self.table.publishes:
+                return
+            self.mirror.apply(message, self.lsn)
+        if relation is None:
+            relation = next(one for one in self.table.relations if one.replica_identity == self._identity)
         if relation.oid not in self._announced:
             self._announced.add(relation.oid)
             self.messages.append(relation)
@@ -235,6 +327,7 @@ class History:
         self._announced.add(OID)
         relations = self.table.relations
         self.messages.append(relations[op.row % len(relations)])
+        self._identity = relations[op.row % len(relations)].replica_identity
 
     def _other(self, op: Op) -> None:
         self._send(m.Insert(OTHER_OID, m.TupleData((m.Cell("t", b"7"),))), OTHER)
@@ -286,7 +379,7 @@ class History:
         if at is None:
             return
         texts = self.rows.pop(at).texts
-        if self.table.identity == "f":
+        if self._identity == "f":
             self._send(m.Delete(OID, old=_tuple(texts)))
         else:
             self._send(m.Delete(OID, key=self._key_tuple(texts)))
@@ -334,6 +427,51 @@ class History:
             texts[number] = self.rows[at].texts[number]
         self._change(at, moved, replace(op, long=-1))
         self._add(texts, op)
+
+    def _exchange(self, op: Op) -> None:
+        """Exchange two rows' keys at once, under a deferrable key."""
+        if len(self.rows) < 2:
+            return
+        one, two = op.row % len(self.rows), (op.row + 1) % len(self.rows)
+        keys = [self._key_of(at) for at in (one, two)]
+        self._rekey(one, keys[1], op)
+        self._rekey(two, keys[0], op)
+
+    def _rotate(self, op: Op) -> None:
+        """Let each row take the next one's key, in either direction."""
+        keys = [self._key_of(at) for at in range(len(self.rows))]
+        step = 1 if op.long & 1 else -1
+        for at in range(len(keys)):
+            self._rekey(at, keys[(at + step) % len(keys)], op)
+
+    def _pass(self, op: Op) -> None:
+        """Let a row pass through another's key, with the other's values, on its way to a free one."""
+        if len(self.rows) < 2:
+            return
+        one, two = op.row % len(self.rows), (op.row + 1) % len(self.rows)
+        free = self._texts(op)
+        self._set_key(free, op)
+        if self._holder(free) not in (None, one):
+            return
+        self._change(one, list(self.rows[two].texts), replace(op, long=0))
+        self._change(one, free, replace(op, long=0))
+
+    def _key_of(self, at: int) -> list[Text]:
+        return [self.rows[at].texts[number] for number in self.table.key]
+
+    def _filter(self, op: Op) -> None:
+        """Let a row leave the filter and come back."""
+        at = self._pick(op)
+        if at is None:
+            return
+        row = self.rows[at]
+        self._send(m.Delete(OID, key=self._key_tuple(row.texts)))
+        cells = list(_tuple(row.texts).cells)
+        for number, kind in enumerate(self.table.kinds):
+            if kind.long and op.long >> number & 1 and row.texts[number] is not None and number not in self.table.key:
+                cells[number] = m.UNCHANGED_CELL
+        self._send(m.Insert(OID, m.TupleData(tuple(cells))))
+        row.lsn = self.lsn
 
     # What they are made of.
 
@@ -385,7 +523,7 @@ class History:
             long_key |= number in table.key
         new = m.TupleData(tuple(cells))
         changed = any(texts[number] != row.texts[number] for number in table.key)
-        if table.identity == "f":
+        if self._identity == "f":
             self._send(m.Update(OID, new, old=_tuple(row.texts)))
         elif changed or long_key:
             self._send(m.Update(OID, new, key=self._key_tuple(row.texts)))

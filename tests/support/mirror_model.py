@@ -13,11 +13,26 @@ from typing import Any
 import pyarrow as pa
 
 from support.runs import Files
+from wal2delta.decode.batches import column_types
 from wal2delta.protocol.messages import Relation
 from wal2delta.settings import Settings
 from wal2delta.sink.events import Identity, Mode
-from wal2delta.spark.workers import ERROR_TABLE, DecodeTask, FoldTask, decode_batches, fold_batches
+from wal2delta.sink.projection import Projection
+from wal2delta.sink.showing import Shown
+from wal2delta.spark.workers import (
+    ERROR_TABLE,
+    NO_BUCKET,
+    Assignment,
+    DecodeTask,
+    FoldTask,
+    decode_batches,
+    fold_batches,
+    link_batches,
+    links_table,
+    route_batches,
+)
 from wal2delta.transactions.plan import Plan
+from wal2delta.types.base import ColumnType, Family
 
 Row = dict[str, Any]
 
@@ -42,16 +57,20 @@ class MirrorModel:
     Attributes:
         types: the columns' Arrow types.
         configured: the key comes from the configuration, so that it may hold NULLs.
+        routed: where keys have moved, only those that are linked come together; else all do.
         missed: source rows whose base should have been there but was not.
+        unknown: rows that were written with a value that nobody knows.
     """
 
     identity: Identity
     names: tuple[str, ...]
     types: tuple[pa.DataType, ...]
     configured: bool = False
+    routed: bool = True
     rows: list[TargetRow] = field(default_factory=list)
     written: bool = False
     missed: int = 0
+    unknown: int = 0
 
     def apply(self, plan: Plan, files: Files, relations: Sequence[Relation], buckets: int) -> None:
         """Do what a run does to this table."""
@@ -60,7 +79,8 @@ class MirrorModel:
         truncated = any(relation.oid in truncates for relation in relations)
         if not truncated and not any(row["rows"] for row in staged):
             return
-        folded, tracked, moves, deletes = self._fold(staged)
+        folded, tracked, moves, deletes = self._fold(staged, buckets)
+        self.unknown += sum(row["unknown"] for row in folded if not row.get("deleted") and row.get("net", 1) > 0)
         if truncated or not self.written or self.identity.mode is Mode.APPEND:
             rows = self._final_rows(folded)
             self.rows = rows if truncated else self.rows + rows
@@ -82,7 +102,16 @@ class MirrorModel:
             files={file.path: file for file in plan.files if file.steps},
             versions=plan.versions,
             types=plan.type_versions,
-            relations={relation: (0, number, self.identity) for number, relation in enumerate(relations)},
+            relations={
+                relation: Assignment(
+                    table=0,
+                    relation=number,
+                    identity=self.identity,
+                    types=tuple(column_types(relation, {})),
+                    shown=Shown(relation, tuple(range(len(relation.columns)))),
+                )
+                for number, relation in enumerate(relations)
+            },
             truncates=truncates,
             settings=Settings(),
             buckets=buckets,
@@ -95,30 +124,49 @@ class MirrorModel:
         staged = [row for batch in decode_batches(batches, task=task) for row in batch.to_pylist()]
         for row in staged:
             assert row["table"] != ERROR_TABLE, row["info"]
-        return [row for row in staged if row["table"] >= 0]
+        return [row for row in staged if row["table"] >= 0 or row["table"] == links_table(0)]
 
-    def _fold(self, staged: list[Row]) -> tuple[list[Row], list[int], bool, bool]:
-        infos = [json.loads(row["info"]) for row in staged]
+    def _fold(self, everything: list[Row], buckets: int) -> tuple[list[Row], list[int], bool, bool]:
+        links = [row for row in everything if row["table"] < 0]
+        infos = [json.loads(row["info"]) for row in everything if row["table"] >= 0]
+        staged = [row for row in everything if row["table"] >= 0 and row["bucket"] != NO_BUCKET]
         tracked = sorted({number for info in infos for number in info["tracked"]})
         moves = any(info["moves"] for info in infos)
         deletes = any(info["deletes"] for info in infos)
-        rows = [{**row, "bucket": 0 if moves else row["bucket"]} for row in staged]
+        assert moves == bool(links)
+        task = FoldTask(
+            types=self.types,
+            names=self.names,
+            identity=self.identity,
+            tracked=tuple(tracked),
+            moves=moves,
+            projections=tuple((begin, self._as_it_is(), self.identity.key) for begin in _versions(staged)),
+        )
+        rows = [{**row, "bucket": 0 if moves and not self.routed else row["bucket"]} for row in staged]
         # What the order does not name may come in any.
         rows.reverse()
-        rows.sort(key=lambda row: (row["bucket"], row["sequence"]))
-        schema = pa.schema([("bucket", pa.int32()), ("sequence", pa.int32()), ("data", pa.binary())])
-        batches = [
-            pa.RecordBatch.from_pylist([{name: row[name] for name in schema.names}], schema=schema) for row in rows
-        ]
-        task = FoldTask(self.types, self.names, self.identity, tuple(tracked), moves)
+        if moves and self.routed:
+            found = link_batches(_batches(links), buckets=buckets)
+            rows += [row for batch in found for row in batch.to_pylist()]
+            rows = [
+                row for batch in route_batches(_batches(rows), task=task, buckets=buckets) for row in batch.to_pylist()
+            ]
+        batches = _batches(rows)
         folded = [row for batch in fold_batches(batches, task=task) for row in batch.to_pylist()]
         return folded, tracked, moves, deletes
+
+    def _as_it_is(self) -> Projection:
+        """Give the projection of a table whose columns do not change."""
+        # Of a chain of one type, nothing but its length is looked at.
+        chains = tuple((ColumnType(kind, Family.STRING, ""),) for kind in self.types)
+        return Projection(tuple(range(len(self.names))), chains, self.names, self.names)
 
     def _final_rows(self, folded: list[Row]) -> list[TargetRow]:
         if self.identity.mode is Mode.KEYED:
             return [self._new(row) for row in folded if not row["deleted"]]
         if self.identity.mode is Mode.MULTISET:
-            return [self._new(row) for row in folded for _ in range(row["net"])]
+            self.missed += sum(row["needed"] for row in folded)
+            return [self._new(row) for row in folded for _ in range(row["needed"] + row["net"])]
         return [self._new(row) for row in folded]
 
     def _new(self, row: Row) -> TargetRow:
@@ -178,16 +226,35 @@ class MirrorModel:
         return TargetRow(values, tuple(sorted(rescued.items())), new.lsn)
 
     def _merge_multiset(self, folded: list[Row]) -> None:
-        """Delete all copies of what loses some, and insert those that stay again."""
-        lost = [row for row in folded if row["net"] < 0]
-        left: list[TargetRow] = []
-        for row in lost:
-            same = [target for target in self.rows if image(target) == image(self._new(row))]
-            self.missed += max(0, -row["net"] - len(same))
-            left += [self._new(row)] * max(0, len(same) + row["net"])
-        gone = {image(self._new(row)) for row in lost}
-        kept = [target for target in self.rows if image(target) not in gone]
-        self.rows = kept + left + [self._new(row) for row in folded for _ in range(row["net"])]
+        """Make of n copies max(n, needed) + net."""
+        found = {image(self._new(row)): 0 for row in folded}
+        for target in self.rows:
+            if image(target) in found:
+                found[image(target)] += 1
+        changed: dict[str, tuple[TargetRow, int]] = {}
+        for row in folded:
+            new = self._new(row)
+            copies = found[image(new)]
+            self.missed += max(0, row["needed"] - copies)
+            changed[image(new)] = new, max(copies, row["needed"]) + row["net"]
+        kept = [target for target in self.rows if image(target) not in changed]
+        self.rows = kept + [new for new, copies in changed.values() for _ in range(copies)]
+
+
+def _versions(staged: list[Row]) -> list[int]:
+    """Give the sequence numbers at which another relation version begins."""
+    found: list[tuple[int, int]] = [(0, -1)]
+    for sequence, relation in sorted({(row["sequence"], row["relation"]) for row in staged}):
+        if relation != found[-1][1]:
+            found.append((sequence, relation))
+    return [sequence for sequence, _ in found]
+
+
+def _batches(rows: list[Row]) -> list[pa.RecordBatch]:
+    """Give staged rows as they are handed to a task, one a batch."""
+    schema = pa.schema([("bucket", pa.int32()), ("sequence", pa.int64()), ("data", pa.binary())])
+    ordered = sorted(rows, key=lambda row: (row["bucket"], row["sequence"]))
+    return [pa.RecordBatch.from_pylist([{name: row[name] for name in schema.names}], schema=schema) for row in ordered]
 
 
 def image(row: TargetRow) -> str:

@@ -14,12 +14,15 @@ PACKAGE = Path(wal2delta.__file__).parent
 
 LAYERS = (
     ("lsn", "errors", "progress"),
-    ("report", "settings", "listing"),
+    ("report", "listing"),
     ("protocol",),
     ("relations", "types"),
+    ("settings",),
+    ("names",),
+    ("selection",),
     ("decode",),
     ("transactions",),
-    ("changes",),
+    ("changes", "masking"),
     ("inspection", "transcript", "sink"),
     ("spark",),
     ("console",),

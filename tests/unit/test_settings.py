@@ -1,10 +1,20 @@
 import pickle
+import re
 from pathlib import Path
 
 import pytest
 
 from wal2delta.errors import ConfigError
-from wal2delta.settings import Settings, load_settings, make_settings
+from wal2delta.settings import (
+    CaptureSettings,
+    MetadataSettings,
+    OriginSettings,
+    Settings,
+    TableSettings,
+    load_settings,
+    make_settings,
+)
+from wal2delta.types import TypeOptions
 
 FULL = """
 source: shop
@@ -12,7 +22,23 @@ captures: {framing: recvlogical, pattern: "*.bin", recursive: false, order: modi
 origins: {exclude: [node_b]}
 objects:
   - table: {source_schema: public, source_table: orders, keys: [id, line]}
-  - table: {source_schema: public, source_table: customers}
+  - table:
+      source_schema: public
+      source_table: customers
+      destination_schema: sales
+      destination_table: customer
+      exclude_columns: [blob]
+      rename_columns: {mail: email}
+      column_mask_hash: [mail]
+      scd_type: SCD_TYPE_1
+      soft_deletes: true
+      on_type_change: stop
+      on_recreate: keep
+      on_drop_column: drop
+table_include_list: ["public[.].*", "other[.]orders"]
+skipped_operations: [t, d]
+metadata_columns: {commit_lsn: lsn, rescued_data: null}
+column_mask_salt: pepper
 tables_at_once: 2
 bucket_bytes: 1048576
 """
@@ -41,6 +67,29 @@ def test_every_key_is_read(write):
     assert settings.bucket_bytes == 1 << 20
 
 
+def test_what_is_said_of_a_table_is_read(write):
+    settings = load_settings(write(FULL))
+    table = settings.table("public", "customers")
+    assert table.destination == ("sales", "customer")
+    assert table.renames == (("mail", "email"),)
+    assert (table.scd_type, table.soft_deletes) == (1, True)
+    assert (table.on_type_change, table.on_recreate, table.on_drop_column) == ("stop", "keep", "drop")
+    assert settings.table("public", "orders").destination == ("public", "orders")
+    assert settings.table("public", "unsaid") is None
+    assert settings.skipped_operations == ("t", "d")
+    assert settings.skips("t")
+    assert not settings.skips("u")
+    assert settings.metadata_columns.names == ("lsn", "__commit_ts", "__deleted")
+    assert settings.mask_salt == b"pepper"
+
+
+def test_the_policies_are_those_that_lose_nothing_and_need_nobody():
+    settings = Settings()
+    assert (settings.on_type_change, settings.on_recreate, settings.on_drop_column) == ("rewrite", "replace", "keep")
+    assert settings.soft_deletes is False
+    assert settings.skipped_operations == ()
+
+
 def test_keys_are_those_of_the_table_that_is_named(write):
     settings = load_settings(write(FULL))
     assert settings.keys_of("public", "orders") == ("id", "line")
@@ -56,6 +105,69 @@ def test_an_empty_configuration_is_the_defaults(write, text):
 def test_the_shipped_example_is_valid_and_says_the_defaults():
     example = Path(__file__).parents[2] / "conf" / "wal2delta.yaml"
     assert load_settings(example) == Settings()
+
+
+def test_every_key_stands_in_the_shipped_example():
+    example = (Path(__file__).parents[2] / "conf" / "wal2delta.yaml").read_text(encoding="utf-8")
+    for model in (Settings, CaptureSettings, OriginSettings, TableSettings, MetadataSettings):
+        for key in model.model_fields:
+            assert re.search(rf"^[# -]*{key}:", example, re.MULTILINE), key
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, ["public.a", "public.b", "Public.A", "x.public.a"]),
+        ({"table_include_list": ["public[.]a"]}, ["public.a", "Public.A"]),
+        ({"table_include_list": ["(?-i:public[.]a)"]}, ["public.a"]),
+        ({"table_include_list": ["a", "ublic.*"]}, []),
+        ({"table_exclude_list": [r"public\.a"]}, ["public.b", "x.public.a"]),
+        ({"table_include_list": "public.a , public.b,"}, ["public.a", "public.b", "Public.A"]),
+        ({"table_include_list": r"public.{1\,1}"}, []),
+        ({"table_include_list": r"public\..{1\,1}"}, ["public.a", "public.b", "Public.A"]),
+    ],
+)
+def test_tables_are_wanted_by_expressions_over_their_whole_names(values, wanted):
+    settings = Settings.from_mapping(values)
+    names = [("public", "a"), ("public", "b"), ("Public", "A"), ("x", "public.a")]
+    assert [".".join(name) for name in names if settings.wants_table(*name)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "skipped"),
+    [([], ()), (["none"], ()), ("none", ()), (["t"], ("t",)), ("c, u,d", ("c", "u", "d"))],
+)
+def test_operations_are_skipped_by_their_letters(given, skipped):
+    assert Settings.from_mapping({"skipped_operations": given}).skipped_operations == skipped
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted", "masked"),
+    [
+        ({}, ["id", "mail", "email", "note"], []),
+        ({"include_columns": ["id", "note"]}, ["id", "note"], []),
+        ({"exclude_columns": ["note"]}, ["id", "mail", "email"], []),
+        ({"column_mask_hash": ["mail"]}, ["id", "mail", "email", "note"], ["mail"]),
+        ({"column_mask_hash": ["mail"], "rename_columns": {"mail": "email"}}, None, ["mail", "email"]),
+        ({"column_mask_hash": ["email"], "rename_columns": {"mail": "m", "m": "email"}}, None, ["mail", "email"]),
+        ({"exclude_columns": ["mail"], "rename_columns": {"mail": "email"}}, ["id", "note"], []),
+        ({"include_columns": ["email"], "rename_columns": {"mail": "email"}}, ["mail", "email"], []),
+    ],
+)
+def test_columns_stay_left_out_and_masked_when_they_are_renamed(said, wanted, masked):
+    table = TableSettings.model_validate({"source_schema": "a", "source_table": "b", **said})
+    names = ["id", "mail", "email", "note"]
+    assert [name for name in names if table.wants_column(name)] == (wanted or names)
+    assert [name for name in names if table.masks_column(name)] == masked
+
+
+def test_the_salt_is_shown_nowhere():
+    settings = Settings.from_mapping({"column_mask_salt": "pepper"})
+    assert "pepper" not in repr(settings)
+    assert "pepper" not in str(settings)
+    with pytest.raises(ConfigError, match="column_mask_salt: must be text") as caught:
+        Settings.from_mapping({"column_mask_salt": 31337})
+    assert "31337" not in str(caught.value)
 
 
 def test_files_follow_naturally_and_gaps_stop_a_run_unless_told_otherwise():
@@ -111,6 +223,9 @@ def test_settings_travel_to_executors(write):
             "objects:\n  - table:\n      source_schema: a\n      source_table: b\n      key: [x]\n",
             ["line 5, objects[0].table.key: unknown key", "'keys'"],
         ),
+        ("table_includelist: [a]", ["table_includelist: unknown key", "'table_include_list'"]),
+        ("include_columns: [a]", ["include_columns: unknown key", "'objects.table.include_columns'"]),
+        ("metadata_columns: {commit_lns: a}", ["metadata_columns.commit_lns: unknown key", "'commit_lsn'"]),
     ],
 )
 def test_an_unknown_key_names_its_place_and_the_nearest_right_one(write, text, parts):
@@ -149,6 +264,25 @@ def test_an_unknown_key_names_its_place_and_the_nearest_right_one(write, text, p
             "objects: [{table: &t {source_schema: a, source_table: b}}, {table: *t}]",
             "must name each table once, and a.b",
         ),
+        ("table_include_list: [a]\ntable_exclude_list: [b]", "table_include_list or table_exclude_list, not both"),
+        ("table_include_list: [a, 'b(']", "table_include_list: 'b(' is not a regular expression: missing )"),
+        ("table_exclude_list: 'a,b['", "table_exclude_list: 'b[' is not a regular expression"),
+        ("table_include_list: []", "table_include_list: must not be empty"),
+        ("table_include_list: ' , '", "table_include_list: must not be empty"),
+        (
+            "table_include_list: [x.*]\nobjects: [{table: {source_schema: a, source_table: b}}]",
+            "configuration: a.b stands under objects, but table_include_list leaves it out",
+        ),
+        ("skipped_operations: [x]", "skipped_operations[0]: must be 'c', 'u', 'd' or 't', not 'x'"),
+        ("skipped_operations: [t, t]", "must name each operation once"),
+        ("skipped_operations: [none, t]", "none stands alone"),
+        ("skipped_operations: 3", "skipped_operations: must be a list"),
+        ("on_recreate: drop", "on_recreate: must be 'replace', 'keep' or 'stop', not 'drop'"),
+        ("soft_deletes: yes please", "soft_deletes: must be true or false"),
+        ("soft_deletes: true\nmetadata_columns: {deleted: null}", "soft_deletes need metadata_columns.deleted"),
+        ("metadata_columns: {commit_ts: __COMMIT_LSN}", "two of the columns are called"),
+        ("metadata_columns: {commit_ts: _Change_Type}", "_Change_Type is a name that Delta keeps"),
+        ("column_mask_salt: ''", "column_mask_salt: must not be empty"),
         ("source: a\nsource: b", "line 2, source: the key stands there twice"),
         ("captures: {framing: raw, framing: raw}", "framing: the key stands there twice"),
         ("[1]", "not a mapping"),
@@ -162,6 +296,42 @@ def test_a_wrong_value_names_its_place_and_what_was_expected(write, text, part):
     with pytest.raises(ConfigError) as caught:
         load_settings(write(text))
     assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "part"),
+    [
+        ("include_columns: [a], exclude_columns: [b]", "may have include_columns or exclude_columns, not both"),
+        ("include_columns: [a], keys: [b]", "'b' is in keys, but not in include_columns"),
+        ("exclude_columns: [b], keys: [b]", "'b' is in keys, but in exclude_columns as well"),
+        ("exclude_columns: [b], column_mask_hash: [b]", "'b' is in column_mask_hash, but in exclude_columns as well"),
+        ("include_columns: [a, a]", "include_columns: must name each column once"),
+        ("rename_columns: {a: a}", "rename_columns: 'a' is renamed to itself"),
+        ("rename_columns: {a: c, b: c}", "rename_columns: two columns cannot be renamed to one"),
+        ("rename_columns: [a]", "rename_columns: must be a mapping of names to names"),
+        ("rename_columns: {a: 1}", "rename_columns.a: must be text, not 1"),
+        ("rename_columns: {}", "rename_columns: must not be empty"),
+        ("column_mask_hash: [b]", "a.t has a column_mask_hash, which needs a column_mask_salt"),
+        ("scd_type: 2", "history tables (type 2) are not there yet"),
+        ("scd_type: SCD_TYPE_2", "history tables (type 2) are not there yet"),
+        ("scd_type: 3", "scd_type: must be 1, not 3"),
+        ("scd_type: true", "scd_type: must be 1"),
+        ("destination_table: raw.orders", "is the table's name alone; its schema is destination_schema"),
+        ("destination_catalog: main", "destination_catalog: unknown key"),
+        ("on_type_change: no", "on_type_change: must be 'rewrite' or 'stop'"),
+    ],
+)
+def test_what_is_said_of_a_table_has_to_agree(write, said, part):
+    with pytest.raises(ConfigError) as caught:
+        load_settings(write(f"objects: [{{table: {{source_schema: a, source_table: t, {said}}}}}]"))
+    assert part in str(caught.value)
+
+
+def test_two_tables_cannot_have_one_destination(write):
+    one = "{table: {source_schema: a, source_table: b}}"
+    other = "{table: {source_schema: c, source_table: d, destination_schema: a, destination_table: b}}"
+    with pytest.raises(ConfigError, match=r"two of the tables have the destination a\.b"):
+        load_settings(write(f"objects: [{one}, {other}]"))
 
 
 def test_all_problems_are_named_at_once(write):
@@ -198,3 +368,64 @@ def test_settings_can_be_given_in_every_form(write):
 def test_settings_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         Settings().tables_at_once = 3  # type: ignore[misc]
+
+
+TYPES = """
+decimal_handling_mode: double
+binary_handling_mode: base64-url-safe
+source_encoding: Latin-1
+objects:
+  - table:
+      source_schema: public
+      source_table: orders
+      rename_columns: {cost: price, price: amount}
+      type_overrides: {amount: "numeric(20,4)", number: bigint}
+  - table: {source_schema: public, source_table: customers}
+"""
+
+
+def test_a_tables_type_options_are_the_modes_and_its_overrides(write):
+    settings = load_settings(write(TYPES))
+    orders = settings.type_options("public", "orders")
+    assert (orders.decimal_handling_mode, orders.binary_handling_mode) == ("double", "base64-url-safe")
+    assert orders.override_of("number") == "bigint"
+    assert orders.override_of("id") is None
+    modes = TypeOptions("double", "base64-url-safe")
+    assert settings.type_options("public", "customers") == modes
+    assert settings.type_options("public", "other") == modes
+    assert Settings().type_options("public", "orders") == TypeOptions()
+
+
+def test_an_override_holds_under_all_names_of_its_column(write):
+    orders = load_settings(write(TYPES)).type_options("public", "orders")
+    assert {orders.override_of(name) for name in ("cost", "price", "amount")} == {"numeric(20,4)"}
+
+
+def test_the_sources_encoding_is_known_by_postgresqls_names(write):
+    assert Settings().source_codec == "utf-8"
+    assert load_settings(write(TYPES)).source_codec == "iso8859-1"
+
+
+TABLE = "objects: [{{table: {{source_schema: a, source_table: b, {}}}}}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("decimal_handling_mode: exact", "decimal_handling_mode: must be 'precise', 'string' or 'double', not 'exact'"),
+        ("binary_handling_mode: base64url", "'base64', 'base64-url-safe' or 'hex'"),
+        ("source_encoding: LATIN11", "source_encoding: 'LATIN11' is no encoding of PostgreSQL's. The nearest"),
+        ("source_encoding: SQL_ASCII", "Name the encoding that the text really has"),
+        (TABLE.format("type_overrides: {c: numric}"), "table.type_overrides.c: 'numric' is no type"),
+        (TABLE.format("type_overrides: {c: 'numeric(99,2)'}"), "table.type_overrides.c: 'numeric(99,2)' is not what"),
+        (TABLE.format("type_overrides: {c: 5}"), "table.type_overrides.c: must be text"),
+        (TABLE.format("type_overrides: {}"), "table.type_overrides: must not be empty"),
+        (TABLE.format("type_overrides: [c]"), "table.type_overrides: must be a mapping"),
+        (TABLE.format("type_override: {c: text}"), "The nearest key is 'type_overrides'"),
+        (TABLE.format("type_overrides: {c: text}, exclude_columns: [c]"), "'c' is in type_overrides, but in"),
+    ],
+)
+def test_a_wrong_type_or_encoding_names_its_place(write, text, part):
+    with pytest.raises(ConfigError) as caught:
+        load_settings(write(text))
+    assert part in str(caught.value)

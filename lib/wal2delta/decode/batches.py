@@ -7,7 +7,7 @@ thousand rows and not a tile's few thousand.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +24,7 @@ from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.types import ColumnType, resolve
+from wal2delta.types.options import DEFAULT_OPTIONS, TypeOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,6 +47,7 @@ TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 _OP_OF_KIND: Final = np.zeros(256, np.int8)
 _OP_OF_KIND[[walk.INSERT, walk.UPDATE, walk.DELETE, walk.TRUNCATE]] = [0, 1, 2, 3]
+_KIND_OF_OP: Final = {"c": walk.INSERT, "u": walk.UPDATE, "d": walk.DELETE, "t": walk.TRUNCATE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,19 @@ def _ops() -> pa.Array:
     return pa.array(["c", "u", "d", "t"])
 
 
-def column_types(relation: m.Relation, types: Mapping[int, m.Type]) -> list[ColumnType]:
-    """Give the types of a relation's columns, its domains and enums told by the Type messages."""
+def column_types(
+    relation: m.Relation, types: Mapping[int, m.Type], options: TypeOptions = DEFAULT_OPTIONS
+) -> list[ColumnType]:
+    """Give the types of a relation's columns, its domains and enums told by the Type messages.
+
+    Args:
+        options: what the configuration says of the table.
+    """
     names = type_names(types)
-    return [resolve(column.type_oid, column.typmod, names) for column in relation.columns]
+    return [
+        resolve(column.type_oid, column.typmod, names, options=options, override=options.override_of(column.name))
+        for column in relation.columns
+    ]
 
 
 def type_names(types: Mapping[int, m.Type]) -> dict[int, tuple[str, str]]:
@@ -94,7 +105,7 @@ def type_names(types: Mapping[int, m.Type]) -> dict[int, tuple[str, str]]:
 class _Columns:
     """The column builders of one kind of tuple, and what they could not hold."""
 
-    def __init__(self, relation: m.Relation, types: list[ColumnType], names: Mapping[int, tuple[str, str]]) -> None:
+    def __init__(self, relation: m.Relation, types: Sequence[ColumnType], names: Mapping[int, tuple[str, str]]) -> None:
         self.relation = relation
         self.builders: list[ColumnBuilder] = [make_builder(type_, names) for type_ in types]
         self.rescued: dict[int, dict[str, str]] = {}
@@ -132,10 +143,10 @@ class _Columns:
 class _RelationRows:
     """The rows of one relation version that are gathered for the next batch."""
 
-    def __init__(self, relation: m.Relation, types: Mapping[int, m.Type]) -> None:
+    def __init__(self, relation: m.Relation, types: Sequence[ColumnType], names: Mapping[int, tuple[str, str]]) -> None:
         self.relation = relation
-        self.types = column_types(relation, types)
-        self.names = type_names(types)
+        self.types = types
+        self.names = names
         self.columns = _Columns(relation, self.types, self.names)
         self._before: _Columns | None = None
         self._before_rows: list[NDArray[np.int64]] = []
@@ -272,6 +283,8 @@ class Decoder(StreamWalker):
             are truncates themselves.  None keeps everything.
         wants_origin: says whether transactions of an origin are given.
         recording: gather what the ledger keeps of transactions and of logical messages (`take_recorded`).
+        column_types: of each relation version's columns, where they are not those that its type oids mean.
+        skipped: the operations (of `ChangeBatch.data`) that are left out.
     """
 
     def __init__(
@@ -282,8 +295,13 @@ class Decoder(StreamWalker):
         truncates: Mapping[int, tuple[int, int]] | None = None,
         wants_origin: Callable[[str | None], bool] = _all_origins,
         recording: bool = False,
+        column_types: Mapping[m.Relation, Sequence[ColumnType]] | None = None,
+        skipped: Collection[str] = (),
         tile_bytes: int = TILE_BYTES,
     ) -> None:
+        self._column_types = column_types or {}
+        self._skipped = np.array([_KIND_OF_OP[op] for op in sorted(skipped)], np.uint8)
+        self._truncated: dict[m.Relation, None] = {}
         self._types: dict[int, m.Type] = {}
         self._wanted = wanted
         self._truncates = truncates
@@ -341,6 +359,12 @@ class Decoder(StreamWalker):
         """Give what was recorded since the last call."""
         taken = self._recorded, self._messages
         self._recorded, self._messages = [], []
+        return taken
+
+    def take_truncated(self) -> list[m.Relation]:
+        """Give the relation versions that the run's last truncates have used since the last call."""
+        taken = list(self._truncated)
+        self._truncated.clear()
         return taken
 
     # How a stretch is taken: as ordinary transactions, or as a part of one that has its fate.
@@ -462,8 +486,14 @@ class Decoder(StreamWalker):
             truncated = self._truncates.get(relation.oid) if self._truncates else None
             if truncated is not None:
                 lsn, ordinal = truncated
+                here = (tile.lsn == lsn) & (tile.ordinal == ordinal) & (tile.kind == walk.TRUNCATE) & (slots == slot)
+                if here.any():
+                    self._truncated[relation] = None
                 later = (tile.lsn > lsn) | ((tile.lsn == lsn) & (tile.ordinal > ordinal))
                 chosen = later if chosen is None else chosen & later
+            if len(self._skipped):
+                wanted = ~np.isin(tile.kind, self._skipped)
+                chosen = wanted if chosen is None else chosen & wanted
             at: NDArray[np.intp] | slice = slice(None) if chosen is None else np.nonzero(chosen)[0]
             if not isinstance(at, slice) and not len(at):
                 continue
@@ -475,7 +505,8 @@ class Decoder(StreamWalker):
                 if before is not None and before.rows:
                     yield before.finish()
                 self._newest[relation.oid] = relation
-                rows = self._rows[relation] = _RelationRows(relation, self._types)
+                types = self._column_types.get(relation) or column_types(relation, self._types)
+                rows = self._rows[relation] = _RelationRows(relation, types, type_names(self._types))
             rows.append(buf, tile, at)
             if rows.full:
                 yield rows.finish()

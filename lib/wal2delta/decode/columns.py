@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2delta.decode import kernels_binary, kernels_fixed, kernels_text
+from wal2delta.decode import kernels_binary, kernels_encode, kernels_fixed, kernels_text
 from wal2delta.errors import NotSupported, ValueFormatError
 from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from wal2delta.types.arrays import elements_from_text
@@ -33,9 +33,12 @@ from wal2delta.types.datetime import FIRST_DAY, FIRST_MICRO, LAST_DAY, LAST_MICR
 from wal2delta.types.extensions import EXTENSION_TEXTS, EXTENSION_TYPES
 from wal2delta.types.floats import float_from_text
 from wal2delta.types.integers import LIMITS, integer_from_text
+from wal2delta.types.modes import double_from_numeric
 from wal2delta.types.numeric import unscaled_from_text
+from wal2delta.types.overrides import read_overridden
 from wal2delta.types.rendering import NotRendered, render
 from wal2delta.types.text import HAS_NUL, NOT_UTF8, NOT_UTF8_REMEDY, decode_text
+from wal2delta.types.vectors import VECTOR_FORM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,8 +91,6 @@ class ColumnBuilder(ABC):
         self._names = names
         # The kernels for binary format go by the type that the values are sent in, an override by another one.
         self._binary = None if column_type.overridden else binary
-        self._only_binary = False
-        """The rows before were in binary format: text is looked for only where there is any."""
         self._capacity = 0
         self._valid: Bytes = np.empty(0, dtype=np.uint8)
 
@@ -316,6 +317,8 @@ class _FixedBuilder(ColumnBuilder):
         self._values: NDArray[Any] = np.empty(0, dtype=dtype)
         self._text = text
         self._reader = reader
+        self._only_binary = False
+        """The append before had no text, so the kernel for text need not look first."""
 
     @property
     def nbytes(self) -> int:
@@ -329,6 +332,7 @@ class _FixedBuilder(ColumnBuilder):
             count = self._binary.kernel(*arguments, kernels_binary.ALL_ROWS)
             if not (tile.length[tile.first[misses[:count]] + tile.column] >= 0).any():
                 return self._read_exactly(tile, misses[:count])
+            self._only_binary = False
         count = self._text.kernel(*tile.arguments, *self._text.parameters, *outputs)
         if count and self._binary is not None and tile.has_binary():
             self._only_binary = not outputs[1][: tile.size].any()
@@ -778,6 +782,234 @@ def _array(column_type: ColumnType, names: Names) -> ColumnBuilder:
     return _ListBuilder(column_type, names, column_type.element, _Call(kernels_text.array_elements))
 
 
+class _CastingBuilder(_FixedBuilder):
+    """Numbers in the text of any type: pyarrow casts what the kernel leaves, as far as it has the usual form.
+
+    Args:
+        column_type: see `ColumnBuilder`.
+        names: see `ColumnBuilder`.
+        usual: a regular expression of texts that pyarrow reads as the exact reader does.
+    """
+
+    def __init__(self, column_type: ColumnType, names: Names, *, usual: str, **rest: Any) -> None:
+        super().__init__(column_type, names, binary=None, **rest)
+        self._usual = usual
+        self._texts = _plain_texts()
+
+    def _read_exactly(self, tile: _Tile, misses: Cells) -> list[Rescued]:
+        if not misses.size:
+            return []
+        self._texts.truncate(0)
+        self._texts.append(*tile.of_rows(tile.first[misses]).arguments)
+        texts = self._texts._arrow(misses.size, None)
+        usual = pc.match_substring_regex(texts, self._usual)
+        numbers = pc.cast(self._trimmed(pc.if_else(usual, texts, "0")), self.column_type.arrow)
+        values = np.frombuffer(numbers.buffers()[1], self._values.dtype)[: misses.size * self._WORDS]
+        values = values.reshape(misses.size, self._WORDS)
+        exact = usual.to_numpy(zero_copy_only=False)
+        if self._values.dtype.kind == "f":
+            exact &= np.isfinite(values[:, 0])
+        self._values.reshape(-1, self._WORDS)[self.rows + misses[exact]] = values[exact]
+        self._valid[self.rows + misses[exact]] = 1
+        return super()._read_exactly(tile, misses[~exact])
+
+    def _trimmed(self, texts: pa.Array) -> pa.Array:
+        # Arrow's integers have no decimal point.
+        return pc.replace_substring_regex(texts, r"\.0+$", "") if self._values.dtype.kind == "i" else texts
+
+
+class _CastingDecimalBuilder(_CastingBuilder, _DecimalBuilder):
+    pass
+
+
+class _EncodedBuilder(_VariableBuilder):
+    """bytea, gathered as bytes and written as text when the column is finished."""
+
+    def __init__(self, column_type: ColumnType, names: Names, *, encode: Kernel, alphabet: Bytes, **rest: Any) -> None:
+        super().__init__(column_type, names, **rest)
+        self._encode = encode
+        self._alphabet = alphabet
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + int(self._ends[self.rows])  # hexadecimal doubles it; base64 takes less
+
+    def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
+        sizes = np.diff(self._ends[: rows + 1]).astype(np.int64)
+        sizes = 2 * sizes if self._encode is kernels_encode.hex_texts else (sizes + 2) // 3 * 4
+        ends = np.zeros(rows + 1, dtype=np.int64)
+        np.cumsum(sizes, out=ends[1:])
+        if ends[-1] > MAX_DATA_BYTES:
+            raise NotSupported("one column of one batch holds more than 2 GiB")
+        text = np.empty(int(ends[-1]), dtype=np.uint8)
+        text_ends = ends.astype(np.int32)
+        self._encode(self._data, self._ends, text_ends, rows, self._alphabet, text)
+        buffers = [validity, pa.py_buffer(text_ends), pa.py_buffer(text)]
+        return pa.Array.from_buffers(self.column_type.arrow, rows, buffers)
+
+
+class _VectorBuilder(ColumnBuilder):
+    """pgvector's vector and halfvec; pyarrow rounds the elements, each from its own text."""
+
+    def __init__(self, column_type: ColumnType, names: Names) -> None:
+        super().__init__(column_type, names, None)
+        self._texts = _plain_texts()
+        self._ends: Cells = np.zeros(1, dtype=np.int32)
+        self._values: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * int(self._ends[self.rows]) + 4 * self.rows + self.rows // 8
+
+    def _convert(self, tile: _Tile) -> list[Rescued]:
+        self._texts.truncate(0)
+        self._texts.append(*tile.arguments)
+        texts = self._texts._arrow(tile.size, None)
+        valid = self._texts._valid[: tile.size].astype(np.bool_)
+        readable = valid & pc.match_substring_regex(texts, VECTOR_FORM).to_numpy(zero_copy_only=False)
+        filled = readable & (pc.binary_length(texts).to_numpy() > len("[]"))
+        counts = np.zeros(tile.size, dtype=np.int64)
+        elements, counts[filled] = _vector_elements(texts.filter(pa.array(filled)))
+        numbers = pc.cast(elements, pa.float32()).to_numpy()
+        finite = np.isfinite(numbers)
+        if not finite.all():
+            row_of = np.repeat(np.arange(tile.size), counts)
+            beyond = np.unique(row_of[~finite])
+            numbers = numbers[~np.isin(row_of, beyond)]
+            counts[beyond] = 0
+            readable[beyond] = False
+        self._append(counts, numbers)
+        self._valid[self.rows : self.rows + tile.size] = readable
+        return [tile.rescued(row) for row in np.flatnonzero(valid & ~readable).tolist()]
+
+    def _append(self, counts: NDArray[np.int64], numbers: NDArray[np.float32]) -> None:
+        used = int(self._ends[self.rows])
+        total = used + numbers.size
+        if total > MAX_DATA_BYTES // 4:
+            raise NotSupported("one column of one batch holds more than 2 GiB")
+        if total > self._values.size:
+            self._values = _resized(self._values, max(_MIN_ROWS, total, 2 * self._values.size), used)
+        self._values[used:total] = numbers
+        self._ends[self.rows + 1 : self.rows + 1 + counts.size] = used + np.cumsum(counts)
+
+    def _grow(self, capacity: int) -> None:
+        self._ends = _resized(self._ends, capacity + 1, self.rows + 1)
+        self._ends[0] = 0
+        self._values = _resized(self._values, self._values.size, int(self._ends[self.rows]))
+        self._valid = _resized(self._valid, capacity, self.rows)
+
+    def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
+        size = int(self._ends[rows])
+        values = pa.Array.from_buffers(pa.float32(), size, [None, pa.py_buffer(self._values[:size])])
+        ends = pa.py_buffer(self._ends[: rows + 1])
+        return pa.Array.from_buffers(self.column_type.arrow, rows, [validity, ends], children=[values])
+
+
+class _OverriddenListBuilder(_ListBuilder):
+    """Text that is read as an array; what is none is rescued."""
+
+    def _misfit(self, tile: _Tile, row: int) -> Rescued:
+        return tile.rescued(row)
+
+
+def _plain_texts() -> _VariableBuilder:
+    """Give a builder that gathers text and looks at none of it."""
+    text = ColumnType(pa.string(), Family.STRING, "text")
+    return _VariableBuilder(text, {}, text=_Call(kernels_text.texts), binary=None, reader=str.encode)
+
+
+def _vector_elements(vectors: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+    """Give the texts of all elements of vectors that have some, and the number of each vector's."""
+    ends = np.frombuffer(vectors.buffers()[1], np.int32)[: len(vectors) + 1].astype(np.int64)
+    data = np.frombuffer(vectors.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]]
+    is_end = (data == ord(",")) | (data == ord("]"))
+    element_ends = np.flatnonzero(is_end)
+    counts = np.diff(np.searchsorted(element_ends, ends - ends[0]))
+    offsets = np.zeros(element_ends.size + 1, dtype=np.int32)
+    # The marks are left out: an opening one for each vector, and a closing one or a comma for each element.
+    offsets[1:] = element_ends - np.arange(element_ends.size) - np.repeat(np.arange(1, len(vectors) + 1), counts)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[~(is_end | (data == ord("[")))])]
+    return pa.Array.from_buffers(pa.string(), element_ends.size, buffers), counts
+
+
+_USUAL_NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?$"
+_USUAL_DIGITS: Final = {Family.INT16: 4, Family.INT32: 9, Family.INT64: 18, Family.UNSIGNED: 9}
+"""So many digits are within the limits of the type, whichever they are."""
+
+
+def _rounded(column_type: ColumnType, names: Names, reader: Callable[[str], float]) -> ColumnBuilder:
+    if column_type.arrow == pa.float32():
+        dtype, text = np.float32, _Call(kernels_fixed.floats_32, _EXACT_IN_SINGLE)
+    else:
+        dtype, text = np.float64, _Call(kernels_fixed.floats_64, _EXACT_IN_DOUBLE)
+    return _CastingBuilder(column_type, names, dtype=dtype, text=text, reader=reader, usual=_USUAL_NUMBER)
+
+
+def _numeric_as_double(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    return _rounded(column_type, names, double_from_numeric)
+
+
+def _overridden_integer(column_type: ColumnType, names: Names, reader: Callable[[str], int]) -> ColumnBuilder:
+    dtypes = {Family.INT16: np.int16, Family.INT32: np.int32}
+    texts = {Family.INT16: kernels_fixed.integers_16, Family.INT32: kernels_fixed.integers_32}
+    family = column_type.family
+    sign = "" if family == Family.UNSIGNED else "-?"
+    return _CastingBuilder(
+        column_type,
+        names,
+        dtype=dtypes.get(family, np.int64),
+        text=_Call(texts.get(family, kernels_fixed.integers_64), LIMITS[family]),
+        reader=reader,
+        usual=rf"^{sign}[0-9]{{1,{_USUAL_DIGITS[family]}}}(\.0+)?$",
+    )
+
+
+def _overridden_decimal(column_type: ColumnType, names: Names, reader: Callable[[str], int]) -> ColumnBuilder:
+    precision, scale = column_type.arrow.precision, column_type.arrow.scale
+    whole = rf"[0-9]{{1,{precision - scale}}}" if precision > scale else "0"
+    fraction = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""
+    narrow = precision <= _NARROW_PRECISION
+    return _CastingDecimalBuilder(
+        column_type,
+        names,
+        dtype=np.uint64,
+        text=_Call(kernels_fixed.decimals_narrow if narrow else kernels_fixed.decimals_wide, (precision, scale)),
+        reader=reader,
+        usual=f"^-?{whole}{fraction}$",
+    )
+
+
+def _encoded_bytea(column_type: ColumnType, names: Names, *, text: Kernel, alphabet: Bytes) -> ColumnBuilder:
+    return _EncodedBuilder(
+        column_type,
+        names,
+        encode=text,
+        alphabet=alphabet,
+        text=_Call(kernels_text.hex_bytes),
+        binary=_Call(kernels_binary.texts, (kernels_binary.BYTEA,)),
+        reader=bytes_from_text,
+    )
+
+
+def _overridden(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    """Give the builder of the type that a column is read as, with the reader that refuses nothing."""
+    reader = partial(read_overridden, column_type=column_type)
+    if column_type.element is not None:
+        return _OverriddenListBuilder(column_type, names, column_type.element, None)
+    if column_type.family in (Family.FLOAT32, Family.FLOAT64):
+        return _rounded(column_type, names, reader)
+    if column_type.family in LIMITS:
+        return _overridden_integer(column_type, names, reader)
+    if column_type.family == Family.DECIMAL:
+        return _overridden_decimal(column_type, names, reader)
+    builder = _BUILDERS[column_type.family](column_type, names)
+    # Strings keep their binary form, which goes by the type that is sent; all others read its text.
+    if column_type.family != Family.STRING and isinstance(builder, (_FixedBuilder, _VariableBuilder)):
+        builder._binary = None
+        builder._reader = reader
+    return builder
+
+
 _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
     Family.BOOLEAN: _boolean,
     Family.INT16: partial(
@@ -823,6 +1055,13 @@ _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
     Family.TIMESTAMP: partial(_timestamp, text=kernels_fixed.timestamps, with_zone=False),
     Family.TIMESTAMPTZ: partial(_timestamp, text=kernels_fixed.timestamps_with_zone, with_zone=True),
     Family.ARRAY: _array,
+    Family.NUMERIC_AS_DOUBLE: _numeric_as_double,
+    Family.BYTEA_AS_BASE64: partial(_encoded_bytea, text=kernels_encode.base64_texts, alphabet=kernels_encode.BASE64),
+    Family.BYTEA_AS_BASE64_URL: partial(
+        _encoded_bytea, text=kernels_encode.base64_texts, alphabet=kernels_encode.BASE64_URL
+    ),
+    Family.BYTEA_AS_HEX: partial(_encoded_bytea, text=kernels_encode.hex_texts, alphabet=kernels_encode.HEX),
+    Family.VECTOR: _VectorBuilder,
 }
 
 _NO_NAMES: Final[Names] = MappingProxyType({})
@@ -834,4 +1073,6 @@ def make_builder(column_type: ColumnType, names: Names = _NO_NAMES) -> ColumnBui
     Args:
         names: (namespace, name) of types by oid, from Type messages: values in binary format may have others inside.
     """
+    if column_type.overridden:
+        return _overridden(column_type, names)
     return _BUILDERS[column_type.family](column_type, names)

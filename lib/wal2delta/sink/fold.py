@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 import numba
 import numpy as np
 
+from wal2delta.sink.slots import Hashes, new_table, slot_of
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -31,26 +33,15 @@ DELETE: Final = 2
 MOVE: Final = 3
 """The row of the old key changes and takes the new one; unchanged columns keep their values."""
 
+EXPECTED: Final = 1
+"""The key has a row before the event."""
+CLAIMED: Final = 2
+"""The key has none before the event: if it has, it is not unique."""
+
 KEEP: Final = -1
 UNKNOWN: Final = -2
 
 NO_BASE: Final = -1
-
-
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _slot(first, second, i, table, slot_first, slot_second, used):  # type: ignore[no-untyped-def]
-    """Give the slot of a key, a new one (== used) where it was not seen."""
-    mask = table.shape[0] - 1
-    h = np.int64(first[i] & np.uint64(0x7FFFFFFFFFFFFFFF)) & mask
-    while table[h] >= 0:
-        s = table[h]
-        if slot_first[s] == first[i] and slot_second[s] == second[i]:
-            return np.int64(s)
-        h = (h + 1) & mask
-    table[h] = used
-    slot_first[used] = first[i]
-    slot_second[used] = second[i]
-    return np.int64(used)
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -76,9 +67,10 @@ def _fold_keys(  # type: ignore[no-untyped-def]
 ):
     tracked = unchanged.shape[1]
     used = 0
+    conflicts = 0
     for i in range(action.shape[0]):
         kind = action[i]
-        s = _slot(first, second, i, table, slot_first, slot_second, used)
+        s = slot_of(first, second, i, table, slot_first, slot_second, used)
         new_slot = s == used
         if new_slot:
             used += 1
@@ -92,6 +84,8 @@ def _fold_keys(  # type: ignore[no-untyped-def]
             key_is_old[s] = 0
             for c in range(tracked):
                 source[s, c] = -1
+        elif expected[i] == 2 and slot_row[s] >= 0:
+            conflicts += 1
         if kind == 1:
             if not new_slot and slot_row[s] == -1:
                 # The key's row was deleted or has moved away: what the update does not bring is not known.
@@ -124,7 +118,7 @@ def _fold_keys(  # type: ignore[no-untyped-def]
             slot_row[s] = -1
             slot_reset[s] = 1
         else:
-            o = _slot(old_first, old_second, i, table, slot_first, slot_second, used)
+            o = slot_of(old_first, old_second, i, table, slot_first, slot_second, used)
             if o == used:
                 used += 1
                 slot_row[o] = -1
@@ -158,7 +152,31 @@ def _fold_keys(  # type: ignore[no-untyped-def]
             slot_row[o] = -1
             slot_base[o] = -1
             slot_reset[o] = 1
-    return used
+    return used, conflicts
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _stretches(action, first, second, old_first, old_second, table, slot_first, slot_second, stretch, number):  # type: ignore[no-untyped-def]
+    used = 0
+    count = 0
+    for i in range(action.shape[0]):
+        s = slot_of(first, second, i, table, slot_first, slot_second, used)
+        if s == used:
+            used += 1
+            stretch[s] = -1
+        if action[i] == 3:
+            o = slot_of(old_first, old_second, i, table, slot_first, slot_second, used)
+            if o == used:
+                used += 1
+            stretch[s] = -1
+            stretch[o] = -1
+            number[i] = count
+            count += 1
+        else:
+            if stretch[s] < 0:
+                stretch[s] = count
+                count += 1
+            number[i] = stretch[s]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,59 +190,56 @@ class Folded:
         source: per tracked column, the event that the value is taken from, `KEEP` or `UNKNOWN`.
         base: the event that the base's key is taken from, `NO_BASE` where there is none.
         base_is_old: the base's key is that event's old key.
-        moved: the base's key differs from the final row's.
-        expected: the base should exist in the table: a change named it that was no insert.
+        expected: `EXPECTED` where the base should be in the table, as a change named it first that was no insert;
+            `CLAIMED` where it should not; else 0.
         reset: nothing is left of what the base held.
+        conflicts: how many keys were claimed while they had a row.
     """
 
-    row: NDArray[np.int64]
-    source: NDArray[np.int64]
-    base: NDArray[np.int64]
+    row: NDArray[np.int32]
+    source: NDArray[np.int32]
+    base: NDArray[np.int32]
     base_is_old: NDArray[np.uint8]
-    moved: NDArray[np.bool_]
     expected: NDArray[np.uint8]
     reset: NDArray[np.uint8]
+    conflicts: int = 0
+
+    def part(self, start: int, stop: int) -> Folded:
+        """Give some of the rows."""
+        at = slice(start, stop)
+        return Folded(
+            self.row[at], self.source[at], self.base[at], self.base_is_old[at], self.expected[at], self.reset[at]
+        )
 
 
 def fold_keys(
     action: NDArray[np.uint8],
     expected: NDArray[np.uint8],
-    key: tuple[NDArray[np.uint64], NDArray[np.uint64]],
-    old_key: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None,
+    key: Hashes,
+    old_key: Hashes | None,
     unchanged: NDArray[np.uint8],
 ) -> Folded:
     """Fold events in commit order.
 
     Args:
         action: `INSERT`, `UPDATE`, `DELETE` or `MOVE`, one a row.
-        expected: whether the event's key should exist before it.
-        key: the two halves of the keys' hashes.
+        expected: `EXPECTED`, `CLAIMED` or 0: whether the event's key should have a row before it.
+        key: the keys' hashes.
         old_key: those of the old keys; looked at for `MOVE` only, None where there is none.
         unchanged: rows x tracked columns, 1 where the event does not bring the value.
     """
     events, tracked = unchanged.shape
-    moves = old_key is not None
-    capacity = events * (2 if moves else 1)
-    size = 16
-    while size < 2 * capacity:
-        size *= 2
-    slot_row = np.empty(capacity, np.int64)
-    slot_base = np.empty(capacity, np.int64)
-    carrier = np.empty(capacity, np.int64)
-    slot_expected = np.empty(capacity, np.uint8)
-    slot_reset = np.empty(capacity, np.uint8)
-    key_event = np.empty(capacity, np.int64)
-    key_is_old = np.empty(capacity, np.uint8)
-    source = np.empty((capacity, tracked), np.int64)
-    used = _fold_keys(
+    capacity = events + (0 if old_key is None else int(np.count_nonzero(action == MOVE)))
+    slot_row, slot_base, carrier, key_event = (np.empty(capacity, np.int32) for _ in range(4))
+    slot_expected, slot_reset, key_is_old = (np.empty(capacity, np.uint8) for _ in range(3))
+    source = np.empty((capacity, tracked), np.int32)
+    used, conflicts = _fold_keys(
         action,
         expected,
-        key[0],
-        key[1],
-        old_key[0] if old_key is not None else key[0],
-        old_key[1] if old_key is not None else key[1],
+        *key,
+        *(key if old_key is None else old_key),
         unchanged,
-        np.full(size, -1, np.int64),
+        new_table(capacity),
         np.empty(capacity, np.uint64),
         np.empty(capacity, np.uint64),
         slot_row,
@@ -236,69 +251,62 @@ def fold_keys(
         key_is_old,
         source,
     )
-    slots = np.arange(used)
     live = slot_row[:used] >= 0
     # A base goes on only in the live row that carries it.
     carried = np.zeros(used, np.bool_)
     bases = slot_base[:used]
-    with_base = live & (bases >= 0)
-    carried[bases[with_base]] = True
-    rows, gone = slots[live], slots[~carried]
+    carried[bases[live & (bases >= 0)]] = True
+    rows, gone = np.nonzero(live)[0], np.nonzero(~carried)[0]
     row_base = bases[rows]
     base_slot = np.maximum(row_base, 0)
     has_base = row_base >= 0
     return Folded(
-        row=np.concatenate([slot_row[rows], np.full(len(gone), -1, np.int64)]),
-        source=np.concatenate([source[rows], np.full((len(gone), tracked), KEEP, np.int64)]),
-        base=np.concatenate([np.where(has_base, key_event[base_slot], NO_BASE), key_event[gone]]),
+        row=np.concatenate([slot_row[rows], np.full(len(gone), -1, np.int32)]),
+        source=np.concatenate([source[rows], np.full((len(gone), tracked), KEEP, np.int32)]),
+        base=np.concatenate([np.where(has_base, key_event[base_slot], np.int32(NO_BASE)), key_event[gone]]),
         base_is_old=np.concatenate([key_is_old[base_slot], key_is_old[gone]]),
-        moved=np.concatenate([row_base != rows, np.zeros(len(gone), np.bool_)]),
-        expected=np.concatenate(
-            [np.where(has_base, slot_expected[base_slot], 0).astype(np.uint8), slot_expected[gone]]
-        ),
+        expected=np.concatenate([np.where(has_base, slot_expected[base_slot], np.uint8(0)), slot_expected[gone]]),
         reset=np.concatenate([slot_reset[rows], slot_reset[gone]]),
+        conflicts=int(conflicts),
     )
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _net_counts(count, first, second, table, slot_first, slot_second, net, last):  # type: ignore[no-untyped-def]
-    used = 0
-    for i in range(count.shape[0]):
-        s = _slot(first, second, i, table, slot_first, slot_second, used)
-        if s == used:
-            used += 1
-            net[s] = 0
-        net[s] += count[i]
-        last[s] = i
-    return used
-
-
-def fold_images(
-    count: NDArray[np.int64], image: tuple[NDArray[np.uint64], NDArray[np.uint64]]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count how often each distinct row image comes and goes.
-
-    Args:
-        count: +n for n rows that come, -n for n that go.
-        image: the two halves of the images' hashes.
+def fold_between_moves(
+    action: NDArray[np.uint8],
+    expected: NDArray[np.uint8],
+    key: Hashes,
+    old_key: Hashes,
+    unchanged: NDArray[np.uint8],
+) -> Folded:
+    """Fold each stretch of a key's events in which no `MOVE` touches it; see `fold_keys`.
 
     Returns:
-        the event of each image's last appearance, and its net count (never 0).
+        one row a stretch, and each `MOVE` as a row of its own: ``row`` and ``base`` are its event.
     """
-    events = len(count)
-    size = 16
-    while size < 2 * events:
-        size *= 2
-    net, last = np.empty(events, np.int64), np.empty(events, np.int64)
-    used = _net_counts(
-        count,
-        image[0],
-        image[1],
-        np.full(size, -1, np.int64),
-        np.empty(events, np.uint64),
-        np.empty(events, np.uint64),
-        net,
-        last,
+    events, tracked = unchanged.shape
+    capacity = events + int(np.count_nonzero(action == MOVE))
+    number = np.empty(events, np.uint64)
+    slots = np.empty(capacity, np.uint64), np.empty(capacity, np.uint64)
+    _stretches(action, *key, *old_key, new_table(capacity), *slots, np.empty(capacity, np.int64), number)
+    moves, rest = np.nonzero(action == MOVE)[0], np.nonzero(action != MOVE)[0]
+    numbers = number[rest]
+    folded = fold_keys(action[rest], expected[rest], (numbers, numbers), None, unchanged[rest])
+
+    def back(at: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Give the events' own numbers; those below 0 are none."""
+        if not len(rest):
+            return at
+        return np.where(at >= 0, rest[np.maximum(at, 0)], at).astype(np.int32)
+
+    own = moves.astype(np.int32)
+    none = np.zeros(len(moves), np.uint8)
+    sources = np.where(unchanged[moves] == 1, np.int32(KEEP), own[:, None])
+    return Folded(
+        row=np.concatenate([back(folded.row), own]),
+        source=np.concatenate([back(folded.source), sources.reshape(len(moves), tracked)]),
+        base=np.concatenate([back(folded.base), own]),
+        base_is_old=np.concatenate([folded.base_is_old, none]),
+        expected=np.concatenate([folded.expected, expected[moves]]),
+        reset=np.concatenate([folded.reset, none]),
+        conflicts=folded.conflicts,
     )
-    kept = np.nonzero(net[:used])[0]
-    return last[kept], net[kept]

@@ -7,15 +7,20 @@ has one hash.  With 128 bits, two of ten thousand million keys share a hash with
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numba
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+_INTEGER: Final = pa.int64()
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -119,16 +124,26 @@ def _mix_array(array: pa.Array, first: NDArray[np.uint64], second: NDArray[np.ui
     if pa.types.is_list(kind):
         _mix_lists(array, first, second)
         return
-    if pa.types.is_boolean(kind):
-        array, kind = array.cast(pa.uint8()), pa.uint8()
+    if pa.types.is_boolean(kind) or (pa.types.is_integer(kind) and kind.bit_width < _INTEGER.bit_width):
+        # A key stays the same when its column is widened.
+        array, kind = array.cast(_INTEGER), _INTEGER
+    elif pa.types.is_floating(kind):
+        array = _one_nan(array)
     valid, has_valid = _bits(array)
     buffers = array.buffers()
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        offsets = np.frombuffer(buffers[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    variable = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    if variable or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        width = np.int32 if variable else np.int64
+        offsets = np.frombuffer(buffers[1], width)[array.offset : array.offset + len(array) + 1]
         _hash_variable(_as_bytes(buffers[2]), offsets, valid, has_valid, first, second)
     else:
-        width = kind.bit_width // 8
-        _hash_fixed(_as_bytes(buffers[1]), width, array.offset, valid, has_valid, first, second)
+        _hash_fixed(_as_bytes(buffers[1]), kind.bit_width // 8, array.offset, valid, has_valid, first, second)
+
+
+def _one_nan(array: pa.Array) -> pa.Array:
+    """Give floats with one NaN for all; binary values may have any of their many."""
+    nan = pc.is_nan(array)
+    return pc.if_else(nan, pa.scalar(float("nan"), array.type), array) if pc.any(nan).as_py() else array
 
 
 def hash_rows(
@@ -160,3 +175,18 @@ def contiguous(array: Any) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         return array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     return array
+
+
+def rescued_of(rescued: pa.Array, names: Sequence[str]) -> pa.Array | None:
+    """Give the rescued texts of some columns alone, in the order of ``names``; None where there are none."""
+    if rescued.null_count == len(rescued):
+        return None
+    some = np.nonzero(rescued.is_valid().to_numpy(zero_copy_only=False))[0]
+    texts: list[str | None] = []
+    for text in rescued.take(pa.array(some)).to_pylist():
+        values = json.loads(text)
+        found = {name: values[name] for name in names if name in values}
+        texts.append(json.dumps(found, ensure_ascii=False) if found else None)
+    index = np.full(len(rescued), -1, np.int64)
+    index[some] = np.arange(len(some))
+    return pa.array(texts, pa.string()).take(pa.array(index, mask=index < 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,9 +24,12 @@ from wal2delta.spark.catalogue import Catalogue
 from wal2delta.spark.history import History, refuse_gone
 from wal2delta.spark.isolation import has_own_sessions, own_session, quiet_queries, settings
 from wal2delta.spark.ledger import PLANNED, Ledger, Seen, State
-from wal2delta.spark.mirror import MirrorTable, TableRun, apply_table, check_table
+from wal2delta.spark.mirror import MOVES, TableRun, apply_table, check_table, step_of
+from wal2delta.spark.moving import move
+from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.source import CaptureFile, confirm_holes, list_captures, name_in, root_of, scan_captures
 from wal2delta.spark.staging import Staged, Staging
+from wal2delta.spark.tables import RunPlan, TablePlan, plan_tables
 from wal2delta.spark.target import Target
 from wal2delta.spark.workers import DecodeTask, ScanTask
 from wal2delta.transactions.plan import Plan, Resume
@@ -398,7 +401,7 @@ class _Job:
         self,
         plan: Plan,
         size: int,
-        before: Collection[str],
+        before: Sequence[MirrorEntry],
         begin: Callable[[Plan], State],
         *,
         resumed: bool,
@@ -408,14 +411,16 @@ class _Job:
 
         Args:
             size: bytes of the files that it reads.
-            before: the tables that earlier runs have written to.
+            before: what the ledger knows of the tables that earlier runs have written to.
             begin: gives the run's state, in which the plan stands written; called once the files have proved to
                 be decodable.
             resumed: the run was interrupted before; some tables may have its commit.
         """
         self.warnings.extend(plan.warnings)
-        catalogue = Catalogue.of(plan, self.settings, self.target)
-        truncates = {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}
+        catalogue = Catalogue.of(plan, self.settings, before)
+        self.warnings.extend(catalogue.warnings)
+        skips_truncates = self.settings.skips("t")
+        truncates = {} if skips_truncates else {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}
         staging = Staging(self.target, self.ledger.turn)
         try:
             self.ledger.check_lock()
@@ -425,22 +430,16 @@ class _Job:
             with self._stage("check"):
                 history.check_copies()
                 plan = _without_ended(plan, history)
-            tables = catalogue.used(staged, tuple(truncates), plan, self.settings)
+            tables = plan_tables(catalogue, staged, tuple(truncates), before, self.settings, self.target)
             with self._stage("plan"):
-                exists = self._check_tables(tables, before, resumed=resumed)
+                exists = self._check_tables(tables, resumed=resumed)
                 state = begin(plan)
             steps.reached("plan written")
+            commit = delta.CommitId(state.ledger, state.run)
+            self._move_tables(tables, commit)
             runs = [
-                TableRun(
-                    mirror=table,
-                    staged=staged.get(table.number, Staged()),
-                    truncated=bool(table.oids & truncates.keys()),
-                    commit=delta.CommitId(state.ledger, state.run),
-                    resumed=resumed,
-                    partitions=self._buckets(size),
-                    exists=there,
-                )
-                for table, there in zip(tables, exists, strict=True)
+                TableRun(plan=table, commit=commit, resumed=resumed, partitions=self._buckets(size), exists=there)
+                for table, there in zip(tables.tables, exists, strict=True)
             ]
             reports = self._apply_tables(runs, staging, lambda: history.write(state, resumed=resumed))
         finally:
@@ -456,7 +455,7 @@ class _Job:
             files=state.files,
             capture_bytes=size,
             transactions=plan.transactions,
-            changes=sum(item.rows for item in staged.values()),
+            changes=sum(table.rows for table in tables.tables),
             applied_lsn=plan.upto_lsn if plan.upto_lsn >= 0 else None,
             applied_commit_ts=to_datetime(plan.upto_commit_time) if plan.upto_lsn >= 0 else None,
             tables=tuple(reports),
@@ -465,7 +464,7 @@ class _Job:
             stages=self.stages,
         )
         with self._stage("record"):
-            state = self.ledger.record(state, report)
+            state = self.ledger.record(state, report, tables.entries)
         steps.reached("run recorded")
         return state, _timed(report, began, self.stages)
 
@@ -485,7 +484,7 @@ class _Job:
                 files=files,
                 versions=plan.versions,
                 types=plan.type_versions,
-                relations=catalogue.assignments(self.settings),
+                relations=catalogue.assignments,
                 truncates=truncates,
                 settings=self.settings,
                 buckets=self._buckets(size),
@@ -500,14 +499,28 @@ class _Job:
         """How many tables are worked on at a time; each needs a session of its own."""
         return self.settings.tables_at_once if has_own_sessions(self.spark) else 1
 
-    def _check_tables(self, tables: Sequence[MirrorTable], known: Collection[str], *, resumed: bool) -> list[bool]:
+    def _check_tables(self, tables: RunPlan, *, resumed: bool) -> list[bool]:
         """Say which tables are there, and refuse those that are not as they should be."""
+        moving = {move.destination for move in tables.placement.moves}
 
-        def check(table: MirrorTable) -> bool:
-            return check_table(self.spark, table, known=resumed or table.table.text in known)
+        def check(table: TablePlan) -> bool:
+            left = any(move.source == table.table for move in tables.placement.moves)
+            return check_table(self.spark, table, resumed=resumed, moves_in=left or table.table in moving)
 
         with ThreadPoolExecutor(self._at_once) as pool:
-            return list(pool.map(check, tables))
+            return list(pool.map(check, tables.tables))
+
+    def _move_tables(self, tables: RunPlan, commit: delta.CommitId) -> None:
+        """Let renamed tables, and those that give way, go to their places."""
+        if not tables.placement.moves:
+            return
+        with self._stage("move"):
+            for number, step in enumerate(tables.placement.moves):
+                self.ledger.check_lock()
+                note = move(own_session(self.spark), step, step_of(commit, MOVES + number))
+                if note is not None:
+                    self.warnings.append(note)
+                steps.reached(f"table moved: {step.name}")
 
     def _apply_tables(
         self, runs: Sequence[TableRun], staging: Staging, write_history: Callable[[], None]

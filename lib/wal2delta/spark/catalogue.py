@@ -1,22 +1,32 @@
-"""Which mirror table each relation version belongs to, and what a run may do with it."""
+"""The relation versions of a run: which mirror table each belongs to, and how its rows are told apart."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+import pyarrow as pa
+
 from wal2delta.decode.batches import column_types
-from wal2delta.errors import ConfigError, NotSupported
-from wal2delta.protocol.messages import Relation
+from wal2delta.errors import ConfigError
+from wal2delta.masking import masked_type
+from wal2delta.protocol.messages import Relation, Type
+from wal2delta.selection import Selection, check_destinations, select, unmatched_tables
 from wal2delta.settings import Settings
 from wal2delta.sink.events import Identity, Mode
-from wal2delta.spark.mirror import MirrorTable
-from wal2delta.spark.staging import Staged
-from wal2delta.spark.target import Target
+from wal2delta.sink.evolution import OWN, SourceColumn
+from wal2delta.sink.showing import Shown
+from wal2delta.spark.registry import MirrorEntry
+from wal2delta.spark.workers import Assignment
 from wal2delta.transactions.plan import Plan
+from wal2delta.types.base import ColumnType, Family
 
-_IGNORED: Final = "the configured key is not among what the replica identity sends of old rows, which is used instead"
+_BOOLEAN: Final = ColumnType(pa.bool_(), Family.BOOLEAN, "boolean")
+
+IGNORED_KEY: Final = (
+    "the configured key is not among what the replica identity sends of old rows, which is used instead"
+)
 
 
 def identity_of(relation: Relation, keys: Sequence[str] | None) -> Identity:
@@ -58,125 +68,157 @@ def _flagged(relation: Relation) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
-    """The relation versions of a run, numbered, and their tables.
+class Version:
+    """A relation version as its table takes it.
 
     Attributes:
-        versions: the relation versions; a version's number is its index.
-        tables: one for each source name; a table's number is its index.  ``tables[n].relations`` are its versions.
+        number: its place in the run's list of versions.
+        table: the number of its table.
+        relation: as it was announced; ``shown`` has the wanted columns alone, under the mirror's names.
+        types: of the relation's columns, as they are decoded; ``columns`` has those of the mirror's.
+        configured: the key comes from the configuration, so that it may hold NULLs.
     """
 
-    versions: tuple[Relation, ...]
-    tables: tuple[MirrorTable, ...]
+    number: int
+    table: int
+    relation: Relation
+    shown: Relation
+    selection: Selection
+    types: tuple[ColumnType, ...]
+    columns: tuple[SourceColumn, ...]
+    identity: Identity
+    configured: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names in the mirror."""
+        return tuple(column.target for column in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """The relation versions that a run's rows may have; those that are not wanted are not there.
+
+    Attributes:
+        versions: by relation.
+        oids: of each table, by the table's number.
+    """
+
+    versions: Mapping[Relation, Version]
+    oids: tuple[int, ...]
+    warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
-    def of(cls, plan: Plan, settings: Settings, target: Target) -> Catalogue:
-        """Number what a plan's rows may belong to."""
-        versions = plan.relations
-        types = {type_.oid: type_ for type_ in plan.types}
-        tables: dict[tuple[str, str], MirrorTable] = {}
-        for number, relation in enumerate(versions):
-            name = (relation.namespace, relation.name)
-            keys = _keys_of(settings, relation)
-            before = tables.get(name)
-            tables[name] = MirrorTable(
-                number=before.number if before else len(tables),
-                name=relation.qualified_name,
-                table=target.table(*name),
-                columns=tuple(column.name for column in relation.columns),
-                types=tuple(column_types(relation, types)),
-                identity=identity_of(relation, keys),
-                configured=keys is not None,
-                relations=(*(before.relations if before else ()), number),
-                oids=(before.oids if before else frozenset()) | {relation.oid},
-            )
-        return cls(versions, tuple(sorted(tables.values(), key=lambda table: table.number)))
-
-    def assignments(self, settings: Settings) -> dict[Relation, tuple[int, int, Identity]]:
-        """Give each version's table, number and identity, for the decoding tasks."""
-        found = {}
-        for table in self.tables:
-            for number in table.relations:
-                relation = self.versions[number]
-                keys = _keys_of(settings, relation)
-                found[relation] = (table.number, number, identity_of(relation, keys))
-        return found
-
-    def used(
-        self, staged: Mapping[int, Staged], truncated: Sequence[int], plan: Plan, settings: Settings
-    ) -> list[MirrorTable]:
-        """Give the tables that the run changes, as the versions that it uses define them.
+    def of(cls, plan: Plan, settings: Settings, entries: Sequence[MirrorEntry]) -> Catalogue:
+        """Look at everything that a plan's rows may belong to.
 
         Args:
-            truncated: the oids of truncated relations.
-
-        Raises:
-            NotSupported: for a change of a table's schema, name or identity inside the run.
+            entries: the tables that the ledger knows.
         """
-        _check_distinct([table for table in self.tables if table.number in staged or table.oids & set(truncated)])
         types = {type_.oid: type_ for type_ in plan.types}
-        oid_names: dict[int, str] = {relation.oid: relation.qualified_name for relation in plan.before}
-        result = []
-        for table in self.tables:
-            numbers = list(staged[table.number].relations) if table.number in staged else []
-            if not numbers:
-                numbers = [number for number in table.relations if self.versions[number].oid in truncated][-1:]
-            if not numbers:
+        known = {entry.oid: {column.source: column.name for column in entry.shape.columns} for entry in entries}
+        histories: dict[int, list[Relation]] = {}
+        for relation in plan.relations:
+            histories.setdefault(relation.oid, []).append(relation)
+        oids = tuple(histories)
+        versions: dict[Relation, Version] = {}
+        warnings: dict[str, None] = {}
+        for number, relation in enumerate(plan.relations):
+            selection = select(settings, relation, histories[relation.oid], known=known.get(relation.oid))
+            if selection is None:
                 continue
-            versions = [self.versions[number] for number in numbers]
-            last = versions[-1]
-            for relation in versions:
-                known = oid_names.setdefault(relation.oid, relation.qualified_name)
-                if known != relation.qualified_name:
-                    raise _unsupported(table.name, f"it was {known} before; renamed tables")
-                keys = _keys_of(settings, relation)
-                if identity_of(relation, keys) != identity_of(last, keys):
-                    raise _unsupported(table.name, "its replica identity changes within the run; such changes")
-                if relation.shape != last.shape:
-                    raise _unsupported(table.name, "its columns change within the run; schema changes")
-            others = {
-                relation.oid
-                for relation in (*plan.before, *versions)
-                if relation.qualified_name == table.name and relation.oid != last.oid
-            }
-            if others:
-                raise _unsupported(table.name, "it was dropped and created again; such tables")
-            keys = _keys_of(settings, last)
-            result.append(
-                replace(
-                    table,
-                    columns=tuple(column.name for column in last.columns),
-                    types=tuple(column_types(last, types)),
-                    identity=identity_of(last, keys),
-                    configured=keys is not None and not ignores_key(last, keys),
-                    notes=(_IGNORED,) if ignores_key(last, keys) else (),
-                )
+            versions[relation] = _version(number, oids.index(relation.oid), relation, selection, types, settings)
+            warnings.update(dict.fromkeys(f"{relation.qualified_name}: {text}" for text in selection.warnings))
+        warnings.update(dict.fromkeys(unmatched_tables(settings, plan.relations)))
+        return cls(versions, oids, tuple(warnings))
+
+    @property
+    def assignments(self) -> dict[Relation, Assignment]:
+        """Say for the decoding tasks where the rows of each version go."""
+        return {
+            relation: Assignment(
+                version.table,
+                version.number,
+                version.identity,
+                version.types,
+                Shown(
+                    version.shown,
+                    version.selection.columns,
+                    version.selection.masked,
+                    rescues=version.selection.metadata.rescued_data is not None,
+                ),
+                marks_deleted=version.selection.soft_deletes,
             )
-        return result
+            for relation, version in self.versions.items()
+        }
+
+    @property
+    def by_number(self) -> Mapping[int, Version]:
+        """The versions by their numbers."""
+        return {version.number: version for version in self.versions.values()}
 
 
-def _check_distinct(tables: Sequence[MirrorTable]) -> None:
-    """Refuse two source tables that would be written to one; catalogs take upper case for lower."""
-    places: dict[str, str] = {}
-    for table in tables:
-        place = table.table.path or table.table.text.casefold()
-        other = places.setdefault(place, table.name)
-        if other != table.name:
-            raise ConfigError(
-                f"{other} and {table.name} would be the same table of the target, {table.table.text}",
-                table=table.name,
-                remedy="Apply to a catalog without a schema, or to a folder",
-            )
-
-
-def _keys_of(settings: Settings, relation: Relation) -> tuple[str, ...] | None:
-    # PostgreSQL sends pg_catalog as an empty name.
-    return settings.keys_of(relation.namespace or "pg_catalog", relation.name)
-
-
-def _unsupported(table: str, what: str) -> NotSupported:
-    return NotSupported(
-        f"{what} cannot be applied yet",
-        table=table,
-        remedy="Nothing was applied; leave the captures from here on out, or wait for the version that can",
+def _version(
+    number: int, table: int, relation: Relation, selection: Selection, types: Mapping[int, Type], settings: Settings
+) -> Version:
+    schema = relation.namespace or "pg_catalog"
+    options = settings.type_options(schema, relation.name)
+    resolved = tuple(column_types(relation, types, options))
+    masked = set(selection.masked)
+    columns = tuple(
+        SourceColumn(source, name, masked_type(resolved[n]) if n in masked else resolved[n])
+        for n, source, name in zip(selection.columns, selection.sources, selection.names, strict=True)
     )
+    shown = replace(
+        relation,
+        columns=tuple(
+            replace(relation.columns[n], name=name) for n, name in zip(selection.columns, selection.names, strict=True)
+        ),
+    )
+    keys = settings.keys_of(schema, relation.name)
+    identity = identity_of(relation, keys)
+    places = {n: place for place, n in enumerate(selection.columns)}
+    # Where changes are left out, whole old rows cannot be relied on to find their rows.
+    skips = any(settings.skips(operation) for operation in ("c", "u", "d"))
+    evicts = selection.soft_deletes or skips or settings.captures.allow_gaps
+    identity = replace(identity, key=tuple(places[n] for n in identity.key), evicts=evicts)
+    if selection.soft_deletes:
+        if identity.mode is Mode.MULTISET:
+            raise ConfigError(
+                "soft deletes need a key, and the table has none",
+                table=relation.qualified_name,
+                remedy="Name its key under objects: - table: {…, keys}, or set soft_deletes: false for it",
+            )
+        columns = (*columns, SourceColumn(OWN, selection.metadata.deleted or "", _BOOLEAN))
+    ignored = ignores_key(relation, keys)
+    return Version(
+        number,
+        table,
+        relation,
+        shown,
+        selection,
+        resolved,
+        columns,
+        identity,
+        keys is not None and not ignored,
+        (IGNORED_KEY,) if ignored else (),
+    )
+
+
+def check_distinct(names: Sequence[tuple[str, str, Version]]) -> None:
+    """Refuse two source tables that would be written to one.
+
+    Args:
+        names: each table's source name, its place as the target compares places, and its version.
+    """
+    check_destinations([(name, version.selection) for name, _, version in names])
+    places: dict[str, str] = {}
+    for name, place, _ in names:
+        other = places.setdefault(place, name)
+        if other != name:
+            raise ConfigError(
+                f"{other} and {name} would be the same table of the target, {place}",
+                table=name,
+                remedy="Apply to a catalog without a schema, or to a folder; or give one of them a destination_table",
+            )

@@ -81,6 +81,12 @@ class Commit:
                 return int(self.metrics[name])
         return 0
 
+    def joined(self, later: Commit) -> Commit:
+        """Give a later commit with the counts of both."""
+        names = dict.fromkeys([*self.metrics, *later.metrics])
+        counts = {name: str(self.rows(name) + later.rows(name)) for name in names if name.startswith("num")}
+        return Commit(later.version, counts)
+
 
 @contextmanager
 def committing(spark: SparkSession, commit: CommitId) -> Iterator[None]:
@@ -121,9 +127,11 @@ def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] |
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
-def find_commit(spark: SparkSession, table: TableName, commit: CommitId) -> Commit | None:
+def find_commit(
+    spark: SparkSession, table: TableName, commit: CommitId, *, depth: int = _HISTORY_DEPTH
+) -> Commit | None:
     """Look a commit up in the newest entries of a table's history."""
-    rows = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {_HISTORY_DEPTH}").collect()
+    rows = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {depth}").collect()
     for row in rows:
         if row.userMetadata == commit.mark:
             return Commit(int(row.version), dict(row.operationMetrics or {}))
@@ -131,7 +139,13 @@ def find_commit(spark: SparkSession, table: TableName, commit: CommitId) -> Comm
 
 
 def write(
-    frame: DataFrame, table: TableName, mode: str, commit: CommitId | None = None, *, create: bool = False
+    frame: DataFrame,
+    table: TableName,
+    mode: str,
+    commit: CommitId | None = None,
+    *,
+    create: bool = False,
+    new_schema: bool = False,
 ) -> None:
     """Append to a table or overwrite its rows, in one commit.
 
@@ -139,8 +153,11 @@ def write(
         mode: ``append`` or ``overwrite``.
         commit: the commit that it is to be, where that matters.
         create: the table is not there yet, and gets the properties that every table has.
+        new_schema: an overwritten table gets the frame's columns.
     """
     writer = frame.write.format("delta").mode(mode)
+    if new_schema:
+        writer = writer.option("overwriteSchema", "true")
     if table.path is not None:
         for key, value in {**(TABLE_PROPERTIES if create else {}), **(commit.options if commit else {})}.items():
             writer = writer.option(key, value)

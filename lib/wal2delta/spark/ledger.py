@@ -20,6 +20,7 @@ from wal2delta.lsn import to_datetime
 from wal2delta.report import RunReport
 from wal2delta.spark import delta, lock, steps
 from wal2delta.spark.isolation import own_session, settings
+from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.state import APPLIED, PLANNED, Seen, State, StateTable, now
 from wal2delta.spark.target import Target
 from wal2delta.transactions.plan import Plan
@@ -36,7 +37,7 @@ _RUNS: Final = (
 _FILES: Final = "run BIGINT, path STRING, length BIGINT, fingerprint BIGINT, framing STRING, start BIGINT, stop BIGINT"
 _RELATIONS: Final = (
     "run BIGINT, oid BIGINT, namespace STRING, name STRING, replica_identity STRING, "
-    "columns ARRAY<STRUCT<name: STRING, type_oid: BIGINT, typmod: BIGINT, key: BOOLEAN>>"
+    "columns ARRAY<STRUCT<name: STRING, type_oid: BIGINT, typmod: BIGINT, key: BOOLEAN>>, changes ARRAY<STRING>"
 )
 
 
@@ -127,8 +128,12 @@ class Ledger:
         self._state.write(state)
         return state
 
-    def record(self, state: State, report: RunReport) -> State:
-        """Record a run as applied: its history first, then the state that ends it."""
+    def record(self, state: State, report: RunReport, tables: Sequence[MirrorEntry]) -> State:
+        """Record a run as applied: its history first, then the state that ends it.
+
+        Args:
+            tables: what is known of all mirror tables now.
+        """
         plan = state.plan
         assert plan is not None
         ended = replace(
@@ -137,7 +142,7 @@ class Ledger:
             finished_at=now(),
             plan=None,
             resume=plan.resume,
-            tables=tuple(sorted({*state.tables, *(table.location for table in report.tables)})),
+            tables=tuple(sorted(tables, key=lambda entry: entry.oid)),
         )
         run = [
             (
@@ -173,6 +178,9 @@ class Ledger:
             for f in plan.files
             if f.scanned
         ]
+        # What a table's relation has changed in the table, with the version that the run has used last.
+        notes = {table.name: list(table.notes) for table in report.tables}
+        last = {r.qualified_name: r for r in plan.announced}
         relations = [
             (
                 state.run,
@@ -181,6 +189,7 @@ class Ledger:
                 r.name,
                 r.replica_identity,
                 [(c.name, c.type_oid, c.typmod, c.key) for c in r.columns],
+                notes.get(r.qualified_name, []) if last[r.qualified_name] is r else [],
             )
             for r in plan.announced
         ]

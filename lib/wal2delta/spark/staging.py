@@ -7,9 +7,10 @@ ledger's until the run ends.  Each row is an Arrow IPC stream: the events of one
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from wal2delta.errors import from_dict
@@ -17,7 +18,19 @@ from wal2delta.spark import delta
 from wal2delta.spark.isolation import settings
 from wal2delta.spark.source import ONE_FILE_A_BATCH, read_files
 from wal2delta.spark.target import Target
-from wal2delta.spark.workers import ERROR_TABLE, STAGE_SCHEMA, DecodeTask, decode_batches, unpack_batches
+from wal2delta.spark.workers import (
+    ERROR_TABLE,
+    NO_BUCKET,
+    ROUTE_SCHEMA,
+    STAGE_SCHEMA,
+    DecodeTask,
+    FoldTask,
+    decode_batches,
+    link_batches,
+    links_table,
+    route_batches,
+    unpack_batches,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,22 +39,53 @@ _NAME: Final = "staging"
 
 
 @dataclass(frozen=True, slots=True)
+class StagedVersion:
+    """What is staged of one relation version.
+
+    Attributes:
+        rows: row changes decoded.
+        tracked: the version's columns that some change leaves unchanged.
+        moves: some key changes have to be followed.
+        deletes: some rows are deleted.
+        first, last: the sequence numbers between which its rows, or its truncates, lie.
+    """
+
+    rows: int
+    tracked: tuple[int, ...]
+    moves: bool
+    deletes: bool
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """What is staged for one table.
 
     Attributes:
-        rows: row changes decoded.
-        relations: the relation versions that they belong to.
-        tracked: columns that some change leaves unchanged.
-        moves: some key changes have to be followed.
-        deletes: some rows are deleted.
+        versions: by the relation versions' numbers.
+        segments: from which sequence number on the rows are of which version, in commit order.
     """
 
-    rows: int = 0
-    relations: tuple[int, ...] = ()
-    tracked: tuple[int, ...] = ()
-    moves: bool = False
-    deletes: bool = False
+    versions: Mapping[int, StagedVersion]
+    segments: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """Which of a table's rows are meant.
+
+    Attributes:
+        start, stop: sequence numbers; ``stop`` None for all that follow.
+        moves: keys that are linked have to be brought together.
+        together: all rows have to come to one task.
+    """
+
+    table: int
+    start: int
+    stop: int | None
+    moves: bool
+    together: bool
 
 
 class Staging:
@@ -70,21 +114,31 @@ class Staging:
         self._written = True
         with settings(spark, ONE_FILE_A_BATCH):
             self._overwrite(frame)
-        return _summarise(self._frame(spark).select("table", "sequence", "rows", "info"))
+        return _summarise(self._frame(spark).select("table", "relation", "sequence", "rows", "info"))
 
-    def read(self, spark: SparkSession, table: int, *, together: bool, partitions: int) -> DataFrame:
+    def read(self, spark: SparkSession, rows: StagedRows, task: FoldTask, partitions: int) -> DataFrame:
         """Give a table's events by bucket, each bucket's in commit order and in one task.
 
         Args:
-            together: all of the table's events have to come to one task.
+            task: how they are folded.
+            partitions: how many buckets there are.
         """
-        frame = self._frame(spark).where(f"table = {table}")
-        if together:
-            frame = frame.selectExpr("0 AS bucket", "sequence", "data").coalesce(1)
-        else:
-            frame = frame.select("bucket", "sequence", "data")
-            frame = frame.coalesce(1) if partitions == 1 else frame.repartition(partitions, "bucket")
-        return frame.sortWithinPartitions("bucket", "sequence")
+        frame = self._within(spark, rows.table, rows)
+        events = frame.where(f"bucket <> {NO_BUCKET}").select("bucket", "sequence", "data")
+        if partitions == 1 or rows.together:
+            events = events.selectExpr("0 AS bucket", "sequence", "data").coalesce(1)
+            return events.sortWithinPartitions("bucket", "sequence")
+        if rows.moves:
+            links = self._within(spark, links_table(rows.table), rows).select("data").coalesce(1)
+            routes = links.mapInArrow(partial(link_batches, buckets=partitions), ROUTE_SCHEMA)
+            events = _by_bucket(events.unionByName(routes), partitions).mapInArrow(
+                partial(route_batches, task=task, buckets=partitions), ROUTE_SCHEMA
+            )
+        return _by_bucket(events, partitions)
+
+    def _within(self, spark: SparkSession, table: int, rows: StagedRows) -> DataFrame:
+        frame = self._frame(spark).where(f"table = {table} AND sequence >= {rows.start}")
+        return frame if rows.stop is None else frame.where(f"sequence < {rows.stop}")
 
     def records(self, spark: SparkSession, table: int, schema: str) -> DataFrame:
         """Give what was recorded of transactions or messages.
@@ -119,6 +173,10 @@ class Staging:
         return spark.read.table(self._table.sql)
 
 
+def _by_bucket(frame: DataFrame, partitions: int) -> DataFrame:
+    return frame.repartition(partitions, "bucket").sortWithinPartitions("bucket", "sequence")
+
+
 def _summarise(frame: DataFrame) -> dict[int, Staged]:
     """Gather what the staged rows say of themselves, their contents unread."""
     from pyspark.sql import functions as f
@@ -126,16 +184,33 @@ def _summarise(frame: DataFrame) -> dict[int, Staged]:
     failed = frame.where(f"table = {ERROR_TABLE}").orderBy("sequence").limit(1).collect()
     if failed:
         raise from_dict(json.loads(failed[0].info))
-    found: dict[int, Staged] = {}
-    grouped = frame.where("table >= 0").groupBy("table", "info").agg(f.sum("rows").alias("rows"))
-    for row in grouped.collect():
+    found: dict[int, dict[int, StagedVersion]] = {}
+    grouped = frame.where("table >= 0").groupBy("table", "relation", "info")
+    totals = grouped.agg(f.sum("rows").alias("rows"), f.min("sequence").alias("first"), f.max("sequence").alias("last"))
+    for row in totals.collect():
         info = json.loads(row.info)
-        before = found.get(row.table, Staged())
-        found[row.table] = Staged(
+        versions = found.setdefault(row.table, {})
+        before = versions.get(row.relation, StagedVersion(0, (), False, False, row.first, row.last))
+        versions[row.relation] = StagedVersion(
             rows=before.rows + row.rows,
-            relations=tuple(sorted({*before.relations, *info["relations"]})),
             tracked=tuple(sorted({*before.tracked, *info["tracked"]})),
             moves=before.moves or info["moves"],
             deletes=before.deletes or info["deletes"],
+            first=min(before.first, row.first),
+            last=max(before.last, row.last),
         )
-    return found
+    return {table: Staged(versions, _segments(frame, table, versions)) for table, versions in found.items()}
+
+
+def _segments(frame: DataFrame, table: int, versions: Mapping[int, StagedVersion]) -> tuple[tuple[int, int], ...]:
+    """Give the versions in the order in which they were used."""
+    ranges = sorted((version.first, version.last, number) for number, version in versions.items())
+    if all(one[1] < other[0] for one, other in pairwise(ranges)):
+        return tuple((first, number) for first, _, number in ranges)
+    # A version may come back: what a table has become, it may have been before.
+    places = frame.where(f"table = {table}").select("sequence", "relation").distinct().orderBy("sequence")
+    segments: list[tuple[int, int]] = []
+    for row in places.collect():
+        if not segments or segments[-1][1] != row.relation:
+            segments.append((row.sequence, row.relation))
+    return tuple(segments)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from wal2delta.errors import TargetError
 from wal2delta.spark import delta, lock
 from wal2delta.spark.isolation import has_own_sessions, own_session, settings
+from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.target import Target
 from wal2delta.transactions.plan import Plan, Resume
 from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
@@ -30,7 +31,7 @@ NEW: Final = "new"
 PLANNED: Final = "planned"
 APPLIED: Final = "applied"
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 _STATE: Final = (
     "format INT, ledger STRING, source STRING, run BIGINT, phase STRING, started_at TIMESTAMP, finished_at TIMESTAMP, "
@@ -75,7 +76,7 @@ class State:
         run: the newest run's number.
         plan: what it applies, while it is `PLANNED`.
         resume: where the run after it goes on, once it is `APPLIED`.
-        tables: the mirror tables that were ever written to.
+        tables: what is known of the mirror tables that were ever written to.
     """
 
     ledger: str
@@ -90,7 +91,7 @@ class State:
     plan: Plan | None = None
     resume: Resume | None = None
     seen: Seen = Seen()
-    tables: tuple[str, ...] = ()
+    tables: tuple[MirrorEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,12 @@ class StateTable:
                 f"the ledger has the format {row.format}, this wal2delta knows {FORMAT}",
                 path=self._table.text,
                 remedy="Install a newer wal2delta",
+            )
+        if row.format < FORMAT:
+            raise TargetError(
+                f"the ledger has the format {row.format}, of a version that was never released",
+                path=self._table.text,
+                remedy="Apply the captures to a new target",
             )
         values = row.asDict()
         return _Stored(
@@ -408,7 +415,7 @@ def _values(state: State, holder: lock.Holder | None) -> dict[str, Any]:
         "plan": None if state.plan is None else plan_to_json(state.plan),
         "resume": None if state.resume is None else resume_to_json(state.resume),
         "seen": json.dumps(asdict(state.seen)),
-        "tables": list(state.tables),
+        "tables": [entry.to_json() for entry in state.tables],
         "holder": None if holder is None else holder.to_json(),
     }
 
@@ -440,7 +447,7 @@ def _state(row: Row) -> State:
         plan=None if row.plan is None else plan_from_json(row.plan),
         resume=None if row.resume is None else resume_from_json(row.resume),
         seen=Seen(**json.loads(row.seen)),
-        tables=tuple(row.tables),
+        tables=tuple(MirrorEntry.from_json(text) for text in row.tables),
     )
 
 

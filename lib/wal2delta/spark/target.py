@@ -12,6 +12,7 @@ from wal2delta.errors import ConfigError
 LEDGER_SCHEMA: Final = "_wal2delta"
 _CATALOG = re.compile(r"[A-Za-z_][A-Za-z0-9_\-]*(\.[A-Za-z_][A-Za-z0-9_\-]*)?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+_NOT_IN_CATALOGS = re.compile(rf"(?:[^A-Za-z0-9_]|_(?=_x)|\A_(?={LEDGER_SCHEMA[1:]}))+", re.IGNORECASE | re.ASCII)
 _UNSAFE = re.compile(r"[/\\%\x00-\x1f\x7f]")
 
 
@@ -25,6 +26,17 @@ def encode_name(name: str) -> str:
     if encoded[:1] in (".", "_"):
         encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
     return encoded
+
+
+def encode_for_catalog(name: str) -> str:
+    """Write a PostgreSQL name as a schema's or table's name in a catalog.
+
+    Spark's own catalog and Hive's take ASCII letters, digits and ``_`` alone, Unity Catalog a little more.  So that a
+    name does not hang on the catalog, all else is written as ``__x<code>_<code>__``, the characters' code points in
+    hexadecimal: ``order-items`` is ``order__x2d__items``.  An underscore that begins ``__x``, or the ledger's name, is
+    written so too.  No two names become one, but for those that differ only by case: catalogs take upper for lower.
+    """
+    return _NOT_IN_CATALOGS.sub(lambda found: f"__x{'_'.join(f'{ord(char):x}' for char in found[0])}__", name)
 
 
 def quote(name: str) -> str:
@@ -94,9 +106,10 @@ class Target:
         namespace = namespace or "pg_catalog"
         if self.root is not None:
             return TableName(path=f"{self.root}/{encode_name(namespace)}/{encode_name(name)}")
+        encoded = encode_for_catalog(name)
         if len(self.catalog) == 2:
-            return TableName(parts=(*self.catalog, name))
-        return TableName(parts=(*self.catalog, namespace, name))
+            return TableName(parts=(*self.catalog, encoded))
+        return TableName(parts=(*self.catalog, encode_for_catalog(namespace), encoded))
 
     def ledger(self, name: str) -> TableName:
         """Give a table of the ledger."""
@@ -105,3 +118,7 @@ class Target:
         if len(self.catalog) == 2:
             return TableName(parts=(*self.catalog, f"{LEDGER_SCHEMA}_{name}"))
         return TableName(parts=(*self.catalog, LEDGER_SCHEMA, name))
+
+    def set_aside(self, oid: int) -> TableName:
+        """Give the place for the rows of a relation whose name another one has taken."""
+        return self.ledger(f"set_aside_{oid}")

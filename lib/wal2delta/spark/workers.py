@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import pickle
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,38 +20,35 @@ from wal2delta.changes import PlannedBytes
 from wal2delta.decode.batches import ChangeBatch, Decoder, LogicalMessage, Recorded
 from wal2delta.decode.files import scan_file
 from wal2delta.decode.stream import Place
-from wal2delta.errors import CaptureError, Wal2DeltaError
+from wal2delta.errors import CaptureError, Wal2DeltaError, from_dict
 from wal2delta.listing import map_file
 from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.messages import Relation, Type
 from wal2delta.settings import Settings
-from wal2delta.sink.events import (
-    Events,
-    Identity,
-    concat,
-    events_of,
-    fold_events,
-    from_ipc,
-    merge_schema,
-    rows_to_merge,
-    split,
-    to_ipc,
-)
+from wal2delta.sink.events import REMOVE, Events, Identity, Mode, concat, from_ipc, rejoin, to_ipc
 from wal2delta.sink.fold import DELETE
+from wal2delta.sink.intake import events_of
+from wal2delta.sink.marks import with_marks
+from wal2delta.sink.merge import fold_events, merge_schema, rows_to_merge, settled
+from wal2delta.sink.projection import Projection, project
+from wal2delta.sink.routes import NO_ROUTES, Routes, components, links_of, route, split
+from wal2delta.sink.showing import Shown, show
 from wal2delta.transactions.plan import FilePlan, Step
+from wal2delta.types.base import ColumnType
 
 LOCAL_SCHEME: Final = "file:"
 
 SCAN_SCHEMA: Final = "scan BINARY, error STRING"
 _SCAN: Final = pa.schema([("scan", pa.binary()), ("error", pa.string())])
 
-STAGE_SCHEMA: Final = "table INT, bucket INT, sequence INT, rows BIGINT, info STRING, data BINARY"
+STAGE_SCHEMA: Final = "table INT, relation INT, bucket INT, sequence BIGINT, rows BIGINT, info STRING, data BINARY"
 _STAGE: Final = pa.schema(
     [
         ("table", pa.int32()),
+        ("relation", pa.int32()),
         ("bucket", pa.int32()),
-        ("sequence", pa.int32()),
+        ("sequence", pa.int64()),
         ("rows", pa.int64()),
         ("info", pa.string()),
         ("data", pa.binary()),
@@ -59,6 +58,14 @@ ERROR_TABLE: Final = -1
 TRANSACTIONS_TABLE: Final = -2
 MESSAGES_TABLE: Final = -3
 """The table numbers of staged rows that hold an error, or what the ledger keeps of transactions and messages."""
+
+NO_BUCKET: Final = -1
+"""The bucket of staged rows that only say of a relation version that a truncate has used it."""
+
+NO_RELATION: Final = -1
+
+_PARTS: Final = 1 << 20
+"""A step's rows of one table are so many parts at most: of relation versions that followed each other."""
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
@@ -98,7 +105,18 @@ _MESSAGE: Final = pa.schema(
     ]
 )
 
-_OUTPUT_ROWS: Final = 1 << 16
+ROUTE_SCHEMA: Final = "bucket INT, sequence BIGINT, data BINARY"
+_ROUTE: Final = pa.schema([("bucket", pa.int32()), ("sequence", pa.int64()), ("data", pa.binary())])
+ROUTES_SEQUENCE: Final = -1
+"""The sequence of a bucket's routes: in front of its events."""
+
+
+def links_table(table: int) -> int:
+    """Give the table number of staged rows that hold the links between a table's keys."""
+    return -16 - table
+
+
+REFUSED: Final = "wal2delta refuses: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +134,40 @@ class ScanTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Assignment:
+    """Where the rows of a relation version go.
+
+    Attributes:
+        table: the mirror table's number, and ``relation`` the version's.
+        types: of the version's columns.
+        identity: in the columns that are shown.
+        marks_deleted: a deleted row stays, and says so in a column behind the others.
+    """
+
+    table: int
+    relation: int
+    identity: Identity
+    types: tuple[ColumnType, ...]
+    shown: Shown
+    marks_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DecodeTask:
     """What every decoding task of a run has to know.
 
     Attributes:
         files: the plan of each file, by path.
         versions, types: what the steps' numbers mean.
-        relations: which table (by number) a relation version belongs to, its own number, and the identity that
-            the table's rows have; relations that are not wanted are not there.
+        relations: where each relation version goes; those that are not wanted are not there.
+        truncates: the last truncate of each relation (by oid), as commit LSN and ordinal.
         buckets: how many parts a table's changes are split into, by key.
     """
 
     files: Mapping[str, FilePlan]
     versions: tuple[Relation, ...]
     types: tuple[Type, ...]
-    relations: Mapping[Relation, tuple[int, int, Identity]]
+    relations: Mapping[Relation, Assignment]
     truncates: Mapping[int, tuple[int, int]]
     settings: Settings
     buckets: int
@@ -138,18 +175,42 @@ class DecodeTask:
 
 @dataclass(frozen=True, slots=True)
 class FoldTask:
-    """How one table's staged events become rows to merge."""
+    """How one table's staged events become rows to merge.
+
+    Attributes:
+        projections: how the rows of each relation version get the table's columns, and the numbers of its key's: by
+            the sequence number that it begins at, in order.
+        table: the source's name, for errors.
+    """
 
     types: tuple[pa.DataType, ...]
     names: tuple[str, ...]
     identity: Identity
     tracked: tuple[int, ...]
     moves: bool
+    projections: tuple[tuple[int, Projection, tuple[int, ...]], ...]
+    table: str | None = None
 
     @property
     def schema(self) -> pa.Schema:
         """The rows' columns."""
         return merge_schema(self.types, self.identity, self.tracked, moves=self.moves)
+
+    def version_of(self, sequence: int) -> int:
+        """Give the number of the projection that events are due."""
+        return bisect_right(self.projections, sequence, key=lambda item: item[0]) - 1
+
+    def named(self, version: int) -> tuple[Identity, tuple[str, ...]]:
+        """Give the identity and the columns' names that a version's events have."""
+        _, projection, key = self.projections[version]
+        return replace(self.identity, key=key), projection.before
+
+    def project(self, version: int, events: Events) -> Events:
+        """Give the events of one version, of whole transactions, the table's columns."""
+        _, projection, key = self.projections[version]
+        # An image holds for the columns that it was taken of.
+        events = settled(events, *self.named(version), self.table)
+        return project(events, key, projection, keyed=self.identity.mode is Mode.KEYED)
 
 
 def _files(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Buffer | memoryview | Wal2DeltaError]]:
@@ -213,9 +274,7 @@ def decode_batches(batches: Iterable[pa.RecordBatch], *, task: DecodeTask) -> It
         except Wal2DeltaError as problem:
             error = json.dumps(problem.at(path=path).to_dict())
             sequence = plan.steps[0].sequence
-            yield _stage_batch(
-                {"table": ERROR_TABLE, "bucket": 0, "sequence": sequence, "rows": 0, "info": error, "data": b""}
-            )
+            yield _stage_batch(_staged_row(ERROR_TABLE, NO_RELATION, sequence, error))
 
 
 def _stage_batch(row: Mapping[str, Any]) -> pa.RecordBatch:
@@ -234,11 +293,12 @@ def _one_binary(data: bytes | pa.Buffer) -> pa.Array:
 
 @dataclass(slots=True)
 class _Gathered:
-    """One table's events in one file, in their order: of all relation versions that have the same columns and key."""
+    """One table's events in one file, in their order: of one relation version."""
 
+    relation: int
     identity: Identity
     names: tuple[str, ...]
-    relations: set[int] = field(default_factory=set)
+    table: str
     rows: int = 0
     parts: list[Events] = field(default_factory=list)
 
@@ -260,17 +320,21 @@ def _units(steps: Iterable[Step]) -> Iterator[list[Step]]:
 
 def _staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterator[dict[str, Any]]:
     planned = PlannedBytes(plan, content)
+    settings = task.settings
     decoder = Decoder(
         plan.steps[0].place.framing,
         wanted=task.relations.keys(),
         truncates=task.truncates,
-        wants_origin=task.settings.wants_origin,
+        wants_origin=settings.wants_origin,
         recording=True,
+        column_types={relation: assignment.types for relation, assignment in task.relations.items()},
+        skipped=frozenset(operation for operation in ("c", "u", "d", "t") if settings.skips(operation)),
     )
     recorded: list[Recorded] = []
     messages: list[LogicalMessage] = []
     for unit in _units(plan.steps):
-        gathered: dict[tuple[Any, ...], _Gathered] = {}
+        # The parts of each table, a new one for every version that follows another.
+        gathered: dict[int, list[_Gathered]] = {}
         for step in unit:
             for batch in planned.decode(decoder, step, task.versions, task.types):
                 _gather(gathered, batch, task)
@@ -279,49 +343,70 @@ def _staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Itera
             messages += told
         for batch in decoder.rest():
             _gather(gathered, batch, task)
+        for relation in decoder.take_truncated():
+            assignment = task.relations.get(relation)
+            if assignment is not None:
+                yield _staged_row(assignment.table, assignment.relation, unit[0].sequence * _PARTS, _info())
         yield from _folded_rows(gathered, unit[0].sequence, task)
     for table, rows in (
         (TRANSACTIONS_TABLE, _transactions(recorded, task.settings)),
         (MESSAGES_TABLE, _messages(messages)),
     ):
         if rows.num_rows:
-            sequence = plan.steps[0].sequence
-            yield {"table": table, "bucket": 0, "sequence": sequence, "rows": 0, "info": "", "data": _to_ipc(rows)}
+            yield _staged_row(table, NO_RELATION, plan.steps[0].sequence, "", data=_to_ipc(rows))
 
 
-def _gather(gathered: dict[tuple[Any, ...], _Gathered], batch: ChangeBatch, task: DecodeTask) -> None:
-    table, relation, identity = task.relations[batch.relation]
-    at = (table, identity, batch.relation.shape)
-    if at not in gathered:
-        gathered[at] = _Gathered(identity, tuple(column.name for column in batch.relation.columns))
-    found = gathered[at]
-    found.relations.add(relation)
-    found.rows += batch.data.num_rows
-    found.parts.append(events_of(batch, identity))
+def _staged_row(
+    table: int,
+    relation: int,
+    sequence: int,
+    info: str,
+    *,
+    bucket: int = NO_BUCKET,
+    rows: int = 0,
+    data: bytes | pa.Buffer = b"",
+) -> dict[str, Any]:
+    values = (table, relation, bucket, sequence, rows, info, data)
+    return dict(zip(_STAGE.names, values, strict=True))
 
 
-def _folded_rows(
-    gathered: dict[tuple[Any, ...], _Gathered], sequence: int, task: DecodeTask
-) -> Iterator[dict[str, Any]]:
-    for at in list(gathered):
-        found = gathered.pop(at)
-        events = fold_events(concat(found.parts), found.identity, found.names)
-        for part_number, (bucket, part) in enumerate(split(events, found.identity, found.names, task.buckets)):
-            info = {
-                "relations": sorted(found.relations),
-                "tracked": sorted(part.unchanged),
-                "moves": part.has_moves,
-                "deletes": bool((part.action == DELETE).any()),
-            }
-            yield {
-                "table": at[0],
-                "bucket": bucket,
-                "sequence": sequence,
+def _info(part: Events | None = None) -> str:
+    """Say what the driver has to know of a part without reading it."""
+    if part is None:
+        return json.dumps({"tracked": [], "moves": False, "deletes": False})
+    deletes = bool(((part.action == DELETE) | (part.action == REMOVE)).any())
+    return json.dumps({"tracked": sorted(part.unchanged), "moves": part.has_moves, "deletes": deletes})
+
+
+def _gather(gathered: dict[int, list[_Gathered]], batch: ChangeBatch, task: DecodeTask) -> None:
+    assignment = task.relations[batch.relation]
+    parts = gathered.setdefault(assignment.table, [])
+    shown = show(batch, assignment.shown, task.settings.mask_salt if assignment.shown.masked else b"")
+    if not parts or parts[-1].relation != assignment.relation:
+        names = tuple(column.name for column in shown.relation.columns)
+        if assignment.marks_deleted:
+            names = (*names, "")
+        parts.append(_Gathered(assignment.relation, assignment.identity, names, shown.relation.qualified_name))
+    events = events_of(shown, assignment.identity)
+    parts[-1].rows += shown.data.num_rows
+    parts[-1].parts.append(with_marks(events, assignment.identity) if assignment.marks_deleted else events)
+
+
+def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: DecodeTask) -> Iterator[dict[str, Any]]:
+    for table in list(gathered):
+        for number, found in enumerate(gathered.pop(table)):
+            at = sequence * _PARTS + number
+            events = fold_events(concat(found.parts), found.identity, found.names, found.table)
+            links = links_of(events, found.identity, found.names)
+            if links is not None:
+                yield _staged_row(links_table(table), found.relation, at, "", data=links.to_ipc())
+            parts = split(events, found.identity, found.names, task.buckets)
+            if not parts:
+                yield _staged_row(table, found.relation, at, _info(), rows=found.rows)
+            for part_number, (bucket, part) in enumerate(parts):
                 # Counted once, whatever the number of parts.
-                "rows": found.rows if part_number == 0 else 0,
-                "info": json.dumps(info),
-                "data": to_ipc(part),
-            }
+                rows = found.rows if part_number == 0 else 0
+                yield _staged_row(table, found.relation, at, _info(part), bucket=bucket, rows=rows, data=to_ipc(part))
 
 
 # What the ledger keeps of transactions and logical messages.
@@ -382,24 +467,92 @@ def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
                 yield from reader
 
 
-def fold_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator[pa.RecordBatch]:
-    """Fold staged events, sorted by bucket and sequence, to rows to merge."""
+def link_batches(batches: Iterable[pa.RecordBatch], *, buckets: int) -> Iterator[pa.RecordBatch]:
+    """Make of all the links between a table's keys the routes of each bucket, to stand in front of its events.
+
+    Args:
+        batches: the data of all staged rows of the table's `links_table`, in one task.
+        buckets: as many as the events were parted into.
+    """
+    links = [Routes.from_ipc(value.as_buffer()) for batch in batches for value in batch.column("data")]
+    for bucket, routes in components(links).split(buckets):
+        yield _route_batch(bucket, ROUTES_SEQUENCE, routes.to_ipc())
+
+
+def route_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask, buckets: int) -> Iterator[pa.RecordBatch]:
+    """Bring the staged events of linked keys to one bucket.
+
+    Args:
+        batches: bucket, sequence and data, sorted by bucket and sequence: each bucket's routes, if it has any, then
+            its events, none of a bucket in another task.
+        buckets: as many as the events were parted into.
+    """
     current: int | None = None
-    parts: list[Events] = []
+    routes = NO_ROUTES
     for batch in batches:
-        buckets, data = batch.column("bucket"), batch.column("data")
-        for row in range(batch.num_rows):
-            bucket = buckets[row].as_py()
-            if bucket != current and parts:
+        columns = batch.column("bucket"), batch.column("sequence"), batch.column("data")
+        for bucket, sequence, data in zip(*columns, strict=True):
+            if bucket.as_py() != current:
+                current, routes = bucket.as_py(), NO_ROUTES
+            if sequence.as_py() == ROUTES_SEQUENCE:
+                routes = Routes.from_ipc(data.as_buffer())
+            elif not len(routes.key):
+                yield _route_batch(bucket.as_py(), sequence.as_py(), data.as_buffer())
+            else:
+                events = from_ipc(data.as_buffer())
+                own = task.named(task.version_of(sequence.as_py()))
+                for to, part in route(events, *own, routes, buckets):
+                    yield _route_batch(to, sequence.as_py(), to_ipc(part))
+
+
+def _route_batch(bucket: int, sequence: int, data: pa.Buffer) -> pa.RecordBatch:
+    arrays = [pa.array([bucket], pa.int32()), pa.array([sequence], pa.int64()), _one_binary(data)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ROUTE)
+
+
+def fold_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator[pa.RecordBatch]:
+    """Fold staged events, sorted by bucket and sequence, to rows to merge.
+
+    Raises:
+        RuntimeError: what the driver tells by `refusal_in`.
+    """
+    current: int | None = None
+    parts: list[tuple[int, Events]] = []
+    for batch in batches:
+        columns = batch.column("bucket"), batch.column("sequence"), batch.column("data")
+        for bucket, sequence, data in zip(*columns, strict=True):
+            if bucket.as_py() != current and parts:
                 yield from _merge_rows(parts, task)
                 parts = []
-            current = bucket
-            parts.append(from_ipc(data[row].as_buffer()))
+            current = bucket.as_py()
+            parts.append((sequence.as_py(), from_ipc(data.as_buffer())))
     if parts:
         yield from _merge_rows(parts, task)
 
 
-def _merge_rows(parts: list[Events], task: FoldTask) -> Iterator[pa.RecordBatch]:
-    rows = rows_to_merge(concat(parts), task.identity, task.names, task.tracked, moves=task.moves)
-    for start in range(0, rows.num_rows, _OUTPUT_ROWS):
-        yield rows.slice(start, _OUTPUT_ROWS)
+def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.RecordBatch]:
+    try:
+        events = concat([task.project(version, run) for version, run in _runs(parts, task)])
+        parts.clear()
+        yield from rows_to_merge(events, task.identity, task.names, task.tracked, moves=task.moves, table=task.table)
+    except Wal2DeltaError as problem:
+        # There is no row to give it back in: the rows go into the table.
+        raise RuntimeError(REFUSED + json.dumps(problem.to_dict())) from None
+
+
+def _runs(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[tuple[int, Events]]:
+    """Put together what is of one version, file by file."""
+    for version, run in groupby(parts, key=lambda item: task.version_of(item[0])):
+        files = [[part for _, part in group] for _, group in groupby(run, key=lambda item: item[0])]
+        yield version, concat([rejoin(group) for group in files])
+
+
+def refusal_in(text: str) -> Wal2DeltaError | None:
+    """Give the error that a worker has put into its exception's text, wherever it stands in it."""
+    _, found, rest = text.partition(REFUSED)
+    if not found:
+        return None
+    try:
+        return from_dict(json.JSONDecoder().raw_decode(rest)[0])
+    except ValueError:
+        return None

@@ -5,6 +5,7 @@ whole columns and comes back here for the few values that its kernels do not tak
 """
 
 from wal2delta.types.base import ColumnType, DoesNotFit, Family, Rescued
-from wal2delta.types.registry import describe, resolve
+from wal2delta.types.options import TypeOptions
+from wal2delta.types.registry import resolve
 
-__all__ = ["ColumnType", "DoesNotFit", "Family", "Rescued", "describe", "resolve"]
+__all__ = ["ColumnType", "DoesNotFit", "Family", "Rescued", "TypeOptions", "resolve"]

@@ -5,12 +5,26 @@ bounds of its own (``[0:1]={1,2}``) does not fit.
 """
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from struct import Struct
+from typing import Final
 
 from wal2delta.errors import ValueFormatError
 from wal2delta.types.base import DoesNotFit
+from wal2delta.types.cursor import Cursor, malformed
 
 _BOUNDS = re.compile(r"(?:\[-?[0-9]+:-?[0-9]+\])+=\{")
 _ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_NEEDS_QUOTES = re.compile(r'[ \t\n\r\v\f"\\{}]')
+_ESCAPED = re.compile(r'["\\]')
+
+_HEADER: Final = Struct("!iiI")
+"""Number of dimensions, 1 if there are NULLs, the elements' type."""
+_DIMENSION: Final = Struct("!ii")
+"""Number of elements, the first one's subscript."""
+_MAX_DIMENSIONS: Final = 6
 
 
 def elements_from_text(text: str, delimiter: str) -> list[str | None]:
@@ -47,6 +61,74 @@ def elements_from_text(text: str, delimiter: str) -> list[str | None]:
         if text[position] != delimiter:
             raise _malformed()
         position += 1
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryArray:
+    """An array in binary format, taken apart.
+
+    Args:
+        element_oid: the elements' type.
+        dimensions: (number of elements, first subscript) of each; none for an empty array.
+        elements: their bytes, row by row; None is a NULL element.
+    """
+
+    element_oid: int
+    dimensions: tuple[tuple[int, int], ...]
+    elements: list[bytes | None]
+
+
+def array_from_binary(data: bytes) -> BinaryArray:
+    """Take an array's bytes apart."""
+    cursor = Cursor(data, "array")
+    count, has_nulls, element_oid = cursor.unpack(_HEADER)
+    if not 0 <= count <= _MAX_DIMENSIONS or has_nulls not in (0, 1):
+        raise malformed("array", "has a number of dimensions, or a mark of NULLs, that there is none of")
+    dimensions = [cursor.unpack(_DIMENSION) for _ in range(count)]
+    sizes = [size for size, _ in dimensions]
+    if any(size < 0 for size in sizes):
+        raise malformed("array", "has a dimension below zero")
+    total = prod(sizes) if sizes else 0
+    if 4 * total > cursor.left:
+        raise malformed("array", "counts more elements than it has bytes")
+    elements = [cursor.sized() for _ in range(total)]
+    cursor.finish()
+    return BinaryArray(element_oid, tuple((size, first) for size, first in dimensions), elements)
+
+
+def array_text(array: BinaryArray, element_text: Callable[[bytes], str], delimiter: str) -> str:
+    """Write an array as PostgreSQL does.
+
+    Args:
+        array: its parts.
+        element_text: writes an element's bytes.
+        delimiter: what stands between elements, which is their type's property.
+    """
+    if not array.elements:
+        return "{}"
+    pieces = ["NULL" if element is None else _quoted(element_text(element), delimiter) for element in array.elements]
+    for size, _ in reversed(array.dimensions):
+        pieces = [f"{{{delimiter.join(pieces[start : start + size])}}}" for start in range(0, len(pieces), size)]
+    if all(first == 1 for _, first in array.dimensions):
+        return pieces[0]
+    bounds = "".join(f"[{first}:{first + size - 1}]" for size, first in array.dimensions)
+    return f"{bounds}={pieces[0]}"
+
+
+def number_list_text(data: bytes, element_text: Callable[[bytes], str]) -> str:
+    """Write the bytes of an int2vector or oidvector, which are an array's, with spaces between the numbers."""
+    array = array_from_binary(data)
+    elements = [element for element in array.elements if element is not None]
+    if len(array.dimensions) > 1 or len(elements) < len(array.elements):
+        raise malformed("vector of numbers", "has several dimensions or NULLs")
+    return " ".join(map(element_text, elements))
+
+
+def _quoted(text: str, delimiter: str) -> str:
+    if text and text.upper() != "NULL" and delimiter not in text and _NEEDS_QUOTES.search(text) is None:
+        return text
+    escaped = _ESCAPED.sub(r"\\\g<0>", text)
+    return f'"{escaped}"'
 
 
 def _malformed() -> ValueFormatError:

@@ -30,6 +30,14 @@ class Family(str, Enum):
     TIMESTAMP = "timestamp"
     TIMESTAMPTZ = "timestamptz"
     ARRAY = "array"
+    NUMERIC_AS_DOUBLE = "numeric as double"
+    """numeric as the nearest double; `decimal_handling_mode`."""
+    BYTEA_AS_BASE64 = "bytea as base64"
+    """bytea as a string; `binary_handling_mode`, as are the next two."""
+    BYTEA_AS_BASE64_URL = "bytea as base64-url-safe"
+    BYTEA_AS_HEX = "bytea as hex"
+    VECTOR = "vector"
+    """pgvector's vector and halfvec: a list of single-precision floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,12 @@ class ColumnType:
         postgres_name: the type's SQL name, with precision and scale for numeric.
         element: the type of an array's elements, None for all others.
         delimiter: what stands between an array's elements.
+        oid: the type that the values are sent in, so the form of those in binary format: a built-in type's oid,
+            with domains resolved to their base type; a user-defined type's own.  0 where it is not known.
+        typmod: the modifier of that type, -1 for none; a domain's own says nothing of its base type.
+        overridden: the configuration has the values read as another type than the one they are sent in: `arrow`,
+            `family` and `postgres_name` are that other type's.  What is not in its form does not fit it, and is
+            rescued; `wal2delta.types.overrides` reads it.
     """
 
     arrow: pa.DataType
@@ -49,6 +63,9 @@ class ColumnType:
     postgres_name: str
     element: ColumnType | None = None
     delimiter: str = ","
+    oid: int = 0
+    typmod: int = -1
+    overridden: bool = False
 
 
 @dataclass(frozen=True, slots=True)

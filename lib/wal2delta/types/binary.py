@@ -24,3 +24,8 @@ def bytes_from_text(text: str) -> bytes:
 
 def _unescape(match: re.Match[str]) -> str:
     return "\\" if match[1] == "\\" else chr(int(match[1], 8))
+
+
+def bytea_text(data: bytes) -> str:
+    """Write bytes in hex form."""
+    return rf"\x{data.hex()}"

@@ -1,10 +1,12 @@
 """smallint, integer, bigint; oid and xid, which are 32 bits without a sign."""
 
 import re
+from struct import Struct
 from typing import Final
 
 from wal2delta.errors import ValueFormatError
 from wal2delta.types.base import Family
+from wal2delta.types.cursor import unpack
 
 LIMITS: Final[dict[Family, tuple[int, int]]] = {
     Family.INT16: (-(2**15), 2**15 - 1),
@@ -16,6 +18,10 @@ LIMITS: Final[dict[Family, tuple[int, int]]] = {
 
 _INTEGER = re.compile(r"-?[0-9]{1,40}")
 
+_INT2: Final = Struct("!h")
+_INT4: Final = Struct("!i")
+_INT8: Final = Struct("!q")
+
 
 def integer_from_text(text: str, family: Family) -> int:
     """Read a decimal integer within its type's limits."""
@@ -26,3 +32,18 @@ def integer_from_text(text: str, family: Family) -> int:
     if not low <= value <= high:
         raise ValueFormatError(f"an integer lies outside {low} to {high}, the limits of its type")
     return value
+
+
+def int2_text(data: bytes) -> str:
+    """Write the 2 bytes of a smallint."""
+    return str(unpack(_INT2, data, "smallint")[0])
+
+
+def int4_text(data: bytes) -> str:
+    """Write the 4 bytes of an integer."""
+    return str(unpack(_INT4, data, "integer")[0])
+
+
+def int8_text(data: bytes) -> str:
+    """Write the 8 bytes of a bigint."""
+    return str(unpack(_INT8, data, "bigint")[0])

@@ -5,10 +5,12 @@ values have no common scale.
 """
 
 import re
+from struct import Struct
 from typing import Final
 
 from wal2delta.errors import ValueFormatError
 from wal2delta.types.base import DoesNotFit
+from wal2delta.types.cursor import Cursor, malformed
 
 MAX_PRECISION: Final = 38
 
@@ -16,6 +18,15 @@ _NUMERIC = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?")
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 _HEADER_SIZE = 4
 """PostgreSQL adds the size of a varlena header to every typmod that is set (VARHDRSZ)."""
+
+_HEADER: Final = Struct("!HhHH")
+"""Number of digits, the first digit's power of 10,000, sign, number of decimal digits after the point."""
+
+_POSITIVE: Final = 0x0000
+_NEGATIVE: Final = 0x4000
+_SPECIAL: Final = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
+_MAX_SCALE: Final = 0x3FFF
+_BASE: Final = 10_000
 
 
 def precision_and_scale(typmod: int) -> tuple[int, int] | None:
@@ -43,3 +54,23 @@ def unscaled_from_text(text: str, precision: int, scale: int) -> int:
         raise DoesNotFit
     value = int(whole.lstrip("0") + fraction.ljust(scale, "0") or "0")
     return -value if sign else value
+
+
+def numeric_text(data: bytes) -> str:
+    """Write a numeric's bytes as PostgreSQL does, with as many decimal digits as its scale says."""
+    cursor = Cursor(data, "numeric")
+    count, weight, sign, scale = cursor.unpack(_HEADER)
+    if cursor.left != 2 * count:
+        raise malformed("numeric", "has another length than its number of digits asks for")
+    digits = cursor.unpack(Struct(f"!{count}H"))
+    if sign in _SPECIAL:
+        return _SPECIAL[sign]
+    if sign not in (_POSITIVE, _NEGATIVE) or scale > _MAX_SCALE or any(digit >= _BASE for digit in digits):
+        raise malformed("numeric", "has a sign, a scale or a digit that there is none of")
+    written = "".join(f"{digit:04d}" for digit in digits)
+    point = 4 * (weight + 1)
+    whole, fraction = written[: max(point, 0)].ljust(point, "0"), written[max(point, 0) :]
+    text = whole.lstrip("0") or "0"
+    if scale:
+        text += "." + ("0" * -point + fraction)[:scale].ljust(scale, "0")
+    return "-" + text if sign == _NEGATIVE else text

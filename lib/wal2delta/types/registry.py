@@ -1,21 +1,27 @@
 """From a column's type oid and typmod to the Arrow type and the reader of its values.
 
 PostgreSQL's built-in types are known by oid.  All others are known by the name that a Type message gives for
-their oid: for a domain that is its base type's name, without the domain's own typmod.
+their oid: for a domain that is its base type's name, without the domain's own typmod.  Options and overrides
+choose another Arrow type, never another oid: that stays the one the values are sent in.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from wal2delta.types.base import ColumnType, Family
 from wal2delta.types.builtin import BUILTIN_TYPES
+from wal2delta.types.names import VECTORS, type_named
 from wal2delta.types.numeric import MAX_PRECISION, precision_and_scale
+from wal2delta.types.options import DEFAULT_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from wal2delta.types.options import BinaryMode, TypeOptions
 
 NO_TYPMOD: Final = -1
 
@@ -37,103 +43,97 @@ _FAMILIES: Final[dict[str, tuple[Family, pa.DataType]]] = {
 }
 """The types that do not stay text; numeric depends on its typmod."""
 
+_BYTEA_AS_TEXT: Final[dict[BinaryMode, Family]] = {
+    "base64": Family.BYTEA_AS_BASE64,
+    "base64-url-safe": Family.BYTEA_AS_BASE64_URL,
+    "hex": Family.BYTEA_AS_HEX,
+}
 
-def resolve(type_oid: int, typmod: int, type_names: Mapping[int, tuple[str, str]]) -> ColumnType:
+
+def resolve(
+    type_oid: int,
+    typmod: int,
+    type_names: Mapping[int, tuple[str, str]],
+    *,
+    options: TypeOptions = DEFAULT_OPTIONS,
+    override: str | None = None,
+) -> ColumnType:
     """Give the column type for a type oid of a Relation message.
 
     Args:
         type_oid: the column's type.
         typmod: its type modifier, -1 for none.
         type_names: (namespace, name) by oid, from Type messages; "" is pg_catalog.
+        options: the table's; its overrides are not looked at.
+        override: the name of the type that the column is to be read as; it goes before the options' modes.
+
+    Raises:
+        ConfigError: the override names no type.
     """
+    if override is not None:
+        return _overridden(_sent(type_oid, typmod, type_names, DEFAULT_OPTIONS), override)
+    return _sent(type_oid, typmod, type_names, options)
+
+
+def _sent(type_oid: int, typmod: int, type_names: Mapping[int, tuple[str, str]], options: TypeOptions) -> ColumnType:
     if type_oid in BUILTIN_TYPES:
-        return _builtin(type_oid, typmod)
+        return _builtin(type_oid, typmod, options)
     announced = type_names.get(type_oid)
     if announced is None:
-        return _text(f"type {type_oid}")
+        return _text(f"type {type_oid}", type_oid, typmod)
     namespace, name = announced
-    if namespace not in ("", "pg_catalog"):
-        return _text(f"{namespace}.{name}")
-    if name not in _BY_NAME:
-        return _text(name)
-    return _builtin(_BY_NAME[name], NO_TYPMOD)
+    is_builtin = namespace in ("", "pg_catalog")
+    if is_builtin and name in _BY_NAME:
+        return _builtin(_BY_NAME[name], NO_TYPMOD, options)
+    postgres_name = name if is_builtin else f"{namespace}.{name}"
+    if name in VECTORS:
+        return _vector(postgres_name, type_oid, typmod)
+    return _text(postgres_name, type_oid, typmod)
 
 
-def _builtin(type_oid: int, typmod: int) -> ColumnType:
+def _overridden(sent: ColumnType, override: str) -> ColumnType:
+    name, oid, typmod = type_named(override)
+    read = _builtin(oid, typmod, DEFAULT_OPTIONS) if oid else _vector(name, 0, NO_TYPMOD)
+    if (read.family, read.arrow) == (sent.family, sent.arrow):
+        return sent
+    element = read.element and replace(read.element, oid=0, typmod=NO_TYPMOD, overridden=True)
+    return replace(read, element=element, oid=sent.oid, typmod=sent.typmod, overridden=True)
+
+
+def _builtin(type_oid: int, typmod: int, options: TypeOptions) -> ColumnType:
     builtin = BUILTIN_TYPES[type_oid]
     if builtin.element:
-        element = _builtin(builtin.element, typmod)
+        element = _builtin(builtin.element, typmod, options)
         arrow = pa.list_(pa.field("element", element.arrow))
         delimiter = BUILTIN_TYPES[builtin.element].delimiter
-        return ColumnType(arrow, Family.ARRAY, f"{element.postgres_name}[]", element, delimiter)
+        return ColumnType(arrow, Family.ARRAY, f"{element.postgres_name}[]", element, delimiter, type_oid, typmod)
     if builtin.name == "numeric":
-        return _numeric(typmod)
+        return _numeric(type_oid, typmod, options)
+    if builtin.name == "bytea" and options.binary_handling_mode != "bytes":
+        family = _BYTEA_AS_TEXT[options.binary_handling_mode]
+        return ColumnType(pa.string(), family, builtin.sql_name, oid=type_oid, typmod=typmod)
     if builtin.name in _FAMILIES:
         family, arrow = _FAMILIES[builtin.name]
-        return ColumnType(arrow, family, builtin.sql_name)
-    return _text(builtin.sql_name)
+        return ColumnType(arrow, family, builtin.sql_name, oid=type_oid, typmod=typmod)
+    return _text(builtin.sql_name, type_oid, typmod)
 
 
-def _numeric(typmod: int) -> ColumnType:
+def _numeric(type_oid: int, typmod: int, options: TypeOptions) -> ColumnType:
     modifiers = precision_and_scale(typmod)
-    if modifiers is None:
-        return _text("numeric")
-    precision, scale = modifiers
-    name = f"numeric({precision},{scale})"
-    if 1 <= precision <= MAX_PRECISION and 0 <= scale <= precision:
-        return ColumnType(pa.decimal128(precision, scale), Family.DECIMAL, name)
-    return _text(name)
+    precision, scale = modifiers or (0, 0)
+    name = f"numeric({precision},{scale})" if modifiers else "numeric"
+    if options.decimal_handling_mode == "double":
+        return ColumnType(pa.float64(), Family.NUMERIC_AS_DOUBLE, name, oid=type_oid, typmod=typmod)
+    is_decimal = 1 <= precision <= MAX_PRECISION and 0 <= scale <= precision
+    if is_decimal and options.decimal_handling_mode == "precise":
+        return ColumnType(pa.decimal128(precision, scale), Family.DECIMAL, name, oid=type_oid, typmod=typmod)
+    return _text(name, type_oid, typmod)
 
 
-def _text(postgres_name: str) -> ColumnType:
-    return ColumnType(pa.string(), Family.STRING, postgres_name)
+def _vector(postgres_name: str, type_oid: int, typmod: int) -> ColumnType:
+    arrow = pa.list_(pa.field("element", pa.float32()))
+    return ColumnType(arrow, Family.VECTOR, postgres_name, oid=type_oid, typmod=typmod)
 
 
-class TypeDescription(NamedTuple):
-    """One row of the documentation's table of types."""
-
-    postgres: str
-    arrow: str
-    misfits: str
-
-
-_NONE: Final = "none"
-_TIME_MISFITS: Final = "infinity, -infinity and years outside 1 to 9999 are rescued"
-
-_DESCRIPTIONS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
-    (("bool",), _NONE),
-    (("int2",), _NONE),
-    (("int4",), _NONE),
-    (("int8",), _NONE),
-    (("oid", "xid"), _NONE),
-    (("float4",), _NONE + "; NaN and the infinities are values"),
-    (("float8",), _NONE + "; NaN and the infinities are values"),
-    (("bytea",), _NONE),
-    (("date",), _TIME_MISFITS),
-    (("timestamp",), _TIME_MISFITS),
-    (("timestamptz",), _TIME_MISFITS + ", judged in UTC"),
-)
-
-
-def describe() -> list[TypeDescription]:
-    """List what becomes of every type, and of the values that do not fit."""
-    rows = [
-        TypeDescription(
-            ", ".join(BUILTIN_TYPES[_BY_NAME[name]].sql_name for name in names),
-            str(_FAMILIES[names[0]][1]),
-            misfits,
-        )
-        for names, misfits in _DESCRIPTIONS
-    ]
-    decimal = "NaN, the infinities and values with more digits than p or s allow are rescued"
-    rows.insert(7, TypeDescription("numeric(p,s), p up to 38, s from 0 to p", "decimal128(p, s)", decimal))
-    rows += [
-        TypeDescription(
-            "arrays of built-in types",
-            "list<element>",
-            "with several dimensions, own bounds or an element that does not fit, the whole array is rescued",
-        ),
-        TypeDescription("numeric without precision, or any other numeric(p,s)", "string", _NONE),
-        TypeDescription("every other type, arrays of user-defined types", "string", "none; PostgreSQL's text as sent"),
-    ]
-    return rows
+def _text(postgres_name: str, type_oid: int, typmod: int) -> ColumnType:
+    return ColumnType(pa.string(), Family.STRING, postgres_name, oid=type_oid, typmod=typmod)

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from support.cells import convert, tile
-from wal2delta.decode.columns import BINARY, UNCHANGED, make_builder
-from wal2delta.errors import NotSupported, ValueFormatError
+from wal2delta.decode.columns import UNCHANGED, make_builder
+from wal2delta.errors import ValueFormatError
 from wal2delta.types import Rescued, resolve
 from wal2delta.types.builtin import BUILTIN_TYPES
 
@@ -105,15 +105,6 @@ def test_where_a_cell_lies_makes_no_difference(oid, typmod):
     for lead in (b"1", b"9" * 7, b"9" * 40):
         inside, _ = convert(column_type, [SAMPLES[oid, typmod]], lead=lead)
         assert inside.equals(at_the_edges)
-
-
-@pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
-def test_binary_cells_are_refused(oid, typmod):
-    buf, offset, length, first, column = tile([SAMPLES[oid, typmod], "\1\1\1\1"])
-    length[1] = BINARY - 4
-    with pytest.raises(NotSupported, match="binary") as caught:
-        make_builder(resolve(oid, typmod, {})).append(buf, offset, length, first, column)
-    assert caught.value.offset == offset[1]
 
 
 @pytest.mark.parametrize("oid", BUILTIN_TYPES)

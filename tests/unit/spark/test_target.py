@@ -1,9 +1,12 @@
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wal2delta.errors import ConfigError
-from wal2delta.spark.target import Target, encode_name, quote
+from wal2delta.spark.target import Target, encode_for_catalog, encode_name, quote
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,49 @@ def test_a_name_becomes_one_visible_folder(name, folder):
 def test_no_two_names_become_one_folder():
     names = ["a/b", "a%2Fb", "a%252Fb", "_a", "%5Fa", ".a", "%2Ea", "a\\b", "a%5Cb"]
     assert len({encode_name(name) for name in names}) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("orders", "orders"),
+        ("OrderItems_2", "OrderItems_2"),
+        ("_private", "_private"),
+        ("order-items", "order__x2d__items"),
+        ("a.b c", "a__x2e__b__x20__c"),
+        ("größe", "gr__xf6_df__e"),
+        ("it's `x`", "it__x27__s__x20_60__x__x60__"),
+        ("a__x20__b", "a__x5f___x20__b"),
+        ("a__X20__b", "a__x5f___X20__b"),
+        ("_wal2delta", "__x5f__wal2delta"),
+        ("_Wal2Delta_runs", "__x5f__Wal2Delta_runs"),
+    ],
+)
+def test_a_name_becomes_one_that_every_catalog_takes(name, table):
+    assert encode_for_catalog(name) == table
+
+
+@given(st.text("_xX2f0 ö/", min_size=1, max_size=9))
+def test_a_catalogs_name_can_be_read_back(name):
+    encoded = encode_for_catalog(name)
+    assert re.fullmatch("[A-Za-z0-9_]+", encoded)
+
+    def read(found: re.Match[str]) -> str:
+        return "".join(chr(int(code, 16)) for code in found[1].split("_"))
+
+    assert re.sub("__x([0-9a-f]+(?:_[0-9a-f]+)*)__", read, encoded) == name
+
+
+def test_the_longest_names_stay_within_what_catalogs_take():
+    assert max(len(encode_for_catalog(char * (63 // len(char.encode())))) for char in "/é北🙂") <= 255
+
+
+def test_a_source_cannot_write_to_the_ledger():
+    for text in ("main", "main.raw"):
+        target = Target.parse(text)
+        ledger = target.ledger("runs").text.casefold()
+        for schema, table in (("_wal2delta", "runs"), ("_WAL2DELTA", "runs"), ("x", "_wal2delta_runs")):
+            assert target.table(schema, table).text.casefold() != ledger
 
 
 def test_a_backtick_in_a_name_does_not_end_it():

@@ -3,7 +3,8 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from wal2delta.types import Family, describe, resolve
+from wal2delta.errors import ConfigError
+from wal2delta.types import Family, TypeOptions, resolve
 from wal2delta.types.builtin import BUILTIN_TYPES
 from wal2delta.types.numeric import precision_and_scale
 
@@ -77,7 +78,13 @@ def test_a_domain_goes_by_its_base_type_without_its_own_typmod(namespace):
     [
         ({70001: ("public", "int4")}, "public.int4"),
         ({70001: ("public", "_mood")}, "public._mood"),
-        ({70001: ("public", "vector")}, "public.vector"),
+        ({70001: ("public", "sparsevec")}, "public.sparsevec"),
+        ({70001: ("public", "_vector")}, "public._vector"),
+        ({70001: ("public", "hstore")}, "public.hstore"),
+        ({70001: ("extensions", "citext")}, "extensions.citext"),
+        ({70001: ("public", "ltree")}, "public.ltree"),
+        ({70001: ("public", "geometry")}, "public.geometry"),
+        ({70001: ("public", "geography")}, "public.geography"),
         ({70001: ("", "no_such_type")}, "no_such_type"),
         ({}, "type 70001"),
     ],
@@ -104,8 +111,112 @@ def test_every_built_in_type_resolves_and_every_element_is_one():
         assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_the_description_names_every_arrow_type_that_resolve_gives():
-    described = {row.arrow for row in describe()}
-    resolved = {resolve(oid, -1, {}) for oid in BUILTIN_TYPES}
-    assert {str(found.arrow) for found in resolved if found.element is None} <= described
-    assert any("numeric(p,s)" in row.postgres for row in describe())
+@pytest.mark.parametrize(("namespace", "name"), [("public", "vector"), ("extensions", "halfvec"), ("", "vector")])
+def test_vectors_are_lists_of_single_precision_floats(namespace, name):
+    found = resolve(70001, 3, {70001: (namespace, name)})
+    assert found.arrow == pa.list_(pa.field("element", pa.float32()))
+    assert (found.family, found.oid, found.typmod, found.element) == (Family.VECTOR, 70001, 3, None)
+
+
+@pytest.mark.parametrize(
+    ("oid", "typmod", "names", "sent"),
+    [
+        (23, -1, {}, (23, -1)),
+        (1700, numeric_typmod(12, 2), {}, (1700, numeric_typmod(12, 2))),
+        (1043, 24, {}, (1043, 24)),
+        (1231, numeric_typmod(12, 2), {}, (1231, numeric_typmod(12, 2))),
+        (70001, numeric_typmod(12, 2), {70001: ("", "numeric")}, (1700, -1)),
+        (70001, -1, {70001: ("", "_int4")}, (1007, -1)),
+        (70001, 7, {70001: ("public", "mood")}, (70001, 7)),
+        (70001, 7, {70001: ("", "no_such_type")}, (70001, 7)),
+        (70001, 7, {}, (70001, 7)),
+    ],
+)
+def test_a_column_type_says_in_which_type_its_values_are_sent(oid, typmod, names, sent):
+    found = resolve(oid, typmod, names)
+    assert (found.oid, found.typmod) == sent
+
+
+def test_an_arrays_elements_say_in_which_type_they_are_sent():
+    found = resolve(1231, numeric_typmod(12, 2), {})
+    assert (found.element.oid, found.element.typmod) == (1700, numeric_typmod(12, 2))
+
+
+@pytest.mark.parametrize(
+    ("mode", "typmod", "family", "arrow"),
+    [
+        ("precise", -1, Family.STRING, pa.string()),
+        ("precise", numeric_typmod(12, 2), Family.DECIMAL, pa.decimal128(12, 2)),
+        ("string", -1, Family.STRING, pa.string()),
+        ("string", numeric_typmod(12, 2), Family.STRING, pa.string()),
+        ("double", -1, Family.NUMERIC_AS_DOUBLE, pa.float64()),
+        ("double", numeric_typmod(12, 2), Family.NUMERIC_AS_DOUBLE, pa.float64()),
+        ("double", numeric_typmod(50, 2), Family.NUMERIC_AS_DOUBLE, pa.float64()),
+    ],
+)
+def test_numerics_become_what_the_decimal_handling_mode_says(mode, typmod, family, arrow):
+    options = TypeOptions(decimal_handling_mode=mode)
+    found = resolve(1700, typmod, {}, options=options)
+    assert (found.family, found.arrow, found.oid, found.typmod) == (family, arrow, 1700, typmod)
+    assert not found.overridden
+    assert resolve(1231, typmod, {}, options=options).element == found
+    assert resolve(701, -1, {}, options=options) == resolve(701, -1, {})
+
+
+@pytest.mark.parametrize(
+    ("mode", "family"),
+    [
+        ("base64", Family.BYTEA_AS_BASE64),
+        ("base64-url-safe", Family.BYTEA_AS_BASE64_URL),
+        ("hex", Family.BYTEA_AS_HEX),
+    ],
+)
+def test_bytea_becomes_what_the_binary_handling_mode_says(mode, family):
+    options = TypeOptions(binary_handling_mode=mode)
+    found = resolve(17, -1, {}, options=options)
+    assert (found.family, found.arrow, found.oid) == (family, pa.string(), 17)
+    assert resolve(1001, -1, {}, options=options).element == found
+    assert resolve(70001, -1, {70001: ("", "bytea")}, options=options) == found
+
+
+def test_options_reach_a_domains_base_type():
+    options = TypeOptions(decimal_handling_mode="double")
+    assert resolve(70001, -1, {70001: ("", "numeric")}, options=options).arrow == pa.float64()
+
+
+@pytest.mark.parametrize(
+    ("oid", "override", "arrow"),
+    [
+        (1700, "numeric(38,10)", pa.decimal128(38, 10)),
+        (25, "bigint", pa.int64()),
+        (25, "timestamp with time zone", pa.timestamp("us", "UTC")),
+        (20, "text", pa.string()),
+        (25, "integer[]", pa.list_(pa.field("element", pa.int32()))),
+        (25, "halfvec", pa.list_(pa.field("element", pa.float32()))),
+        (1007, "text", pa.string()),
+    ],
+)
+def test_an_override_changes_what_is_read_and_not_what_is_sent(oid, override, arrow):
+    found = resolve(oid, 77, {}, override=override)
+    assert (found.arrow, found.oid, found.typmod, found.overridden) == (arrow, oid, 77, True)
+    assert found.element is None or found.element.overridden
+
+
+@pytest.mark.parametrize(
+    ("oid", "typmod", "override"),
+    [(23, -1, "int"), (25, -1, "varchar"), (1700, numeric_typmod(20, 4), "numeric(20,4)"), (1009, -1, "text[]")],
+)
+def test_an_override_that_says_what_is_so_anyway_changes_nothing(oid, typmod, override):
+    assert resolve(oid, typmod, {}, override=override) == resolve(oid, typmod, {})
+
+
+def test_an_override_goes_before_the_modes():
+    options = TypeOptions(decimal_handling_mode="double", binary_handling_mode="hex")
+    assert resolve(1700, -1, {}, options=options, override="numeric(20,4)").arrow == pa.decimal128(20, 4)
+    assert resolve(1700, -1, {}, options=options, override="numeric").arrow == pa.string()
+    assert resolve(17, -1, {}, options=options, override="bytea").arrow == pa.binary()
+
+
+def test_an_override_that_is_no_type_is_a_configuration_error():
+    with pytest.raises(ConfigError, match="'numric'"):
+        resolve(25, -1, {}, override="numric")

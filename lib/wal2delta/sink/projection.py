@@ -1,0 +1,136 @@
+"""Rows of one relation version, or of the table as it was, as rows of the table as it is now.
+
+Columns are taken, converted, or filled with NULL, as `wal2delta.sink.evolution` says; the texts of values that a
+column cannot hold go along with their columns, and are tried again where the column's type has changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from wal2delta.sink.convert import convert
+from wal2delta.sink.evolution import Source
+from wal2delta.sink.identity import contiguous
+
+if TYPE_CHECKING:
+    from wal2delta.sink.events import Events
+    from wal2delta.types.base import ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """How rows get another shape.
+
+    Attributes:
+        numbers: for each column of the result, its number among the given ones; None: from nowhere.
+        chains: the types that its values go through, one where they stay as they are.
+        before, after: the columns' names, which `_rescued_data` uses.
+    """
+
+    numbers: tuple[int | None, ...]
+    chains: tuple[tuple[ColumnType, ...], ...]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+    @classmethod
+    def of(cls, sources: Sequence[Source], before: Sequence[str], after: Sequence[str]) -> Projection:
+        """Make one of sources that are numbers, or names among ``before``."""
+        places = {name: number for number, name in enumerate(before)}
+        numbers = tuple(places[one.column] if isinstance(one.column, str) else one.column for one in sources)
+        return cls(numbers, tuple(one.chain for one in sources), tuple(before), tuple(after))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether nothing changes."""
+        return (
+            self.numbers == tuple(range(len(self.before)))
+            and self.before == self.after
+            and all(len(chain) == 1 for chain in self.chains)
+        )
+
+
+def project_columns(
+    columns: Sequence[pa.Array], rescued: pa.Array, rows: int, projection: Projection
+) -> tuple[list[pa.Array], pa.Array]:
+    """Give the columns and the rescued texts (JSON, or NULL) of the other shape."""
+    texts = _texts(rescued)
+    result, found = [], dict[str, pa.Array]()
+    for number, chain, name in zip(projection.numbers, projection.chains, projection.after, strict=True):
+        if number is None:
+            result.append(pa.nulls(rows, chain[-1].arrow))
+            continue
+        old = _of_column(texts, projection.before[number])
+        column = contiguous(columns[number])
+        if len(chain) > 1:
+            column, old = convert(column, old, chain)
+        result.append(column)
+        if old is not None and old.null_count < rows:
+            found[name] = old
+    return result, _joined(found, rows)
+
+
+def project(events: Events, key: Sequence[int], projection: Projection, *, keyed: bool) -> Events:
+    """Give events the other shape.
+
+    Args:
+        key: the numbers of the key's columns among the events' own, in the order of ``old_key``.
+        keyed: a change leaves a column alone that its version does not have; else such a column is NULL.
+    """
+    if projection.is_identity:
+        return events
+    columns, rescued = project_columns(events.columns, events.rescued, events.rows, projection)
+    untouched = np.zeros(0, np.uint8)
+    if keyed and None in projection.numbers:
+        untouched = events.leaves_alone()
+    unchanged = {}
+    for number, before in enumerate(projection.numbers):
+        if before is None and untouched.any():
+            unchanged[number] = untouched
+        elif before is not None and before in events.unchanged:
+            unchanged[number] = events.unchanged[before]
+    result = replace(events, columns=columns, rescued=rescued, unchanged=unchanged)
+    if events.old_key is not None:
+        chains = dict(zip(projection.numbers, projection.chains, strict=True))
+        old_names = tuple(projection.before[number] for number in key)
+        names = dict(zip(projection.numbers, projection.after, strict=True))
+        old = Projection(
+            tuple(range(len(key))),
+            tuple(chains[number] for number in key),
+            old_names,
+            tuple(names[number] for number in key),
+        )
+        assert events.old_rescued is not None
+        result.old_key, result.old_rescued = project_columns(events.old_key, events.old_rescued, events.rows, old)
+    return result
+
+
+def _texts(rescued: pa.Array) -> list[dict[str, str]] | None:
+    """Take the rescued texts apart; None where no row has any."""
+    if rescued.null_count == len(rescued):
+        return None
+    return [{} if text is None else json.loads(text) for text in rescued.to_pylist()]
+
+
+def _of_column(texts: list[dict[str, str]] | None, name: str) -> pa.Array | None:
+    if texts is None:
+        return None
+    found = pa.array([values.get(name) for values in texts], pa.string())
+    return None if found.null_count == len(found) else found
+
+
+def _joined(texts: dict[str, pa.Array], rows: int) -> pa.Array:
+    if not texts:
+        return pa.nulls(rows, pa.string())
+    result: list[str | None] = [None] * rows
+    lists = {name: column.to_pylist() for name, column in texts.items()}
+    for row in range(rows):
+        values = {name: column[row] for name, column in lists.items() if column[row] is not None}
+        if values:
+            result[row] = json.dumps(values, ensure_ascii=False)
+    return pa.array(result, pa.string())

@@ -1,0 +1,162 @@
+"""Which bucket an event goes to: that of its key, or where keys have moved that of all keys linked to it.
+
+A row that takes another key and keeps values which are not sent links the two keys: their events have to be folded
+together.  Which keys hang together is told by the links alone, 16 bytes each, so they can meet in one place:
+
+1. `split` parts a file's events by key, `links_of` gives its links.
+2. `components` makes `Routes` of all files' links; `Routes.split` parts them as `split` does the events.
+3. `route` parts each bucket's events again, by the routes of that bucket.  Events whose keys have no link stay
+   where they are; a component comes together in the bucket of one of its keys.
+
+Half of a key's hash names it here: two keys that share it merely come to one bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+import pyarrow as pa
+
+from wal2delta.sink.events import Events, Identity, Mode, batch_from_ipc, batch_to_ipc, key_hashes
+from wal2delta.sink.fold import MOVE
+from wal2delta.sink.identity import hash_rows
+from wal2delta.sink.slots import new_table, slot_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Where linked keys go; or, from `links_of`, pairs of keys that are linked, in any order.
+
+    Attributes:
+        key: the linked keys' half hashes, sorted.
+        to: for each the least of its component's.
+    """
+
+    key: NDArray[np.uint64]
+    to: NDArray[np.uint64]
+
+    def of(self, key: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Give what stands for each key."""
+        if not len(self.key):
+            return key
+        at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
+        return np.where(self.key[at] == key, self.to[at], key)
+
+    def split(self, buckets: int) -> list[tuple[int, Routes]]:
+        """Part the routes as `split` parts their keys' events."""
+        return [(bucket, Routes(self.key[at], self.to[at])) for bucket, at in _parts(self.key, buckets)]
+
+    def to_ipc(self) -> pa.Buffer:
+        """Write them as an Arrow IPC stream."""
+        return batch_to_ipc(pa.RecordBatch.from_arrays([pa.array(self.key), pa.array(self.to)], names=["key", "to"]))
+
+    @classmethod
+    def from_ipc(cls, data: pa.Buffer | bytes) -> Routes:
+        """Read what `to_ipc` wrote."""
+        batch = batch_from_ipc(data)
+        return cls(batch.column("key").to_numpy(), batch.column("to").to_numpy())
+
+
+NO_ROUTES = Routes(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+
+
+def links_of(events: Events, identity: Identity, names: Sequence[str]) -> Routes | None:
+    """Give the links that the events make, a pair of keys each; None where there are none."""
+    if events.old_key is None:
+        return None
+    moves = events.action == MOVE
+    new = key_hashes(events, identity, names)[0][moves]
+    old = hash_rows(events.old_key, events.rows, events.old_rescued)[0][moves]
+    return Routes(new, old)
+
+
+@numba.njit(cache=True, nogil=True)
+def _root(parent, s):  # type: ignore[no-untyped-def]
+    while parent[s] != s:
+        parent[s] = parent[parent[s]]
+        s = parent[s]
+    return s
+
+
+@numba.njit(cache=True, nogil=True)
+def _components(one, other, zero, table, key, unused, parent):  # type: ignore[no-untyped-def]
+    used = 0
+    for i in range(one.shape[0]):
+        a = slot_of(one, zero, i, table, key, unused, used)
+        if a == used:
+            parent[used] = used
+            used += 1
+        b = slot_of(other, zero, i, table, key, unused, used)
+        if b == used:
+            parent[used] = used
+            used += 1
+        a = _root(parent, a)
+        b = _root(parent, b)
+        # The least key stands for all, whatever the order of the links.
+        if key[a] < key[b]:
+            parent[b] = a
+        else:
+            parent[a] = b
+    for s in range(used):
+        parent[s] = _root(parent, s)
+    return used
+
+
+def components(links: Sequence[Routes]) -> Routes:
+    """Put links together to routes; takes about 80 bytes of memory a link."""
+    if not links:
+        return NO_ROUTES
+    one, other = (np.concatenate([getattr(part, name) for part in links]) for name in ("key", "to"))
+    capacity = 2 * len(one)
+    key, unused, parent = np.empty(capacity, np.uint64), np.empty(capacity, np.uint64), np.empty(capacity, np.int32)
+    used = _components(one, other, np.zeros(len(one), np.uint64), new_table(capacity), key, unused, parent)
+    order = np.argsort(key[:used])
+    return Routes(key[:used][order], key[parent[:used]][order])
+
+
+def _parts(key: NDArray[np.uint64], buckets: int) -> list[tuple[int, NDArray[np.intp]]]:
+    if not len(key):
+        return []
+    bucket = (key % np.uint64(buckets)).astype(np.int64)
+    order = np.argsort(bucket, kind="stable")
+    numbers, starts = np.unique(bucket[order], return_index=True)
+    ends = [*starts[1:].tolist(), len(order)]
+    return [
+        (int(number), order[start:end])
+        for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True)
+    ]
+
+
+def split(events: Events, identity: Identity, names: Sequence[str], buckets: int) -> list[tuple[int, Events]]:
+    """Part events by row identity, so that all events of one row come to one task.
+
+    Where there are `MOVE`s, one goes with its new key, and the parts have their events' positions.
+    """
+    if buckets == 1 or identity.mode is Mode.APPEND or events.rows == 0:
+        return [(0, events)]
+    if events.has_moves:
+        events = replace(events, position=np.arange(events.rows))
+    return route(events, identity, names, NO_ROUTES, buckets)
+
+
+def route(
+    events: Events, identity: Identity, names: Sequence[str], routes: Routes, buckets: int
+) -> list[tuple[int, Events]]:
+    """Part events by row identity, those of linked keys together."""
+    key = key_hashes(events, identity, names)[0]
+    parts = _parts(routes.of(key) if len(routes.key) else key, buckets)
+    return [(bucket, _trimmed(events if len(parts) == 1 else events.take(at))) for bucket, at in parts]
+
+
+def _trimmed(events: Events) -> Events:
+    """Leave out what parts without a `MOVE`, or without unchanged values, do not need."""
+    if events.has_moves and not (events.action == MOVE).any():
+        events = replace(events, old_key=None, old_rescued=None)
+    return replace(events, unchanged={number: mask for number, mask in events.unchanged.items() if mask.any()})

@@ -1,0 +1,367 @@
+"""One commit of folded rows: an append, an overwrite, or a MERGE."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Observation
+from pyspark.sql import functions as f
+
+from wal2delta.errors import CaptureError
+from wal2delta.selection import MetadataNames
+from wal2delta.sink.events import Identity, Mode
+from wal2delta.sink.evolution import OWN, TableShape
+from wal2delta.spark import delta
+from wal2delta.spark.altering import may_be_rescued
+from wal2delta.spark.arrow_types import sql_schema
+from wal2delta.spark.target import TableName, quote
+from wal2delta.spark.workers import REFUSED
+from wal2delta.types.base import ColumnType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SOURCE: Final = "wal2delta_source"
+
+_NOT_UNIQUE: Final = "the configured key is not unique: a row takes one that another row of the table has"
+_UNIQUE_REMEDY: Final = (
+    "Correct keys in the configuration; if the captures lack deletes, say so by skipped_operations or allow_gaps"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What a commit is made for.
+
+    Attributes:
+        schema: the table's columns, with the metadata.
+        configured: the key comes from the configuration, so that it may hold NULLs.
+        tracked: the columns that some change leaves unchanged.
+        moves: keys have changed and have to be followed.
+        deletes: some rows are deleted.
+    """
+
+    table: TableName
+    name: str
+    shape: TableShape
+    metadata: MetadataNames
+    identity: Identity
+    configured: bool
+    tracked: tuple[int, ...]
+    moves: bool
+    deletes: bool
+    schema: pa.Schema
+    commit: delta.CommitId
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Pair each target column (quoted) with the source's."""
+        found = [(quote(column.name), f"c{number}") for number, column in enumerate(self.shape.columns)]
+        own = self.metadata
+        metadata = ((own.commit_lsn, "lsn"), (own.commit_ts, "ts"), (own.rescued_data, "rescued"))
+        return [*found, *((quote(name), source) for name, source in metadata if name is not None)]
+
+    @property
+    def marks_deleted(self) -> int | None:
+        """The number of the column that says that a row is deleted, where deletes are soft."""
+        for number, column in enumerate(self.shape.columns):
+            if column.source == OWN:
+                return number
+        return None
+
+    def type_of(self, number: int) -> ColumnType:
+        """Give a column's type."""
+        return self.shape.columns[number].type
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a person should know of a commit's rows.
+
+    Attributes:
+        live, gone: rows that end, or are deleted, and of which a row should have been in the table before.
+        unknown: rows that end with a value that nobody knows.
+        without_base: rows that were not in the table though they should have been.
+        deletes_without_row: likewise of deleted ones.
+    """
+
+    live: int = 0
+    gone: int = 0
+    unknown: int = 0
+    without_base: int = 0
+    deletes_without_row: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.live + other.live,
+            self.gone + other.gone,
+            self.unknown + other.unknown,
+            self.without_base + other.without_base,
+            self.deletes_without_row + other.deletes_without_row,
+        )
+
+    def against(self, commit: delta.Commit, own: Counts) -> Counts:
+        """Compare what a MERGE should have found with what it has."""
+        if "numTargetRowsUpdated" not in commit.metrics or not (own.live or own.gone):
+            return self
+        without_base = max(0, own.live - commit.rows("numTargetRowsMatchedUpdated", "numTargetRowsUpdated"))
+        without_row = max(0, own.gone - commit.rows("numTargetRowsMatchedDeleted", "numTargetRowsDeleted"))
+        return replace(
+            self,
+            without_base=self.without_base + without_base,
+            deletes_without_row=self.deletes_without_row + without_row,
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The counts for people."""
+        told = (
+            (self.without_base, "updated {} not in the table: written with what is known of {}"),
+            (self.deletes_without_row, "deleted {} not in the table"),
+            (self.unknown, "{} with values that are not known: NULL stands for them"),
+        )
+        return tuple(
+            text.format("1 row" if count == 1 else f"{count:,} rows", "it" if count == 1 else "them")
+            for count, text in told
+            if count
+        )
+
+
+_COUNTED: Final = {
+    Mode.KEYED: {
+        "live": "NOT deleted AND expected",
+        "gone": "deleted AND expected",
+        "unknown": "unknown AND NOT deleted",
+    },
+    Mode.MULTISET: {"unknown": "unknown AND net > 0"},
+    Mode.APPEND: {"unknown": "unknown"},
+}
+
+
+def _aggregates(mode: Mode) -> list[Any]:
+    return [f.expr(f"count_if({condition})").alias(name) for name, condition in _COUNTED[mode].items()]
+
+
+def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode: str, *, create: bool) -> Counts:
+    """Write the rows of a table that holds none before them, or to which rows can only be added.
+
+    Args:
+        rows: folded rows; None for none.
+        mode: ``append`` or ``overwrite``.
+    """
+    new_schema = mode == "overwrite"
+    if rows is None:
+        empty = spark.createDataFrame([], sql_schema(merge.schema))
+        delta.write(empty, merge.table, mode, merge.commit, create=create, new_schema=new_schema)
+        return Counts()
+    observed = Observation()
+    frame = rows.observe(observed, *_aggregates(merge.identity.mode), *_more(merge.identity.mode))
+    if merge.identity.mode is Mode.KEYED:
+        frame = frame.where("NOT deleted")
+    selected = [f"{source} AS {target}" for target, source in merge.pairs]
+    if merge.identity.mode is Mode.MULTISET:
+        frame = frame.where("net > 0 OR needed + net > 0").selectExpr(
+            "*", "explode(sequence(1L, greatest(needed, 0L) + net)) AS copy"
+        )
+    delta.write(frame.selectExpr(*selected), merge.table, mode, merge.commit, create=create, new_schema=new_schema)
+    found = {name: value or 0 for name, value in observed.get.items()}
+    if merge.identity.mode is Mode.MULTISET:
+        return Counts(unknown=found["unknown"], deletes_without_row=found["missing"])
+    if merge.identity.mode is Mode.APPEND:
+        return Counts(unknown=found["unknown"])
+    # Nothing was there before.
+    return Counts(unknown=found["unknown"], without_base=found["live"], deletes_without_row=found["gone"])
+
+
+def _more(mode: Mode) -> list[Any]:
+    return [f.expr("sum(needed)").alias("missing")] if mode is Mode.MULTISET else []
+
+
+@contextmanager
+def _kept(spark: SparkSession, rows: DataFrame) -> Iterator[DataFrame]:
+    """Keep rows that are read several times, so that the fold runs once; Delta would do so itself else.
+
+    Where a platform keeps nothing, they are read as they are.
+    """
+    try:
+        kept = rows.persist()
+    except Exception:
+        yield rows
+        return
+    before = spark.conf.get(_MATERIALIZE, None)
+    try:
+        spark.conf.set(_MATERIALIZE, "none")
+        yield kept
+    finally:
+        if before is None:
+            spark.conf.unset(_MATERIALIZE)
+        else:
+            spark.conf.set(_MATERIALIZE, before)
+        kept.unpersist()
+
+
+_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
+
+
+def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Counts:
+    """MERGE rows on the key that each had before the run.
+
+    Raises:
+        Exception: whose text holds what `wal2delta.spark.workers.refusal_in` finds.
+    """
+    with _kept(spark, rows) as kept:
+        counts = Counts(**kept.agg(*_aggregates(Mode.KEYED)).collect()[0].asDict())
+        kept.createOrReplaceTempView(_SOURCE)
+        with delta.committing(spark, merge.commit):
+            spark.sql(_keyed_statement(merge))
+    return counts
+
+
+def _keyed_statement(merge: Merge) -> str:
+    pairs = merge.pairs
+    values = {target: f"s.{source}" for target, source in pairs}
+    for number in merge.tracked:
+        target = quote(merge.shape.columns[number].name)
+        values[target] = f"CASE WHEN s.k{number} THEN t.{target} ELSE s.c{number} END"
+    rescued = merge.metadata.rescued_data
+    if rescued is not None and any(may_be_rescued(merge.type_of(number)) for number in merge.tracked):
+        values[quote(rescued)] = _merged_rescued(merge, quote(rescued))
+    updates = ", ".join(f"t.{target} = {value}" for target, value in values.items())
+    columns = ", ".join(target for target, _ in pairs)
+    inserts = ", ".join(f"s.{source}" for _, source in pairs)
+    deletes = "WHEN MATCHED AND s.deleted THEN DELETE " if merge.deletes or merge.moves else ""
+    live = "AND NOT s.deleted " if deletes else ""
+    marks = merge.marks_deleted
+    if marks is not None:
+        # What is deleted without having been there leaves nothing.
+        live += f"AND NOT (s.c{marks} AND s.expected) "
+    return (
+        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s ON {_match(merge)} "
+        f"{_refuse_claimed(merge)}{deletes}WHEN MATCHED THEN UPDATE SET {updates} "
+        f"WHEN NOT MATCHED {live}THEN INSERT ({columns}) VALUES ({inserts})"
+    )
+
+
+def _refuse_claimed(merge: Merge) -> str:
+    """Stop where a row takes a key that a row of the table has, though whole old rows say that it was free."""
+    if not merge.configured or merge.identity.evicts:
+        return ""
+    error = CaptureError(_NOT_UNIQUE, table=merge.name, remedy=_UNIQUE_REMEDY).to_dict()
+    target = quote(merge.shape.columns[merge.identity.key[0]].name)
+    return (
+        f"WHEN MATCHED AND s.claimed THEN UPDATE SET t.{target} = raise_error({_literal(REFUSED + json.dumps(error))}) "
+    )
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _rescued_text(row: str, column: str) -> str:
+    return f"from_json({row}, 'map<string,string>')[{_literal(column)}]"
+
+
+def _match(merge: Merge) -> str:
+    """Give the ON clause: the target's key is the base's."""
+    terms = ["s.matches"] if merge.moves else []
+    base_rescued = "s.base_rescued" if merge.moves else "s.rescued"
+    for k, number in enumerate(merge.identity.key):
+        column = merge.shape.columns[number]
+        kind = column.type.arrow
+        source = f"s.b{k}" if merge.moves else f"s.c{number}"
+        target = f"t.{quote(column.name)}"
+        rescuable = may_be_rescued(column.type) and merge.metadata.rescued_data is not None
+        if not merge.configured and not rescuable and not pa.types.is_floating(kind):
+            terms.append(f"{target} = {source}")
+            continue
+        terms.append(_same(target, source, kind))
+        if rescuable:
+            rescued = _rescued_text(f"t.{quote(merge.metadata.rescued_data or '')}", column.name)
+            terms.append(f"({source} IS NOT NULL OR {rescued} <=> {_rescued_text(base_rescued, column.name)})")
+    return " AND ".join(terms)
+
+
+def _merged_rescued(merge: Merge, rescued: str) -> str:
+    """Keep the target's rescued values of those columns that are left unchanged."""
+    kept = ", ".join(
+        f"CASE WHEN s.k{number} THEN {_literal(merge.shape.columns[number].name)} END" for number in merge.tracked
+    )
+    old = f"map_filter(from_json(t.{rescued}, 'map<string,string>'), (k, v) -> array_contains(array({kept}), k))"
+    new = "from_json(s.rescued, 'map<string,string>')"
+    return (
+        f"CASE WHEN t.{rescued} IS NULL THEN s.rescued ELSE "
+        f"nullif(to_json(map_concat(coalesce({new}, map()), coalesce({old}, map()))), '{{}}') END"
+    )
+
+
+def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Counts:
+    """Apply net counts of equal rows.
+
+    A MERGE cannot delete some of several equal rows.  So where an image loses some all its copies are deleted, and
+    those that stay are inserted again as they were: how many there are, the target is asked before.
+
+    An image whose rows were deleted more often than the table has it ends as if they had been there: the deletes that
+    found nothing are counted.
+    """
+    pairs = merge.pairs
+    kinds = {f"c{number}": column.type.arrow for number, column in enumerate(merge.shape.columns)}
+    dropped = {quote(column.name) for column in merge.shape.columns if column.dropped}
+    own = (merge.metadata.commit_lsn, merge.metadata.commit_ts)
+    outside = dropped | {quote(name) for name in own if name is not None}
+    image = [pair for pair in pairs if pair[0] not in outside]
+    same = " AND ".join(_same(f"t.{target}", f"s.{source}", kinds.get(source)) for target, source in image)
+    columns = [source for _, source in pairs]
+    with _kept(spark, rows.selectExpr("*", "monotonically_increasing_id() AS image")) as kept:
+        kept.createOrReplaceTempView(_SOURCE)
+        counted = spark.sql(
+            f"SELECT s.*, coalesce(c.copies, 0L) AS copies FROM {_SOURCE} AS s LEFT JOIN "
+            f"(SELECT s.image, count(*) AS copies FROM {_SOURCE} AS s JOIN {merge.table.sql} AS t ON {same} "
+            "WHERE s.needed > 0 GROUP BY s.image) AS c ON s.image = c.image"
+        ).selectExpr("*", "greatest(copies, needed) + net AS stay")
+        with _kept(spark, counted) as known:
+            known.createOrReplaceTempView(f"{_SOURCE}_counted")
+            totals = known.selectExpr(
+                "sum(greatest(needed - copies, 0L)) AS missing", "count_if(unknown AND net > 0) AS unknown"
+            ).collect()[0]
+            loses = "needed > 0 AND stay < copies"
+            targets = ", ".join(f"t.{target} AS {source}" for target, source in pairs)
+            staying = (
+                f"SELECT {targets}, s.stay, row_number() OVER (PARTITION BY s.image ORDER BY 1) AS place "
+                f"FROM {_SOURCE}_counted AS s JOIN {merge.table.sql} AS t ON {same} WHERE {loses} AND s.stay > 0"
+            )
+            listed = ", ".join(columns)
+            source = (
+                f"SELECT true AS gone, {listed} FROM {_SOURCE}_counted WHERE {loses} UNION ALL "
+                f"SELECT false AS gone, {listed} FROM ({staying}) WHERE place <= stay UNION ALL "
+                f"SELECT false AS gone, {listed} FROM (SELECT *, explode(sequence(1L, stay - "
+                f"CASE WHEN needed > 0 THEN copies ELSE 0L END)) FROM {_SOURCE}_counted "
+                "WHERE stay > CASE WHEN needed > 0 THEN copies ELSE 0L END)"
+            )
+            names = ", ".join(target for target, _ in pairs)
+            inserts = ", ".join(f"s.{name}" for name in columns)
+            with delta.committing(spark, merge.commit):
+                spark.sql(
+                    f"MERGE INTO {merge.table.sql} AS t USING ({source}) AS s ON s.gone AND {same} "
+                    "WHEN MATCHED THEN DELETE "
+                    f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({names}) VALUES ({inserts})"
+                )
+    return Counts(unknown=totals.unknown, deletes_without_row=totals.missing or 0)
+
+
+def _same(target: str, source: str, kind: pa.DataType | None) -> str:
+    """Compare two values by their exact image."""
+    return f"{_image(target, kind)} <=> {_image(source, kind)}"
+
+
+def _image(value: str, kind: pa.DataType | None) -> str:
+    """Give what differs where the value does; SQL itself takes -0 for 0, in lists too."""
+    if kind is not None and pa.types.is_floating(kind):
+        return f"CAST({value} AS STRING)"
+    if kind is not None and pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
+        return f"CAST({value} AS ARRAY<STRING>)"
+    return value

@@ -1,0 +1,96 @@
+"""Let a Delta table go to another place, so that a run that is killed at any moment can do it again.
+
+Where the file system can rename a folder at once, that is done: the table keeps its history.  Elsewhere (object
+stores, catalogs) its rows are copied in one commit, and then the old table is removed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from wal2delta.spark import delta
+from wal2delta.spark.placement import Move
+from wal2delta.spark.target import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_RENAMING: Final = ("file", "hdfs", "viewfs", "abfs", "abfss")
+"""The file systems that rename a folder in one atomic step."""
+
+
+def move(spark: SparkSession, step: Move, commit: delta.CommitId) -> str | None:
+    """Move a table; one that has moved already is left alone.
+
+    Args:
+        spark: a session of the caller's own.
+        commit: the copy's commit, where rows are copied.
+
+    Returns:
+        what a person should know.
+    """
+    if step.source.path is not None and step.destination.path is not None:
+        files = _file_system(spark, step.source.path)
+        if files is not None and files.scheme in _RENAMING:
+            files.rename(step.source.path, step.destination.path)
+            return None
+    if delta.exists(spark, step.source):
+        there = delta.exists(spark, step.destination)
+        if not there or delta.find_commit(spark, step.destination, commit) is None:
+            mode = "overwrite" if there else "append"
+            delta.write(
+                delta.read(spark, step.source), step.destination, mode, commit, create=not there, new_schema=there
+            )
+        return _remove(spark, step.source)
+    return None
+
+
+def _remove(spark: SparkSession, table: TableName) -> str | None:
+    if table.path is None:
+        spark.sql(f"DROP TABLE IF EXISTS {table.sql}")
+        return None
+    files = _file_system(spark, table.path)
+    if files is not None:
+        files.delete(table.path)
+        return None
+    # Spark Connect has no way to the files.
+    spark.sql(f"DELETE FROM {table.sql}")
+    return f"{table.path} is left behind without rows, for it cannot be removed from here; remove it by hand"
+
+
+class _FileSystem:
+    """Hadoop's view of a folder's file system, by the JVM that a session has at hand."""
+
+    def __init__(self, jvm: Any, configuration: Any, path: str) -> None:
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._files = self._path(path).getFileSystem(configuration)
+
+    @property
+    def scheme(self) -> str:
+        return str(self._files.getUri().getScheme())
+
+    def rename(self, source: str, destination: str) -> None:
+        """Rename a folder that is there."""
+        here, there = self._path(source), self._path(destination)
+        if not self._files.exists(here):
+            return
+        # Into a folder that is there it would be moved, not renamed.
+        if self._files.exists(there):
+            raise FileExistsError(destination)
+        self._files.mkdirs(there.getParent())
+        if not self._files.rename(here, there):
+            raise OSError(f"cannot rename {source} to {destination}")
+
+    def delete(self, path: str) -> None:
+        self._files.delete(self._path(path), True)
+
+
+def _file_system(spark: SparkSession, path: str) -> _FileSystem | None:
+    """Give the file system of a path; None where the session has no JVM of its own."""
+    try:
+        jvm, context = spark._jvm, spark._jsc
+    except Exception:
+        return None
+    if jvm is None or context is None:
+        return None
+    return _FileSystem(jvm, context.hadoopConfiguration(), path)

@@ -1,0 +1,167 @@
+"""Folding by files, buckets and linked keys is folding all at once, and both are what the events do one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.event_model import (
+    ADD,
+    DELETE,
+    INSERT,
+    MOVE,
+    REMOVE,
+    UPDATE,
+    Event,
+    comparable,
+    merge,
+    play,
+    rows_at_once,
+    rows_by_stages,
+)
+from wal2delta.errors import CaptureError
+
+keys = st.integers(0, 5)
+
+
+def numbered(events: list[Event]) -> list[Event]:
+    """Give each event values of its own, and transactions of a few events."""
+    return [
+        Event(one.action, one.key, (10 + 2 * n, 11 + 2 * n), one.keeps, one.old, lsn=100 + n // 3)
+        for n, one in enumerate(events)
+        if one.action != MOVE or one.key != one.old
+    ]
+
+
+def histories(*actions: int) -> st.SearchStrategy[list[Event]]:
+    event = st.builds(Event, st.sampled_from(actions), keys, keeps=st.tuples(st.booleans(), st.booleans()), old=keys)
+    return st.lists(event, min_size=1, max_size=40).map(numbered)
+
+
+stages = st.tuples(st.lists(st.integers(0, 40), max_size=4), st.integers(1, 4), st.sets(st.integers(0, 4)).map(tuple))
+targets = st.sets(keys).map(lambda there: {key: (-10 - key, -20 - key) for key in there})
+
+
+def first_named(events: list[Event]) -> dict[int, bool]:
+    """Say of each key whether it was first named by a change that finds it."""
+    named: dict[int, bool] = {}
+    for event in events:
+        named.setdefault(event.key, event.action in (UPDATE, DELETE))
+        if event.action == MOVE:
+            named.setdefault(event.old, True)
+    return named
+
+
+def check(target: dict[int, Any], events: list[Event], how: tuple[list[int], int, tuple[int, ...]]) -> None:
+    whole = rows_at_once(events)
+    assert merge(target, whole) == play(target, events)
+    named = first_named(events)
+    for row in whole:
+        assert row["expected"] == (row["matches"] and named[row["b0"]])
+        values = [(row["c1"], row["k1"]), (row["c2"], row["k2"])]
+        assert row["deleted"] or row["unknown"] == any(value is None and not kept for value, kept in values)
+    cuts, buckets, again = how
+    assert comparable(rows_by_stages(events, cuts, buckets, again)) == comparable(whole)
+
+
+@given(targets, histories(INSERT, UPDATE, DELETE), stages)
+def test_events_without_moves(target: dict[int, Any], events: list[Event], how: Any) -> None:
+    check(target, events, how)
+
+
+@given(targets, histories(INSERT, UPDATE, DELETE, MOVE, MOVE), stages)
+def test_events_with_moves(target: dict[int, Any], events: list[Event], how: Any) -> None:
+    check(target, events, how)
+
+
+@given(targets, histories(UPDATE, MOVE), stages)
+def test_chains_and_swaps_of_moves(target: dict[int, Any], events: list[Event], how: Any) -> None:
+    check(target, events, how)
+
+
+@st.composite
+def deferrable(draw: st.DrawFn) -> tuple[dict[int, Any], list[Event]]:
+    """Rows change their keys freely inside a transaction; at its end no two have one."""
+    # Few values, so that rows are equal but for their keys.
+    value = st.integers(0, 1)
+    target = {key: (draw(value), draw(value)) for key in draw(st.sets(keys, max_size=4))}
+    rows = [(key, *values) for key, values in target.items()]
+    events: list[Event] = []
+    for lsn in range(1, draw(st.integers(2, 7))):
+        for _ in range(draw(st.integers(1, 6))):
+            what = draw(st.sampled_from("iuuumd"))
+            if what == "i":
+                rows.append((draw(keys), draw(value), draw(value)))
+                events.append(_event(ADD, rows[-1], lsn))
+            elif rows:
+                at = draw(st.integers(0, len(rows) - 1))
+                events.append(_event(REMOVE, rows.pop(at), lsn))
+                if what != "d":
+                    rows.insert(at, (draw(keys), draw(value), draw(value)))
+                    events.append(_event(ADD, rows[at], lsn))
+        _swap(draw(st.permutations(range(len(rows)))), rows, events, lsn)
+        taken: set[int] = set()
+        for row in list(rows):
+            if row[0] in taken:
+                rows.remove(row)
+                events.append(_event(REMOVE, row, lsn))
+            taken.add(row[0])
+    return {"before": target, "after": {key: (one, two) for key, one, two in rows}}, events
+
+
+def _swap(order: Any, rows: list[tuple[int, int, int]], events: list[Event], lsn: int) -> None:
+    """Give the rows one another's keys, one after the other."""
+    news = [rows[to][0] for to in order]
+    for at, key in enumerate(news):
+        if key != rows[at][0]:
+            events.append(_event(REMOVE, rows[at], lsn))
+            rows[at] = (key, *rows[at][1:])
+            events.append(_event(ADD, rows[at], lsn))
+
+
+def _event(action: int, row: tuple[int, int, int], lsn: int) -> Event:
+    return Event(action, row[0], row[1:], lsn=lsn)
+
+
+@given(deferrable(), stages)
+def test_keys_that_two_rows_have_for_a_moment(history: Any, how: Any) -> None:
+    tables, events = history
+    if not events:
+        return
+    whole = rows_at_once(events)
+    assert merge(tables["before"], whole) == tables["after"]
+    for row in whole:
+        assert not row["expected"] or row["b0"] in tables["before"]
+        assert not row["claimed"] or row["b0"] not in tables["before"]
+    cuts, buckets, again = how
+    staged = rows_by_stages(events, cuts, buckets, again)
+    assert comparable(staged) == comparable(whole)
+
+
+@given(st.lists(st.tuples(st.sampled_from([ADD, REMOVE]), st.integers(0, 1), st.integers(0, 2)), max_size=20), stages)
+def test_what_cannot_be_is_the_same_or_refused_in_any_stages(drawn: Any, how: Any) -> None:
+    events = [Event(action, key, (value, 0), lsn=1 + n // 3) for n, (action, key, value) in enumerate(drawn)]
+    if not events:
+        return
+    cuts, buckets, again = how
+    try:
+        whole: Any = comparable(rows_at_once(events))
+    except CaptureError:
+        whole = None
+    try:
+        staged: Any = comparable(rows_by_stages(events, cuts, buckets, again))
+    except CaptureError:
+        staged = None
+    assert staged == whole
+
+
+@pytest.mark.parametrize("lsns", [(1, 1), (1, 2)], ids=["in one transaction", "in two"])
+def test_two_rows_that_stay_under_one_key_are_refused(lsns: tuple[int, int]) -> None:
+    events = [Event(ADD, 1, (1, 1), lsn=lsns[0]), Event(ADD, 1, (2, 2), lsn=lsns[1])]
+    with pytest.raises(CaptureError, match="not unique: 1 of its values"):
+        rows_at_once(events)
+    with pytest.raises(CaptureError, match="not unique"):
+        rows_by_stages(events, [1], 1)

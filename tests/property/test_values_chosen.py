@@ -1,0 +1,106 @@
+"""What the configuration chose (modes and overrides), and vectors: the builders agree with the exact readers."""
+
+import decimal
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.cells import convert
+from wal2delta.types import DoesNotFit, TypeOptions, resolve
+from wal2delta.types.modes import double_from_numeric, encoded_from_bytea
+from wal2delta.types.overrides import read_overridden
+
+BYTEA, NUMERIC = 17, 1700
+VECTOR = resolve(70001, -1, {70001: ("public", "vector")})
+DOUBLE = TypeOptions(decimal_handling_mode="double")
+BINARY_MODES = ("base64", "base64-url-safe", "hex")
+
+
+def held(array):
+    """Give the values as the column holds them."""
+    if pa.types.is_decimal(array.type):
+        with decimal.localcontext(decimal.Context(prec=60)):
+            return [None if value is None else int(value.scaleb(array.type.scale)) for value in array.to_pylist()]
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    if pa.types.is_date(array.type):
+        array = array.cast(pa.int32())
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.int64())
+    return array.to_pylist()
+
+
+def singles(*numbers):
+    return [None if number is None else struct.unpack("f", struct.pack("f", number))[0] for number in numbers]
+
+
+numerics = st.one_of(
+    st.decimals(allow_nan=False, allow_infinity=False).map(lambda number: f"{number:f}").filter(lambda s: len(s) < 500),
+    st.sampled_from(["NaN", "Infinity", "-Infinity", "1" + "0" * 400, "0." + "0" * 400 + "1", "-0", "0.000"]),
+)
+
+
+@given(st.lists(st.none() | numerics, max_size=30))
+def test_numerics_as_doubles_are_what_the_reader_says(texts):
+    array, rescued = convert(resolve(NUMERIC, -1, {}, options=DOUBLE), texts)
+    beyond = {misfit.row: misfit.text for misfit in rescued}
+    for row, (text, value) in enumerate(zip(texts, array.to_pylist(), strict=True)):
+        if text is None:
+            assert value is None
+            continue
+        try:
+            assert repr(value) == repr(double_from_numeric(text))
+        except DoesNotFit:
+            assert (value, beyond.pop(row)) == (None, text)
+    assert not beyond
+
+
+numbers = st.one_of(
+    numerics,
+    st.integers().map(str),
+    st.from_regex(r"[+-]?[0-9]{0,6}(\.[0-9]{0,6})?(e[+-]?[0-9]{1,2})?", fullmatch=True),
+)
+
+
+@pytest.mark.parametrize("mode", BINARY_MODES)
+@given(cells=st.lists(st.none() | st.binary(max_size=20), max_size=30))
+def test_bytea_as_text_is_what_the_reader_says(mode, cells):
+    column_type = resolve(BYTEA, -1, {}, options=TypeOptions(binary_handling_mode=mode))
+    texts = [None if cell is None else f"\\x{cell.hex()}" for cell in cells]
+    expected = [None if text is None else encoded_from_bytea(text, column_type.family) for text in texts]
+    array, rescued = convert(column_type, texts)
+    assert array.to_pylist() == expected
+    assert not rescued
+
+
+@given(
+    st.lists(st.none() | st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=5), max_size=20)
+)
+def test_vectors_come_back_as_they_were(rows):
+    texts = [None if row is None else "[" + ",".join(str(np.float32(value)) for value in row) + "]" for row in rows]
+    array, rescued = convert(VECTOR, texts)
+    assert array.to_pylist() == rows
+    assert not rescued
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["smallint", "int", "bigint", "oid", "numeric(38,10)", "numeric(5,5)", "numeric(6)", "real", "double precision"],
+)
+@given(texts=st.lists(numbers, max_size=20))
+def test_numbers_are_read_as_the_reader_reads_them(override, texts):
+    column_type = resolve(NUMERIC, -1, {}, override=override)
+    array, rescued = convert(column_type, texts)
+    beyond = {misfit.row: misfit.text for misfit in rescued}
+    for row, (text, value) in enumerate(zip(texts, held(array), strict=True)):
+        try:
+            expected = read_overridden(text, column_type)
+        except DoesNotFit:
+            assert (value, beyond.pop(row)) == (None, text)
+        else:
+            assert repr(value) == repr(singles(expected)[0] if override == "real" else expected)
+    assert not beyond

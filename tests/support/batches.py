@@ -1,0 +1,23 @@
+"""Decoded batches of a few changes of one table."""
+
+from __future__ import annotations
+
+from support.runs import plan_runs
+from wal2delta.changes import decode_plan
+from wal2delta.decode.batches import ChangeBatch
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.writer import frame
+
+
+def row(*texts: bytes | None) -> m.TupleData:
+    """Make a tuple of texts and NULLs."""
+    return m.TupleData(tuple(m.NULL_CELL if text is None else m.Cell("t", text) for text in texts))
+
+
+def batch_of(table: m.Relation, *changes: m.AnyMessage) -> ChangeBatch:
+    """Decode one transaction's changes."""
+    data = frame([m.Begin(100, 1, 7), table, *changes, m.Commit(0, 100, 108, 1)], Framing.RAW)
+    ((_, planned),) = plan_runs([{"file": data}])
+    (batch,) = decode_plan(planned.plan, lambda path: data)
+    return batch

@@ -1,0 +1,191 @@
+import pickle
+
+import pytest
+
+from wal2delta.errors import ConfigError
+from wal2delta.protocol.messages import Column, Relation
+from wal2delta.selection import MetadataNames, check_destinations, key_columns, select, unmatched_tables
+from wal2delta.settings import Settings
+
+
+def relation(columns="id* name email", *, name="people", namespace="shop", identity="d", oid=9):
+    parts = columns.split()
+    return Relation(
+        oid, namespace, name, identity, tuple(Column(part.rstrip("*"), 25, -1, part.endswith("*")) for part in parts)
+    )
+
+
+def settings(said=None, /, **general):
+    objects = [{"table": {"source_schema": "shop", "source_table": "people", **said}}] if said is not None else []
+    return Settings.from_mapping({"objects": objects, "column_mask_salt": "pepper", **general})
+
+
+def test_a_table_of_which_nothing_is_said_is_taken_whole():
+    found = select(Settings(), relation())
+    assert found is not None
+    assert (found.namespace, found.name) == ("shop", "people")
+    assert found.columns == (0, 1, 2)
+    assert found.sources == found.names == ("id", "name", "email")
+    assert found.masked == ()
+    assert found.metadata == MetadataNames("__commit_lsn", "__commit_ts", "_rescued_data", None)
+    assert not found.soft_deletes
+    assert found.warnings == ()
+
+
+def test_a_selection_travels_and_can_be_looked_up():
+    found = select(settings({"rename_columns": {"mail": "email"}, "column_mask_hash": ["email"]}), relation())
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert hash(pickle.loads(pickle.dumps(found))) == hash(found)
+
+
+def test_a_table_that_is_not_wanted_has_no_selection():
+    assert select(Settings.from_mapping({"table_exclude_list": "shop[.]people"}), relation()) is None
+    assert select(Settings.from_mapping({"table_include_list": "pg_catalog[.].*"}), relation()) is None
+    assert select(Settings.from_mapping({"table_include_list": "pg_catalog[.].*"}), relation(namespace="")) is not None
+
+
+def test_the_configuration_says_where_a_table_goes():
+    found = select(settings({"destination_schema": "raw", "destination_table": "person"}), relation())
+    assert (found.namespace, found.name) == ("raw", "person")
+    other = select(settings({"destination_table": "person"}), relation(name="other"))
+    assert (other.namespace, other.name) == ("shop", "other")
+
+
+@pytest.mark.parametrize(
+    ("said", "numbers", "masked"),
+    [
+        ({"include_columns": ["email", "id"]}, (0, 2), ()),
+        ({"exclude_columns": ["name"]}, (0, 2), ()),
+        ({"exclude_columns": ["name"], "column_mask_hash": ["id", "email"]}, (0, 2), (0, 2)),
+        ({"column_mask_hash": ["mail"], "rename_columns": {"mail": "email"}}, (0, 1, 2), (2,)),
+    ],
+)
+def test_columns_are_chosen_by_name_and_stay_in_their_order(said, numbers, masked):
+    found = select(settings(said), relation())
+    assert (found.columns, found.masked) == (numbers, masked)
+    assert found.names == tuple(relation().columns[n].name for n in numbers)
+    assert found.warnings == ()
+
+
+def test_names_of_columns_are_told_apart_by_their_case():
+    found = select(settings({"exclude_columns": ["Email"]}), relation("id* email Email"))
+    assert found.sources == ("id", "email")
+    assert select(settings({"exclude_columns": ["email"]}), relation("id* email Email")).names == ("id", "Email__2")
+
+
+def test_names_are_those_of_all_versions():
+    old, new = relation("id* Name"), relation("id* name")
+    assert select(Settings(), new).names == ("id", "name")
+    assert select(Settings(), new, [old, new]).names == ("id", "name__2")
+    assert select(Settings(), old, [old, new]).names == ("id", "Name")
+    assert select(Settings(), new, [old]).names == ("id", "name__2")
+    assert select(Settings(), new, known={"id": "id", "Name": "Name"}).names == ("id", "name__2")
+
+
+def test_a_source_column_makes_way_for_the_tables_own():
+    source = relation("id* __commit_lsn __Deleted")
+    assert select(Settings(), source).names == ("id", "__commit_lsn__2", "__Deleted__2")
+    own = {"commit_lsn": "_lsn", "deleted": None}
+    assert select(settings(metadata_columns=own), source).names == ("id", "__commit_lsn", "__Deleted")
+
+
+def test_a_metadata_column_cannot_have_the_name_that_a_column_has_already():
+    own = {"commit_ts": "Name"}
+    with pytest.raises(ConfigError, match="'Name' has the name that the column 'name'") as caught:
+        select(settings(metadata_columns=own), relation(), known={"id": "id", "name": "name"})
+    assert caught.value.table == "shop.people"
+
+
+def test_what_is_said_of_a_table_goes_before_what_holds_for_all():
+    general = {"soft_deletes": True, "on_type_change": "stop", "on_recreate": "keep", "on_drop_column": "drop"}
+    found = select(settings({}, **general), relation())
+    assert (found.on_type_change, found.on_recreate, found.on_drop_column) == ("stop", "keep", "drop")
+    assert found.metadata.deleted == "__deleted"
+    own = {"soft_deletes": False, "on_type_change": "rewrite", "on_recreate": "stop", "on_drop_column": "keep"}
+    found = select(settings(own, **general), relation())
+    assert (found.on_type_change, found.on_recreate, found.on_drop_column) == ("rewrite", "stop", "keep")
+    assert found.metadata.deleted is None
+
+
+def test_metadata_columns_can_be_renamed_or_left_out():
+    own = {"commit_lsn": "lsn", "commit_ts": None, "rescued_data": None, "deleted": "gone"}
+    found = select(settings(metadata_columns=own, soft_deletes=True), relation())
+    assert found.metadata == MetadataNames("lsn", None, None, "gone")
+
+
+@pytest.mark.parametrize("key", ["include_columns", "exclude_columns", "column_mask_hash"])
+def test_a_name_that_no_version_has_is_an_error(key):
+    with pytest.raises(ConfigError, match=rf"{key} names 'emial', which is none of the table's columns") as caught:
+        select(settings({key: ["emial"]}), relation())
+    assert caught.value.table == "shop.people"
+    assert "the nearest column is 'email'" in str(caught.value)
+
+
+def test_a_rename_of_columns_that_never_were_is_an_error():
+    with pytest.raises(ConfigError, match="rename_columns names 'mial: emial'"):
+        select(settings({"rename_columns": {"mial": "emial"}}), relation())
+    assert select(settings({"rename_columns": {"email": "mail"}}), relation()).renames == (("email", "mail"),)
+
+
+@pytest.mark.parametrize("key", ["include_columns", "exclude_columns", "column_mask_hash"])
+def test_a_name_that_only_another_version_has_is_a_warning(key):
+    said = {key: ["id", "name", "email", "phone"] if key == "include_columns" else ["phone"]}
+    other = relation("id* name email phone")
+    for versions in ([other, relation()], [relation(), other]):
+        found = select(settings(said), relation(), versions)
+        assert found.columns == (0, 1, 2)
+        assert len(found.warnings) == 1
+        assert f"{key} names 'phone'" in found.warnings[0]
+    assert select(settings(said), relation(), known={"phone": "phone"}).warnings
+    assert not select(settings(said), other, [relation(), other]).warnings
+    renamed = {**said, "rename_columns": {"phone": "email"}}
+    assert not select(settings(renamed), relation(), [other]).warnings
+
+
+@pytest.mark.parametrize(
+    ("said", "source", "left_out"),
+    [
+        ({"exclude_columns": ["id"]}, relation(), "id"),
+        ({"include_columns": ["name"]}, relation(), "id"),
+        ({"include_columns": ["id", "name"]}, relation("id* name* email", identity="i"), None),
+        ({"exclude_columns": ["name"]}, relation("id* name* email", identity="i"), "name"),
+        ({"exclude_columns": ["name"], "keys": ["id"]}, relation("id* name* email*", identity="f"), None),
+        ({"exclude_columns": ["name"], "keys": ["email"]}, relation("id* name* email", identity="i"), "name"),
+        ({"exclude_columns": ["id"]}, relation("id* name* email*", identity="f"), None),
+        ({"exclude_columns": ["id"]}, relation("id name email", identity="n"), None),
+    ],
+)
+def test_what_tells_rows_apart_cannot_be_left_out(said, source, left_out):
+    if left_out is None:
+        assert select(settings(said), source) is not None
+        return
+    with pytest.raises(ConfigError, match=f"the column '{left_out}' is left out, but belongs to the key") as caught:
+        select(settings(said), source)
+    assert "column_mask_hash" in str(caught.value)
+
+
+def test_a_table_without_columns_is_an_error():
+    with pytest.raises(ConfigError, match="no column is left"):
+        select(settings({"exclude_columns": ["id", "name", "email"]}), relation(identity="n"))
+
+
+def test_the_key_is_what_old_rows_bring():
+    assert key_columns(relation(), None) == ["id"]
+    assert key_columns(relation("id* name*", identity="f"), None) == []
+    assert key_columns(relation("id* name*", identity="f"), ["name"]) == ["name"]
+    assert key_columns(relation("id name", identity="n"), ["name"]) == ["name"]
+    assert key_columns(relation("id* name", identity="i"), ["name"]) == ["id"]
+
+
+def test_two_tables_cannot_have_one_destination():
+    given = settings({"destination_table": "staff"})
+    people, staff = relation(), relation(name="staff")
+    with pytest.raises(ConfigError, match=r"shop\.people and shop\.staff have the same destination, shop\.staff"):
+        check_destinations([(one.qualified_name, select(given, one)) for one in (people, staff)])
+    check_destinations([(people.qualified_name, select(given, one)) for one in (people, relation("id*"))])
+
+
+def test_a_table_that_the_captures_do_not_have_is_told():
+    told = unmatched_tables(settings({}), [relation(name="peoples"), relation(name="orders")])
+    assert told == ["objects names shop.people, which is none of the captures' tables; the nearest is shop.peoples"]
+    assert unmatched_tables(settings({}), [relation()]) == []
