@@ -11,12 +11,13 @@ from wal2delta.decode.files import scan_file
 from wal2delta.decode.scan import fingerprint
 from wal2delta.errors import ConfigError, OrderError, Wal2DeltaError
 from wal2delta.listing import list_files, map_file
-from wal2delta.protocol.compression import decompress, detect_compression
+from wal2delta.protocol.compression import HEAD_BYTES, decompress, detect_compression
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.messages import Relation, Type
 from wal2delta.transactions.copies import Copies
 from wal2delta.transactions.plan import FilePlan, Plan, Step
 from wal2delta.transactions.stitch import Stitch
+from wal2delta.types.text import UTF8, codec_of
 
 __all__ = ["ChangeBatch", "PlannedBytes", "decode_plan", "plan_files", "read_changes"]
 
@@ -28,6 +29,7 @@ def read_changes(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     framing: str | None = None,
+    source_encoding: str = "UTF8",
     tile_bytes: int | None = None,
 ) -> Iterator[ChangeBatch]:
     """Read all committed row changes of capture files, typed, in commit order within each relation.
@@ -36,6 +38,8 @@ def read_changes(
         paths: files of one stream, and folders of such; folders' files are read in the natural order of their
             paths (10 after 9), paths given one by one in the order given.
         framing: raw, recvlogical, copydata or pgcopy; recognised from the bytes when None.
+        source_encoding: the client_encoding that the captures were recorded with, by PostgreSQL's name: what text
+            and the names of tables and columns are in.
         tile_bytes: how many bytes are walked before they are converted; the default suits a CPU's cache.
 
     Yields:
@@ -44,10 +48,12 @@ def read_changes(
 
     Raises:
         CaptureError: with file and offset of what cannot be.
+        ConfigError: no framing or encoding has the name that was given.
     """
+    codec = codec_of(source_encoding)
     files = list_files(paths)
-    plan = plan_files(files, known_framing(framing))
-    yield from decode_plan(plan, map_file, tile_bytes=tile_bytes)
+    plan = plan_files(files, known_framing(framing), codec=codec)
+    yield from decode_plan(plan, map_file, tile_bytes=tile_bytes, codec=codec)
 
 
 def known_framing(name: str | None) -> Framing | None:
@@ -60,26 +66,40 @@ def known_framing(name: str | None) -> Framing | None:
         raise ConfigError(f"no framing is called {name!r}", remedy=f"There are {known}") from None
 
 
-def plan_files(files: Sequence[str], framing: Framing | None = None) -> Plan:
-    """Scan local files one after the other, each from where the one before ends."""
+def plan_files(files: Sequence[str], framing: Framing | None = None, *, codec: str = UTF8) -> Plan:
+    """Scan local files one after the other, each from where the one before ends.
+
+    Args:
+        framing: where it is known.
+        codec: what names are in.
+    """
     stitch = Stitch(None)
     for path in files:
         content = map_file(path)
         first = stitch.place is None
         scan = scan_file(
-            path, content, framing=framing, place=stitch.place, first=first, prefix=stitch.tail, edges=stitch.edges
+            path,
+            content,
+            framing=framing,
+            place=stitch.place,
+            first=first,
+            prefix=stitch.tail,
+            edges=stitch.edges,
+            codec=codec,
         )
         stitch.add(scan, exact=True)
     return stitch.plan()
 
 
 def decode_plan(
-    plan: Plan, read: Callable[[str], bytes | memoryview], *, tile_bytes: int | None = None
+    plan: Plan, read: Callable[[str], bytes | memoryview], *, tile_bytes: int | None = None, codec: str = UTF8
 ) -> Iterator[ChangeBatch]:
     """Decode what a plan applies, in commit order within each relation.
 
     Args:
         read: gives a file's bytes as stored.
+        tile_bytes: as `read_changes` takes it.
+        codec: what text and names are in: the files were planned with it.
 
     Raises:
         CaptureError: with file and offset.
@@ -87,14 +107,15 @@ def decode_plan(
     """
     if plan.resent:
         copies = Copies(plan.decided, plan.after_lsn)
-        for _ in _decode_steps(plan, read, _decoder(plan, tile_bytes, recording=True), copies):
+        for _ in _decode_steps(plan, read, _decoder(plan, tile_bytes, codec, recording=True), copies):
             pass
         copies.check()
-    yield from _decode_steps(plan, read, _decoder(plan, tile_bytes, recording=False), None)
+    yield from _decode_steps(plan, read, _decoder(plan, tile_bytes, codec, recording=False), None)
 
 
-def _decoder(plan: Plan, tile_bytes: int | None, *, recording: bool) -> Decoder:
-    return Decoder(plan.resume.place.framing, recording=recording, tile_bytes=tile_bytes or TILE_BYTES)
+def _decoder(plan: Plan, tile_bytes: int | None, codec: str, *, recording: bool) -> Decoder:
+    framing = plan.resume.place.framing
+    return Decoder(framing, recording=recording, tile_bytes=tile_bytes or TILE_BYTES, codec=codec)
 
 
 def _decode_steps(
@@ -130,7 +151,8 @@ class PlannedBytes:
         self.path = file.path
         body = memoryview(content)[: file.length]
         try:
-            self._data = memoryview(decompress(bytes(body))) if detect_compression(bytes(content[:8])) else body
+            compressed = detect_compression(bytes(content[:HEAD_BYTES]))
+            self._data = memoryview(decompress(bytes(body))) if compressed else body
         except Wal2DeltaError as error:
             error.at(path=file.path)
             raise

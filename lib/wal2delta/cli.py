@@ -142,6 +142,12 @@ def inspect_command(
         str | None,
         typer.Option("--framing", help="raw, recvlogical, copydata or pgcopy, where the bytes do not tell."),
     ] = None,
+    source_encoding: Annotated[
+        str,
+        typer.Option(
+            "--source-encoding", help="The client_encoding that the captures were recorded with.", metavar="NAME"
+        ),
+    ] = "UTF8",
     as_json: _Json = False,
     with_traceback: _Traceback = False,
 ) -> None:
@@ -152,7 +158,7 @@ def inspect_command(
         from wal2delta.transcript import transcribe
 
         path = None
-        for line in transcribe(paths, framing):
+        for line in transcribe(paths, framing, source_encoding=source_encoding):
             if as_json:
                 values = {
                     "path": line.path,
@@ -169,7 +175,7 @@ def inspect_command(
         return
     from wal2delta.inspection import inspect_captures
 
-    inspection = inspect_captures(paths, framing)
+    inspection = inspect_captures(paths, framing, source_encoding=source_encoding)
     if as_json:
         _print_json(output, inspection_to_dict(inspection))
     else:

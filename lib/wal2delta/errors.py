@@ -88,6 +88,10 @@ class MalformedMessage(CaptureError):
     """A message breaks the protocol's layout."""
 
 
+class EncodingMismatch(MalformedMessage):
+    """A name is not in the encoding that names are said to be in."""
+
+
 class TruncatedMessage(MalformedMessage):
     """The bytes end before the message does."""
 

@@ -15,11 +15,12 @@ from wal2delta.changes import known_framing
 from wal2delta.decode.files import scan_file
 from wal2delta.decode.stream import Place
 from wal2delta.decode.summary import Counts, FileScan, Summary
-from wal2delta.errors import CaptureError
+from wal2delta.errors import CaptureError, EncodingMismatch
 from wal2delta.listing import list_files, map_file
 from wal2delta.lsn import to_datetime
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.messages import Relation
+from wal2delta.types.text import codec_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +67,27 @@ class Inspection:
 
 
 def inspect_captures(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], framing: str | None = None
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    framing: str | None = None,
+    *,
+    source_encoding: str = "UTF8",
 ) -> Inspection:
     """Walk capture files one after the other.
 
     Args:
         paths: as `wal2delta.read_changes` takes them.
         framing: where the bytes do not tell.
+        source_encoding: the client_encoding that the captures were recorded with, by PostgreSQL's name.
 
     Raises:
         CaptureError: with file and offset of what cannot be.
     """
-    forced = known_framing(framing)
+    forced, codec = known_framing(framing), codec_of(source_encoding)
     files: list[FileInspection] = []
     summaries: list[Summary] = []
     place, tail = None, b""
     for path in list_files(paths):
-        scan = _scan(path, map_file(path), forced, place, tail)
+        scan = _scan(path, map_file(path), forced, place, tail, codec)
         files.append(_file(scan, tail))
         tail = scan.tail
         for part in scan.parts:
@@ -91,12 +96,17 @@ def inspect_captures(
     return _gather(files, summaries)
 
 
-def _scan(path: str, content: memoryview, framing: Framing | None, place: Place | None, tail: bytes) -> FileScan:
+def _scan(
+    path: str, content: memoryview, framing: Framing | None, place: Place | None, tail: bytes, codec: str
+) -> FileScan:
     try:
-        return scan_file(path, content, framing=framing, place=place, first=place is None, prefix=tail)
-    except CaptureError:
+        return scan_file(path, content, framing=framing, place=place, first=place is None, prefix=tail, codec=codec)
+    except CaptureError as error:
+        if isinstance(error, EncodingMismatch) and error.offset:
+            # Sound messages stand in front of it, so that the file does begin a stream.
+            raise
         # A file from the middle of a stream may begin inside of a message.
-        scan = scan_file(path, content, framing=framing) if place is None and not tail else None
+        scan = scan_file(path, content, framing=framing, codec=codec) if place is None and not tail else None
         if scan is None or not scan.parts:
             raise
         return scan

@@ -35,13 +35,21 @@ _METADATA_COLUMNS: Final = 5
 _QUOTED: Final = re.compile(r'[{}",\\ \t\n\v\f\r]|\A\Z|\Anull\Z', re.IGNORECASE)
 """What PostgreSQL writes in quotes inside an array."""
 
+_MASKED: Final = "masked "
+"""No type's name begins so."""
+
 _FIXED_DIGITS: Final = {32: 6, 64: 15}
 """PostgreSQL writes an exponent for floating-point numbers from 10 to this power on (FLT_DIG, DBL_DIG)."""
 
 
 def masked_type(type_: ColumnType) -> ColumnType:
     """Give the type that a masked column has in the mirror table."""
-    return ColumnType(pa.string(), Family.STRING, f"masked {type_.postgres_name}")
+    return ColumnType(pa.string(), Family.STRING, f"{_MASKED}{type_.postgres_name}")
+
+
+def is_masked(type_: ColumnType) -> bool:
+    """Say whether a type is a masked column's."""
+    return type_.postgres_name.startswith(_MASKED)
 
 
 def mask(array: pa.Array, rescued: pa.Array | None, salt: bytes) -> pa.Array:

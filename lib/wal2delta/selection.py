@@ -56,6 +56,8 @@ class Selection:
         masked: the numbers, in the relation, of those whose values are replaced by hashes; they are strings.
         renames: columns renamed at the source, (old source name, new source name) each; see
             `wal2delta.names.renamed_columns`.
+        given: the mirror's names of all columns that the relation has had up to this version, wanted or not, by the
+            source's.
         warnings: what a person should know.
     """
 
@@ -71,6 +73,7 @@ class Selection:
     on_type_change: TypeChangePolicy
     on_recreate: RecreatePolicy
     on_drop_column: DropColumnPolicy
+    given: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -106,7 +109,8 @@ def select(
             table=relation.qualified_name,
             remedy="Correct include_columns or exclude_columns, or leave the table out with table_exclude_list",
         )
-    targets = names_of(settings, table, history, known)
+    # Later versions may have renamed a column, which has the old name in this one.
+    targets = names_of(settings, table, history[: history.index(relation) + 1], known)
     soft_deletes = _first(table.soft_deletes, settings.soft_deletes)
     own = settings.metadata_columns
     sources = tuple(relation.columns[n].name for n in numbers)
@@ -128,6 +132,7 @@ def select(
         on_type_change=_first(table.on_type_change, settings.on_type_change),
         on_recreate=_first(table.on_recreate, settings.on_recreate),
         on_drop_column=_first(table.on_drop_column, settings.on_drop_column),
+        given=tuple(targets.items()),
         warnings=tuple(warnings),
     )
 

@@ -14,10 +14,11 @@ from wal2delta.errors import CaptureError, FramingError, TruncatedMessage
 from wal2delta.listing import list_files
 from wal2delta.lsn import format_lsn, to_datetime
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.compression import decompress, detect_compression
+from wal2delta.protocol.compression import HEAD_BYTES, decompress, detect_compression
 from wal2delta.protocol.detection import detect_framing
 from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing, read_copydata, read_newline, read_pgcopy
 from wal2delta.protocol.reader import is_streaming_after, read_message
+from wal2delta.types.text import codec_of, names_in
 
 _KINDS: Final = {"n": "null", "u": "unchanged", "t": "text", "b": "binary"}
 
@@ -38,14 +39,22 @@ class Line:
 
 
 def transcribe(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], framing: str | None = None
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    framing: str | None = None,
+    *,
+    source_encoding: str = "UTF8",
 ) -> Iterator[Line]:
     """List the messages of files that make one stream, in order.
+
+    Args:
+        paths: as `wal2delta.read_changes` takes them.
+        framing: where the bytes do not tell.
+        source_encoding: the client_encoding that the captures were recorded with, by PostgreSQL's name.
 
     Raises:
         CaptureError: with file and offset of what cannot be.
     """
-    reader = _Transcriber(Framing(framing) if framing else None)
+    reader = _Transcriber(Framing(framing) if framing else None, codec_of(source_encoding))
     for path in list_files(paths):
         yield from reader.read(path)
     yield from reader.end()
@@ -54,8 +63,10 @@ def transcribe(
 class _Transcriber:
     """Go from file to file with what is carried across: framing, stream state, unfinished bytes."""
 
-    def __init__(self, framing: Framing | None) -> None:
+    def __init__(self, framing: Framing | None, codec: str) -> None:
         self._forced = framing
+        self._codec = codec
+        self._names = names_in(codec)
         self._framing = framing
         self._streaming = False
         self._tail = b""
@@ -64,7 +75,7 @@ class _Transcriber:
 
     def read(self, path: str) -> Iterator[Line]:
         stored = Path(path).read_bytes()
-        data = decompress(stored) if detect_compression(stored[:8]) else stored
+        data = decompress(stored) if detect_compression(stored[:HEAD_BYTES]) else stored
         start = self._begin(path, data)
         joined = self._tail + data if self._tail else data
         seam, seam_at = len(self._tail), self._tail_at
@@ -97,10 +108,11 @@ class _Transcriber:
         if data.startswith(PGCOPY_SIGNATURE) and self._forced in (None, Framing.PGCOPY):
             self._framing, self._tail, self._streaming = Framing.PGCOPY, b"", False
         if self._framing is None:
-            self._framing = detect_framing(data)
+            # In whatever encoding: a name that is not in it is told when it is read.
+            self._framing = detect_framing(data, names=_any_name)
         if self._framing is not None or not data:
             return 0
-        guess = guess_framing(data)
+        guess = guess_framing(data, codec=self._codec)
         if guess is None:
             raise FramingError(
                 "no framing fits the bytes",
@@ -129,7 +141,7 @@ class _Transcriber:
 
     def _message(self, data: bytes, offset: int, base: int) -> tuple[m.AnyMessage, int]:
         try:
-            message, end = read_message(data, offset, streaming=self._streaming)
+            message, end = read_message(data, offset, streaming=self._streaming, names=self._names)
         except CaptureError as error:
             error.offset = (error.offset or 0) + base
             raise
@@ -182,6 +194,10 @@ class _Describer:
         m.Truncate: _truncate,
         m.Message: _message,
     }
+
+
+def _any_name(data: bytes) -> str:
+    return data.decode("latin-1")
 
 
 def _fields(message: m.AnyMessage) -> str:

@@ -27,8 +27,8 @@ from wal2delta.transactions.plan import Plan
 EXAMPLES: Final = settings().max_examples
 
 CAPTURES = [
-    *("o01", "o02", "o03", "o04", "o05", "o06", "o07"),
-    *("o11", "o12", "o13", "o17", "o18", "o19", "o20", "o21", "o22", "o23"),
+    *("o01", "o02", "o03", "o04", "o05", "o06", "o07", "o08", "o09", "o10"),
+    *("o11", "o12", "o13", "o17", "o18", "o19", "o20", "o21", "o22", "o23", "o24", "o25"),
 ]
 """The captures of one session."""
 

@@ -64,9 +64,10 @@ def convert(
     names: Mapping[int, tuple[str, str]] | None = None,
     *,
     lead: bytes = b"",
+    codec: str = "utf-8",
 ) -> tuple[pa.Array, list[Rescued]]:
     """Convert the cells in one append; the array is validated."""
-    builder = make_builder(column_type, names or {})
+    builder = make_builder(column_type, names or {}, codec=codec)
     rescued = builder.append(*tile(cells, lead=lead))
     array = builder.finish()
     array.validate(full=True)

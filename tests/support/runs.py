@@ -15,6 +15,7 @@ from wal2delta.protocol.framing import Framing
 from wal2delta.transactions.plan import Plan, Resume
 from wal2delta.transactions.stitch import Stitch
 from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
+from wal2delta.types.text import UTF8
 
 Files = Mapping[str, bytes]
 """The captures' files by name, in their order."""
@@ -46,7 +47,12 @@ class Planned:
 
 
 def plan_run(
-    files: Files, stored: str | None, *, guessing: bool = True, framing: Framing | None = None
+    files: Files,
+    stored: str | None,
+    *,
+    guessing: bool = True,
+    framing: Framing | None = None,
+    codec: str = UTF8,
 ) -> Planned | None:
     """Plan the next run.
 
@@ -54,6 +60,8 @@ def plan_run(
         files: all that are there.
         stored: where the last run ended, as JSON; None for the first.
         guessing: scan the files as if in parallel; else each from its true place.
+        framing: where it is known.
+        codec: what names are in.
 
     Returns:
         None when nothing has come since the last run.
@@ -69,17 +77,26 @@ def plan_run(
         if number == 0 and resume is not None:
             known = resume.length if name == resume.path else 0
             start = resume.offset if name == resume.path else 0
-            scan = scan_file(name, content, framing=framing, place=resume.place, start=start, known_length=known)
+            scan = scan_file(
+                name, content, framing=framing, place=resume.place, start=start, known_length=known, codec=codec
+            )
             assert not known or scan.known_fingerprint == resume.fingerprint
             assert stitch.add(scan, exact=True) is None
         elif number == 0 or not guessing:
             place, tail = stitch.place, stitch.tail
             scan = scan_file(
-                name, content, framing=framing, place=place, first=place is None, prefix=tail, edges=stitch.edges
+                name,
+                content,
+                framing=framing,
+                place=place,
+                first=place is None,
+                prefix=tail,
+                edges=stitch.edges,
+                codec=codec,
             )
             assert stitch.add(scan, exact=True) is None
         else:
-            again = stitch.add(scan_file(name, content, framing=framing))
+            again = stitch.add(scan_file(name, content, framing=framing, codec=codec))
             if again is not None:
                 rescans += 1
                 first = again.place is None
@@ -91,6 +108,7 @@ def plan_run(
                     first=first,
                     prefix=again.prefix,
                     edges=again.edges,
+                    codec=codec,
                 )
                 assert stitch.add(scan, exact=True) is None
     plan = stitch.plan()
@@ -114,12 +132,12 @@ def _what_is_new(files: Files, resume: Resume | None) -> list[str]:
 
 
 def plan_runs(
-    stages: Sequence[Files], *, guessing: bool = True, framing: Framing | None = None
+    stages: Sequence[Files], *, guessing: bool = True, framing: Framing | None = None, codec: str = UTF8
 ) -> Iterator[tuple[Files, Planned]]:
     """Plan one run after the other, each over what is there by then."""
     stored: str | None = None
     for files in stages:
-        planned = plan_run(files, stored, guessing=guessing, framing=framing)
+        planned = plan_run(files, stored, guessing=guessing, framing=framing, codec=codec)
         if planned is not None:
             yield files, planned
             stored = resume_to_json(planned.plan.resume)

@@ -222,6 +222,13 @@ class Capture:
         """Say what must come of so many bytes."""
         return self.model.at(size)
 
+    def has_bare_session(self) -> bool:
+        """Say whether a session between two torn messages has no whole one."""
+        return any(
+            not any(one.end <= at and end <= other.at for at, end, _, _ in self.pieces)
+            for one, other in pairwise(self.tears)
+        )
+
     def undecided(self, size: int) -> int | None:
         """Give where the first torn logical message begins of which the bytes that are there may be the rest.
 

@@ -169,3 +169,37 @@ def test_an_unknown_framing_is_a_usage_error(tmp_path):
     write(tmp_path / "a", transaction(100, TABLE))
     with pytest.raises(ConfigError, match="no framing is called 'tar'"):
         list(read_changes(tmp_path, framing="tar"))
+
+
+LATIN1 = [
+    m.Type(90, "shop", "gr@sse"),
+    m.Relation(9, "shop", "str@sse", "d", (m.Column("h@hl", 23, -1, True), m.Column("n@me", 25, -1, False))),
+    m.Insert(9, text(b"1", b"M\xfcller")),
+]
+
+
+def in_latin1(path, messages=LATIN1, framing=Framing.RAW):
+    path.write_bytes(frame(transaction(100, *messages), framing).replace(b"@", b"\xf6"))
+    return path
+
+
+@pytest.mark.parametrize("framing", list(Framing))
+def test_text_and_names_are_read_in_the_encoding_that_is_named(tmp_path, framing):
+    (batch,) = read_changes(in_latin1(tmp_path / "a", framing=framing), source_encoding="LATIN1")
+    assert batch.relation.qualified_name == "shop.strösse"
+    assert batch.data.schema.names == [*META, "höhl", "nöme"]
+    assert batch.data.column("nöme").to_pylist() == ["Müller"]
+
+
+@pytest.mark.parametrize("framing", list(Framing))
+@pytest.mark.parametrize("messages", [LATIN1, [TABLE, LATIN1[-1]], LATIN1[:1]])
+def test_without_it_the_error_names_the_setting(tmp_path, framing, messages):
+    path = in_latin1(tmp_path / "a", messages, framing)
+    with pytest.raises(CaptureError, match=r"UTF-8.*source_encoding") as caught:
+        list(read_changes(path))
+    assert caught.value.path == str(path)
+
+
+def test_an_encoding_that_there_is_none_of_is_a_configuration_error(tmp_path):
+    with pytest.raises(ConfigError, match="LATIN11"):
+        list(read_changes(in_latin1(tmp_path / "a"), source_encoding="LATIN11"))

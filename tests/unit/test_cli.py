@@ -266,7 +266,7 @@ def inspected(monkeypatch):
     monkeypatch.setitem(
         sys.modules,
         "wal2delta.inspection",
-        module("wal2delta.inspection", inspect_captures=lambda paths, framing: inspection),
+        module("wal2delta.inspection", inspect_captures=lambda paths, framing, **_: inspection),
     )
 
 

@@ -1,7 +1,12 @@
 import pytest
 
 from support.captures import case, cases
+from wal2delta.errors import MalformedMessage
 from wal2delta.inspection import inspect_captures
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.writer import frame
+from wal2delta.transcript import transcribe
 
 _NAMES = {
     "B": "Begin",
@@ -61,3 +66,17 @@ def test_files_that_are_cut_say_so():
     found = inspect_captures([case("o03").folder])
     assert "ends inside a message" in found.files[0].note
     assert found.transactions == 105
+
+
+def test_names_are_read_in_the_encoding_that_is_named(tmp_path):
+    relation = m.Relation(9, "shop", "str@sse", "d", (m.Column("h@hl", 23, -1, True),))
+    row = m.Insert(9, m.TupleData((m.Cell("t", b"1"),)))
+    data = frame([m.Begin(100, 5, 7), relation, row, m.Commit(0, 100, 108, 5)], Framing.RAW)
+    (tmp_path / "a").write_bytes(data.replace(b"@", b"\xdf"))
+    (found,) = inspect_captures(tmp_path / "a", source_encoding="LATIN1").relations
+    assert (found.name, found.key) == ("shop.strßsse", ("hßhl",))
+    lines = list(transcribe(tmp_path / "a", source_encoding="LATIN1"))
+    assert "shop.strßsse oid 9 identity d (hßhl*)" in [line.details for line in lines]
+    for read in (inspect_captures, lambda path: list(transcribe(path))):
+        with pytest.raises(MalformedMessage, match="source_encoding"):
+            read(tmp_path / "a")

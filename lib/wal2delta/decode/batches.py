@@ -25,6 +25,7 @@ from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.types import ColumnType, resolve
 from wal2delta.types.options import DEFAULT_OPTIONS, TypeOptions
+from wal2delta.types.text import UTF8
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,9 +106,11 @@ def type_names(types: Mapping[int, m.Type]) -> dict[int, tuple[str, str]]:
 class _Columns:
     """The column builders of one kind of tuple, and what they could not hold."""
 
-    def __init__(self, relation: m.Relation, types: Sequence[ColumnType], names: Mapping[int, tuple[str, str]]) -> None:
+    def __init__(
+        self, relation: m.Relation, types: Sequence[ColumnType], names: Mapping[int, tuple[str, str]], codec: str
+    ) -> None:
         self.relation = relation
-        self.builders: list[ColumnBuilder] = [make_builder(type_, names) for type_ in types]
+        self.builders: list[ColumnBuilder] = [make_builder(type_, names, codec=codec) for type_ in types]
         self.rescued: dict[int, dict[str, str]] = {}
         self.rows = 0
 
@@ -143,11 +146,14 @@ class _Columns:
 class _RelationRows:
     """The rows of one relation version that are gathered for the next batch."""
 
-    def __init__(self, relation: m.Relation, types: Sequence[ColumnType], names: Mapping[int, tuple[str, str]]) -> None:
+    def __init__(
+        self, relation: m.Relation, types: Sequence[ColumnType], names: Mapping[int, tuple[str, str]], codec: str
+    ) -> None:
         self.relation = relation
         self.types = types
         self.names = names
-        self.columns = _Columns(relation, self.types, self.names)
+        self.codec = codec
+        self.columns = _Columns(relation, types, names, codec)
         self._before: _Columns | None = None
         self._before_rows: list[NDArray[np.int64]] = []
         self._meta: list[tuple[NDArray[Any], ...]] = []
@@ -171,7 +177,7 @@ class _RelationRows:
         with_old = np.nonzero((new >= 0) & (old >= 0))[0]
         if len(with_old):
             if self._before is None:
-                self._before = _Columns(self.relation, self.types, self.names)
+                self._before = _Columns(self.relation, self.types, self.names, self.codec)
             self._before.append(buf, tile, old[with_old])
             self._before_rows.append(start + with_old)
         meta = (_OP_OF_KIND[kind], tile.lsn[at], tile.commit_ts[at], tile.xid[at], tile.ordinal[at])
@@ -285,6 +291,7 @@ class Decoder(StreamWalker):
         recording: gather what the ledger keeps of transactions and of logical messages (`take_recorded`).
         column_types: of each relation version's columns, where they are not those that its type oids mean.
         skipped: the operations (of `ChangeBatch.data`) that are left out.
+        codec: what text and names are in; from `wal2delta.types.text.codec_of`.
     """
 
     def __init__(
@@ -298,7 +305,9 @@ class Decoder(StreamWalker):
         column_types: Mapping[m.Relation, Sequence[ColumnType]] | None = None,
         skipped: Collection[str] = (),
         tile_bytes: int = TILE_BYTES,
+        codec: str = UTF8,
     ) -> None:
+        self._codec = codec
         self._column_types = column_types or {}
         self._skipped = np.array([_KIND_OF_OP[op] for op in sorted(skipped)], np.uint8)
         self._truncated: dict[m.Relation, None] = {}
@@ -314,7 +323,7 @@ class Decoder(StreamWalker):
         """The version of each relation (by oid) that rows came of last."""
         self._recorded: list[Recorded] = []
         self._messages: list[LogicalMessage] = []
-        super().__init__(framing, place=Place(framing), relations={}, tile_bytes=tile_bytes)
+        super().__init__(framing, place=Place(framing), relations={}, tile_bytes=tile_bytes, codec=codec)
 
     def decode(
         self,
@@ -506,7 +515,7 @@ class Decoder(StreamWalker):
                     yield before.finish()
                 self._newest[relation.oid] = relation
                 types = self._column_types.get(relation) or column_types(relation, self._types)
-                rows = self._rows[relation] = _RelationRows(relation, types, type_names(self._types))
+                rows = self._rows[relation] = _RelationRows(relation, types, type_names(self._types), self._codec)
             rows.append(buf, tile, at)
             if rows.full:
                 yield rows.finish()

@@ -11,9 +11,10 @@ from wal2delta.decode.sessions import Stretch, find_sessions, first_session, fra
 from wal2delta.decode.stream import Place
 from wal2delta.decode.summary import FileScan, Part, Summary
 from wal2delta.errors import CaptureError, FramingError, TruncatedMessage, Wal2DeltaError
-from wal2delta.protocol.compression import decompress, detect_compression
+from wal2delta.protocol.compression import HEAD_BYTES, decompress, detect_compression
 from wal2delta.protocol.detection import detect_framing
 from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing
+from wal2delta.types.text import UTF8, names_in
 
 HEAD_LIMIT: Final = 4 << 20
 """A head longer than this is not carried to the driver; the file is walked again from its true start instead."""
@@ -34,6 +35,7 @@ def scan_file(
     edges: tuple[int, ...] = (),
     gap: bool = False,
     known_length: int = 0,
+    codec: str = UTF8,
 ) -> FileScan:
     """Summarise a file from the place where it is known to begin, or from a guessed one.
 
@@ -48,14 +50,15 @@ def scan_file(
         edges: where files begin in the prefix.
         gap: something is missing in front of the file; a session begins at the first boundary that can be one.
         known_length: how many bytes of the file an earlier run has seen.
+        codec: what names are in; from `wal2delta.types.text.codec_of`.
 
     Raises:
         CaptureError: naming file and offset, where the start was known.
     """
-    compression = detect_compression(bytes(content[:8]))
+    compression = detect_compression(bytes(content[:HEAD_BYTES]))
     try:
         data = memoryview(decompress(bytes(content)) if compression else content).cast("B")
-        scan = FileScan(path, len(content), len(data), compression, fingerprint(content, len(content)))
+        scan = FileScan(path, len(content), len(data), compression, fingerprint(content, len(content)), codec=codec)
         if known_length:
             scan.known_fingerprint = fingerprint(content, known_length)
         if first and place is None:
@@ -64,7 +67,7 @@ def scan_file(
                 scan.tail = prefix + bytes(data)
                 return scan
             try:
-                framing = framing or _recognise(head, prefix, data)
+                framing = framing or _recognise(head, prefix, data, codec)
             except TruncatedMessage:
                 scan.tail = prefix + bytes(data)
                 return scan
@@ -87,19 +90,19 @@ def scan_file(
     return scan
 
 
-def _recognise(head: bytes, prefix: bytes, data: memoryview) -> Framing | None:
+def _recognise(head: bytes, prefix: bytes, data: memoryview, codec: str) -> Framing | None:
     """Recognise the framing of a stream by its first bytes.
 
     Raises:
         TruncatedMessage: more bytes will tell.
     """
-    found = detect_framing(head)
+    found = detect_framing(head, names=names_in(codec))
     # One logical message may be longer than all else that a stream begins with.
     beginning = memoryview(prefix + bytes(data[:HEAD_LIMIT]))
-    if found is not None and is_framed_so(beginning, found):
+    if found is not None and is_framed_so(beginning, found, codec):
         return found
     try:
-        return framing_of(beginning) or found
+        return framing_of(beginning, codec) or found
     except TruncatedMessage:
         if found is None:
             raise
@@ -120,12 +123,12 @@ def _scan_exact(
     if prefix:
         data, edges = memoryview(prefix + bytes(data)), (*edges, len(prefix))
     try:
-        found = find_sessions(data, place, start, edges=edges)
+        found = find_sessions(data, place, start, edges=edges, codec=scan.codec)
     except Wal2DeltaError as error:
         # What begins before the file is told at the file's start.
         error.offset = max((error.offset or 0) - len(prefix), 0)
         raise
-    parts = [part for stretch in found for part in _parts(data, stretch, len(prefix))]
+    parts = [part for stretch in found for part in _parts(data, stretch, len(prefix), scan.codec)]
     scan.parts = tuple(parts)
     scan.tail = bytes(data[found[-1].stop :])
 
@@ -136,29 +139,30 @@ def _scan_plainly(scan: FileScan, data: memoryview, place: Place, start: int, pr
     if prefix:
         # Only the seam needs the prefix; the file's own bytes are not copied for it.
         seam = prefix + bytes(data[:HEAD_LIMIT])
-        scanner = Scanner(place.framing, place=place)
+        scanner = Scanner(place.framing, place=place, codec=scan.codec)
         summary = scanner.scan(seam, 0, stop_at=len(prefix))
         if scanner.broke or summary.stop < len(prefix):
             return False
         stretch = Stretch(0, summary.stop, place)
-        parts = [part for part in _parts(memoryview(seam), stretch, len(prefix)) if part.data is not None]
+        found = _parts(memoryview(seam), stretch, len(prefix), scan.codec)
+        parts = [part for part in found if part.data is not None]
         start, place = summary.stop - len(prefix), scanner.place
-    scanner = Scanner(place.framing, place=place)
+    scanner = Scanner(place.framing, place=place, codec=scan.codec)
     summary = scanner.scan(data, start)
     if scanner.broke:
         return False
-    _check_tail(data, summary)
+    _check_tail(data, summary, scan.codec)
     scan.parts = (*parts, Part(summary))
     scan.tail = bytes(data[summary.stop :])
     return True
 
 
-def _check_tail(data: memoryview, summary: Summary) -> None:
+def _check_tail(data: memoryview, summary: Summary, codec: str) -> None:
     if summary.place is not None:
-        check_tail(data, summary.stop, summary.place)
+        check_tail(data, summary.stop, summary.place, codec)
 
 
-def _parts(data: memoryview, stretch: Stretch, before: int) -> list[Part]:
+def _parts(data: memoryview, stretch: Stretch, before: int, codec: str) -> list[Part]:
     """Summarise a session's stretch: the messages that begin in front of the file, then its own.
 
     Args:
@@ -167,17 +171,17 @@ def _parts(data: memoryview, stretch: Stretch, before: int) -> list[Part]:
     place, start = stretch.place, stretch.start
     parts: list[Part] = []
     if start < before:
-        scanner = Scanner(place.framing, place=place)
+        scanner = Scanner(place.framing, place=place, codec=codec)
         scanner.scan(data, start, stop_at=min(before, stretch.stop))
         end = scanner.position
         if end > start:
             own = bytes(data[start:end])
-            scanner = Scanner(place.framing, place=place)
+            scanner = Scanner(place.framing, place=place, codec=codec)
             scanner.closed = True
             parts.append(_part(scanner.scan(own, 0), stretch, data=own, base=start))
         place, start = scanner.place, end
     if start >= before:
-        scanner = Scanner(place.framing, place=place)
+        scanner = Scanner(place.framing, place=place, codec=codec)
         scanner.closed = stretch.stop < len(data)
         summary = scanner.scan(data[before : stretch.stop], start - before)
         parts.append(Part(summary) if parts else _part(summary, stretch))
@@ -195,21 +199,22 @@ def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None) -> 
         # No guess: a session begins here.
         guess = (Framing.PGCOPY, 0, False)
     elif framing is None:
-        guess = guess_framing(data)
+        guess = guess_framing(data, codec=scan.codec)
     else:
-        found = find_boundary(data, framing)
+        found = find_boundary(data, framing, codec=scan.codec)
         guess = None if found is None else (framing, *found)
     if guess is None:
         return
     framing, start, streaming = guess
     scan.head = bytes(data[:start]) if start <= HEAD_LIMIT else None
     is_session = framing is Framing.PGCOPY and start == 0 and bytes(data[:4]) == PGCOPY_SIGNATURE[:4]
-    scanner = Scanner(framing, place=Place(framing) if is_session else None, streaming=streaming)
+    place = Place(framing) if is_session else None
+    scanner = Scanner(framing, place=place, streaming=streaming, codec=scan.codec)
     try:
         summary = scanner.scan(data, start)
         if scanner.broke:
             return
-        _check_tail(data, summary)
+        _check_tail(data, summary, scan.codec)
     except CaptureError:
         # The guess may be at fault, not the file; a walk from the true start will tell.
         return
@@ -222,12 +227,12 @@ def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None) -> 
 def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
     """Begin a session at the first boundary of the file at which one can begin."""
     scan.head = b""
-    start = first_session(data, place.framing)
+    start = first_session(data, place.framing, scan.codec)
     if start is None:
         scan.tail = b""
         return
-    found = find_sessions(data, place.new_session(), start)
-    scan.parts = tuple(part for stretch in found for part in _parts(data, stretch, 0))
+    found = find_sessions(data, place.new_session(), start, codec=scan.codec)
+    scan.parts = tuple(part for stretch in found for part in _parts(data, stretch, 0, scan.codec))
     scan.tail = bytes(data[found[-1].stop :])
 
 

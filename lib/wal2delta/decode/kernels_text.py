@@ -228,6 +228,31 @@ def count_binary(length, first, column):
     return count
 
 
+@kernel(*_TILE)
+def has_high(buf, offset, length, first, column):
+    """Say whether a byte of the cells, of either format, is none of ASCII."""
+    base = address_of(buf)
+    for row in range(first.size):
+        if first[row] < 0:
+            continue
+        cell = first[row] + column
+        size = np.int64(length[cell])
+        if size <= BINARY:
+            size = BINARY - size
+        start = np.int64(offset[cell])
+        at = np.int64(0)
+        bits = _ZERO
+        while at + 8 <= size:
+            bits |= load_word(base + start + at)
+            at += 8
+        while at < size:
+            bits |= np.uint64(buf[start + at])
+            at += 1
+        if bits & _HIGH_BITS:
+            return 1
+    return 0
+
+
 @kernel(CELLS, CELLS, INT64)
 def total_length(length, first, column):
     """Add up the lengths of a column's cells."""

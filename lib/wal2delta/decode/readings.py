@@ -29,7 +29,8 @@ from wal2delta.protocol.framing import (
     XLOGDATA,
     Framing,
 )
-from wal2delta.protocol.reader import read_message
+from wal2delta.protocol.reader import Names, read_message
+from wal2delta.types.text import UTF8, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,14 +60,15 @@ class Reader(StreamWalker):
     Args:
         place: where to begin.
         strict: it is a session's start, so that nothing may be named that the session has not announced.
+        codec: what names are in.
     """
 
     breaks: ClassVar[bool] = True
 
-    def __init__(self, place: Place, *, strict: bool) -> None:
+    def __init__(self, place: Place, *, strict: bool, codec: str = UTF8) -> None:
         self._strict = strict
         self._streams: dict[int, dict[int, m.Relation]] = {}
-        super().__init__(place.framing, place=place, relations={})
+        super().__init__(place.framing, place=place, relations={}, codec=codec)
         self._events: list[tuple[int, int]] = []
         self._block_at = walk.NO_OFFSET
         self._recent: deque[int] = deque(maxlen=_RECENT)
@@ -188,14 +190,16 @@ class Reading:
     waits: bool
 
 
-def read_session(data: memoryview, start: int, place: Place, *, strict: bool, stop_at: int) -> Reading:
+def read_session(
+    data: memoryview, start: int, place: Place, *, strict: bool, stop_at: int, codec: str = UTF8
+) -> Reading:
     """Read a session up to the first boundary at or behind an offset, or to its end."""
-    reader = Reader(place, strict=strict)
+    reader = Reader(place, strict=strict, codec=codec)
     error = None
     try:
         reader.advance(data, start, stop_at)
         if not reader.broke and reader.position < stop_at:
-            check_tail(data, reader.position, reader.place)
+            check_tail(data, reader.position, reader.place, codec)
     except CaptureError as found:
         error = found
     is_bare = reader.position == start
@@ -233,7 +237,7 @@ def starting_bytes(framing: Framing) -> bytes:
 # The beginning of a message.
 
 
-def check_tail(data: memoryview, stop: int, place: Place) -> None:
+def check_tail(data: memoryview, stop: int, place: Place, codec: str = UTF8) -> None:
     """Refuse an unfinished message that cannot be one.
 
     A damaged length makes a message look longer than the file.  Taken for a torn tail, it would hide all that
@@ -244,12 +248,12 @@ def check_tail(data: memoryview, stop: int, place: Place) -> None:
         return
     _check_commit(data, stop, place)
     try:
-        _read_frame(data, stop, len(data), place)
+        _read_frame(data, stop, len(data), place, names_in(codec))
     except TruncatedMessage:
-        _check_logical(data, stop, place)
+        _check_logical(data, stop, place, codec)
 
 
-def _check_logical(data: memoryview, stop: int, place: Place) -> None:
+def _check_logical(data: memoryview, stop: int, place: Place, codec: str) -> None:
     """Refuse an unfinished logical message with a session in its head: the length of its content is not its own.
 
     The content may be anything, a session too; but not what stands in front of it.
@@ -262,7 +266,7 @@ def _check_logical(data: memoryview, stop: int, place: Place) -> None:
     end = len(data) if content is None else content[0]
     at = int(next_start(buf, begin + 1, end, code))
     while at < end:
-        found = read_session(data, at, Place(place.framing), strict=True, stop_at=at + PROBE_BYTES)
+        found = read_session(data, at, Place(place.framing), strict=True, stop_at=at + PROBE_BYTES, codec=codec)
         if found.stop > at and (found.error is None or found.messages > 1):
             raise MalformedMessage("a session begins in the head of the Message", offset=stop)
         at = int(next_start(buf, at + 1, end, code))
@@ -285,13 +289,13 @@ def _check_commit(data: memoryview, stop: int, place: Place) -> None:
         )
 
 
-def is_torn(data: memoryview, at: int, end: int, place: Place) -> bool:
+def is_torn(data: memoryview, at: int, end: int, place: Place, codec: str = UTF8) -> bool:
     """Say whether some bytes are the beginning of a message that may stand there, and no whole one."""
     tag = at + head_size(place.framing)
     if tag < end and data[tag] not in _tags(place):
         return False
     try:
-        _read_frame(data, at, end, place)
+        _read_frame(data, at, end, place, names_in(codec))
     except TruncatedMessage:
         return True
     except CaptureError:
@@ -308,7 +312,7 @@ def _tags(place: Place) -> bytes:
     return _BETWEEN
 
 
-def _read_frame(data: memoryview, at: int, end: int, place: Place) -> int:
+def _read_frame(data: memoryview, at: int, end: int, place: Place, names: Names) -> int:
     """Read the one message, or frame, that begins at an offset, as if the bytes ended at another; give its end.
 
     Raises:
@@ -316,7 +320,7 @@ def _read_frame(data: memoryview, at: int, end: int, place: Place) -> int:
         CaptureError: it cannot be.
     """
     if place.framing in (Framing.RAW, Framing.RECVLOGICAL):
-        behind = _read_message(data[:end], at, place)
+        behind = _read_message(data[:end], at, place, names)
         if place.framing is Framing.RAW:
             return behind
         if behind >= end:
@@ -335,7 +339,7 @@ def _read_frame(data: memoryview, at: int, end: int, place: Place) -> int:
             raise TruncatedMessage("the frame is cut", offset=at)
         return behind
     try:
-        stop = _read_message(data[: min(behind, end)], message, place)
+        stop = _read_message(data[: min(behind, end)], message, place, names)
     except TruncatedMessage as error:
         if behind > end:
             raise
@@ -348,10 +352,10 @@ def _read_frame(data: memoryview, at: int, end: int, place: Place) -> int:
     return behind
 
 
-def _read_message(data: memoryview, at: int, place: Place) -> int:
+def _read_message(data: memoryview, at: int, place: Place, names: Names) -> int:
     streaming = place.stream is not None
     try:
-        return read_message(data, at, streaming=streaming)[1]
+        return read_message(data, at, streaming=streaming, names=names)[1]
     except TruncatedMessage:
         if at < len(data) and data[at] == ord("T"):
             _check_truncate(bytes(data[at + (5 if streaming else 1) :]))

@@ -17,6 +17,7 @@ from wal2delta.decode.stream import StreamWalker
 from wal2delta.decode.walk import FRAMING_CODES
 from wal2delta.errors import CaptureError
 from wal2delta.protocol.framing import Framing
+from wal2delta.types.text import UTF8
 
 _PROBE_BYTES: Final = 1 << 16
 _PROBE_MESSAGES: Final = 8
@@ -112,16 +113,16 @@ def _next_candidate(buf, p, limit, end, framing):  # type: ignore[no-untyped-def
 
 
 class _Probe(StreamWalker):
-    def __init__(self, framing: Framing, *, streaming: bool) -> None:
-        super().__init__(framing, place=None, relations={}, streaming=streaming)
+    def __init__(self, framing: Framing, *, streaming: bool, codec: str) -> None:
+        super().__init__(framing, place=None, relations={}, streaming=streaming, codec=codec)
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
         return -1
 
 
-def _fits(data: bytes | memoryview, start: int, framing: Framing, *, streaming: bool) -> int:
+def _fits(data: bytes | memoryview, start: int, framing: Framing, *, streaming: bool, codec: str) -> int:
     """Give how many messages follow from an offset, or -1 when something cannot be."""
-    probe = _Probe(framing, streaming=streaming)
+    probe = _Probe(framing, streaming=streaming, codec=codec)
     try:
         for _ in probe.walk(data, start, stop_at=start + _PROBE_BYTES):
             pass
@@ -130,7 +131,9 @@ def _fits(data: bytes | memoryview, start: int, framing: Framing, *, streaming: 
     return int(probe.kernel.state[walk.MESSAGES] + probe.kernel.state[walk.KEEPALIVES])
 
 
-def find_boundary(data: bytes | memoryview, framing: Framing, limit: int | None = None) -> tuple[int, bool] | None:
+def find_boundary(
+    data: bytes | memoryview, framing: Framing, limit: int | None = None, *, codec: str = UTF8
+) -> tuple[int, bool] | None:
     """Guess the first boundary before ``limit`` (the end, if None), and whether it lies inside a streamed block.
 
     An offset from which several messages follow without a fault is taken.  Near the end of the file, where that
@@ -145,7 +148,7 @@ def find_boundary(data: bytes | memoryview, framing: Framing, limit: int | None 
         if at >= end:
             break
         for streaming, bit in ((False, _OUTSIDE), (True, _INSIDE)):
-            count = _fits(data, at, framing, streaming=streaming) if found & bit else -1
+            count = _fits(data, at, framing, streaming=streaming, codec=codec) if found & bit else -1
             if count >= _PROBE_MESSAGES:
                 return at, streaming
             if count > 0 and weak is None:
@@ -154,7 +157,7 @@ def find_boundary(data: bytes | memoryview, framing: Framing, limit: int | None 
     return weak
 
 
-def guess_framing(data: bytes | memoryview) -> tuple[Framing, int, bool] | None:
+def guess_framing(data: bytes | memoryview, *, codec: str = UTF8) -> tuple[Framing, int, bool] | None:
     """Guess the framing of a file that begins anywhere, its first boundary, and whether a streamed block is open there.
 
     The framings with lengths go first: their frames cannot be mistaken for bare messages, while a message inside
@@ -164,7 +167,7 @@ def guess_framing(data: bytes | memoryview) -> tuple[Framing, int, bool] | None:
         found = [
             (framing, *boundary)
             for framing in (Framing.PGCOPY, Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW)
-            if (boundary := find_boundary(data, framing, limit)) is not None
+            if (boundary := find_boundary(data, framing, limit, codec=codec)) is not None
         ]
         if found:
             return min(found, key=lambda guess: guess[1])

@@ -25,6 +25,7 @@ from wal2delta.decode.summary import (
 )
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
+from wal2delta.types.text import UTF8
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,9 +73,9 @@ class Scanner(StreamWalker):
 
     breaks: ClassVar[bool] = True
 
-    def __init__(self, framing: Framing, *, place: Place | None, streaming: bool = False) -> None:
+    def __init__(self, framing: Framing, *, place: Place | None, streaming: bool = False, codec: str = UTF8) -> None:
         self._last: tuple[_Inner, int, int, Mapping[int, m.Relation]] | None = None
-        super().__init__(framing, place=place, relations={}, streaming=streaming)
+        super().__init__(framing, place=place, relations={}, streaming=streaming, codec=codec)
         self._starts_open = place is not None and place.transaction is not None and place.transaction.gid is None
         self._committed: list[tuple[int, int]] = []
         self._events: list[int] = []

@@ -42,6 +42,7 @@ from wal2delta.decode.stream import Place
 from wal2delta.decode.walk import FRAMING_CODES
 from wal2delta.errors import CaptureError, OrderError, TruncatedMessage
 from wal2delta.protocol.framing import Framing
+from wal2delta.types.text import UTF8
 
 _MESSAGES: Final = 8
 """A session with so many sound messages is one, though an error follows that nothing explains."""
@@ -73,11 +74,14 @@ class Stretch:
     torn: int = 0
 
 
-def find_sessions(data: memoryview, place: Place, start: int, *, edges: tuple[int, ...] = ()) -> list[Stretch]:
+def find_sessions(
+    data: memoryview, place: Place, start: int, *, edges: tuple[int, ...] = (), codec: str = UTF8
+) -> list[Stretch]:
     """Walk a buffer from a known place, part it into sessions.
 
     Args:
         edges: where files begin in the buffer; a message that lies over one may be two readings.
+        codec: what names are in.
 
     Raises:
         CaptureError: what cannot be, and is no new session either.
@@ -93,19 +97,19 @@ def find_sessions(data: memoryview, place: Place, start: int, *, edges: tuple[in
                 remedy="Cut the file in front of the torn message and behind it, where the next session begins",
             )
         been.add((start, torn, len(found)))
-        scanner = Scanner(place.framing, place=place)
+        scanner = Scanner(place.framing, place=place, codec=codec)
         try:
             scanner.scan(data, start)
             if not scanner.broke:
-                check_tail(data, scanner.position, scanner.place)
+                check_tail(data, scanner.position, scanner.place, codec)
         except CaptureError as error:
-            explained = Explainer(data, place.framing).explain(start, place)
+            explained = Explainer(data, place.framing, codec).explain(start, place)
             messages = int(scanner.kernel.state[walk.MESSAGES])
             if explained is None and new_session and not torn and messages < _MESSAGES:
                 # What looked like a session's first message may be a torn one that has swallowed the true one.
                 last = found.pop()
                 start, place, new_session, late, torn = last.start, last.place, last.new_session, last.late, last.torn
-                explained = Explainer(data, place.framing).explain(start, place, torn_only=True)
+                explained = Explainer(data, place.framing, codec).explain(start, place, torn_only=True)
             if explained is None:
                 raise error
             if explained.begin != WAIT and new_session and explained.stop == start:
@@ -113,7 +117,7 @@ def find_sessions(data: memoryview, place: Place, start: int, *, edges: tuple[in
                 torn += explained.begin - start
                 start, late = explained.begin, False
                 continue
-            place = _add(found, data, Stretch(start, explained.stop, place, new_session, late, torn))
+            place = _add(found, data, Stretch(start, explained.stop, place, new_session, late, torn), codec)
             if explained.begin == WAIT:
                 break
             start, new_session, late, torn = explained.begin, True, explained.late, explained.begin - explained.stop
@@ -123,13 +127,13 @@ def find_sessions(data: memoryview, place: Place, start: int, *, edges: tuple[in
             break
         start, place = scanner.position, scanner.place.new_session()
         new_session, late, torn = True, scanner.late, 0
-    _refuse_two_readings(data, found, edges)
+    _refuse_two_readings(data, found, edges, codec)
     return found
 
 
-def _add(found: list[Stretch], data: memoryview, stretch: Stretch) -> Place:
+def _add(found: list[Stretch], data: memoryview, stretch: Stretch, codec: str) -> Place:
     """Add a stretch; give the place of the session behind it."""
-    scanner = Scanner(stretch.place.framing, place=stretch.place)
+    scanner = Scanner(stretch.place.framing, place=stretch.place, codec=codec)
     scanner.scan(data, stretch.start, stop_at=stretch.stop)
     assert scanner.position == stretch.stop
     found.append(stretch)
@@ -181,11 +185,21 @@ class _Candidate:
 
     def gives_way_to(self, other: _Candidate) -> bool:
         """Say whether one that comes later explains the error better."""
-        if self.content is not None and self.content[0] <= self.start.at < self.content[1] <= other.start.at:
+        return self._gives_way(other.start.at, other.torn_at, other.breaks)
+
+    def waits_for(self, at: int, torn_at: int) -> bool:
+        """Say whether a session of which too little is there would explain the error better.
+
+        What takes more than one torn message may be the content of that session's first message.
+        """
+        return (self.breaks > 1 and at < self.start.at) or self._gives_way(at, torn_at, 1)
+
+    def _gives_way(self, at: int, torn_at: int, breaks: int) -> bool:
+        if self.content is not None and self.content[0] <= self.start.at < self.content[1] <= at:
             # In the content of a logical message anything may stand.
-            return other.breaks <= self.breaks
+            return breaks <= self.breaks
         # A torn message goes on over no session's start; but this message need not be the torn one.
-        return other.torn_at > self.torn_at and other.breaks < self.breaks
+        return torn_at > self.torn_at and breaks < self.breaks
 
     @property
     def is_best(self) -> bool:
@@ -196,10 +210,11 @@ class _Candidate:
 class Explainer:
     """Explain why a session cannot be read to the end of some bytes: by where other sessions begin in them."""
 
-    def __init__(self, data: memoryview, framing: Framing) -> None:
+    def __init__(self, data: memoryview, framing: Framing, codec: str = UTF8) -> None:
         self._data = data
         self._buf = np.frombuffer(data, np.uint8)
         self._framing = framing
+        self._codec = codec
         self._known: dict[_Start, Explained | None] = {}
         self._readings: dict[tuple[int, bool], Reading] = {}
         self._places: dict[tuple[_Start, int], Place] = {}
@@ -211,7 +226,7 @@ class Explainer:
             torn_only: it does not end at a message's boundary.
         """
         start = _Start(at, place, strict=False)
-        reading = read_session(self._data, at, place, strict=False, stop_at=len(self._data))
+        reading = read_session(self._data, at, place, strict=False, stop_at=len(self._data), codec=self._codec)
         if reading.broke and not torn_only:
             return self._ends(start, reading, 0)
         return self._torn(start, reading, 0)
@@ -225,7 +240,7 @@ class Explainer:
         known = self._readings.get((at, strict))
         if known is None:
             place = Place(self._framing)
-            known = read_session(self._data, at, place, strict=strict, stop_at=at + PROBE_BYTES)
+            known = read_session(self._data, at, place, strict=strict, stop_at=at + PROBE_BYTES, codec=self._codec)
             self._readings[at, strict] = known
         return known
 
@@ -267,12 +282,12 @@ class Explainer:
 
     def _torn_behind(self, start: _Start, reading: Reading, low: int, depth: int, *, deeper: bool) -> Explained | None:
         best: _Candidate | None = None
-        wait: int | None = None
+        wait: tuple[int, int] | None = None
         for at, torn_at, before, more in self._candidates(start, low, deeper=deeper):
             following = self._following(start, reading, at, torn_at, before)
             found = self.read(at)
             if found.waits and torn_at < at and wait is None and may_wait(self._data, at, self._framing):
-                wait = torn_at
+                wait = at, torn_at
             if found.stop == at:
                 # One without a whole message is no more than torn bytes.
                 continue
@@ -285,9 +300,9 @@ class Explainer:
                 best = candidate
             if best is not None and best.is_best:
                 break
-        if best is not None:
+        if best is not None and (wait is None or not best.waits_for(*wait)):
             return Explained(best.breaks, best.torn_at, best.start.at)
-        return None if wait is None else Explained(1, wait)
+        return None if wait is None else Explained(1, wait[1])
 
     def _is_lost(self, begin: int, end: int) -> bool:
         """Say whether torn bytes hold whole transactions, up to where the session behind them is to begin.
@@ -299,7 +314,7 @@ class Explainer:
             at = int(next_start(self._buf, at + 1, end, FRAMING_CODES[self._framing]))
             if at >= end:
                 break
-            reader = Reader(Place(self._framing), strict=False)
+            reader = Reader(Place(self._framing), strict=False, codec=self._codec)
             with suppress(CaptureError):
                 reader.advance(self._data, at, end)
                 if reader.position == end and not reader.broke and reader.kernel.state[walk.TRANSACTIONS]:
@@ -325,7 +340,8 @@ class Explainer:
             deeper: only such as need the torn message to be one that seems whole.
         """
         data = self._data
-        ahead, behind = _Ahead(data, start), Reader(start.place, strict=start.strict)
+        ahead = _Ahead(data, start, self._codec)
+        behind = Reader(start.place, strict=start.strict, codec=self._codec)
         at, behind_at = low, start.at
         for _ in range(_MAX_CANDIDATES):
             at = int(next_start(self._buf, at + 1, len(data), FRAMING_CODES[self._framing]))
@@ -345,7 +361,7 @@ class Explainer:
             elif torn_at == at:
                 if place.transaction is not None or place.stream is not None:
                     yield at, at, place, 0
-            elif is_torn(data, torn_at, at, place):
+            elif is_torn(data, torn_at, at, place, self._codec):
                 yield at, torn_at, place, 0
             elif ahead.stuck and at - torn_at > _LONGEST_TORN:
                 return
@@ -355,7 +371,7 @@ class Explainer:
     def _place_at(self, start: _Start, at: int) -> Place:
         """Give the place at a boundary."""
         if (start, at) not in self._places:
-            reader = Reader(start.place, strict=start.strict)
+            reader = Reader(start.place, strict=start.strict, codec=self._codec)
             reader.advance(self._data, start.at, at)
             self._places[start, at] = reader.place
         return self._places[start, at]
@@ -367,10 +383,10 @@ class Explainer:
         first = self._data[at + 1 : end]
         for begin in range(end - 1, at, -1):
             if first[begin - at - 1] in starting_bytes(self._framing) and any(
-                is_torn(self._data, begin, stop, fresh) for stop in ends
+                is_torn(self._data, begin, stop, fresh, self._codec) for stop in ends
             ):
                 ends.append(begin)
-        return any(is_torn(self._data, at, stop, place) for stop in ends)
+        return any(is_torn(self._data, at, stop, place, self._codec) for stop in ends)
 
 
 class _Ahead:
@@ -380,9 +396,9 @@ class _Ahead:
         before: where the last whole message begins.
     """
 
-    def __init__(self, data: memoryview, start: _Start) -> None:
+    def __init__(self, data: memoryview, start: _Start, codec: str) -> None:
         self._data = data
-        self._reader = Reader(start.place, strict=start.strict)
+        self._reader = Reader(start.place, strict=start.strict, codec=codec)
         self._at = start.at
         self.before = start.at
         self.stuck = False
@@ -402,11 +418,11 @@ class _Ahead:
         return self._at if self._at <= at else self.before
 
 
-def _refuse_two_readings(data: memoryview, found: list[Stretch], edges: tuple[int, ...]) -> None:
+def _refuse_two_readings(data: memoryview, found: list[Stretch], edges: tuple[int, ...], codec: str) -> None:
     """Stop where a message goes on over a file's end, but a session might as well begin there."""
     for edge in edges:
         for stretch in found:
-            if stretch.start < edge < stretch.stop and _is_two(data, stretch, edge):
+            if stretch.start < edge < stretch.stop and _is_two(data, stretch, edge, codec):
                 raise OrderError(
                     "the bytes can be read in two ways: the message that the file before has begun goes on here, "
                     "or a new session begins",
@@ -416,31 +432,31 @@ def _refuse_two_readings(data: memoryview, found: list[Stretch], edges: tuple[in
                 )
 
 
-def _is_two(data: memoryview, stretch: Stretch, edge: int) -> bool:
+def _is_two(data: memoryview, stretch: Stretch, edge: int, codec: str) -> bool:
     """Say whether a session may begin at an offset at which another one can be read on."""
     framing = stretch.place.framing
     if not may_begin(data[edge:], framing):
         return False
     start = _Start(stretch.start, stretch.place, strict=False)
-    torn_at = _Ahead(data, start).boundary_before(edge)
+    torn_at = _Ahead(data, start, codec).boundary_before(edge)
     if torn_at == edge:
         return False
-    before = Reader(stretch.place, strict=False)
+    before = Reader(stretch.place, strict=False, codec=codec)
     before.advance(data, stretch.start, torn_at)
-    explainer = Explainer(data, framing)
+    explainer = Explainer(data, framing, codec)
     reading = explainer.read(edge)
-    if not is_torn(data, torn_at, edge, before.place) or reading.waits or reading.error or reading.broke:
+    if not is_torn(data, torn_at, edge, before.place, codec) or reading.waits or reading.error or reading.broke:
         return False
     open_, first = before.place.transaction, reading.first_event
     return open_ is None or first is None or first <= open_.final_lsn
 
 
-def is_framed_so(data: memoryview, framing: Framing) -> bool:
+def is_framed_so(data: memoryview, framing: Framing, codec: str = UTF8) -> bool:
     """Say whether so many sound messages stand at a stream's beginning that its framing is beyond doubt."""
-    return Explainer(data, framing).read(0, strict=False).messages >= _MESSAGES
+    return Explainer(data, framing, codec).read(0, strict=False).messages >= _MESSAGES
 
 
-def framing_of(data: memoryview) -> Framing | None:
+def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
     """Recognise the framing of a stream whose first session ends in its first bytes, or that is damaged there.
 
     That counts of which the fewest sessions explain the bytes; if none does, that with the most sound messages.
@@ -449,21 +465,21 @@ def framing_of(data: memoryview) -> Framing | None:
         TruncatedMessage: more bytes will tell.
     """
     ranked: list[tuple[int, int, Framing]] = []
-    waiting: list[Framing] = []
+    waiting: list[tuple[int, Framing]] = []
     for framing in (Framing.PGCOPY, Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW):
-        explainer = Explainer(data, framing)
+        explainer = Explainer(data, framing, codec)
         explained, messages = explainer.fits(0), explainer.read(0).messages
         if explainer.read(0).waits or (explained is not None and explained.breaks and explained.begin == WAIT):
-            waiting.append(framing)
+            waiting.append((explained.breaks if explained is not None and messages else _UNEXPLAINED, framing))
         elif explained is not None:
             ranked.append((explained.breaks, -messages, framing))
         elif messages:
             ranked.append((_UNEXPLAINED, -messages, framing))
     best = min(ranked, key=lambda rank: rank[:2], default=None)
-    if waiting and (best is None or best[0] >= _UNEXPLAINED):
+    if waiting and (best is None or best[0] >= _UNEXPLAINED or min(waiting)[0] < best[0]):
         if len(waiting) > 1:
             raise TruncatedMessage("the bytes are too few to tell their framing", offset=0)
-        return waiting[0]
+        return waiting[0][1]
     return best[2] if best is not None else None
 
 
@@ -473,10 +489,10 @@ def may_begin(data: memoryview, framing: Framing) -> bool:
     return len(buf) > 0 and int(next_start(buf, 0, len(buf), FRAMING_CODES[framing])) == 0
 
 
-def first_session(data: memoryview, framing: Framing) -> int | None:
+def first_session(data: memoryview, framing: Framing, codec: str = UTF8) -> int | None:
     """Give the first offset from which on a buffer can be read as a session that goes on, its relations being known."""
     buf, at = np.frombuffer(data, np.uint8), 0
-    explainer = Explainer(data, framing)
+    explainer = Explainer(data, framing, codec)
     for _ in range(_MAX_CANDIDATES):
         at = int(next_start(buf, at, len(data), FRAMING_CODES[framing]))
         if at >= len(data):

@@ -28,6 +28,7 @@ from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, PGCOPY_TRAILER, Framing
 from wal2delta.protocol.reader import read_message
 from wal2delta.protocol.writer import encode
+from wal2delta.types.text import UTF8, names_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -157,6 +158,7 @@ class StreamWalker:
         relations: the relation versions in force there; inside a streamed block, those of its transaction.
         tile_bytes: the size of the tiles to make; 0 finds boundaries only.
         streaming: the guess is that it lies inside a streamed block.
+        codec: what names are in; from `wal2delta.types.text.codec_of`.
 
     Attributes:
         broke: the walk has stopped at a message with which a new session begins, or has begun before (``late``).
@@ -175,8 +177,10 @@ class StreamWalker:
         relations: Mapping[int, m.Relation],
         tile_bytes: int = 0,
         streaming: bool = False,
+        codec: str = UTF8,
     ) -> None:
         self.framing = framing
+        self._names = names_in(codec)
         self.kernel = Kernel(framing, tile_bytes=tile_bytes)
         self.origins: list[str | None] = [None]
         self.start(place, relations, streaming=streaming)
@@ -402,7 +406,7 @@ class StreamWalker:
         if self.stream_xid is not None and self._is_loose(at, limit):
             return self._outside_only(at)
         try:
-            message, end = read_message(self._view[:limit], at, streaming=bool(state[walk.STREAM]))
+            message, end = read_message(self._view[:limit], at, streaming=bool(state[walk.STREAM]), names=self._names)
         except TruncatedMessage as error:
             if framed:
                 raise self._problem(Outcome.OVERRUN, buf) from error

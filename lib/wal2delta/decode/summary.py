@@ -16,6 +16,7 @@ import numpy as np
 from wal2delta.decode.stream import Place
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
+from wal2delta.types.text import UTF8
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -274,6 +275,7 @@ class FileScan:
         fingerprint: checksums of the beginning and of the end, to notice that a file has changed;
             ``known_fingerprint`` is that of the part which an earlier run has read.
         framing: the stream's, where it was recognised at its beginning.
+        codec: what its names are in.
     """
 
     path: str
@@ -287,3 +289,4 @@ class FileScan:
     guessed: bool = False
     known_fingerprint: int = 0
     framing: Framing | None = None
+    codec: str = UTF8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import importlib
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
@@ -15,12 +16,22 @@ MAX_BYTES: Final = 2**31 - 1
 
 _CHUNK_BYTES: Final = 1 << 16
 
-_MAGIC: Final = {
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\x04\x22\x4d\x18": "lz4",
-    b"BZh": "bz2",
-}
+HEAD_BYTES: Final = 10
+"""So many of a file's first bytes tell its compression."""
+
+# A file may begin anywhere in a stream, so with any bytes: everything counts that a member has to begin with.
+_HEADS: Final = (
+    ("gzip", re.compile(rb"\x1f\x8b\x08[\x00-\x1f].{4}[\x00\x02\x04][\x00-\x0d\xff]", re.DOTALL)),
+    ("zstd", re.compile(rb"\x28\xb5\x2f\xfd")),
+    ("lz4", re.compile(rb"\x04\x22\x4d\x18[\x40-\x7f]")),
+    ("bz2", re.compile(rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)")),
+)
+_MAGIC: Final = (
+    ("gzip", b"\x1f\x8b\x08"),
+    ("zstd", b"\x28\xb5\x2f\xfd"),
+    ("lz4", b"\x04\x22\x4d\x18"),
+    ("bz2", b"BZh"),
+)
 
 
 class _Decompressor(Protocol):
@@ -36,11 +47,13 @@ class _Decompressor(Protocol):
 
 
 def detect_compression(head: bytes) -> str | None:
-    """Tell a file's compression from its first bytes: gzip, zstd, lz4, bz2, or None.
+    """Tell a file's compression from its first `HEAD_BYTES` bytes: gzip, zstd, lz4, bz2, or None.
 
-    No framing begins like any of them.
+    No framing begins like any of them.  Where there are fewer bytes, the first of them count.
     """
-    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+    if len(head) < HEAD_BYTES:
+        return next((name for name, magic in _MAGIC if head.startswith(magic)), None)
+    return next((name for name, begins in _HEADS if begins.match(head)), None)
 
 
 def decompress(data: bytes, *, limit: int = MAX_BYTES) -> bytes:
@@ -52,7 +65,7 @@ def decompress(data: bytes, *, limit: int = MAX_BYTES) -> bytes:
         CaptureError: the data are damaged, end early, or decompress to more than ``limit`` bytes.
         NotSupported: the compression needs a package that is not installed.
     """
-    compression = detect_compression(data[:4])
+    compression = detect_compression(bytes(data[:HEAD_BYTES]))
     if compression is None:
         return data
     return b"".join(_inflate(data, compression, _OPENERS[compression](), limit))

@@ -7,18 +7,19 @@ from typing import Final
 
 from wal2delta.errors import CaptureError, TruncatedMessage
 from wal2delta.protocol.framing import COPYDATA_HEADER, PGCOPY_SIGNATURE, Framing
-from wal2delta.protocol.reader import read_stream
+from wal2delta.protocol.reader import Names, names_in_utf8, read_stream
 
 _DETECT_MESSAGES: Final = 16
 """So many messages at a file's head must be sound for its framing to be believed."""
 
 
-def detect_framing(head: bytes) -> Framing | None:
+def detect_framing(head: bytes, *, names: Names = names_in_utf8) -> Framing | None:
     """Recognise the framing of a file that begins where a session does.
 
     Args:
         head: the file's first bytes (decompressed), with the first message whole and one byte more.  A single
             message with nothing behind it counts as raw.
+        names: see `read_message`.
 
     Returns:
         None when no framing fits, or the head is too short to tell.
@@ -27,17 +28,17 @@ def detect_framing(head: bytes) -> Framing | None:
         return Framing.PGCOPY
     # No message has the tag 'd' and none begins with a newline, so no head fits two of these.
     for framing in (Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW):
-        count, ends_well = _sound(head, framing)
+        count, ends_well = _sound(head, framing, names)
         if ends_well and (count or (framing is Framing.COPYDATA and len(head) > COPYDATA_HEADER.size)):
             return framing
     return None
 
 
-def _sound(head: bytes, framing: Framing) -> tuple[int, bool]:
+def _sound(head: bytes, framing: Framing, names: Names) -> tuple[int, bool]:
     """Count the sound messages that a head begins with in a framing, and say whether nothing refutes it behind them."""
     count = 0
     try:
-        for _ in itertools.islice(read_stream(head, framing=framing), _DETECT_MESSAGES):
+        for _ in itertools.islice(read_stream(head, framing=framing, names=names), _DETECT_MESSAGES):
             count += 1
     except TruncatedMessage:
         return count, True

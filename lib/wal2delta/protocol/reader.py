@@ -12,18 +12,35 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Any, Final, TypeAlias
 
-from wal2delta.errors import FramingError, MalformedMessage, TruncatedMessage, UnknownMessage
+from wal2delta.errors import EncodingMismatch, FramingError, MalformedMessage, TruncatedMessage, UnknownMessage
 from wal2delta.protocol import layouts
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing, read_copydata, read_newline, read_pgcopy
 
 Buffer: TypeAlias = bytes | memoryview
+Names: TypeAlias = Callable[[bytes], str]
+"""Decodes a name by the client_encoding of the session that recorded it; raises UnicodeDecodeError."""
 
 _NUL_SEARCH_BYTES: Final = 128
 
+_ENCODING_REMEDY: Final = (
+    "Names are in the client_encoding that the capture was recorded with: if that was another one, source_encoding in "
+    "the configuration says which; if not, the file is damaged"
+)
+
+
+def names_in_utf8(data: bytes) -> str:
+    """Decode a name, unless the configuration says that names are in another encoding."""
+    return data.decode()
+
 
 def read_message(
-    data: Buffer, offset: int, *, streaming: bool = False, parallel: bool | None = None
+    data: Buffer,
+    offset: int,
+    *,
+    streaming: bool = False,
+    parallel: bool | None = None,
+    names: Names = names_in_utf8,
 ) -> tuple[m.AnyMessage, int]:
     """Read the message that begins at an offset; give it and the offset behind it.
 
@@ -34,6 +51,8 @@ def read_message(
         parallel: whether a Stream Abort has an LSN and a time.  None decides by what follows: the LSN's first
             byte is 0, which begins no message and is no newline.  A Stream Abort that could end with the data
             is taken to end there; more data might have shown it to be longer.
+        names: decodes the names of relations, columns, types, origins and prepared transactions, and the prefixes of
+            logical messages.
 
     Raises:
         TruncatedMessage: the data end before the message does.
@@ -46,7 +65,7 @@ def read_message(
     if entry is None:
         raise UnknownMessage(f"no message has the tag 0x{data[offset]:02x}", offset=offset)
     kind, read = entry
-    cursor = _Cursor(data, offset, kind, streaming=streaming, parallel=parallel)
+    cursor = _Cursor(data, offset, kind, streaming=streaming, parallel=parallel, names=names)
     return read(cursor), cursor.position
 
 
@@ -59,8 +78,15 @@ def is_streaming_after(message: m.AnyMessage, streaming: bool) -> bool:
     return streaming
 
 
-def read_stream(data: Buffer, *, framing: Framing, parallel: bool | None = None) -> Iterator[tuple[int, m.AnyMessage]]:
+def read_stream(
+    data: Buffer, *, framing: Framing, parallel: bool | None = None, names: Names = names_in_utf8
+) -> Iterator[tuple[int, m.AnyMessage]]:
     """Read one session's whole bytes, uncut and uncompressed; give each message with its own offset.
+
+    Args:
+        data: the bytes.
+        framing: how the messages are wrapped.
+        parallel: see `read_message`, as for ``names``.
 
     Raises:
         CaptureError: what cannot be read, with its offset; messages in front of it have been given by then.
@@ -70,7 +96,7 @@ def read_stream(data: Buffer, *, framing: Framing, parallel: bool | None = None)
     if framing in (Framing.RAW, Framing.RECVLOGICAL):
         at = 0
         while at < len(view):
-            message, end = read_message(view, at, streaming=streaming, parallel=parallel)
+            message, end = read_message(view, at, streaming=streaming, parallel=parallel, names=names)
             if framing is Framing.RECVLOGICAL:
                 end = read_newline(view, end)
             yield at, message
@@ -79,7 +105,7 @@ def read_stream(data: Buffer, *, framing: Framing, parallel: bool | None = None)
         return
     for begin, end in _payloads(view, framing):
         try:
-            message, behind = read_message(view[:end], begin, streaming=streaming, parallel=parallel)
+            message, behind = read_message(view[:end], begin, streaming=streaming, parallel=parallel, names=names)
         except TruncatedMessage as error:
             raise FramingError(
                 f"the {framing.value} frame ends before its message: {error.problem}", offset=begin
@@ -101,15 +127,18 @@ def _payloads(view: memoryview, framing: Framing) -> Iterator[tuple[int, int]]:
 class _Cursor:
     """A place inside one message; each method reads a field and steps behind it."""
 
-    __slots__ = ("data", "kind", "parallel", "position", "start", "streaming")
+    __slots__ = ("data", "kind", "names", "parallel", "position", "start", "streaming")
 
-    def __init__(self, data: Buffer, start: int, kind: str, *, streaming: bool, parallel: bool | None) -> None:
+    def __init__(
+        self, data: Buffer, start: int, kind: str, *, streaming: bool, parallel: bool | None, names: Names
+    ) -> None:
         self.data = data
         self.start = start
         self.position = start + 1  # behind the tag
         self.kind = kind
         self.streaming = streaming
         self.parallel = parallel
+        self.names = names
 
     @property
     def remaining(self) -> int:
@@ -153,10 +182,13 @@ class _Cursor:
         value = self.raw(self._find_nul(name) - self.position, name)
         self.position += 1
         try:
-            return value.decode()
+            return self.names(value)
         except UnicodeDecodeError:
             # Without the original error: it holds the bytes.
-            raise self.malformed(f"{name} is not UTF-8") from None
+            what = "UTF-8" if self.names is names_in_utf8 else "in the encoding that source_encoding names"
+            raise EncodingMismatch(
+                f"{self.kind} message: {name} is not {what}", offset=self.start, remedy=_ENCODING_REMEDY
+            ) from None
 
     def _find_nul(self, name: str) -> int:
         # A memoryview cannot search.  Names are short, so look a little ahead, and further only as needed.

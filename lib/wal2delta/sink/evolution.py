@@ -11,13 +11,13 @@ Each column has an id that is its own for the table's life, so that versions far
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
 from typing import Final
 
-from wal2delta.names import renamed_columns
+from wal2delta.names import fold, renamed_columns
 from wal2delta.sink.convert import is_widening, keeps_values
 from wal2delta.types.base import ColumnType
 
@@ -110,6 +110,20 @@ class Policy:
     infer_renames: bool = True
 
 
+def converts(chain: Sequence[ColumnType]) -> bool:
+    """Say whether values that go through these types are changed on the way."""
+    return bool(conversions(chain))
+
+
+def conversions(chain: Sequence[ColumnType]) -> list[tuple[ColumnType, ColumnType]]:
+    """Give the changes of type, old and new, that values have to be converted for.
+
+    A change that keeps all values leaves those alone, too, that are rescued: when it comes alone nothing is done to
+    the table, so nothing may be done where others follow in the same run.
+    """
+    return [(old, new) for old, new in pairwise(chain) if not keeps_values(old, new)]
+
+
 @dataclass(frozen=True, slots=True)
 class _Advance:
     """A table's shape behind a version, and the id of each of the version's columns."""
@@ -119,103 +133,136 @@ class _Advance:
     changes: tuple[ColumnChange, ...]
 
 
-def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy) -> _Advance:
-    present = {column.source: column for column in shape.present}
+def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy, *, anew: bool = False) -> _Advance:
+    """Go on to the next version.
+
+    Args:
+        anew: the relation is another one than before, so that its columns' order says nothing of their past.
+    """
+    before = _of_same_name(shape.present, columns) if anew else _survivors(shape.present, columns, policy)
     changes: list[ColumnChange] = []
-    # The old name of each column that goes under a new one.
-    renamed = renamed_columns(tuple(present), [column.name for column in columns], policy.renames)
+    survivors: dict[int, MirrorColumn] = {}
+    news: dict[str, MirrorColumn] = {}
+    gone = [column for column in shape.columns if column.id not in {one.id for one in before.values()}]
+    for column in columns:
+        old = before.get(column.name)
+        if old is not None:
+            survivors[old.id] = replace(old, source=column.name, name=column.target, type=column.type)
+            changes += _changes_of(old, column)
+            continue
+        # A name that was another column's: what has it now is not what the table has by it.
+        again = any(one.source == column.name for one in gone)
+        detail = "" if again else f"({column.type.postgres_name})"
+        changes.append(ColumnChange(ChangeKind.REPLACED if again else ChangeKind.ADDED, column.target, detail))
+        news[column.name] = MirrorColumn(shape.next_id + len(news), column.name, column.target, column.type)
+    taken = {fold(column.target) for column in columns}
+    kept: dict[int, MirrorColumn] = {}
+    for one in gone:
+        if fold(one.name) in taken:
+            # Its name is another column's now.
+            if all(one.source != column.source for column in news.values()):
+                changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
+        elif one.dropped:
+            # Whatever is configured by now: its values were kept once.
+            kept[one.id] = one
+        elif policy.keep_dropped:
+            changes.append(ColumnChange(ChangeKind.KEPT, one.name))
+            kept[one.id] = replace(one, dropped=True)
+        else:
+            changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
+    ids = tuple(news[column.name].id if column.name in news else before[column.name].id for column in columns)
+    by_id = {**survivors, **{column.id: column for column in news.values()}, **kept}
+    order = _order([*ids, *kept] if anew else [column.id for column in shape.columns if column.id in by_id], ids)
+    # The mirror's own column stands behind the source's.
+    order.sort(key=lambda id_: by_id[id_].source == OWN)
+    after = TableShape(tuple(by_id[id_] for id_ in order), shape.next_id + len(news))
+    return _Advance(after, ids, tuple(changes))
+
+
+def _changes_of(old: MirrorColumn, column: SourceColumn) -> Iterator[ColumnChange]:
+    if old.name != column.target:
+        yield ColumnChange(ChangeKind.RENAMED, old.name, f"to {column.target}")
+    if not keeps_values(old.type, column.type):
+        detail = f"from {old.type.postgres_name} to {column.type.postgres_name}"
+        yield ColumnChange(ChangeKind.RETYPED, column.target, detail)
+
+
+def _order(table: Sequence[int], version: Sequence[int]) -> list[int]:
+    """Put the columns that are new to the table in front of those that they precede, or else behind all."""
+    order = list(table)
+    place = len(order)
+    for id_ in reversed(version):
+        if id_ in table:
+            place = order.index(id_)
+        else:
+            order.insert(place, id_)
+    return order
+
+
+def _of_same_name(present: Sequence[MirrorColumn], columns: Sequence[SourceColumn]) -> dict[str, MirrorColumn]:
+    names = {column.name for column in columns}
+    return {column.source: column for column in present if column.source in names}
+
+
+def _survivors(
+    present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], policy: Policy
+) -> dict[str, MirrorColumn]:
+    """Give the columns that go on, by the names that they have now."""
+    renamed = renamed_columns(
+        [column.source for column in present], [column.name for column in columns], policy.renames
+    )
     old_names = {new: old for old, new in renamed.items()}
-    if policy.infer_renames:
-        old_names |= _inferred(shape.present, columns, old_names)
-    order = {column.source: number for number, column in enumerate(shape.present)}
-    survivors: dict[str, MirrorColumn] = {}
+    order = {column.source: number for number, column in enumerate(present)}
+    found: dict[str, int] = {}
     last, added = -1, False
     for column in columns:
-        at = order.get(old_names.get(column.name, column.name), -1)
-        # Behind a column that was added again stand only such as were added.
-        if at < 0 or ((added or at < last) and column.name != OWN):
-            added = added or at >= 0
-            continue
-        last = max(last, at)
-        survivors[column.name] = shape.present[at]
-    ids: dict[str, int] = {}
-    kept: list[MirrorColumn] = []
-    next_id = shape.next_id
-    news: list[MirrorColumn] = []
+        at = order.get(old_names.get(column.name, column.name))
+        if column.name == OWN:
+            # Not PostgreSQL's to reorder.
+            if at is not None:
+                found[OWN] = at
+        elif at is not None and at > last and not added:
+            found[column.name] = last = at
+        elif at is not None:
+            # Behind a column that was added again stand only such as were added.
+            added = True
+    if policy.infer_renames:
+        found |= _inferred(present, columns, found)
+    return {name: present[at] for name, at in found.items()}
+
+
+def _inferred(
+    present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], survivors: Mapping[str, int]
+) -> dict[str, int]:
+    """Give the renames that the columns' places prove: the new name, and the number of the column that it is.
+
+    What stands in front of a survivor is as old as that, so it has only got another name.
+    """
+    here = set(survivors.values())
+    found: dict[str, int] = {}
+    last = -1
+    unknown: list[SourceColumn] = []
     for column in columns:
-        before = survivors.get(column.name)
-        if before is None:
-            again = any(one.source == column.name and one.id not in _ids(survivors) for one in shape.columns)
-            kind = ChangeKind.REPLACED if again else ChangeKind.ADDED
-            detail = "" if again else f"({column.type.postgres_name})"
-            changes.append(ColumnChange(kind, column.target, detail))
-            news.append(MirrorColumn(next_id, column.name, column.target, column.type))
-            next_id += 1
+        at = survivors.get(column.name)
+        if at is None:
+            unknown.append(column)
             continue
-        if before.name != column.target:
-            changes.append(ColumnChange(ChangeKind.RENAMED, before.name, f"to {column.target}"))
-        if not keeps_values(before.type, column.type):
-            detail = f"from {before.type.postgres_name} to {column.type.postgres_name}"
-            changes.append(ColumnChange(ChangeKind.RETYPED, column.target, detail))
-        ids[column.name] = before.id
-        survivors[column.name] = replace(before, source=column.name, name=column.target, type=column.type)
-    taken = {column.target.casefold() for column in columns}
-    by_id = {column.id: column for column in survivors.values()}
-    for column_before in shape.columns:
-        if column_before.id in by_id:
-            kept.append(by_id[column_before.id])
-        elif column_before.name.casefold() in taken:
-            # Its name is another column's now.
-            if not any(one.name == column_before.name and one.source == column_before.source for one in news):
-                changes.append(ColumnChange(ChangeKind.DROPPED, column_before.name))
-        elif policy.keep_dropped:
-            if not column_before.dropped:
-                changes.append(ColumnChange(ChangeKind.KEPT, column_before.name))
-            kept.append(replace(column_before, dropped=True))
-        elif column_before.dropped:
-            # Was kept under another configuration.
-            kept.append(column_before)
-        else:
-            changes.append(ColumnChange(ChangeKind.DROPPED, column_before.name))
-    ids |= {column.source: column.id for column in news}
-    return _Advance(TableShape((*kept, *news), next_id), tuple(ids[column.name] for column in columns), tuple(changes))
-
-
-def _ids(columns: Mapping[str, MirrorColumn]) -> set[int]:
-    return {column.id for column in columns.values()}
+        if column.name == OWN:
+            break
+        gone = [number for number in range(last + 1, at) if number not in here]
+        if len(gone) == len(unknown) and all(
+            present[old].type.postgres_name == new.type.postgres_name and same_type(present[old].type, new.type)
+            for old, new in zip(gone, unknown, strict=True)
+        ):
+            found.update({new.name: old for old, new in zip(gone, unknown, strict=True)})
+        unknown = []
+        last = at
+    return found
 
 
 def same_type(one: ColumnType, other: ColumnType) -> bool:
     """Say whether values of both types are read and held alike."""
     return one.arrow == other.arrow and one.family == other.family
-
-
-def _inferred(
-    present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], known: Mapping[str, str]
-) -> dict[str, str]:
-    """Give the renames that the columns' places prove: new name to old one."""
-    order = {column.source: number for number, column in enumerate(present)}
-    wanted = {column.name for column in columns}
-    found: dict[str, str] = {}
-    last = -1
-    unknown: list[SourceColumn] = []
-    for column in columns:
-        at = order.get(known.get(column.name, column.name))
-        if at is None:
-            unknown.append(column)
-            continue
-        if at < last:
-            # Added again, as all behind it.
-            break
-        gone = [one for one in present[last + 1 : at] if one.source not in wanted and one.source not in known.values()]
-        if len(gone) == len(unknown) and all(
-            one.type.postgres_name == other.type.postgres_name and same_type(one.type, other.type)
-            for one, other in zip(gone, unknown, strict=True)
-        ):
-            found.update({new.name: old.source for old, new in zip(gone, unknown, strict=True)})
-        unknown = []
-        last = at
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +271,7 @@ class Source:
 
     Attributes:
         column: the number of a version's column, or the name of a column of the table as it was; None: from nowhere.
-        chain: the types that its values go through, the first being their own; one type where nothing is converted.
+        chain: the types that its values go through, the first being their own; see `conversions`.
     """
 
     column: int | str | None
@@ -233,10 +280,17 @@ class Source:
 
 @dataclass(slots=True)
 class Evolution:
-    """A table's way through the relation versions that a run has used, one after the other."""
+    """A table's way through the relation versions that a run has used, one after the other.
+
+    Attributes:
+        before: the table's columns; None: there is no table yet.
+        anew: the first version is another relation's, which goes on with the table's rows: its columns are those of
+            the same names.
+    """
 
     before: TableShape | None
     policy: Policy
+    anew: bool = False
     shape: TableShape = field(default_factory=TableShape)
     changes: list[ColumnChange] = field(default_factory=list)
     _chains: dict[int, list[ColumnType]] = field(default_factory=dict)
@@ -249,26 +303,29 @@ class Evolution:
 
     def take(self, columns: Sequence[SourceColumn]) -> None:
         """Go on to the next version."""
-        step = _advance(self.shape, columns, self.policy)
+        step = self._next(columns)
         if self.shape.columns:
             self.changes.extend(step.changes)
         self.shape = step.shape
         for column in step.shape.columns:
             chain = self._chains.setdefault(column.id, [column.type])
-            if not keeps_values(chain[-1], column.type):
+            if chain[-1] != column.type:
                 chain.append(column.type)
         self._versions.append((step.ids, {id_: len(self._chains[id_]) - 1 for id_ in step.ids}))
 
     def ids_of(self, columns: Sequence[SourceColumn]) -> tuple[int, ...]:
         """Give the ids that a version's columns would have, were it the next."""
-        return _advance(self.shape, columns, self.policy).ids
+        return self._next(columns).ids
+
+    def _next(self, columns: Sequence[SourceColumn]) -> _Advance:
+        return _advance(self.shape, columns, self.policy, anew=self.anew and not self._versions)
 
     def of_version(self, step: int) -> tuple[Source, ...]:
-        """Give the sources of the table's columns among those of the version that was taken so many steps ago."""
+        """Give the sources of the table's columns among those of the version that was taken as that step, from 0 on."""
         ids, positions = self._versions[step]
         return tuple(
             Source(ids.index(column.id), tuple(self._chains[column.id][positions[column.id] :]))
-            if column.id in ids
+            if column.id in positions
             else Source(None, (column.type,))
             for column in self.shape.columns
         )
@@ -282,10 +339,13 @@ class Evolution:
         )
 
     @property
-    def rewrites_types(self) -> bool:
-        """Whether old values are converted to a type that does not hold them as they are."""
-        old = {column.id for column in (self.before.columns if self.before else ())}
-        return any(not is_widening(one, other) for id_ in old for one, other in pairwise(self._chains[id_]))
+    def rewritten(self) -> tuple[MirrorColumn, ...]:
+        """The columns whose old values are converted in a way that Delta cannot do in place."""
+        return tuple(
+            column
+            for source, column in zip(self.of_table(), self.shape.columns, strict=True)
+            if any(not is_widening(old, new) for old, new in conversions(source.chain))
+        )
 
     def number_of(self, step: int, column: int) -> int:
         """Give the place in the table of a version's column.

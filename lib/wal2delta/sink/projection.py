@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from wal2delta.errors import CaptureError
 from wal2delta.sink.convert import convert
-from wal2delta.sink.evolution import Source
+from wal2delta.sink.evolution import Source, conversions, converts
 from wal2delta.sink.identity import contiguous
 
 if TYPE_CHECKING:
@@ -29,21 +30,25 @@ class Projection:
 
     Attributes:
         numbers: for each column of the result, its number among the given ones; None: from nowhere.
-        chains: the types that its values go through, one where they stay as they are.
+        chains: the types that its values go through; see `wal2delta.sink.evolution.conversions`.
         before, after: the columns' names, which `_rescued_data` uses.
+        rescues: the table has a column for the texts of what others cannot hold.
     """
 
     numbers: tuple[int | None, ...]
     chains: tuple[tuple[ColumnType, ...], ...]
     before: tuple[str, ...]
     after: tuple[str, ...]
+    rescues: bool = True
 
     @classmethod
-    def of(cls, sources: Sequence[Source], before: Sequence[str], after: Sequence[str]) -> Projection:
+    def of(
+        cls, sources: Sequence[Source], before: Sequence[str], after: Sequence[str], *, rescues: bool = True
+    ) -> Projection:
         """Make one of sources that are numbers, or names among ``before``."""
         places = {name: number for number, name in enumerate(before)}
         numbers = tuple(places[one.column] if isinstance(one.column, str) else one.column for one in sources)
-        return cls(numbers, tuple(one.chain for one in sources), tuple(before), tuple(after))
+        return cls(numbers, tuple(one.chain for one in sources), tuple(before), tuple(after), rescues)
 
     @property
     def is_identity(self) -> bool:
@@ -51,14 +56,18 @@ class Projection:
         return (
             self.numbers == tuple(range(len(self.before)))
             and self.before == self.after
-            and all(len(chain) == 1 for chain in self.chains)
+            and not any(map(converts, self.chains))
         )
 
 
 def project_columns(
     columns: Sequence[pa.Array], rescued: pa.Array, rows: int, projection: Projection
 ) -> tuple[list[pa.Array], pa.Array]:
-    """Give the columns and the rescued texts (JSON, or NULL) of the other shape."""
+    """Give the columns and the rescued texts (JSON, or NULL) of the other shape.
+
+    Raises:
+        CaptureError: a column's new type does not hold a value, and the table has no column for such.
+    """
     texts = _texts(rescued)
     result, found = [], dict[str, pa.Array]()
     for number, chain, name in zip(projection.numbers, projection.chains, projection.after, strict=True):
@@ -67,10 +76,17 @@ def project_columns(
             continue
         old = _of_column(texts, projection.before[number])
         column = contiguous(columns[number])
-        if len(chain) > 1:
-            column, old = convert(column, old, chain)
+        for change in conversions(chain):
+            column, old = convert(column, old, change)
         result.append(column)
         if old is not None and old.null_count < rows:
+            if not projection.rescues:
+                raise CaptureError(
+                    f"the column {name!r} has another type now, which does not hold all of its values, and the table "
+                    "has no column for such",
+                    remedy="Give metadata_columns: rescued_data a name, and apply to a new target; or keep the "
+                    "column's type by type_overrides",
+                )
             found[name] = old
     return result, _joined(found, rows)
 
@@ -104,6 +120,7 @@ def project(events: Events, key: Sequence[int], projection: Projection, *, keyed
             tuple(chains[number] for number in key),
             old_names,
             tuple(names[number] for number in key),
+            projection.rescues,
         )
         assert events.old_rescued is not None
         result.old_key, result.old_rescued = project_columns(events.old_key, events.old_rescued, events.rows, old)

@@ -8,21 +8,24 @@ versions go through, so that nothing hangs on where runs end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from wal2delta.errors import TargetError
-from wal2delta.sink.convert import is_widening
-from wal2delta.sink.evolution import Evolution, MirrorColumn, Source, TableShape
+from wal2delta.errors import TargetError, Wal2DeltaError
+from wal2delta.names import fold
+from wal2delta.sink.evolution import Evolution, MirrorColumn, TableShape, converts
 from wal2delta.sink.projection import Projection, project_columns
 from wal2delta.spark import delta
 from wal2delta.spark.arrow_types import sql_schema, sql_type
 from wal2delta.spark.target import TableName, quote
-from wal2delta.types.base import ColumnType
+from wal2delta.spark.workers import REFUSED, refusal_in
+from wal2delta.types.base import ColumnType, Family
+from wal2delta.types.builtin import BUILTIN_TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,99 +65,115 @@ def alter(
         commit: the rewrite's commit, if there is one.
         resumed: some of it, or all, may be done already.
     """
-    before = evolution.before
-    if before is None or before.columns == evolution.shape.columns or not _differs(before, evolution.shape):
+    if evolution.before is None or not _differs(evolution):
         return False
-    statements = _statements(before, evolution)
-    if statements is not None and rescued is not None and _renames_rescued(evolution):
-        # The texts of what a column cannot hold go by its name, and are tried again under its new type.
-        statements = None if _has_rescued(spark, table, rescued) else statements
+    statements = _statements(evolution)
+    if (
+        statements is not None
+        and rescued is not None
+        and _touches_rescued(evolution)
+        and _has_rescued(spark, table, rescued)
+    ):
+        statements = None
     if statements is None:
         if not resumed or delta.find_commit(spark, table, commit, depth=1000) is None:
             _rewrite(spark, table, evolution, metadata, rescued, commit)
         return True
-    _run(spark, table, statements, before, evolution.shape)
+    _run(spark, table, statements, evolution.shape)
     return statements.any
 
 
-def _differs(before: TableShape, after: TableShape) -> bool:
+def _differs(evolution: Evolution) -> bool:
     """Say whether the Delta table itself changes: a column that is merely kept does not change it."""
-    return [(c.id, c.name, c.type.arrow) for c in before.columns] != [
-        (c.id, c.name, c.type.arrow) for c in after.columns
-    ]
+    before = evolution.before
+    assert before is not None
+    return [(column.id, column.name) for column in before.columns] != [
+        (column.id, column.name) for column in evolution.shape.columns
+    ] or any(converts(source.chain) for source in evolution.of_table())
 
 
-def _statements(before: TableShape, evolution: Evolution) -> _Statements | None:
+def _statements(evolution: Evolution) -> _Statements | None:
     """Give the statements; None where the table has to be rewritten."""
-    after = evolution.shape
+    before, after = evolution.before, evolution.shape
+    assert before is not None
+    if evolution.rewritten:
+        return None
     old = {column.id: column for column in before.columns}
     new = {column.id: column for column in after.columns}
     drops = tuple(column.name for column in before.columns if column.id not in new)
     renames = tuple((old[id_].name, new[id_].name) for id_ in old if id_ in new and old[id_].name != new[id_].name)
     adds = tuple(column for column in after.columns if column.id not in old)
-    types = []
-    for source, column in zip(evolution.of_table(), after.columns, strict=True):
-        if column.id not in old or len(source.chain) == 1 or source.chain[0].arrow == source.chain[-1].arrow:
-            continue
-        if not all(is_widening(one, other) for one, other in zip(source.chain, source.chain[1:], strict=False)):
-            return None
-        types.append((column.name, column.type))
-    gone = {name.casefold() for name in (*drops, *(name for name, _ in renames))}
-    come = {name.casefold() for name in (*(column.name for column in adds), *(name for _, name in renames))}
+    types = tuple(
+        (column.name, column.type)
+        for source, column in zip(evolution.of_table(), after.columns, strict=True)
+        if converts(source.chain)
+    )
+    # Only where no name both goes and comes does the table show which statements are done.
+    gone = {fold(name) for name in (*drops, *(name for name, _ in renames))}
+    come = {fold(name) for name in (*(column.name for column in adds), *(name for _, name in renames))}
     kept = [column.id for column in before.columns if column.id in new]
     in_order = [column.id for column in after.columns if column.id in old] == kept
-    if gone & come or not in_order or any(len(source.chain) > 1 for source in _same_arrow(evolution)):
+    if gone & come or not in_order:
         return None
-    return _Statements(drops, renames, tuple(types), adds)
+    return _Statements(drops, renames, types, adds)
 
 
-def _same_arrow(evolution: Evolution) -> Iterator[Source]:
-    """Give the columns whose values change though their Arrow type is the same in the end."""
-    for source in evolution.of_table():
-        if source.column is not None and len(source.chain) > 1 and source.chain[0].arrow == source.chain[-1].arrow:
-            yield source
+def _touches_rescued(evolution: Evolution) -> bool:
+    """Say whether rescued texts, if there are any, have to change.
 
-
-def _renames_rescued(evolution: Evolution) -> bool:
-    return any(
-        source.column is not None
-        and (source.column != column.name or len(source.chain) > 1)
-        and may_be_rescued(source.chain[0])
+    They go by their columns' names, and are tried again under a new type.  Any column may have them, whatever its
+    type: by an earlier change of it.
+    """
+    assert evolution.before is not None
+    stays = {column.id for column in evolution.shape.columns}
+    return any(column.id not in stays for column in evolution.before.columns) or any(
+        source.column is not None and (source.column != column.name or converts(source.chain))
         for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True)
-    ) or bool(
-        evolution.before
-        and {column.id for column in evolution.before.columns} - {column.id for column in evolution.shape.columns}
     )
 
 
 def may_be_rescued(column_type: ColumnType) -> bool:
     """Say whether a value of the type may stand in the rescued data instead of its column."""
     kind = column_type.arrow
-    return bool(
-        column_type.overridden or pa.types.is_decimal(kind) or pa.types.is_temporal(kind) or pa.types.is_list(kind)
-    )
+    if column_type.overridden or column_type.family is Family.NUMERIC_AS_DOUBLE:
+        return True
+    if pa.types.is_string(kind):
+        # In binary format, an unknown extension's value has no text.
+        return column_type.oid not in BUILTIN_TYPES
+    tests = (pa.types.is_decimal, pa.types.is_temporal, pa.types.is_list, pa.types.is_floating)
+    return any(test(kind) for test in tests)
 
 
 def _has_rescued(spark: SparkSession, table: TableName, rescued: str) -> bool:
     return bool(delta.read(spark, table).where(f"{quote(rescued)} IS NOT NULL").limit(1).collect())
 
 
-def _run(spark: SparkSession, table: TableName, statements: _Statements, before: TableShape, after: TableShape) -> None:
+def _run(spark: SparkSession, table: TableName, statements: _Statements, after: TableShape) -> None:
     """Run the statements that the table does not show to be done."""
     found = delta.columns_of(spark, table)
     if found is None:
         raise TargetError("the table is gone", path=table.text, remedy="Restore it, or apply to a new target")
-    there = dict(found)
+    for statement in _pending(table, statements, after, dict(found)):
+        spark.sql(statement)
+
+
+def _pending(table: TableName, statements: _Statements, after: TableShape, there: Mapping[str, str]) -> Iterator[str]:
+    """Give the SQL of the statements that are still to be run.
+
+    Args:
+        there: the table's columns, with their SQL types.
+    """
+    there = dict(there)
     drops = [name for name in statements.drops if name in there]
     if drops:
-        spark.sql(f"ALTER TABLE {table.sql} DROP COLUMNS ({', '.join(map(quote, drops))})")
+        yield f"ALTER TABLE {table.sql} DROP COLUMNS ({', '.join(map(quote, drops))})"
     for old, new in statements.renames:
         if old in there:
-            spark.sql(f"ALTER TABLE {table.sql} RENAME COLUMN {quote(old)} TO {quote(new)}")
+            yield f"ALTER TABLE {table.sql} RENAME COLUMN {quote(old)} TO {quote(new)}"
             there[new] = there.pop(old)
     for name, kind in statements.types:
         if there.get(name, "").upper() != sql_type(kind.arrow).upper():
-            spark.sql(f"ALTER TABLE {table.sql} ALTER COLUMN {quote(name)} TYPE {sql_type(kind.arrow)}")
+            yield f"ALTER TABLE {table.sql} ALTER COLUMN {quote(name)} TYPE {sql_type(kind.arrow)}"
     previous: str | None = None
     adds = []
     new_names = {column.name for column in statements.adds}
@@ -164,7 +183,7 @@ def _run(spark: SparkSession, table: TableName, statements: _Statements, before:
             adds.append(f"{quote(column.name)} {sql_type(column.type.arrow)} {place}")
         previous = column.name
     if adds:
-        spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({', '.join(adds)})")
+        yield f"ALTER TABLE {table.sql} ADD COLUMNS ({', '.join(adds)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +196,19 @@ class RewriteTask:
 
 
 def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> Iterator[pa.RecordBatch]:
-    """Give rows their table's new columns."""
+    """Give rows their table's new columns.
+
+    Raises:
+        RuntimeError: what the driver tells by `refusal_in`.
+    """
     for batch in batches:
         rows = batch.num_rows
         rescued = batch.column(task.rescued) if task.rescued is not None else pa.nulls(rows, pa.string())
         old = [batch.column(name) for name in task.projection.before]
-        columns, rescued = project_columns(old, rescued, rows, task.projection)
+        try:
+            columns, rescued = project_columns(old, rescued, rows, task.projection)
+        except Wal2DeltaError as problem:
+            raise RuntimeError(REFUSED + json.dumps(problem.to_dict())) from None
         found = dict(zip(task.projection.after, columns, strict=True))
         arrays = [
             found[field.name]
@@ -209,8 +235,15 @@ def _rewrite(
     assert before is not None
     names = [column.name for column in before.columns]
     after = [column.name for column in evolution.shape.columns]
-    projection = Projection.of(evolution.of_table(), names, after)
+    projection = Projection.of(evolution.of_table(), names, after, rescues=rescued is not None)
     fields = [pa.field(column.name, column.type.arrow) for column in evolution.shape.columns]
     task = RewriteTask(projection, pa.schema([*fields, *metadata]), rescued)
     frame = delta.read(spark, table).mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
-    delta.write(frame, table, "overwrite", commit, new_schema=True)
+    try:
+        delta.write(frame, table, "overwrite", commit, new_schema=True)
+    except Exception as error:
+        refusal = refusal_in(str(error))
+        if refusal is None:
+            raise
+        refusal.table = table.text
+        raise refusal from None

@@ -318,6 +318,7 @@ class _Job:
         """Scan the files in parallel and stitch them."""
         resume = reading.resume
         framing = None if self.settings.captures.framing == "auto" else Framing(self.settings.captures.framing)
+        codec = self.settings.source_codec
         stitch = Stitch(resume, wants_origin=self.settings.wants_origin, allow_gaps=self.settings.captures.allow_gaps)
         with self._stage("scan", len(reading.files)):
             tasks: dict[str, ScanTask] = {}
@@ -329,6 +330,7 @@ class _Job:
                     start=reading.first if is_first else 0,
                     first=is_first and resume is None,
                     known_length=resume.length if resume is not None and file.path == resume.path else 0,
+                    codec=codec,
                 )
             scans = self._scan(tasks, stitch, resume)
             self._check_unchanged(resume, scans)
@@ -338,7 +340,9 @@ class _Job:
                 is_open = stitch.is_open
                 again = stitch.add(scan, exact=number == 0) if scan is not None else None
                 if again is not None:
-                    task = ScanTask(framing, again.place, 0, again.place is None, again.prefix, again.edges)
+                    task = ScanTask(
+                        framing, again.place, 0, again.place is None, again.prefix, again.edges, codec=codec
+                    )
                     self._rescan(stitch, task, file.path)
                 if file.path in self.holes and not is_open:
                     # Where something is open that goes on here, nothing is missing.
@@ -355,7 +359,8 @@ class _Job:
             if not self.settings.captures.allow_gaps or error.path != first or resume is None or tasks[first].start:
                 raise
             place = stitch.gap(first, error.problem)
-            return scan_captures(self.own, {**tasks, first: ScanTask(tasks[first].framing, place, gap=True)})
+            task = tasks[first]
+            return scan_captures(self.own, {**tasks, first: ScanTask(task.framing, place, gap=True, codec=task.codec)})
 
     def _rescan(self, stitch: Stitch, task: ScanTask, path: str) -> None:
         try:
@@ -363,7 +368,7 @@ class _Job:
         except CaptureError as error:
             if not self.settings.captures.allow_gaps or stitch.place is None:
                 raise _not_joined(error, stitch) from None
-            behind = ScanTask(task.framing, stitch.gap(path, error.problem), gap=True)
+            behind = ScanTask(task.framing, stitch.gap(path, error.problem), gap=True, codec=task.codec)
             stitch.add(scan_captures(self.own, {path: behind})[path], exact=True)
 
     def _note_hole(self, problem: str, path: str) -> None:

@@ -13,7 +13,7 @@ from wal2delta.errors import ConfigError
 from wal2delta.masking import masked_type
 from wal2delta.protocol.messages import Relation, Type
 from wal2delta.selection import Selection, check_destinations, select, unmatched_tables
-from wal2delta.settings import Settings
+from wal2delta.settings import Settings, same_columns
 from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.evolution import OWN, SourceColumn
 from wal2delta.sink.showing import Shown
@@ -21,6 +21,7 @@ from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.workers import Assignment
 from wal2delta.transactions.plan import Plan
 from wal2delta.types.base import ColumnType, Family
+from wal2delta.types.overrides import keeps_values_apart
 
 _BOOLEAN: Final = ColumnType(pa.bool_(), Family.BOOLEAN, "boolean")
 
@@ -117,21 +118,29 @@ class Catalogue:
             entries: the tables that the ledger knows.
         """
         types = {type_.oid: type_ for type_ in plan.types}
-        known = {entry.oid: {column.source: column.name for column in entry.shape.columns} for entry in entries}
+        known = {entry.oid: dict(entry.names) for entry in entries}
         histories: dict[int, list[Relation]] = {}
         for relation in plan.relations:
             histories.setdefault(relation.oid, []).append(relation)
-        oids = tuple(histories)
+        tables = {oid: number for number, oid in enumerate(histories)}
+        needed = {*plan.announced, *plan.versions}
         versions: dict[Relation, Version] = {}
         warnings: dict[str, None] = {}
         for number, relation in enumerate(plan.relations):
-            selection = select(settings, relation, histories[relation.oid], known=known.get(relation.oid))
-            if selection is None:
+            try:
+                selection = select(settings, relation, histories[relation.oid], known=known.get(relation.oid))
+                if selection is None:
+                    continue
+                version = _version(number, tables[relation.oid], relation, selection, types, settings)
+            except ConfigError:
+                if relation in needed:
+                    raise
+                # It is over, and the configuration is for what came then.
                 continue
-            versions[relation] = _version(number, oids.index(relation.oid), relation, selection, types, settings)
+            versions[relation] = version
             warnings.update(dict.fromkeys(f"{relation.qualified_name}: {text}" for text in selection.warnings))
         warnings.update(dict.fromkeys(unmatched_tables(settings, plan.relations)))
-        return cls(versions, oids, tuple(warnings))
+        return cls(versions, tuple(tables), tuple(warnings))
 
     @property
     def assignments(self) -> dict[Relation, Assignment]:
@@ -176,8 +185,9 @@ def _version(
             replace(relation.columns[n], name=name) for n, name in zip(selection.columns, selection.names, strict=True)
         ),
     )
-    keys = settings.keys_of(schema, relation.name)
+    keys = _keys(relation, settings.keys_of(schema, relation.name), selection.renames)
     identity = identity_of(relation, keys)
+    _check_exact(relation, identity, resolved)
     places = {n: place for place, n in enumerate(selection.columns)}
     # Where changes are left out, whole old rows cannot be relied on to find their rows.
     skips = any(settings.skips(operation) for operation in ("c", "u", "d"))
@@ -204,6 +214,37 @@ def _version(
         keys is not None and not ignored,
         (IGNORED_KEY,) if ignored else (),
     )
+
+
+def _check_exact(relation: Relation, identity: Identity, types: Sequence[ColumnType]) -> None:
+    """Refuse keys that are read so that different ones become the same: one row would take the place of another.
+
+    Rows without a key need no check: those that become equal are counted, and as many are taken away again.
+    """
+    for number in identity.key:
+        kind, column = types[number], relation.columns[number].name
+        if keeps_values_apart(kind) and (kind.element is None or keeps_values_apart(kind.element)):
+            continue
+        if kind.overridden:
+            reading = f"read as {kind.postgres_name}"
+            remedy = f"Leave {column} out of the table's type_overrides, or name other keys"
+        else:
+            reading = "a numeric that is read as a double"
+            remedy = f"Give {column} a type of its own by type_overrides, such as numeric(38,10) or text; or set "
+            remedy += "decimal_handling_mode to precise"
+        raise ConfigError(
+            f"the key column is {reading}, by which different keys may become the same",
+            table=f"{relation.qualified_name}.{column}",
+            remedy=remedy,
+        )
+
+
+def _keys(relation: Relation, keys: Sequence[str] | None, renames: Sequence[tuple[str, str]]) -> tuple[str, ...] | None:
+    """Give the configured key by the names that its columns have in a version."""
+    if keys is None:
+        return None
+    here = {column.name for column in relation.columns}
+    return tuple(key if key in here else next(iter(sorted(same_columns(key, renames) & here)), key) for key in keys)
 
 
 def check_distinct(names: Sequence[tuple[str, str, Version]]) -> None:

@@ -19,6 +19,7 @@ from wal2delta.sink.evolution import OWN, TableShape
 from wal2delta.spark import delta
 from wal2delta.spark.altering import may_be_rescued
 from wal2delta.spark.arrow_types import sql_schema
+from wal2delta.spark.isolation import settings
 from wal2delta.spark.target import TableName, quote
 from wal2delta.spark.workers import REFUSED
 from wal2delta.types.base import ColumnType
@@ -182,30 +183,22 @@ def _more(mode: Mode) -> list[Any]:
     return [f.expr("sum(needed)").alias("missing")] if mode is Mode.MULTISET else []
 
 
+_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
+
+
 @contextmanager
 def _kept(spark: SparkSession, rows: DataFrame) -> Iterator[DataFrame]:
     """Keep rows that are read several times, so that the fold runs once; Delta would do so itself else.
 
-    Where a platform keeps nothing, they are read as they are.
+    Where a platform keeps nothing, they are read as they are, and Delta keeps them for itself.
     """
     try:
-        kept = rows.persist()
-    except Exception:
+        kept = rows.localCheckpoint(eager=True)
+    except AttributeError:
         yield rows
         return
-    before = spark.conf.get(_MATERIALIZE, None)
-    try:
-        spark.conf.set(_MATERIALIZE, "none")
+    with settings(spark, {_MATERIALIZE: "none"}):
         yield kept
-    finally:
-        if before is None:
-            spark.conf.unset(_MATERIALIZE)
-        else:
-            spark.conf.set(_MATERIALIZE, before)
-        kept.unpersist()
-
-
-_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 
 
 def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Counts:

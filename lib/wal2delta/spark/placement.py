@@ -2,12 +2,17 @@
 
 A renamed relation takes its rows along.  A relation that takes the name of another one begins anew; the other one's
 rows are set aside, in the ledger, until it is heard of under a name of its own, or for good.
+
+A run that is killed makes its moves again from the first.  That a table is no longer where a move takes it from says
+that the move is done only as long as no other table has come there.  So everything that leaves its place goes first
+(`Placement.leaving`), and what takes a place goes then (`Placement.arriving`): each of the two lists may be begun
+again as often as need be, but the first no more once the second was begun.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from wal2delta.errors import OrderError
@@ -47,17 +52,23 @@ class Placement:
 
     Attributes:
         before: the entry whose rows each relation goes on with, by oid; relations that begin anew have none.
-        moves: in the order in which they have to be made.
+        leaving: the moves to be made first, to places that are free; and ``arriving`` those behind them.
         aside: the entries, changed, of relations that are not written to but had to give way.
         replaced: the oids whose entries end, as another relation goes on with their rows.
         notes: what happened to each relation's table, by oid.
     """
 
     before: Mapping[int, MirrorEntry]
-    moves: tuple[Move, ...]
+    leaving: tuple[Move, ...]
+    arriving: tuple[Move, ...]
     aside: tuple[MirrorEntry, ...]
     replaced: frozenset[int]
     notes: Mapping[int, tuple[str, ...]]
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """All moves, in the order in which they have to be made."""
+        return (*self.leaving, *self.arriving)
 
 
 def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], target: Target) -> Placement:
@@ -71,36 +82,48 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], target: Targ
         OrderError: a table was dropped and created again, and the configuration, or their number, forbids it.
     """
     known = {entry.oid: entry for entry in entries}
-    at = {entry.table: entry for entry in entries if not entry.set_aside}
+    at = {entry.table.place: entry for entry in entries if not entry.set_aside}
+    by_oid = {one.oid: one for one in wanted}
     # Of two relations that had one name in the run, the later one has it.
-    holders = {one.table: one for one in wanted}
-    before: dict[int, MirrorEntry] = {}
-    notes: dict[int, list[str]] = {}
+    holders = {one.table.place: one for one in wanted}
+    before = {one.oid: known[one.oid] for one in wanted if one.oid in known}
+    notes: dict[int, list[str]] = {one.oid: [] for one in wanted}
     replaced: set[int] = set()
     recreated = []
     for one in wanted:
+        if holders[one.table.place] is not one:
+            notes[one.oid].append("another table has its name now; its rows are set aside")
+            continue
+        other = at.get(one.table.place)
+        if other is not None and other.oid == one.oid:
+            other = None
+        elsewhere = other is not None and other.oid in by_oid and by_oid[other.oid].table.place != one.table.place
         if one.oid in known:
-            before[one.oid] = known[one.oid]
+            if other is not None and not elsewhere:
+                notes[one.oid].append("another table had its name; that one's rows are set aside")
             continue
-        other = at.get(one.table)
-        if other is None or holders[one.table] is not one:
+        twice = any(same.oid != one.oid and same.table.place == one.table.place for same in wanted)
+        if elsewhere or (other is None and not twice):
+            # What had the name, if anything had, has another one now.
             continue
-        if any(same.oid == other.oid and same.table != one.table for same in wanted):
-            # The table that had the name has another one now.
-            continue
-        recreated.append(one)
         if one.on_recreate == "stop":
             raise OrderError(
                 "the table was dropped and created again, or another one took its name",
                 table=one.name,
                 remedy="Nothing was applied; set on_recreate to replace (its old rows are set aside) or to keep",
             )
-        if one.on_recreate == "keep":
+        if other is not None:
+            recreated.append(one)
+        if one.on_recreate == "keep" and other is not None and not twice:
             before[one.oid] = other
             replaced.add(other.oid)
-            notes.setdefault(one.oid, []).append("dropped and created again; its old rows are kept")
+            notes[one.oid].append("dropped and created again; its old rows are kept")
+        elif one.on_recreate == "keep":
+            notes[one.oid].append(
+                "dropped and created again; its old rows are set aside, not kept, as they too have changed in this run"
+            )
         else:
-            notes.setdefault(one.oid, []).append("dropped and created again; its old rows are set aside")
+            notes[one.oid].append("dropped and created again; its old rows are set aside")
     if len(recreated) >= _MANY and 2 * len(recreated) > len(at):
         names = ", ".join(one.name for one in recreated[:_MANY])
         raise OrderError(
@@ -108,54 +131,40 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], target: Targ
             remedy="Apply the captures of another server to another target; if the tables were really made anew, "
             "apply to a new target",
         )
-    return _moves(known, before, wanted, holders, replaced, notes, target)
-
-
-def _moves(
-    known: Mapping[int, MirrorEntry],
-    before: Mapping[int, MirrorEntry],
-    wanted: Sequence[Wanted],
-    holders: Mapping[TableName, Wanted],
-    replaced: set[int],
-    notes: dict[int, list[str]],
-    target: Target,
-) -> Placement:
-    """Let everything that leaves its place go first, then everything that takes one."""
     aside: list[MirrorEntry] = []
     leaving: list[Move] = []
     arriving: list[Move] = []
-    by_oid = {one.oid: one for one in wanted}
-    for entry in known.values():
+    places = {entry.table.place for entry in entries}
+    for entry in entries:
         if entry.oid in replaced:
             continue
-        one = by_oid.get(entry.oid)
         refuge = target.set_aside(entry.oid)
-        if one is None:
-            if not entry.set_aside and entry.table in holders:
+        found = by_oid.get(entry.oid)
+        if found is None:
+            if not entry.set_aside and entry.table.place in holders:
                 leaving.append(Move(entry.oid, entry.name, entry.table, refuge, set_aside=True))
-                aside.append(MirrorEntry(entry.oid, entry.name, refuge, entry.shape, set_aside=True))
+                aside.append(replace(entry, table=refuge, set_aside=True))
             continue
-        has_place = holders[one.table] is one
-        destination = one.table if has_place else refuge
-        if entry.table == destination:
+        has_place = holders[found.table.place] is found
+        destination = found.table if has_place else refuge
+        if entry.name != found.name:
+            notes[entry.oid].insert(0, f"renamed from {entry.name}")
+        if entry.table.place == destination.place:
             continue
-        if entry.name != one.name:
-            notes.setdefault(entry.oid, []).insert(0, f"renamed from {entry.name}")
-        is_free = all(other.table != destination or other.oid in replaced for other in known.values())
-        if entry.table == refuge:
-            arriving.append(Move(entry.oid, one.name, refuge, destination, set_aside=False))
-        elif is_free:
-            leaving.append(Move(entry.oid, one.name, entry.table, destination, set_aside=not has_place))
+        if entry.name == found.name and has_place:
+            notes[entry.oid].insert(0, f"moved from {entry.table.text}")
+        if entry.table.place == refuge.place:
+            arriving.append(Move(entry.oid, found.name, entry.table, destination, set_aside=False))
+        elif destination.place not in places:
+            leaving.append(Move(entry.oid, found.name, entry.table, destination, set_aside=not has_place))
         else:
             leaving.append(Move(entry.oid, entry.name, entry.table, refuge, set_aside=True))
-            arriving.append(Move(entry.oid, one.name, refuge, destination, set_aside=False))
-    for one in wanted:
-        if holders[one.table] is not one:
-            notes.setdefault(one.oid, []).append("another table has its name now; its rows are set aside")
+            arriving.append(Move(entry.oid, found.name, refuge, destination, set_aside=False))
     return Placement(
         before,
-        (*leaving, *arriving),
+        tuple(leaving),
+        tuple(arriving),
         tuple(aside),
         frozenset(replaced),
-        {oid: tuple(texts) for oid, texts in notes.items()},
+        {oid: tuple(texts) for oid, texts in notes.items() if texts},
     )

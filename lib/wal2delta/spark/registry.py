@@ -23,6 +23,7 @@ class MirrorEntry:
         name: its ``schema.table`` when it was used last.
         table: where its rows lie.
         set_aside: another relation has its place.
+        names: the mirror's name of every column that the relation has had, by the source's: none is given again.
     """
 
     oid: int
@@ -30,6 +31,7 @@ class MirrorEntry:
     table: TableName
     shape: TableShape
     set_aside: bool = False
+    names: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> str:
         """Write the entry."""
@@ -40,6 +42,7 @@ class MirrorEntry:
                 "path": self.table.path,
                 "parts": list(self.table.parts),
                 "set_aside": self.set_aside,
+                "names": [list(pair) for pair in self.names],
                 "next_id": self.shape.next_id,
                 "columns": [
                     {
@@ -69,4 +72,5 @@ class MirrorEntry:
             table=TableName(path=values["path"], parts=tuple(values["parts"])),
             shape=TableShape(columns, values["next_id"]),
             set_aside=values["set_aside"],
+            names=tuple((source, name) for source, name in values["names"]),
         )

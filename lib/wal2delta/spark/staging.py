@@ -48,6 +48,7 @@ class StagedVersion:
         moves: some key changes have to be followed.
         deletes: some rows are deleted.
         first, last: the sequence numbers between which its rows, or its truncates, lie.
+        last_lsn: the last commit that has used it.
     """
 
     rows: int
@@ -56,6 +57,7 @@ class StagedVersion:
     deletes: bool
     first: int
     last: int
+    last_lsn: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class Staging:
         self._written = True
         with settings(spark, ONE_FILE_A_BATCH):
             self._overwrite(frame)
-        return _summarise(self._frame(spark).select("table", "relation", "sequence", "rows", "info"))
+        return _summarise(self._frame(spark).select("table", "relation", "sequence", "rows", "last_lsn", "info"))
 
     def read(self, spark: SparkSession, rows: StagedRows, task: FoldTask, partitions: int) -> DataFrame:
         """Give a table's events by bucket, each bucket's in commit order and in one task.
@@ -190,7 +192,7 @@ def _summarise(frame: DataFrame) -> dict[int, Staged]:
     for row in totals.collect():
         info = json.loads(row.info)
         versions = found.setdefault(row.table, {})
-        before = versions.get(row.relation, StagedVersion(0, (), False, False, row.first, row.last))
+        before = versions.get(row.relation, StagedVersion(0, (), False, False, row.first, row.last, row.last_lsn))
         versions[row.relation] = StagedVersion(
             rows=before.rows + row.rows,
             tracked=tuple(sorted({*before.tracked, *info["tracked"]})),
@@ -198,6 +200,7 @@ def _summarise(frame: DataFrame) -> dict[int, Staged]:
             deletes=before.deletes or info["deletes"],
             first=min(before.first, row.first),
             last=max(before.last, row.last),
+            last_lsn=max(before.last_lsn, row.last_lsn),
         )
     return {table: Staged(versions, _segments(frame, table, versions)) for table, versions in found.items()}
 

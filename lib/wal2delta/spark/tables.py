@@ -10,12 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from wal2delta.errors import NotSupported, OrderError
+import pyarrow as pa
+
+from wal2delta.errors import ConfigError, NotSupported, OrderError
+from wal2delta.masking import is_masked
 from wal2delta.selection import MetadataNames
 from wal2delta.settings import Settings
+from wal2delta.sink.convert import is_widening
 from wal2delta.sink.events import Identity, Mode
-from wal2delta.sink.evolution import ChangeKind, Evolution, Policy, TableShape
+from wal2delta.sink.evolution import OWN, ChangeKind, Evolution, Policy, TableShape, conversions, converts
 from wal2delta.sink.projection import Projection
+from wal2delta.spark.altering import may_be_rescued
 from wal2delta.spark.catalogue import Catalogue, Version, check_distinct
 from wal2delta.spark.placement import Placement, Wanted, place
 from wal2delta.spark.registry import MirrorEntry
@@ -35,7 +40,7 @@ class Epoch:
         projections: how the rows of each relation version get the table's columns, by the sequence that it begins at.
         identity: in the table's columns.
         tracked: columns that some change leaves unchanged.
-        converts_key: some key columns change their type, so that equal keys are not staged alike.
+        converts_key: equal keys of different versions may not be staged alike.
     """
 
     start: int
@@ -67,6 +72,7 @@ class TablePlan:
         before: what the ledger knew of it; None for a new one.
         truncated: all rows that it held before the run are gone.
         rows: row changes.
+        names: see `MirrorEntry`.
     """
 
     number: int
@@ -80,12 +86,13 @@ class TablePlan:
     truncated: bool
     rows: int
     set_aside: bool
+    names: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
 
     @property
     def after(self) -> MirrorEntry:
         """What the ledger will know of it."""
-        return MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside)
+        return MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,34 +126,30 @@ def plan_tables(
     Raises:
         NotSupported: for a change that the configuration forbids.
         OrderError: see `place`.
-        ConfigError: two tables would be written to one place.
+        ConfigError: two tables would be written to one place, or what cannot be changed for a table that is there has
+            been.
     """
-    used: list[tuple[int, int, list[tuple[int, Version]]]] = []
+    used: list[tuple[Version, int, list[tuple[int, Version]]]] = []
     by_number = catalogue.by_number
     for number, found in staged.items():
         segments = [(start, by_number[version]) for start, version in found.segments]
         if segments:
-            used.append((segments[-1][0], number, segments))
+            used.append((segments[-1][1], number, segments))
     # In the order in which the tables' names were used last: of two with one name, the later has it.
-    used.sort(key=lambda item: item[0])
+    used.sort(key=lambda item: (staged[item[1]].versions[item[0].number].last_lsn, item[0].number))
     wanted = []
     for _, number, segments in used:
         last = segments[-1][1]
         selection = last.selection
         table = target.table(selection.namespace, selection.name)
         wanted.append(Wanted(catalogue.oids[number], last.relation.qualified_name, table, selection.on_recreate))
+    holders = {one.table.place: one.oid for one in wanted}
+    last_used = [(one.name, one.table.place, item[2][-1][1]) for one, item in zip(wanted, used, strict=True)]
+    check_distinct([*last_used, *_idle(catalogue, entries, wanted, target)])
     placement = place(entries, wanted, target)
-    holders = {one.table: one.oid for one in wanted}
-    check_distinct(
-        [
-            (one.name, one.table.path or one.table.text.casefold(), segments[-1][1])
-            for one, (_, _, segments) in zip(wanted, used, strict=True)
-            if holders[one.table] == one.oid
-        ]
-    )
     tables = []
     for one, (_, number, segments) in zip(wanted, used, strict=True):
-        has_place = holders[one.table] == one.oid
+        has_place = holders[one.table.place] == one.oid
         before = placement.before.get(one.oid)
         plan = _table(number, one, segments, staged[number], before, one.oid in truncated, settings)
         notes = (*placement.notes.get(one.oid, ()), *plan.notes)
@@ -156,6 +159,23 @@ def plan_tables(
     after |= {entry.oid: entry for entry in placement.aside}
     after |= {plan.oid: plan.after for plan in tables}
     return RunPlan(tuple(tables), placement, tuple(after.values()))
+
+
+def _idle(
+    catalogue: Catalogue, entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], target: Target
+) -> list[tuple[str, str, Version]]:
+    """Give, as `check_distinct` takes them, tables that are not written to though others want their places."""
+    oids, places = {one.oid for one in wanted}, {one.table.place for one in wanted}
+    waiting = {
+        entry.oid for entry in entries if not entry.set_aside and entry.table.place in places and entry.oid not in oids
+    }
+    newest = {version.relation.oid: version for version in catalogue.versions.values()}
+    found = []
+    for oid in sorted(waiting & newest.keys()):
+        version = newest[oid]
+        table = target.table(version.selection.namespace, version.selection.name)
+        found.append((version.relation.qualified_name, table.place, version))
+    return found
 
 
 def _table(
@@ -178,27 +198,30 @@ def _table(
     epochs: list[Epoch] = []
     notes: list[str] = list(dict.fromkeys(note for _, version in segments for note in version.notes))
     rest = list(segments)
+    # Its old rows are another relation's.
+    anew = before is not None and before.oid != wanted.oid
     while rest:
-        evolution = Evolution(shape, policy)
+        evolution = Evolution(shape, policy, anew=anew and not epochs)
         taken: list[tuple[int, Version]] = []
-        identity: tuple[Mode, tuple[int, ...], bool] | None = None
+        ids: tuple[int, ...] = ()
         while rest:
             start, version = rest[0]
-            ids = evolution.ids_of(version.columns)
-            own = version.identity
-            its = (own.mode, tuple(ids[k] for k in own.key), version.configured)
-            if identity is not None and its != identity:
+            next_ids = evolution.ids_of(version.columns)
+            if taken and not _told_apart_alike(taken[-1][1], ids, version, next_ids):
                 break
-            identity = its
+            ids = next_ids
             evolution.take(version.columns)
             taken.append((start, version))
             rest.pop(0)
         epochs.append(_epoch(taken, rest[0][0] if rest else None, evolution, staged))
         shape = evolution.shape
         notes += [change.text for change in evolution.changes]
-        _check_types(evolution, selection.on_type_change, wanted.name)
+        _check_marks(evolution, wanted.name)
+        if selection.on_type_change == "stop" and not (truncated and len(epochs) == 1 and not selection.soft_deletes):
+            _check_types(evolution, wanted.name)
     if len(epochs) > 1:
-        notes.append(f"what tells its rows apart changed {len(epochs) - 1} times")
+        times = "once" if len(epochs) == 2 else f"{len(epochs) - 1} times"
+        notes.append(f"what tells its rows apart changed {times}")
     if len(epochs) > _MAX_EPOCHS:
         raise NotSupported("what tells the table's rows apart changes too often in one run", table=wanted.name)
     return TablePlan(
@@ -213,17 +236,63 @@ def _table(
         truncated=truncated,
         rows=sum(item.rows for item in staged.versions.values()),
         set_aside=False,
+        # Of the newest version: an older one may have come back.
+        names=max((version for _, version in segments), key=lambda version: version.number).selection.given,
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
-def _check_types(evolution: Evolution, on_type_change: str, name: str) -> None:
-    """Refuse a change of a column's type that rewrites the table, where the configuration says so."""
-    if on_type_change != "stop" or not evolution.rewrites_types:
+def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_ids: Sequence[int]) -> bool:
+    """Say whether the rows of two versions, one next to the other, can be folded together.
+
+    Args:
+        ids, other_ids: of the versions' columns.
+    """
+    if (one.identity.mode, one.configured) != (other.identity.mode, other.configured):
+        return False
+    if one.identity.mode is Mode.MULTISET:
+        # A row is told from others by all that it has: an image of one layout is none of another's.
+        return [(id_, column.target) for id_, column in zip(ids, one.columns, strict=True)] == [
+            (id_, column.target) for id_, column in zip(other_ids, other.columns, strict=True)
+        ] and not any(converts((old.type, new.type)) for old, new in zip(one.columns, other.columns, strict=True))
+    return [ids[k] for k in one.identity.key] == [other_ids[k] for k in other.identity.key]
+
+
+def _check_marks(evolution: Evolution, name: str) -> None:
+    """Refuse what the configuration cannot change for rows that are there.
+
+    Raises:
+        ConfigError: for soft deletes, or masks, that are switched on or off.
+    """
+    if evolution.before is None:
         return
-    changes = ", ".join(change.text for change in evolution.changes if change.kind is ChangeKind.RETYPED)
+    marks = [any(column.source == OWN for column in shape.present) for shape in (evolution.before, evolution.shape)]
+    if marks[0] != marks[1]:
+        raise ConfigError(
+            f"soft deletes are switched {'on' if marks[1] else 'off'} for a table that is there",
+            table=name,
+            remedy="Nothing was applied; set soft_deletes as it was, or apply to a new target",
+        )
+    for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True):
+        masks = [is_masked(kind) for kind in source.chain]
+        if masks[0] != masks[-1]:
+            raise ConfigError(
+                f"the column {column.source!r} is {'' if masks[-1] else 'no longer '}masked now, but the table has its "
+                f"values {'as they are' if masks[-1] else 'masked'}",
+                table=name,
+                remedy="Nothing was applied; set column_mask_hash as it was, or apply to a new target",
+            )
+
+
+def _check_types(evolution: Evolution, name: str) -> None:
+    """Refuse a change of a column's type that rewrites the table."""
+    if not evolution.rewritten:
+        return
+    names = {column.name for column in evolution.rewritten}
+    changes = [change for change in evolution.changes if change.kind is ChangeKind.RETYPED and change.column in names]
+    told = ", ".join(change.text for change in changes) or f"columns retyped: {', '.join(sorted(names))}"
     raise OrderError(
-        f"{changes}, which rewrites the table",
+        f"{told}, which rewrites the table",
         table=name,
         remedy="Nothing was applied; set on_type_change: rewrite to have the old values converted",
     )
@@ -231,13 +300,14 @@ def _check_types(evolution: Evolution, on_type_change: str, name: str) -> None:
 
 def _epoch(taken: Sequence[tuple[int, Version]], stop: int | None, evolution: Evolution, staged: Staged) -> Epoch:
     names = [column.name for column in evolution.shape.columns]
+    rescues = taken[-1][1].selection.metadata.rescued_data is not None
     last_number, last = len(taken) - 1, taken[-1][1]
     key = tuple(evolution.number_of(last_number, k) for k in last.identity.key)
     identity = replace(last.identity, key=key)
     projections = []
     tracked: set[int] = set()
     for step, (start, version) in enumerate(taken):
-        projection = Projection.of(evolution.of_version(step), version.names, names)
+        projection = Projection.of(evolution.of_version(step), version.names, names, rescues=rescues)
         projections.append((start, projection, version.identity.key))
         found = staged.versions[version.number]
         for number, source in enumerate(projection.numbers):
@@ -261,5 +331,21 @@ def _epoch(taken: Sequence[tuple[int, Version]], stop: int | None, evolution: Ev
         moves=any(item.moves for item in versions),
         deletes=any(item.deletes for item in versions),
         rows=sum(item.rows for item in versions),
-        converts_key=any(len(projection.chains[k]) > 1 for _, projection, _ in projections for k in key),
+        converts_key=any(_moves_keys(projection, k) for _, projection, _ in projections for k in key),
     )
+
+
+def _moves_keys(projection: Projection, key: int) -> bool:
+    """Say whether the values of a key's column are hashed otherwise than they were staged."""
+    changes = conversions(projection.chains[key])
+    if any(
+        not is_widening(old, new)
+        or not pa.types.is_signed_integer(old.arrow)
+        or not pa.types.is_signed_integer(new.arrow)
+        for old, new in changes
+    ):
+        return True
+    # Rescued texts are hashed with their columns' names.
+    number = projection.numbers[key]
+    renamed = number is None or projection.before[number] != projection.after[key]
+    return renamed and may_be_rescued(projection.chains[key][0])

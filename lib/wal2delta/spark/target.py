@@ -63,6 +63,11 @@ class TableName:
         """The name for people."""
         return self.path if self.path is not None else ".".join(self.parts)
 
+    @property
+    def place(self) -> str:
+        """What two names share that are one table: catalogs take upper for lower case."""
+        return self.path if self.path is not None else self.text.lower()
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from wal2delta.changes import PlannedBytes
 from wal2delta.decode.batches import ChangeBatch, Decoder, LogicalMessage, Recorded
@@ -36,13 +37,16 @@ from wal2delta.sink.routes import NO_ROUTES, Routes, components, links_of, route
 from wal2delta.sink.showing import Shown, show
 from wal2delta.transactions.plan import FilePlan, Step
 from wal2delta.types.base import ColumnType
+from wal2delta.types.text import UTF8
 
 LOCAL_SCHEME: Final = "file:"
 
 SCAN_SCHEMA: Final = "scan BINARY, error STRING"
 _SCAN: Final = pa.schema([("scan", pa.binary()), ("error", pa.string())])
 
-STAGE_SCHEMA: Final = "table INT, relation INT, bucket INT, sequence BIGINT, rows BIGINT, info STRING, data BINARY"
+STAGE_SCHEMA: Final = (
+    "table INT, relation INT, bucket INT, sequence BIGINT, rows BIGINT, last_lsn BIGINT, info STRING, data BINARY"
+)
 _STAGE: Final = pa.schema(
     [
         ("table", pa.int32()),
@@ -50,6 +54,7 @@ _STAGE: Final = pa.schema(
         ("bucket", pa.int32()),
         ("sequence", pa.int64()),
         ("rows", pa.int64()),
+        ("last_lsn", pa.int64()),
         ("info", pa.string()),
         ("data", pa.binary()),
     ]
@@ -131,6 +136,7 @@ class ScanTask:
     edges: tuple[int, ...] = ()
     gap: bool = False
     known_length: int = 0
+    codec: str = UTF8
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +261,7 @@ def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanT
                     edges=task.edges,
                     gap=task.gap,
                     known_length=task.known_length,
+                    codec=task.codec,
                 )
             )
         except Wal2DeltaError as problem:
@@ -329,6 +336,7 @@ def _staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Itera
         recording=True,
         column_types={relation: assignment.types for relation, assignment in task.relations.items()},
         skipped=frozenset(operation for operation in ("c", "u", "d", "t") if settings.skips(operation)),
+        codec=settings.source_codec,
     )
     recorded: list[Recorded] = []
     messages: list[LogicalMessage] = []
@@ -346,7 +354,9 @@ def _staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Itera
         for relation in decoder.take_truncated():
             assignment = task.relations.get(relation)
             if assignment is not None:
-                yield _staged_row(assignment.table, assignment.relation, unit[0].sequence * _PARTS, _info())
+                lsn, _ = task.truncates[relation.oid]
+                at = unit[0].sequence * _PARTS
+                yield _staged_row(assignment.table, assignment.relation, at, _info(), last_lsn=lsn)
         yield from _folded_rows(gathered, unit[0].sequence, task)
     for table, rows in (
         (TRANSACTIONS_TABLE, _transactions(recorded, task.settings)),
@@ -364,9 +374,10 @@ def _staged_row(
     *,
     bucket: int = NO_BUCKET,
     rows: int = 0,
+    last_lsn: int = -1,
     data: bytes | pa.Buffer = b"",
 ) -> dict[str, Any]:
-    values = (table, relation, bucket, sequence, rows, info, data)
+    values = (table, relation, bucket, sequence, rows, last_lsn, info, data)
     return dict(zip(_STAGE.names, values, strict=True))
 
 
@@ -396,17 +407,27 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
     for table in list(gathered):
         for number, found in enumerate(gathered.pop(table)):
             at = sequence * _PARTS + number
+            last_lsn = max(pc.max(part.lsn).as_py() for part in found.parts)
             events = fold_events(concat(found.parts), found.identity, found.names, found.table)
             links = links_of(events, found.identity, found.names)
             if links is not None:
                 yield _staged_row(links_table(table), found.relation, at, "", data=links.to_ipc())
             parts = split(events, found.identity, found.names, task.buckets)
             if not parts:
-                yield _staged_row(table, found.relation, at, _info(), rows=found.rows)
+                yield _staged_row(table, found.relation, at, _info(), rows=found.rows, last_lsn=last_lsn)
             for part_number, (bucket, part) in enumerate(parts):
                 # Counted once, whatever the number of parts.
                 rows = found.rows if part_number == 0 else 0
-                yield _staged_row(table, found.relation, at, _info(part), bucket=bucket, rows=rows, data=to_ipc(part))
+                yield _staged_row(
+                    table,
+                    found.relation,
+                    at,
+                    _info(part),
+                    bucket=bucket,
+                    rows=rows,
+                    last_lsn=last_lsn,
+                    data=to_ipc(part),
+                )
 
 
 # What the ledger keeps of transactions and logical messages.

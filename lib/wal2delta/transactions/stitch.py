@@ -175,7 +175,7 @@ class Stitch:
             # A message goes on in the file, or a session begins with it: both readings have to be tested.
             return again
         try:
-            seam = self._seam(scan.head)
+            seam = self._seam(scan.head, scan.codec)
         except Wal2DeltaError:
             # The file's own scan will tell where and what.
             return again
@@ -201,13 +201,13 @@ class Stitch:
         # Without a part the file lies inside one message.
         self._join(scan, scan.parts)
 
-    def _seam(self, head: bytes) -> Part | None:
+    def _seam(self, head: bytes, codec: str) -> Part | None:
         """Walk the bytes that the boundary between two files cuts; None when it cuts no message."""
         data = self.tail + head
         if not data:
             return None
         assert self.place is not None
-        scanner = Scanner(self.place.framing, place=self.place)
+        scanner = Scanner(self.place.framing, place=self.place, codec=codec)
         scanner.closed = True
         summary = scanner.scan(data, 0)
         if scanner.broke:

@@ -42,9 +42,11 @@ _USER_DEFINED: Final = 1 << 30
 _NONE: Final = "all values fit"
 _TIMES: Final = "infinity, -infinity and years outside 1 to 9999 are rescued"
 
+_FLOATS: Final = "NaN and the infinities are values; what a server before 12 rounds above the largest one is rescued"
+
 _MISFITS: Final[dict[Family, str]] = {
-    Family.FLOAT32: "all values fit, NaN and the infinities too",
-    Family.FLOAT64: "all values fit, NaN and the infinities too",
+    Family.FLOAT32: _FLOATS,
+    Family.FLOAT64: _FLOATS,
     Family.DECIMAL: "NaN and the infinities are rescued, as is what has more digits than p and s allow",
     Family.DATE: _TIMES,
     Family.TIMESTAMP: _TIMES,

@@ -6,6 +6,7 @@ from struct import Struct
 from typing import Final
 
 from wal2delta.errors import ValueFormatError
+from wal2delta.types.base import DoesNotFit
 from wal2delta.types.cursor import unpack
 
 _FLOAT = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?|Infinity)|NaN", re.IGNORECASE)
@@ -38,10 +39,17 @@ significant bits or more, so a multiple of a power of ten among them is one of `
 
 
 def float_from_text(text: str) -> float:
-    """Read a floating-point number; the caller rounds to single precision from the text, not from this."""
+    """Read a floating-point number; the caller rounds to single precision from the text, not from this.
+
+    Raises:
+        DoesNotFit: a finite number above all that there are, as too few digits make of the largest ones.
+    """
     if _FLOAT.fullmatch(text) is None:
         raise ValueFormatError("a floating-point number is not in PostgreSQL's form")
-    return float(text)
+    value = float(text)
+    if math.isinf(value) and text.lstrip("-").lower() != "infinity":
+        raise DoesNotFit
+    return value
 
 
 def float4_text(data: bytes) -> str:

@@ -6,9 +6,12 @@ types, and the names of relations, columns and types.  The bytes do not say whic
 
 import difflib
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from wal2delta.errors import ConfigError, ValueFormatError
+from wal2delta.protocol.reader import names_in_utf8
 from wal2delta.types.encodings import decode
 
 UTF8: Final = "utf-8"
@@ -144,6 +147,11 @@ def decode_text(data: bytes, codec: str = UTF8) -> str:
             f"a text value is not in the encoding that source_encoding names (Python's {codec})",
             remedy="Set source_encoding to the client_encoding that the capture was recorded with",
         ) from None
+
+
+def names_in(codec: str) -> Callable[[bytes], str]:
+    """Give what `wal2delta.protocol.reader.read_message` decodes names with."""
+    return names_in_utf8 if codec == UTF8 else partial(decode, codec=codec)
 
 
 def transcode(data: bytes, codec: str) -> bytes:

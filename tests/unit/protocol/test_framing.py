@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import sys
 
@@ -109,8 +110,16 @@ def test_compression_is_told_by_the_first_bytes() -> None:
     assert detect_compression(b"\x28\xb5\x2f\xfd") == "zstd"
     assert detect_compression(b"\x04\x22\x4d\x18") == "lz4"
     assert detect_compression(b"BZh9") == "bz2"
+    assert detect_compression(bz2.compress(b"")) == detect_compression(bz2.compress(b"a")) == "bz2"
     assert detect_compression(b"\x1f") is None
     assert detect_compression(b"") is None
+
+
+def test_a_stream_that_is_cut_may_go_on_with_any_bytes() -> None:
+    """The middle of an LSN or a time is not compressed data because two of its bytes look so."""
+    assert detect_compression(b"\x1f\x8b\x00\x02\xba\x7d\xef\x00\x00\x00\x02\xbc") is None
+    assert detect_compression(b"\x1f\x8b\x08\x02\xba\x7d\xef\x00\x07\x00\x02\xbc") is None
+    assert detect_compression(b"BZh9 is a value") is None
 
 
 def test_bytes_that_are_not_compressed_come_back_as_they_are() -> None:

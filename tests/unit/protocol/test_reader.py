@@ -152,3 +152,17 @@ def test_a_message_without_its_newline_is_refused() -> None:
     assert caught.value.offset == 1
     with pytest.raises(TruncatedMessage, match="newline"):
         list(read_stream(b"E\nE", framing=Framing.RECVLOGICAL))
+
+
+def test_names_are_decoded_as_the_caller_says() -> None:
+    data = encode(m.Type(1, "s", "caf@")).replace(b"@", b"\xe9")
+    assert read_message(data, 0, names=lambda name: name.decode("latin-1")) == (m.Type(1, "s", "café"), len(data))
+
+
+def test_a_name_in_another_encoding_says_which_setting_tells_it() -> None:
+    data = encode(m.Type(1, "s", "caf@")).replace(b"@", b"\xe9")
+    with pytest.raises(MalformedMessage, match=r"name is not UTF-8.*source_encoding") as caught:
+        read_message(data, 0)
+    assert "caf" not in str(caught.value)
+    with pytest.raises(MalformedMessage, match="not in the encoding that source_encoding names"):
+        read_message(data, 0, names=lambda name: name.decode("ascii"))

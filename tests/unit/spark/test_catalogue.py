@@ -1,33 +1,26 @@
 import pytest
 
-from wal2delta.changes import plan_files
-from wal2delta.errors import ConfigError, NotSupported
+from support.planned import TEXT, catalogue_of, configured, relation
+from wal2delta.errors import ConfigError
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
-from wal2delta.settings import Settings
 from wal2delta.sink.events import Identity, Mode
-from wal2delta.spark.catalogue import Catalogue, identity_of, ignores_key
-from wal2delta.spark.staging import Staged
-from wal2delta.spark.target import Target
-
-
-def relation(identity="d", *columns, name="t", oid=9, namespace="s"):
-    columns = columns or (("id", True), ("note", False))
-    return m.Relation(oid, namespace, name, identity, tuple(m.Column(n, 23, -1, key) for n, key in columns))
+from wal2delta.sink.evolution import OWN, TableShape
+from wal2delta.spark.catalogue import check_distinct, identity_of, ignores_key
+from wal2delta.spark.registry import MirrorEntry
+from wal2delta.spark.target import TableName
 
 
 @pytest.mark.parametrize(
     ("given", "keys", "expected"),
     [
-        (relation("d"), None, Identity(Mode.KEYED, (0,))),
-        (relation("i", ("a", True), ("b", False), ("c", True)), None, Identity(Mode.KEYED, (0, 2))),
-        (relation("d", ("a", False)), None, Identity(Mode.APPEND)),
-        (relation("n", ("a", True)), None, Identity(Mode.APPEND)),
-        (relation("f", ("a", True), ("b", True)), None, Identity(Mode.MULTISET)),
-        (relation("f", ("a", True), ("b", True)), ["b", "a"], Identity(Mode.KEYED, (1, 0))),
-        (relation("i", ("id", False), ("code", True)), ["id"], Identity(Mode.KEYED, (1,))),
-        (relation("n", ("id", False)), ["id"], Identity(Mode.KEYED, (0,))),
+        (relation("id* note"), None, Identity(Mode.KEYED, (0,))),
+        (relation("a* b c*", "i"), None, Identity(Mode.KEYED, (0, 2))),
+        (relation("a"), None, Identity(Mode.APPEND)),
+        (relation("a*", "n"), None, Identity(Mode.APPEND)),
+        (relation("a b", "f"), None, Identity(Mode.MULTISET)),
+        (relation("a b", "f"), ["b", "a"], Identity(Mode.KEYED, (1, 0))),
+        (relation("id code*", "i"), ["id"], Identity(Mode.KEYED, (1,))),
+        (relation("id", "n"), ["id"], Identity(Mode.KEYED, (0,))),
     ],
 )
 def test_rows_are_told_apart_by_the_key_that_old_rows_bring(given, keys, expected):
@@ -35,68 +28,103 @@ def test_rows_are_told_apart_by_the_key_that_old_rows_bring(given, keys, expecte
 
 
 def test_a_key_that_old_rows_do_not_bring_is_ignored():
-    assert ignores_key(relation("i", ("id", False), ("code", True)), ["id"])
-    assert not ignores_key(relation("f", ("id", True), ("code", True)), ["id"])
-    assert not ignores_key(relation("d"), None)
+    assert ignores_key(relation("id code*", "i"), ["id"])
+    assert not ignores_key(relation("id code", "f"), ["id"])
+    assert not ignores_key(relation("id* note"), None)
 
 
 def test_a_configured_key_column_that_does_not_exist_is_named():
     with pytest.raises(ConfigError, match="'nr' is none of the table's columns") as caught:
-        identity_of(relation(), ["nr"])
+        identity_of(relation("id* note"), ["nr"])
     assert caught.value.table == "s.t"
 
 
-def plan(tmp_path, *relations):
-    changes = []
-    for number, item in enumerate(relations):
-        row = m.TupleData(tuple(m.Cell("t", b"%d" % number) for _ in item.columns))
-        changes += [item, m.Insert(item.oid, row)]
-    path = tmp_path / "capture"
-    path.write_bytes(frame([m.Begin(100, 1, 7), *changes, m.Commit(0, 100, 108, 1)], Framing.RAW))
-    return plan_files([str(path)])
+def test_versions_of_one_relation_are_one_table_whatever_its_name():
+    versions = [relation("id*", oid=1), relation("id*", oid=2, name="u"), relation("id*", oid=1, name="renamed")]
+    catalogue = catalogue_of(versions)
+    assert [catalogue.versions[item].table for item in versions] == [0, 1, 0]
+    assert catalogue.oids == (1, 2)
+    assert catalogue.by_number[2].relation == versions[2]
 
 
-def used(tmp_path, *relations, target="/mirror", settings=None):
-    settings = settings or Settings()
-    planned = plan(tmp_path, *relations)
-    catalogue = Catalogue.of(planned, settings, Target.parse(target))
-    staged = {}
-    for table, number, _ in catalogue.assignments(settings).values():
-        before = staged.get(table, Staged())
-        staged[table] = Staged(rows=before.rows + 1, relations=(*before.relations, number))
-    return catalogue.used(staged, (), planned, settings)
+def test_tables_that_are_not_wanted_are_not_there():
+    versions = [relation("id*", oid=1), relation("id*", oid=2, name="u")]
+    catalogue = catalogue_of(versions, configured(table_exclude_list=["s.u"]))
+    assert list(catalogue.versions) == versions[:1]
+    assert list(catalogue.assignments) == versions[:1]
 
 
-def test_each_relation_with_rows_has_a_table(tmp_path):
-    tables = used(tmp_path, relation(name="a", oid=1), relation(name="b", oid=2))
-    assert [table.table.text for table in tables] == ["/mirror/s/a", "/mirror/s/b"]
+def test_left_out_columns_move_the_keys_number():
+    settings = configured(table={"exclude_columns": ["secret"]})
+    (version,) = catalogue_of([relation("secret id* note")], settings).versions.values()
+    assert version.identity.key == (1 - 1,)
+    assert version.names == ("id", "note")
+    assert [column.name for column in version.shown.columns] == ["id", "note"]
+    assert len(version.types) == 3
 
 
-def test_an_ignored_key_is_noted(tmp_path):
-    settings = Settings.from_mapping(
-        {"objects": [{"table": {"source_schema": "s", "source_table": "t", "keys": ["id"]}}]}
-    )
-    (table,) = used(tmp_path, relation("i", ("id", False), ("code", True)), settings=settings)
-    assert "replica identity" in table.notes[0]
-    assert not table.configured
+def test_a_masked_column_is_a_string_whatever_it_was():
+    settings = configured(column_mask_salt="salt", table={"column_mask_hash": ["mail", "age"]})
+    given = relation(f"id* mail:{TEXT} age")
+    catalogue = catalogue_of([given], settings)
+    names = [column.type.postgres_name for column in catalogue.versions[given].columns]
+    assert names == ["integer", "masked text", "masked integer"]
+    # What is decoded is not yet masked.
+    assert [kind.postgres_name for kind in catalogue.assignments[given].types] == ["integer", "text", "integer"]
+    assert catalogue.assignments[given].shown.masked == (1, 2)
 
 
-@pytest.mark.parametrize(
-    ("versions", "what"),
-    [
-        ([relation(), relation("d", ("id", True), ("note", False), ("more", False))], "schema changes"),
-        ([relation(), relation("d", ("id", True), ("text", False))], "schema changes"),
-        ([relation(), relation("f", ("id", True), ("note", True))], "replica identity changes"),
-        ([relation(), relation(oid=10)], "created again"),
-        ([relation(), relation(name="renamed")], "renamed tables"),
-    ],
-)
-def test_what_cannot_be_followed_yet_is_refused(tmp_path, versions, what):
-    with pytest.raises(NotSupported, match=what) as caught:
-        used(tmp_path, *versions)
-    assert caught.value.table
+def test_soft_deletes_add_a_column_behind_the_others_and_need_a_key():
+    given = relation("id* note")
+    catalogue = catalogue_of([given], configured(soft_deletes=True))
+    assert catalogue.versions[given].columns[-1].name == OWN
+    assert catalogue.versions[given].names == ("id", "note", "__deleted")
+    assert catalogue.versions[given].identity.evicts
+    assert catalogue.assignments[given].marks_deleted
+    with pytest.raises(ConfigError, match="need a key"):
+        catalogue_of([relation("id note", "f")], configured(soft_deletes=True))
 
 
-def test_two_tables_that_would_be_one_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="would be the same table"):
-        used(tmp_path, relation(oid=1, namespace="a"), relation(oid=2, namespace="b"), target="main.raw")
+def test_each_version_has_the_names_that_it_had_where_columns_are_renamed_later():
+    settings = configured(table={"rename_columns": {"note": "text"}})
+    before, after = relation("id* note"), relation("id* text")
+    catalogue = catalogue_of([before, after], settings)
+    assert catalogue.versions[before].names == ("id", "note")
+    assert catalogue.versions[after].names == ("id", "text")
+
+
+def test_a_configured_key_goes_by_the_name_that_it_has_in_a_version():
+    settings = configured(table={"keys": ["id"], "rename_columns": {"id": "nr"}})
+    before, after = relation("note id", "f"), relation("note nr", "f")
+    catalogue = catalogue_of([before, after], settings)
+    assert [version.identity.key for version in catalogue.versions.values()] == [(1,), (1,)]
+    assert all(version.configured for version in catalogue.versions.values())
+
+
+def test_a_version_that_is_over_need_not_fit_the_configuration():
+    settings = configured(table={"keys": ["nr"]})
+    before, after = relation("id", "f"), relation("nr", "f")
+    assert list(catalogue_of([after], settings, before=[before]).versions) == [after]
+    with pytest.raises(ConfigError, match="'nr'"):
+        catalogue_of([before, after], settings)
+
+
+def test_names_that_were_given_are_kept_for_good():
+    entry = MirrorEntry(9, "s.t", TableName("/mirror/s/t"), TableShape(), names=(("id", "id"), ("Note", "Note")))
+    given = relation("id* note")
+    # Note is no longer a column, not even a kept one; its name is still its own.
+    assert catalogue_of([given], entries=[entry]).versions[given].names == ("id", "note__2")
+    assert catalogue_of([given]).versions[given].names == ("id", "note")
+
+
+def test_a_relation_without_a_namespace_is_pg_catalogs():
+    given = m.Relation(1, "", "pg_class", "d", (m.Column("id", 23, -1, True),))
+    assert catalogue_of([given]).versions[given].selection.namespace == "pg_catalog"
+
+
+def test_two_tables_of_one_place_are_named():
+    one, other = relation("id*", oid=1, namespace="a"), relation("id*", oid=2, namespace="b")
+    catalogue = catalogue_of([one, other])
+    listed = [(item.qualified_name, "main.raw.t", catalogue.versions[item]) for item in (one, other)]
+    with pytest.raises(ConfigError, match=r"a\.t and b\.t would be the same table of the target, main\.raw\.t"):
+        check_distinct(listed)

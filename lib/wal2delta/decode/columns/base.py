@@ -1,0 +1,136 @@
+"""What all builders have in common: rows are appended to arrays that grow geometrically, and handed to Arrow."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from wal2delta.decode.columns.cells import Tile
+from wal2delta.decode.columns.transcoding import in_utf8
+from wal2delta.types.rendering import render
+from wal2delta.types.text import UTF8
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from wal2delta.decode.columns.cells import Bytes, Cells, Names
+    from wal2delta.decode.kernels_base import Kernel
+    from wal2delta.types.base import ColumnType, Rescued
+
+MIN_ROWS: Final = 1024
+
+
+class Call(NamedTuple):
+    """A kernel with what it takes between the tile and its outputs."""
+
+    kernel: Kernel
+    parameters: tuple[int, ...] = ()
+
+
+class ColumnBuilder(ABC):
+    """Collects one column.
+
+    Args:
+        column_type: from `wal2delta.types.resolve`.
+        names: (namespace, name) of types by oid, from Type messages.
+        binary: takes cells in binary format; None where each becomes text first.
+    """
+
+    def __init__(self, column_type: ColumnType, names: Names, binary: Call | None) -> None:
+        self.column_type = column_type
+        self.rows = 0
+        self._names = names
+        # The kernels for binary format go by the type that the values are sent in, an override by another one.
+        self._binary = None if column_type.overridden else binary
+        self._codec = UTF8
+        self._capacity = 0
+        self._valid: Bytes = np.empty(0, dtype=np.uint8)
+
+    def take_encoding(self, codec: str) -> None:
+        """Have text, and the texts inside of binary values, decoded from another encoding than UTF-8."""
+        self._codec = codec
+
+    def append(self, buf: Bytes, offset: Cells, length: Cells, first: Cells, column: int) -> list[Rescued] | None:
+        """Append one row for each entry of `first`.
+
+        Args:
+            buf: the bytes that the cells lie in.
+            offset: int32, where each cell lies.
+            length: int32, each cell's length, or `NULL`, `UNCHANGED` (which gives NULL), `BINARY` and below.
+            first: the number of each row's first cell; below 0 where the row has none, which gives NULL.
+            column: the column's number within its row.
+
+        Returns:
+            The values that the type cannot hold, with NULL in the column; None when there are none.
+
+        Raises:
+            ValueFormatError: a value is not in its type's form; its offset is the cell's in `buf`.
+        """
+        if first.dtype != np.int32 or not first.flags.c_contiguous:
+            first = np.ascontiguousarray(first, dtype=np.int32)
+        if not first.size:
+            return None
+        if self.rows + first.size > self._capacity:
+            self._capacity = max(MIN_ROWS, self.rows + first.size, 2 * self._capacity)
+            self._grow(self._capacity)
+        tile = Tile(buf, offset, length, first, column, self._written)
+        without_form: list[Rescued] = []
+        if self._codec != UTF8 and not tile.is_ascii():
+            # Before anything looks into it: in some encodings a character's second byte may be a backslash.
+            tile, without_form = in_utf8(tile, self._codec)
+        elif self._binary is None and tile.has_binary():
+            tile, without_form = tile.as_text()
+        rescued = self._convert(tile) + without_form
+        if without_form:
+            rescued.sort(key=lambda misfit: misfit.row)
+        self.rows += first.size
+        return rescued or None
+
+    def _written(self, data: bytes) -> str:
+        """Give PostgreSQL's text of a value in binary format."""
+        return render(data, self.column_type.oid, self.column_type.typmod, self._names, codec=self._codec)
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """The size of what is collected, about as it will be in Arrow."""
+
+    def finish(self) -> pa.Array:
+        """Give the collected column and start a new one."""
+        # The next column will be about as long, so its arrays are made at that size at once.
+        array = self._arrow(self.rows, self._validity())
+        self.rows = 0
+        self._grow(self._capacity)
+        return array
+
+    def truncate(self, rows: int) -> None:
+        """Take back all rows behind the first `rows`."""
+        self.rows = rows
+
+    @abstractmethod
+    def _convert(self, tile: Tile) -> list[Rescued]:
+        """Write the tile's rows behind `rows`, where there is room for them."""
+
+    @abstractmethod
+    def _grow(self, capacity: int) -> None:
+        """Make new outputs for so many rows, with what `rows` says copied."""
+
+    @abstractmethod
+    def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
+        """Make the Arrow array; nothing writes to the outputs afterwards."""
+
+    def _validity(self) -> pa.Buffer | None:
+        valid = self._valid[: self.rows]
+        if np.count_nonzero(valid) == self.rows:
+            return None
+        return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def resized(array: NDArray[Any], size: int, used: int) -> NDArray[Any]:
+    """Give a new array of some size that begins with what was used of another."""
+    larger = np.empty(size, dtype=array.dtype)
+    larger[:used] = array[:used]
+    return larger

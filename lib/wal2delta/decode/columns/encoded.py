@@ -1,0 +1,60 @@
+"""Columns of bytea that `binary_handling_mode` makes strings of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from wal2delta.decode import kernels_binary, kernels_encode, kernels_text
+from wal2delta.decode.columns.base import Call, ColumnBuilder
+from wal2delta.decode.columns.cells import MAX_DATA_BYTES
+from wal2delta.decode.columns.variable import VariableBuilder
+from wal2delta.errors import NotSupported
+from wal2delta.types.binary import bytes_from_text
+
+if TYPE_CHECKING:
+    from wal2delta.decode.columns.cells import Bytes, Names
+    from wal2delta.decode.kernels_base import Kernel
+    from wal2delta.types.base import ColumnType
+
+
+class EncodedBuilder(VariableBuilder):
+    """bytea, gathered as bytes and written as text when the column is finished."""
+
+    def __init__(self, column_type: ColumnType, names: Names, *, encode: Kernel, alphabet: Bytes, **rest: Any) -> None:
+        super().__init__(column_type, names, **rest)
+        self._encode = encode
+        self._alphabet = alphabet
+
+    @property
+    def nbytes(self) -> int:
+        """The size of what is collected, about as it will be in Arrow."""
+        return super().nbytes + int(self._ends[self.rows])  # hexadecimal doubles it; base64 takes less
+
+    def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
+        sizes = np.diff(self._ends[: rows + 1]).astype(np.int64)
+        sizes = 2 * sizes if self._encode is kernels_encode.hex_texts else (sizes + 2) // 3 * 4
+        ends = np.zeros(rows + 1, dtype=np.int64)
+        np.cumsum(sizes, out=ends[1:])
+        if ends[-1] > MAX_DATA_BYTES:
+            raise NotSupported("one column of one batch holds more than 2 GiB")
+        text = np.empty(int(ends[-1]), dtype=np.uint8)
+        text_ends = ends.astype(np.int32)
+        self._encode(self._data, self._ends, text_ends, rows, self._alphabet, text)
+        buffers = [validity, pa.py_buffer(text_ends), pa.py_buffer(text)]
+        return pa.Array.from_buffers(self.column_type.arrow, rows, buffers)
+
+
+def encoded_bytea(column_type: ColumnType, names: Names, *, text: Kernel, alphabet: Bytes) -> ColumnBuilder:
+    """Give the builder of bytea as strings in one of the encodings."""
+    return EncodedBuilder(
+        column_type,
+        names,
+        encode=text,
+        alphabet=alphabet,
+        text=Call(kernels_text.hex_bytes),
+        binary=Call(kernels_binary.texts, (kernels_binary.BYTEA,)),
+        reader=bytes_from_text,
+    )

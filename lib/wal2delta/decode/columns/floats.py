@@ -1,0 +1,69 @@
+"""Columns of real and double precision."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wal2delta.decode.columns.cells import BINARY
+from wal2delta.decode.columns.fixed import FixedBuilder
+from wal2delta.decode.columns.variable import plain_texts
+from wal2delta.errors import ValueFormatError
+from wal2delta.types.base import Rescued
+from wal2delta.types.floats import float_from_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from wal2delta.decode.columns.cells import Cells, Names, Tile
+    from wal2delta.types.base import ColumnType
+
+EXACT_IN_SINGLE: Final = (2**24, 10)
+EXACT_IN_DOUBLE: Final = (2**53, 19)
+"""The largest integer up to which all are floats of the type, and a power of ten up to which all are."""
+
+
+class FloatBuilder(FixedBuilder):
+    """real and double precision; pyarrow's cast from string, exact as well, reads what the kernels leave."""
+
+    def __init__(self, column_type: ColumnType, names: Names, **rest: Any) -> None:
+        super().__init__(column_type, names, reader=float_from_text, **rest)
+        self._texts = plain_texts()
+
+    def _read_exactly(self, tile: Tile, misses: Cells) -> list[Rescued]:
+        if not misses.size:
+            return []
+        rest = tile.of_rows(tile.first[misses])
+        for row in np.flatnonzero(rest.length[rest.first + rest.column] <= BINARY).tolist():
+            # The kernel takes every float that there is.
+            rest.read(row, self._reader)
+            raise ValueFormatError("a floating-point number has another size than its type", offset=rest.place(row))
+        self._texts.truncate(0)
+        self._texts.append(*rest.arguments)
+        try:
+            numbers = pc.cast(self._texts._arrow(rest.size, None), self.column_type.arrow)
+        except pa.ArrowInvalid:
+            for row in range(rest.size):
+                rest.read(row, self._reader)
+            raise
+        values = np.frombuffer(numbers.buffers()[1], self._values.dtype, rest.size)
+        self._values[self.rows + misses] = values
+        self._valid[self.rows + misses] = 1
+        return [self._beyond(rest, row, misses) for row in self._beyonds(rest, values)]
+
+    def _beyonds(self, rest: Tile, values: NDArray[Any]) -> list[int]:
+        """Give the rows whose number was finite, but is none of the type.
+
+        PostgreSQL 11 and older write so few digits that the largest numbers come out above all that there are.
+        """
+        rows = np.flatnonzero(np.isinf(values)).tolist()
+        return [row for row in rows if not rest.text(row).lstrip("-").lower().startswith("inf")]
+
+    def _beyond(self, rest: Tile, row: int, misses: Cells) -> Rescued:
+        at = int(misses[row])
+        self._values[self.rows + at] = 0
+        self._valid[self.rows + at] = 0
+        return Rescued(at, rest.text(row))

@@ -1,0 +1,193 @@
+"""A course of events on a real server, recorded once in several files, and applied in one run and file by file."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import wal2delta
+from support.postgres import Server
+from support.truth import (
+    COMMIT_LSN,
+    COMMIT_TS,
+    SourceTable,
+    arrow_table,
+    expected_fields,
+    mirror_tables,
+    read_mirror,
+    row_difference,
+    row_images,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ONE_RUN, FILE_BY_FILE = "one run", "a run per file"
+
+
+class Slot:
+    """A replication slot whose changes are copied by SQL, each time into a file and a session of its own.
+
+    Args:
+        folder: where the files go, in the order of their names.
+        publication: one name, or several with commas.
+        settings: of the connection that copies.
+        options: of the plugin.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        folder: Path,
+        publication: str,
+        *,
+        name: str = "recorder",
+        settings: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.files: list[Path] = []
+        self._server = server
+        self._folder = folder
+        self._settings = list(settings)
+        self._options = {"proto_version": "1", "publication_names": publication, **(options or {})}
+        two_phase = self._options.get("two_phase", "false")
+        folder.mkdir(parents=True, exist_ok=True)
+        server.execute(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput', twophase => {two_phase})")
+
+    def take(self, *, how: str = "get", settings: Sequence[str] = ()) -> Path:
+        """Copy what has come since the last time into the next file; ``how="peek"``: it comes once more."""
+        options = "".join(f", '{name}', '{value}'" for name, value in self._options.items())
+        query = f"SELECT * FROM pg_logical_slot_{how}_binary_changes('{self.name}', NULL, NULL{options})"
+        file = self._folder / f"{len(self.files) + 1:03}.bin"
+        with self._server.connect() as connection, connection.cursor() as cursor:
+            for setting in (*self._settings, *settings):
+                cursor.execute(setting.encode())
+            with cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT binary)".encode()) as copy:
+                file.write_bytes(b"".join(bytes(piece) for piece in copy))
+        self.files.append(file)
+        return file
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What became of a course of events.
+
+    Attributes:
+        sources: the source's tables at the end, by their names.
+        targets: where it was applied to, by how that was done.
+        reports: of the runs, likewise.
+    """
+
+    sources: Mapping[str, SourceTable]
+    targets: Mapping[str, Path]
+    reports: Mapping[str, tuple[wal2delta.RunReport, ...]]
+
+    def location(self, way: str, name: str) -> Path:
+        """Say where a table lies."""
+        return mirror_tables(self.targets[way])[name]
+
+    def frame(self, spark: SparkSession, way: str, name: str) -> DataFrame:
+        """Open a table."""
+        return read_mirror(spark, self.location(way, name))
+
+    def rows(self, spark: SparkSession, way: str, name: str, *columns: str) -> list[tuple[Any, ...]]:
+        """Read some of a table's columns, in their rows' order."""
+        found = self.frame(spark, way, name).toArrow().select(list(columns)).to_pylist()
+        return sorted((tuple(row[column] for column in columns) for row in found), key=repr)
+
+    def notes(self, way: str, name: str) -> list[str]:
+        """Give what the runs have noted of a table."""
+        return [
+            note
+            for report in self.reports[way]
+            for table in report.tables
+            if table.name == name
+            for note in table.notes
+        ]
+
+    def total(self, way: str, name: str, count: str) -> int:
+        """Sum a count of a table's reports up."""
+        return sum(
+            getattr(table, count) for report in self.reports[way] for table in report.tables if table.name == name
+        )
+
+    def assert_mirrored(self, spark: SparkSession, *names: str, kept: Iterable[str] = (), at: str = "") -> None:
+        """Assert that tables are, however they were applied, what the source holds at the end.
+
+        Args:
+            kept: columns that the mirror has beside the source's.
+            at: the mirror table's name, where it has another one.
+        """
+        kept = list(kept)
+        assert names
+        for name in names:
+            for way in self.targets:
+                difference = table_difference(spark, self.location(way, at or name), self.sources[name], kept)
+                assert difference is None, f"{way}: {difference}"
+
+
+def table_difference(
+    spark: SparkSession, location: Path, source: SourceTable, kept: Sequence[str] = ()
+) -> str | None:
+    """Compare a mirror table with a source's, but for columns that the mirror alone has."""
+    frame = read_mirror(spark, location)
+    found = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
+    missing = set(kept) - {name for name, _ in found}
+    if missing:
+        return f"{source.qualified_name}: the columns {sorted(missing)} were not kept"
+    fields = [(name, kind) for name, kind in found if name not in kept]
+    if fields != expected_fields(source):
+        return f"{source.qualified_name}: the columns are\n    {fields}\n  not\n    {expected_fields(source)}"
+    table = frame.toArrow()
+    for name in (COMMIT_LSN, COMMIT_TS):
+        if table.column(name).null_count:
+            return f"{source.qualified_name}: {table.column(name).null_count} rows have no {name}"
+    return row_difference(source, row_images(source, table), row_images(source, arrow_table(source)))
+
+
+def apply_in_one_run(
+    spark: SparkSession, files: Sequence[Path], folder: Path, config: Mapping[str, Any] | None = None
+) -> tuple[Path, tuple[wal2delta.RunReport, ...]]:
+    """Apply files to a new target in the folder at once; give the target and the report."""
+    return _apply(spark, [files], folder, config)
+
+
+def apply_file_by_file(
+    spark: SparkSession, files: Sequence[Path], folder: Path, config: Mapping[str, Any] | None = None
+) -> tuple[Path, tuple[wal2delta.RunReport, ...]]:
+    """Apply files to a new target in the folder, each in a run of its own; give the target and the reports."""
+    return _apply(spark, [[file] for file in files], folder, config)
+
+
+def _apply(
+    spark: SparkSession, runs: Sequence[Sequence[Path]], folder: Path, config: Mapping[str, Any] | None
+) -> tuple[Path, tuple[wal2delta.RunReport, ...]]:
+    captures, target = folder / "captures", folder / "mirror"
+    captures.mkdir(parents=True)
+    reports = []
+    for files in runs:
+        for file in files:
+            shutil.copy(file, captures)
+        reports.append(wal2delta.apply(spark, captures=captures, target=target, config=config))
+    return target, tuple(reports)
+
+
+def apply_both(
+    spark: SparkSession,
+    files: Sequence[Path],
+    folder: Path,
+    sources: Iterable[SourceTable],
+    config: Mapping[str, Any] | None = None,
+) -> Applied:
+    """Apply a course of events in one run, and in a run for each of its files."""
+    whole, whole_reports = apply_in_one_run(spark, files, folder / "whole", config)
+    steps, step_reports = apply_file_by_file(spark, files, folder / "steps", config)
+    return Applied(
+        {source.qualified_name: source for source in sources},
+        {ONE_RUN: whole, FILE_BY_FILE: steps},
+        {ONE_RUN: whole_reports, FILE_BY_FILE: step_reports},
+    )

@@ -1,0 +1,28 @@
+import pyarrow as pa
+import pytest
+
+from wal2delta.sink.evolution import OWN, MirrorColumn, TableShape
+from wal2delta.spark.registry import MirrorEntry
+from wal2delta.spark.target import TableName
+from wal2delta.types import resolve
+from wal2delta.types.base import ColumnType, Family
+
+SHAPE = TableShape(
+    (
+        MirrorColumn(0, "id", "id", resolve(23, -1, {})),
+        MirrorColumn(3, "Größe", "Größe__2", resolve(1700, (10 << 16 | 2) + 4, {}), dropped=True),
+        MirrorColumn(4, "tags", "tags", resolve(1009, -1, {})),
+        MirrorColumn(5, OWN, "__deleted", ColumnType(pa.bool_(), Family.BOOLEAN, "boolean")),
+    ),
+    6,
+)
+
+
+@pytest.mark.parametrize("table", [TableName("s3a://b/m/s/t"), TableName(parts=("main", "s", "t"))])
+def test_an_entry_is_read_as_it_was_written(table):
+    entry = MirrorEntry(16384, "s.t", table, SHAPE, set_aside=True, names=(("id", "id"), ("Größe", "Größe__2")))
+    assert MirrorEntry.from_json(entry.to_json()) == entry
+
+
+def test_a_shape_knows_what_the_source_still_has():
+    assert [column.name for column in SHAPE.present] == ["id", "tags", "__deleted"]
