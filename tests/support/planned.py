@@ -96,7 +96,7 @@ def run_plan(
         if version is None:
             continue
         found = versions.setdefault(version.table, {})
-        was = found.get(version.number, StagedVersion(0, (), False, False, sequence, sequence))
+        was = found.get(version.number, StagedVersion(0, (), False, False, sequence, sequence, sequence))
         found[version.number] = StagedVersion(
             was.rows + item.rows,
             tuple(sorted({*was.tracked, *item.tracked})),
@@ -104,6 +104,7 @@ def run_plan(
             was.deletes or item.deletes,
             was.first,
             sequence,
+            last_lsn=sequence,
         )
         places = segments.setdefault(version.table, [])
         if not places or places[-1][1] != version.number:

@@ -250,6 +250,14 @@ def test_inspect_of_what_is_no_capture_is_one_line(tmp_path, capsys):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("options", [[], ["--messages"]])
+def test_inspect_takes_the_encoding_of_names(options, capsys):
+    assert main(["inspect", str(CUT), "--source-encoding", "latin-1", *options]) == 0
+    assert "shop.order items" in capsys.readouterr().out
+    assert main(["inspect", str(CUT), "--source-encoding", "LATIN11", *options]) == 2
+    assert "LATIN11" in capsys.readouterr().err
+
+
 @pytest.fixture
 def inspected(monkeypatch):
     file = types.SimpleNamespace(

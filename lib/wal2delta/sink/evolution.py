@@ -4,7 +4,9 @@ A Relation message has no column numbers, but PostgreSQL never reorders columns:
 order, and what is added stands behind them.  So a column that is found in front of one that used to precede it, or
 behind one that was added, is another column of the same name: it was dropped and added again.  A name that is new
 *between* survivors, where one of the same type has gone, is a rename; at the end nothing tells a rename from a drop
-and an add, unless the configuration names it.
+and an add, unless the configuration names it.  Nor does anything tell that the last columns were dropped and added
+again in their order.  What is new between survivors where none has gone was let into the publication's list of
+columns.
 
 Each column has an id that is its own for the table's life, so that versions far apart can be put together.
 """
@@ -227,37 +229,58 @@ def _survivors(
             # Behind a column that was added again stand only such as were added.
             added = True
     if policy.infer_renames:
-        found |= _inferred(present, columns, found)
+        found = _by_places(present, columns, found)
     return {name: present[at] for name, at in found.items()}
 
 
-def _inferred(
+def _by_places(
     present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], survivors: Mapping[str, int]
 ) -> dict[str, int]:
-    """Give the renames that the columns' places prove: the new name, and the number of the column that it is.
+    """Add the renames that the columns' places prove: the new name, and the number of the column that it is.
 
-    What stands in front of a survivor is as old as that, so it has only got another name.
+    What stands in front of a column that stays is as old as that, so it has only got another name.
     """
-    here = set(survivors.values())
-    found: dict[str, int] = {}
-    last = -1
-    unknown: list[SourceColumn] = []
-    for column in columns:
-        at = survivors.get(column.name)
-        if at is None:
-            unknown.append(column)
-            continue
-        if column.name == OWN:
-            break
-        gone = [number for number in range(last + 1, at) if number not in here]
-        if len(gone) == len(unknown) and all(
-            present[old].type.postgres_name == new.type.postgres_name and same_type(present[old].type, new.type)
-            for old, new in zip(gone, unknown, strict=True)
-        ):
-            found.update({new.name: old for old, new in zip(gone, unknown, strict=True)})
-        unknown = []
-        last = at
-    return found
+    own = survivors.get(OWN)
+    olds = [kind.type for kind in present if kind.source != OWN]
+    news = [column for column in columns if column.name != OWN]
+
+    def alike(old: slice, new: slice) -> bool:
+        pairs = list(zip(olds[old], (column.type for column in news[new]), strict=False))
+        count = old.stop - old.start
+        return count == new.stop - new.start and all(
+            one.postgres_name == other.postgres_name and same_type(one, other) for one, other in pairs
+        )
+
+    # The columns that stay, (number in the version, number in the table), between the beginning and the end.
+    anchors = [(-1, -1)]
+    anchors += [(number, survivors[column.name]) for number, column in enumerate(news) if column.name in survivors]
+    anchors.append((len(news), len(olds)))
+    at = 0
+    while at < len(anchors) - 2:
+        new, old = (slice(anchors[at][side] + 1, anchors[at + 1][side]) for side in (0, 1))
+        span = (at, at + 1)
+        if new.stop - new.start > old.stop - old.start:
+            # More than there was: a name has gone on to another column, too (a to a_old, b to a).
+            span = min(
+                (
+                    (left, right)
+                    for left in range(at + 1)
+                    for right in range(at + 1, len(anchors))
+                    if alike(
+                        slice(anchors[left][1] + 1, anchors[right][1]), slice(anchors[left][0] + 1, anchors[right][0])
+                    )
+                ),
+                key=lambda found: found[1] - found[0],
+                default=span,
+            )
+        (new_left, old_left), (new_right, old_right) = anchors[span[0]], anchors[span[1]]
+        if new_right - new_left > 1 and alike(slice(old_left + 1, old_right), slice(new_left + 1, new_right)):
+            within = [(new_left + n, old_left + n) for n in range(1, new_right - new_left)]
+            anchors[span[0] + 1 : span[1]] = within
+            at = span[0] + len(within)
+        at += 1
+    found = {news[new].name: old for new, old in anchors[1:-1]}
+    return found if own is None else {**found, OWN: own}
 
 
 def same_type(one: ColumnType, other: ColumnType) -> bool:

@@ -188,7 +188,12 @@ def _summarise(frame: DataFrame) -> dict[int, Staged]:
         raise from_dict(json.loads(failed[0].info))
     found: dict[int, dict[int, StagedVersion]] = {}
     grouped = frame.where("table >= 0").groupBy("table", "relation", "info")
-    totals = grouped.agg(f.sum("rows").alias("rows"), f.min("sequence").alias("first"), f.max("sequence").alias("last"))
+    totals = grouped.agg(
+        f.sum("rows").alias("rows"),
+        f.min("sequence").alias("first"),
+        f.max("sequence").alias("last"),
+        f.max("last_lsn").alias("last_lsn"),
+    )
     for row in totals.collect():
         info = json.loads(row.info)
         versions = found.setdefault(row.table, {})

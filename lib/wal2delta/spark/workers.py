@@ -405,7 +405,8 @@ def _gather(gathered: dict[int, list[_Gathered]], batch: ChangeBatch, task: Deco
 
 def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: DecodeTask) -> Iterator[dict[str, Any]]:
     for table in list(gathered):
-        for number, found in enumerate(gathered.pop(table)):
+        # A truncate's mark, which may be of an earlier version, stands in front of what has come behind it.
+        for number, found in enumerate(gathered.pop(table), start=1):
             at = sequence * _PARTS + number
             last_lsn = max(pc.max(part.lsn).as_py() for part in found.parts)
             events = fold_events(concat(found.parts), found.identity, found.names, found.table)

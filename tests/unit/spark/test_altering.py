@@ -1,0 +1,273 @@
+"""What of a change of columns is ALTER TABLE's, and what rewrites the table; and that statements may be begun again."""
+
+import json
+import re
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wal2delta.errors import CaptureError
+from wal2delta.names import column_names
+from wal2delta.sink.evolution import OWN, Evolution, Policy, SourceColumn
+from wal2delta.sink.projection import Projection
+from wal2delta.spark.altering import (
+    RewriteTask,
+    _differs,
+    _pending,
+    _statements,
+    _touches_rescued,
+    may_be_rescued,
+    rewrite_batches,
+)
+from wal2delta.spark.arrow_types import sql_type
+from wal2delta.spark.target import TableName
+from wal2delta.spark.workers import refusal_in
+from wal2delta.types import resolve
+from wal2delta.types.base import ColumnType, Family
+
+KINDS = {
+    "smallint": (21, -1),
+    "int": (23, -1),
+    "bigint": (20, -1),
+    "text": (25, -1),
+    "mood": (70000, -1),
+    "char5": (1042, 9),
+    "char9": (1042, 13),
+    "date": (1082, -1),
+    "timestamp": (1114, -1),
+    "n52": (1700, (5 << 16 | 2) + 4),
+    "n83": (1700, (8 << 16 | 3) + 4),
+    "n63": (1700, (6 << 16 | 3) + 4),
+    "real": (700, -1),
+    "double": (701, -1),
+    "ints": (1007, -1),
+}
+TYPES = {name: resolve(oid, typmod, {70000: ("public", "mood")}) for name, (oid, typmod) in KINDS.items()}
+TABLE = TableName(path="/m/s/t")
+
+
+def columns(text):
+    found = []
+    for item in text.split():
+        item, _, kind = item.partition(":")
+        name, _, target = item.partition("=")
+        found.append(SourceColumn(name, target or name, TYPES[kind or "int"]))
+    return found
+
+
+def evolve(*versions, policy=Policy()):  # noqa: B008
+    first = Evolution(None, policy)
+    first.take(columns(versions[0]))
+    evolution = Evolution(first.shape, policy)
+    for version in versions[1:]:
+        evolution.take(columns(version))
+    return evolution
+
+
+def sql(evolution, there=None):
+    """Give the statements that the table still needs; None where it is rewritten."""
+    statements = _statements(evolution)
+    if statements is None:
+        return None
+    there = there or {one.name: sql_type(one.type.arrow).lower() for one in evolution.before.columns}
+    return [
+        statement.removeprefix("ALTER TABLE delta.`/m/s/t` ")
+        for statement in _pending(TABLE, statements, evolution.shape, there)
+    ]
+
+
+DROPPING = Policy(keep_dropped=False)
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        (["id a", "id a b:text"], ["ADD COLUMNS (`b` STRING AFTER `a`)"]),
+        (["id a", "id a b c"], ["ADD COLUMNS (`b` INT AFTER `a`, `c` INT AFTER `b`)"]),
+        (["id c", "id b c"], ["ADD COLUMNS (`b` INT AFTER `id`)"]),
+        (["id", "`b id"], ["ADD COLUMNS (```b` INT FIRST)"]),
+        (["id a b", "id b"], ["DROP COLUMNS (`a`)"]),
+        (["id a b", "id x b"], ["RENAME COLUMN `a` TO `x`"]),
+        (["id a", "id:bigint a:double"], ["ALTER COLUMN `id` TYPE BIGINT", "ALTER COLUMN `a` TYPE DOUBLE"]),
+        (["id a:smallint", "id a", "id a:bigint"], ["ALTER COLUMN `a` TYPE BIGINT"]),
+        (["id a:n52", "id a:n63"], ["ALTER COLUMN `a` TYPE DECIMAL(6,3)"]),
+        (["id a:n52", "id a:n83"], ["ALTER COLUMN `a` TYPE DECIMAL(8,3)"]),
+        (["id a:date", "id a:timestamp"], ["ALTER COLUMN `a` TYPE TIMESTAMP_NTZ"]),
+        (
+            ["id a b c", "id x b d", "id:bigint x b d"],
+            ["DROP COLUMNS (`c`)", "RENAME COLUMN `a` TO `x`", "ALTER COLUMN `id` TYPE BIGINT"]
+            + ["ADD COLUMNS (`d` INT AFTER `b`)"],
+        ),
+        # Not in place, or not exactly.
+        (["id a", "id a:text"], None),
+        (["id a:bigint", "id a"], None),
+        (["id a:bigint", "id a:double"], None),
+        (["id a", "id a:bigint", "id a:double"], None),
+        (["id a", "id a:bigint", "id a"], None),
+        (["id a", "id a:text", "id a"], None),
+        (["id a:char5", "id a:char9"], None),
+        (["id a:ints", "id a:text"], None),
+        # Names that go and come: a table that has one does not show by which statement.
+        (["id a b", "id b a"], None),
+        (["id a b", "id b:text a"], None),
+        (["id a b c", "id b x c"], None),
+        (["id a b", "id A b"], None),
+    ],
+)
+def test_what_delta_can_do_in_place_is_done_there(versions, expected):
+    evolution = evolve(*versions, policy=DROPPING)
+    assert _differs(evolution)
+    assert sql(evolution) == expected
+
+
+@pytest.mark.parametrize("versions", [["id a", "id a"], ["id a b", "id b"], ["id a:mood", "id a:text"], ["id a", "id"]])
+def test_a_column_that_is_merely_kept_or_means_the_same_does_not_change_the_table(versions):
+    assert not _differs(evolve(*versions))
+    assert not _touches_rescued(evolve(*versions))
+
+
+def test_values_may_change_though_the_tables_type_does_not():
+    evolution = evolve("id a:char5", "id a:char9")
+    assert evolution.before.columns[1].type.arrow == evolution.shape.columns[1].type.arrow
+    assert _differs(evolution)
+    assert _statements(evolution) is None
+
+
+def test_the_order_of_columns_is_changed_by_a_rewrite():
+    first = Evolution(None, Policy())
+    first.take(columns("id a"))
+    evolution = Evolution(first.shape, Policy(), anew=True)
+    evolution.take(columns("a id"))
+    assert _differs(evolution)
+    assert _statements(evolution) is None
+
+
+@pytest.mark.parametrize(
+    ("versions", "touches"),
+    [
+        (["id a", "id a b"], False),
+        (["id a b", "id b"], True),
+        (["id a b", "id x b"], True),
+        # An integer has rescued texts if it was a text before.
+        (["id a", "id a:bigint"], True),
+        (["id a:mood", "id a:text"], False),
+    ],
+)
+def test_rescued_texts_go_along_with_renames_drops_and_types(versions, touches):
+    assert _touches_rescued(evolve(*versions, policy=DROPPING)) is touches
+
+
+class Columns:
+    """A Delta table's columns, as ALTER TABLE leaves them."""
+
+    def __init__(self, shape):
+        self.columns = [(one.name, sql_type(one.type.arrow).lower()) for one in shape.columns]
+
+    def names(self):
+        return [name for name, _ in self.columns]
+
+    def run(self, statement):
+        statement = statement.removeprefix("ALTER TABLE delta.`/m/s/t` ")
+        if found := re.fullmatch(r"DROP COLUMNS \((.*)\)", statement):
+            gone = re.findall("`(.*?)`", found[1])
+            assert set(gone) <= set(self.names())
+            self.columns = [one for one in self.columns if one[0] not in gone]
+        elif found := re.fullmatch("RENAME COLUMN `(.*)` TO `(.*)`", statement):
+            assert found[1] in self.names()
+            assert found[2].lower() not in [name.lower() for name in self.names()]
+            self.columns = [(found[2] if name == found[1] else name, kind) for name, kind in self.columns]
+        elif found := re.fullmatch("ALTER COLUMN `(.*)` TYPE (.*)", statement):
+            assert found[1] in self.names()
+            self.columns = [(name, found[2].lower() if name == found[1] else kind) for name, kind in self.columns]
+        elif found := re.fullmatch(r"ADD COLUMNS \((.*)\)", statement):
+            for name, kind, place in re.findall(r"`([^`]*)` ([A-Z_]+(?:\(\d+,\d+\))?) (FIRST|AFTER `[^`]*`)", found[1]):
+                assert name.lower() not in [one.lower() for one in self.names()]
+                at = 0 if place == "FIRST" else self.names().index(place[7:-1]) + 1
+                self.columns.insert(at, (name, kind.lower()))
+        else:
+            raise AssertionError(statement)
+
+
+tables = st.lists(
+    st.tuples(st.sampled_from("abcdA"), st.sampled_from(["smallint", "int", "bigint", "n52", "n83"])),
+    min_size=1,
+    max_size=5,
+    unique_by=lambda column: column[0],
+)
+
+
+@given(st.lists(tables, min_size=2, max_size=4), st.booleans(), st.lists(st.integers(0, 4), max_size=3))
+def test_statements_bring_the_table_to_its_shape_wherever_they_were_broken_off(versions, keep, breaks):
+    names = column_names([[name for name, _ in version] for version in versions])
+    first = Evolution(None, Policy(keep_dropped=keep))
+    sources = [[SourceColumn(name, names[name], TYPES[kind]) for name, kind in version] for version in versions]
+    mark = SourceColumn(OWN, "__deleted", ColumnType(pa.bool_(), Family.BOOLEAN, "boolean"))
+    first.take([*sources[0], mark])
+    evolution = Evolution(first.shape, first.policy)
+    for source in sources[1:]:
+        evolution.take([*source, mark])
+    table, expected = Columns(evolution.before), Columns(evolution.shape).columns
+    if not _differs(evolution):
+        assert table.columns == expected
+        return
+    statements = _statements(evolution)
+    if statements is None:
+        return
+    for done in [*breaks, None]:
+        for statement in [*_pending(TABLE, statements, evolution.shape, dict(table.columns))][:done]:
+            table.run(statement)
+    assert table.columns == expected
+    assert not [*_pending(TABLE, statements, evolution.shape, dict(table.columns))]
+
+
+def batch(**values):
+    return pa.RecordBatch.from_pydict(values)
+
+
+def task(*versions, rescued="_rescued_data"):
+    evolution = evolve(*versions)
+    fields = [pa.field(one.name, one.type.arrow) for one in evolution.shape.columns]
+    metadata = [pa.field("lsn", pa.int64()), *([pa.field(rescued, pa.string())] if rescued else [])]
+    projection = Projection.of(
+        evolution.of_table(),
+        [one.name for one in evolution.before.columns],
+        [one.name for one in evolution.shape.columns],
+        rescues=rescued is not None,
+    )
+    return RewriteTask(projection, pa.schema([*fields, *metadata]), rescued)
+
+
+def test_a_rewritten_table_has_its_old_rows_in_its_new_columns():
+    given = batch(
+        id=pa.array([1, 2], pa.int32()),
+        a=pa.array(["7", "x"]),
+        b=pa.array([5, 6], pa.int32()),
+        lsn=pa.array([10, 11]),
+        _rescued_data=pa.array([json.dumps({"b": "gone"}), None]),
+    )
+    found = task("id a:text b", "id:bigint x:text b", "id:bigint x b", "id:bigint b x")
+    (result,) = rewrite_batches([given], task=found)
+    assert result.to_pylist() == [
+        {"id": 1, "b": 5, "x": None, "lsn": 10, "_rescued_data": json.dumps({"b": "gone"})},
+        {"id": 2, "b": 6, "x": None, "lsn": 11, "_rescued_data": None},
+    ]
+    (result,) = rewrite_batches([given], task=task("id a:text b", "id x:text b", "id x b"))
+    assert result.column("x").to_pylist() == [7, None]
+    assert [json.loads(text) for text in result.column("_rescued_data").to_pylist()] == [{"b": "gone"}, {"x": "x"}]
+    assert result.schema.field("x").type == pa.int32()
+
+
+def test_a_table_without_a_column_for_them_loses_no_value():
+    given = batch(id=pa.array([1], pa.int32()), a=pa.array(["x"]), lsn=pa.array([10]))
+    with pytest.raises(RuntimeError) as caught:
+        list(rewrite_batches([given], task=task("id a:text", "id a", rescued=None)))
+    refusal = refusal_in(str(caught.value))
+    assert isinstance(refusal, CaptureError)
+    assert "'a' has another type now" in refusal.problem
+
+
+def test_types_whose_values_may_be_rescued_are_known():
+    names = [name for name, kind in TYPES.items() if may_be_rescued(kind)]
+    assert names == ["date", "timestamp", "n52", "n83", "n63", "ints"]

@@ -1,0 +1,141 @@
+import pytest
+
+from wal2delta.errors import OrderError
+from wal2delta.sink.evolution import TableShape
+from wal2delta.spark.placement import Move, Wanted, place
+from wal2delta.spark.registry import MirrorEntry
+from wal2delta.spark.target import Target
+
+TARGET = Target.parse("/m")
+
+
+def entry(oid, name, *, aside=False, at=None):
+    table = TARGET.set_aside(oid) if aside else at or TARGET.table("s", name)
+    return MirrorEntry(oid, f"s.{name}", table, TableShape(), aside)
+
+
+def wanted(oid, name, on_recreate="replace", target=TARGET):
+    return Wanted(oid, f"s.{name}", target.table("s", name), on_recreate)
+
+
+def moves(found):
+    """Give (oid, from, to) of each move, an asterisk between those that leave and those that arrive."""
+
+    def short(step: Move):
+        return step.oid, *(table.path.removeprefix("/m/") for table in (step.source, step.destination))
+
+    return [*map(short, found.leaving), "*", *map(short, found.arriving)]
+
+
+def refuge(oid):
+    return f"_wal2delta/set_aside_{oid}"
+
+
+def test_tables_that_keep_their_names_stay():
+    found = place([entry(1, "a"), entry(2, "b")], [wanted(1, "a"), wanted(3, "c")], TARGET)
+    assert moves(found) == ["*"]
+    assert dict(found.before) == {1: entry(1, "a")}
+    assert not found.notes
+
+
+def test_a_renamed_table_goes_along():
+    found = place([entry(1, "a")], [wanted(1, "b")], TARGET)
+    assert moves(found) == [(1, "s/a", "s/b"), "*"]
+    assert found.notes == {1: ("renamed from s.a",)}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_tables_that_change_their_names_pass_by_each_other(order):
+    found = place([entry(1, "a"), entry(2, "b")][::order], [wanted(1, "b"), wanted(2, "a")][::order], TARGET)
+    leaving = [(1, "s/a", refuge(1)), (2, "s/b", refuge(2))]
+    arriving = [(1, refuge(1), "s/b"), (2, refuge(2), "s/a")]
+    assert moves(found) == [*leaving[::order], "*", *arriving[::order]]
+
+
+def test_a_table_whose_place_becomes_free_only_now_is_waited_for():
+    found = place([entry(1, "a"), entry(2, "b")], [wanted(1, "c"), wanted(2, "a")], TARGET)
+    assert moves(found) == [(1, "s/a", "s/c"), (2, "s/b", refuge(2)), "*", (2, refuge(2), "s/a")]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_new_table_takes_the_name_that_another_has_given_up(order):
+    found = place([entry(1, "t")], [wanted(1, "t_old"), wanted(2, "t")][::order], TARGET)
+    assert moves(found) == [(1, "s/t", "s/t_old"), "*"]
+    assert dict(found.before) == {1: entry(1, "t")}
+    assert found.notes == {1: ("renamed from s.t",)}
+
+
+def test_rows_of_a_table_that_was_made_anew_are_set_aside():
+    found = place([entry(1, "t")], [wanted(2, "t")], TARGET)
+    assert moves(found) == [(1, "s/t", refuge(1)), "*"]
+    assert found.aside == (entry(1, "t", aside=True),)
+    assert not found.before
+    assert "old rows are set aside" in found.notes[2][0]
+
+
+def test_they_come_back_under_another_name():
+    found = place([entry(1, "t", aside=True), entry(2, "t")], [wanted(1, "t_old")], TARGET)
+    assert moves(found) == ["*", (1, refuge(1), "s/t_old")]
+    assert found.before[1].set_aside
+
+
+def test_a_table_that_is_renamed_to_anothers_name_pushes_it_aside():
+    found = place([entry(1, "t"), entry(2, "t_new")], [wanted(2, "t")], TARGET)
+    assert moves(found) == [(1, "s/t", refuge(1)), (2, "s/t_new", refuge(2)), "*", (2, refuge(2), "s/t")]
+    assert found.notes[2] == ("renamed from s.t_new", "another table had its name; that one's rows are set aside")
+
+
+def test_of_two_relations_that_had_a_name_in_the_run_the_later_has_it():
+    found = place([entry(1, "t")], [wanted(1, "t"), wanted(2, "t"), wanted(3, "t")], TARGET)
+    assert moves(found) == [(1, "s/t", refuge(1)), "*"]
+    assert set(found.before) == {1}
+    assert all("another table has its name now" in found.notes[oid][0] for oid in (1, 2))
+    assert "created again" in found.notes[3][0]
+
+
+def test_rows_are_kept_where_that_is_wanted():
+    found = place([entry(1, "t")], [wanted(2, "t", "keep")], TARGET)
+    assert moves(found) == ["*"]
+    assert dict(found.before) == {2: entry(1, "t")}
+    assert found.replaced == {1}
+
+
+def test_rows_of_a_table_that_has_changes_of_its_own_are_no_one_elses():
+    found = place([entry(1, "t")], [wanted(1, "t", "keep"), wanted(2, "t", "keep")], TARGET)
+    assert dict(found.before) == {1: entry(1, "t")}
+    assert not found.replaced
+    assert moves(found) == [(1, "s/t", refuge(1)), "*"]
+    assert "not kept" in found.notes[2][0]
+
+
+@pytest.mark.parametrize("before", [[entry(1, "t")], []])
+def test_a_table_that_was_made_anew_stops_the_run_where_that_is_wanted(before):
+    found = [wanted(1, "t", "stop"), wanted(2, "t", "stop")]
+    with pytest.raises(OrderError, match="dropped and created again") as caught:
+        place(before, found[1:] if before else found, TARGET)
+    assert caught.value.table == "s.t"
+    place([entry(1, "t")], [wanted(1, "t_old", "stop"), wanted(2, "t", "stop")], TARGET)
+
+
+def test_many_new_oids_at_once_are_another_server():
+    before = [entry(number, f"t{number}") for number in range(5)]
+    found = [wanted(10 + number, f"t{number}") for number in range(5)]
+    place(before, found[:2], TARGET)
+    with pytest.raises(OrderError, match=r"3 of 5 tables have new oids \(s\.t0, s\.t1, s\.t2, …\)"):
+        place(before, found[:3], TARGET)
+
+
+def test_a_table_moves_to_the_destination_that_is_configured_now():
+    found = place([entry(1, "t", at=TARGET.table("x", "y"))], [wanted(1, "t")], TARGET)
+    assert moves(found) == [(1, "x/y", "s/t"), "*"]
+    assert found.notes == {1: ("moved from /m/x/y",)}
+
+
+def test_a_catalog_takes_upper_for_lower_case():
+    target = Target.parse("main")
+    before = MirrorEntry(1, "s.T", target.table("s", "T"), TableShape())
+    # It would be moved onto itself.
+    found = place([before], [wanted(1, "t", target=target)], target)
+    assert not found.moves
+    found = place([before], [wanted(2, "t", target=target)], target)
+    assert [step.destination for step in found.moves] == [target.set_aside(1)]
