@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from wal2delta.lsn import format_lsn
 
-Action: TypeAlias = Literal["created", "merged", "appended", "overwritten", "unchanged"]
+Action: TypeAlias = Literal["created", "merged", "appended", "overwritten", "unchanged", "set aside"]
 Status: TypeAlias = Literal["applied", "nothing new"]
 
 
@@ -26,6 +26,8 @@ class TableReport:
             did): they are written with what is known of them.
         deletes_without_row: rows that were deleted though the table did not have them.
         unknown: rows with values that nobody knows, for which NULL stands.
+        oid: the source relation's.
+        set_aside: another relation has the table's name; its rows lie in the ledger.
         notes: what a person should know, such as schema changes.
     """
 
@@ -42,6 +44,8 @@ class TableReport:
     without_base: int = 0
     deletes_without_row: int = 0
     unknown: int = 0
+    oid: int | None = None
+    set_aside: bool = False
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -60,6 +64,8 @@ class TableReport:
             "without_base": self.without_base,
             "deletes_without_row": self.deletes_without_row,
             "unknown": self.unknown,
+            "oid": self.oid,
+            "set_aside": self.set_aside,
             "notes": list(self.notes),
         }
 

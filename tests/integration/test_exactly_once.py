@@ -93,6 +93,10 @@ _STREAMS = "o18"
 """Streamed and prepared transactions, some of them open when the first half ends."""
 
 
+_SCHEMAS = "o14"
+"""Columns that come, go and change, tables that are renamed, dropped and made again."""
+
+
 @pytest.mark.parametrize(
     ("name", "step", "count"),
     [
@@ -105,6 +109,9 @@ _STREAMS = "o18"
         (_STREAMS, "history written", 1),
         (_STREAMS, "history recorded", 1),
         (_IDENTITIES, "run recorded", 1),
+        (_SCHEMAS, "table moved", 1),
+        (_SCHEMAS, "columns changed", 2),
+        (_SCHEMAS, "table applied", 3),
     ],
     ids=lambda value: str(value),
 )

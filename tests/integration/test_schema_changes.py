@@ -105,7 +105,7 @@ _ROWS = (
 
 _FIRST_CHANGES = (
     "UPDATE e.added SET v = 'before' WHERE id = 1",
-    "ALTER TABLE e.added ADD n int, ADD \"At\" timestamptz",
+    'ALTER TABLE e.added ADD n int, ADD "At" timestamptz',
     "INSERT INTO e.added VALUES (6, 'v6', 6, '2024-01-01 00:00:00+00')",
     "UPDATE e.added SET n = id * 10 WHERE id IN (1, 2)",
     "ALTER TABLE e.dropped DROP b",

@@ -115,9 +115,14 @@ def histories(draw: st.DrawFn, *, renames: bool = True) -> list[Version]:
     return seen
 
 
-def sources(history: list[Version], *, marked: bool = False) -> list[tuple[SourceColumn, ...]]:
-    given_names = column_names([[one.name for one in version.columns] for version in history])
-    return [version.source(given_names, marked=marked) for version in history]
+def sources(
+    history: list[Version], *, marked: bool = False, renames: tuple[tuple[str, str], ...] = ()
+) -> list[tuple[SourceColumn, ...]]:
+    listed = [[one.name for one in version.columns] for version in history]
+    return [
+        version.source(column_names(listed[: number + 1], renames=renames), marked=marked)
+        for number, version in enumerate(history)
+    ]
 
 
 def evolve(before: TableShape | None, versions: list[tuple[SourceColumn, ...]], policy: Policy) -> Evolution:
@@ -164,7 +169,7 @@ def as_rows(table: Table) -> list[tuple[object, ...]]:
 policies = st.builds(
     Policy,
     keep_dropped=st.booleans(),
-    renames=st.sampled_from(((), (("a", "b"),), (("b", "c"), ("a", "b")))),
+    renames=st.sampled_from(((), (("a", "b"),), (("b", "c"), ("a", "b")), (("a", "A"),))),
     infer_renames=st.booleans(),
 )
 
@@ -173,7 +178,7 @@ policies = st.builds(
 def test_a_table_comes_out_alike_wherever_runs_end(
     history: list[Version], policy: Policy, data: st.DataObject, marked: bool
 ) -> None:
-    versions = sources(history, marked=marked)
+    versions = sources(history, marked=marked, renames=policy.renames)
     first, rest = versions[0], versions[1:]
     cuts = data.draw(st.lists(st.integers(0, len(rest)), max_size=4).map(sorted))
     start = evolve(None, [first], policy).shape
@@ -191,7 +196,7 @@ def test_a_table_comes_out_alike_wherever_runs_end(
 
 @given(histories(), policies)
 def test_rows_of_the_run_and_rows_of_the_table_end_alike(history: list[Version], policy: Policy) -> None:
-    versions = sources(history)
+    versions = sources(history, renames=policy.renames)
     at_once = evolve(None, versions, policy)
     own = Projection.of(
         at_once.of_version(0), [one.target for one in versions[0]], [one.name for one in at_once.shape.columns]
@@ -205,7 +210,7 @@ def test_rows_of_the_run_and_rows_of_the_table_end_alike(history: list[Version],
 @given(histories(), policies, st.booleans())
 def test_a_table_is_well_formed(history: list[Version], policy: Policy, marked: bool) -> None:
     evolution = Evolution(None, policy)
-    versions = sources(history, marked=marked)
+    versions = sources(history, marked=marked, renames=policy.renames)
     for step, version in enumerate(versions):
         assert evolution.ids_of(version) == evolution.ids_of(version)
         foreseen = evolution.ids_of(version)

@@ -130,9 +130,7 @@ class Applied:
                 assert difference is None, f"{way}: {difference}"
 
 
-def table_difference(
-    spark: SparkSession, location: Path, source: SourceTable, kept: Sequence[str] = ()
-) -> str | None:
+def table_difference(spark: SparkSession, location: Path, source: SourceTable, kept: Sequence[str] = ()) -> str | None:
     """Compare a mirror table with a source's, but for columns that the mirror alone has."""
     frame = read_mirror(spark, location)
     found = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]

@@ -526,14 +526,33 @@ class Beyond:
         tables: those that have left the publication, or were dropped, with rows in them.
         kept: columns that the source has dropped.
         untold: columns whose values are not in the stream: they are not compared.
+        unlike: tables of whose rows the stream does not tell enough.
     """
 
     tables: tuple[str, ...] = ()
+    unlike: tuple[str, ...] = ()
     kept: Mapping[str, Sequence[str]] = field(default_factory=dict)
     untold: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 NOTHING = Beyond()
+
+BEYOND = {
+    "o09_types_binary_pg16": Beyond(
+        # In binary, OIDs are bare, and nothing announces what a range is made of.
+        untold={"types.all_types": ("c051_regclass", "c052_regtype", "c053_regproc", "c101_floatrange")}
+    ),
+    "o14_ddl_pg15": Beyond(tables=("app.leaves",), kept={"app.acct": ("old_col",)}),
+    "o15_ddl_traps_pg15": Beyond(
+        tables=("app2.leaves",),
+        kept={"app2.acct": ("old_col",)},
+        # DEFAULT 7 for the rows that were there, and a type change with USING.
+        untold={"app2.acct": ("score",)},
+        # DEFAULT 5 for the rows that were there, which old rows then have.
+        unlike=("app2.nokey",),
+    ),
+}
+"""By case, what is as its notes say."""
 
 
 def mirror_difference(
@@ -577,11 +596,15 @@ def assert_tables_equal(
     by_name = {source.qualified_name: source for source in sources}
     located = mirror_tables(target)
     assert sorted(located) == sorted({*by_name, *beyond.tables}), sorted(located)
-    differences = [mirror_difference(spark, located[name], source, beyond) for name, source in by_name.items()]
+    differences = [
+        mirror_difference(spark, located[name], source, beyond)
+        for name, source in by_name.items()
+        if name not in beyond.unlike
+    ]
     found = [difference for difference in differences if difference is not None]
     assert not found, "\n" + "\n".join(found)
 
 
-def assert_mirror_equals(spark: SparkSession, target: str | Path, case: Case, beyond: Beyond = NOTHING) -> None:
-    """Assert that the target is the case's truth."""
-    assert_tables_equal(spark, target, source_tables(case), beyond)
+def assert_mirror_equals(spark: SparkSession, target: str | Path, case: Case) -> None:
+    """Assert that the target is the case's truth, as its notes have it."""
+    assert_tables_equal(spark, target, source_tables(case), BEYOND.get(case.name, NOTHING))

@@ -463,7 +463,7 @@ class _Job:
             changes=sum(table.rows for table in tables.tables),
             applied_lsn=plan.upto_lsn if plan.upto_lsn >= 0 else None,
             applied_commit_ts=to_datetime(plan.upto_commit_time) if plan.upto_lsn >= 0 else None,
-            tables=tuple(reports),
+            tables=tuple(sorted([*reports, *_set_aside(tables)], key=lambda report: report.name)),
             warnings=tuple(self.warnings),
             seconds=0.0,
             stages=self.stages,
@@ -612,6 +612,14 @@ def _without_ended(plan: Plan, history: History) -> Plan:
         return plan
     deferred = tuple(item for item in plan.resume.deferred if item.gid is not None or item.xid not in ended)
     return replace(plan, resume=replace(plan.resume, deferred=deferred))
+
+
+def _set_aside(tables: RunPlan) -> list[TableReport]:
+    """Report the tables that the run has not written to, but that had to give way."""
+    return [
+        TableReport(entry.name, entry.table.text, "set aside", oid=entry.oid, set_aside=True)
+        for entry in tables.placement.aside
+    ]
 
 
 def _timed(report: RunReport, began: float, stages: Mapping[str, float]) -> RunReport:

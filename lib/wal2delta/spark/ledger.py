@@ -32,7 +32,8 @@ _RUNS: Final = (
     "run BIGINT, started_at TIMESTAMP, finished_at TIMESTAMP, captures STRING, files BIGINT, bytes BIGINT, "
     "transactions BIGINT, changes BIGINT, applied_lsn BIGINT, applied_commit_ts TIMESTAMP, "
     "tables ARRAY<STRUCT<name: STRING, location: STRING, action: STRING, changes: BIGINT, inserted: BIGINT, "
-    "updated: BIGINT, deleted: BIGINT, truncated: BOOLEAN, version: BIGINT>>, warnings ARRAY<STRING>"
+    "updated: BIGINT, deleted: BIGINT, truncated: BOOLEAN, version: BIGINT, oid: BIGINT, set_aside: BOOLEAN, "
+    "without_base: BIGINT, deletes_without_row: BIGINT, unknown: BIGINT, notes: ARRAY<STRING>>>, warnings ARRAY<STRING>"
 )
 _FILES: Final = "run BIGINT, path STRING, length BIGINT, fingerprint BIGINT, framing STRING, start BIGINT, stop BIGINT"
 _RELATIONS: Final = (
@@ -167,6 +168,12 @@ class Ledger:
                         t.deleted,
                         t.truncated,
                         t.version,
+                        t.oid,
+                        t.set_aside,
+                        t.without_base,
+                        t.deletes_without_row,
+                        t.unknown,
+                        list(t.notes),
                     )
                     for t in report.tables
                 ],

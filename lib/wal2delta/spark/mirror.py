@@ -15,7 +15,7 @@ from wal2delta.report import Action, TableReport
 from wal2delta.selection import MetadataNames
 from wal2delta.sink.events import Mode
 from wal2delta.sink.evolution import OWN, TableShape
-from wal2delta.spark import delta
+from wal2delta.spark import delta, steps
 from wal2delta.spark.altering import alter
 from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import own_session, settings
@@ -190,13 +190,15 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableRe
         without_base=counts.without_base,
         deletes_without_row=counts.deletes_without_row,
         unknown=counts.unknown,
+        oid=plan.oid,
+        set_aside=plan.set_aside,
         notes=(*plan.notes, *counts.notes),
     )
 
 
 def _alter(spark: SparkSession, run: TableRun, number: int, epoch: Epoch) -> None:
     plan = run.plan
-    alter(
+    changed = alter(
         spark,
         plan.table,
         epoch.evolution,
@@ -205,6 +207,8 @@ def _alter(spark: SparkSession, run: TableRun, number: int, epoch: Epoch) -> Non
         run.step(number, _ALTER),
         resumed=run.resumed,
     )
+    if changed:
+        steps.reached(f"columns changed: {plan.name}")
 
 
 def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:

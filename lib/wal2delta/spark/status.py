@@ -158,17 +158,20 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -
             raise TargetError(
                 f"there is no run {run} that has ended", path=place.text, remedy=f"There are: {spans(there)}"
             )
-        newest = (
-            runs.where(runs.run <= run)
-            .selectExpr("run", "inline(tables)")
-            # Where a run made no version of a table, an earlier one's holds.
-            .where("version IS NOT NULL")
-            .groupBy("location")
-            .agg(F.max(F.struct("run", "version", "name")).alias("newest"))
-            .select("location", "newest.name", "newest.version")
-            .orderBy("name", "location")
+        rows = runs.where(runs.run <= run).selectExpr("run", "inline(tables)")
+        # Where a run made no version of a table, an earlier one's holds.
+        newest = rows.groupBy("oid").agg(
+            F.max(F.struct("run", "name", "location", "set_aside")).alias("last"),
+            F.max(F.when(F.col("version").isNotNull(), F.struct("run", "version"))).alias("newest"),
         )
-        tables = tuple(_table_version(place, row.name, row.location, row.version) for row in newest.collect())
+        held = newest.where("newest IS NOT NULL AND NOT last.set_aside").select("oid", "last.*", "newest.version")
+        state = Ledger(own, place).read()
+        # A table may have moved since.
+        now = {entry.oid: entry.table.text for entry in (state.tables if state is not None else ())}
+        tables = tuple(
+            _table_version(place, row.name, now.get(row.oid, row.location), row.version)
+            for row in held.orderBy("name").collect()
+        )
     (row,) = found
     return Cut(place.text, run, row.applied_lsn, _utc(row.applied_commit_ts), tables)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 on_step: Callable[[str], None] | None = None
-"""Called when a step is done: ``scanned``, ``decoded``, ``plan written``, ``table applied: schema.table``, ``history
-written``, ``history recorded``, ``run recorded``."""
+"""Called when a step is done: ``scanned``, ``decoded``, ``plan written``, ``table moved: schema.table``,
+``columns changed: schema.table``, ``table applied: schema.table``, ``history written``, ``history recorded``,
+``run recorded``."""
 
 
 def reached(step: str) -> None:

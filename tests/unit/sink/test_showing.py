@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -21,12 +22,11 @@ NARROW = m.Relation(
 
 
 def batch():
-    unchanged = m.TupleData((*row(b"y", b"1", b"infinity").cells, m.UNCHANGED_CELL))
     return batch_of(
         TABLE,
         m.Insert(9, row(b"x", b"1", b"2024-01-01", b"n")),
-        m.Update(9, "O", row(b"x", b"1", b"-infinity", b"n"), unchanged),
-        m.Delete(9, "O", row(b"y", b"1", b"infinity", b"n")),
+        m.Update(9, row(b"y", b"1", b"infinity", b"n"), old=row(b"x", b"1", b"-infinity", b"n")),
+        m.Delete(9, old=row(b"y", b"1", b"infinity", b"n")),
     )
 
 
@@ -55,7 +55,19 @@ def test_what_is_unchanged_or_rescued_goes_by_the_mirrors_names():
     assert rescued(given.rescued) == [None, {"day": "infinity"}, {"day": "infinity"}]
     assert rescued(found.rescued) == [None, {"id": "infinity"}, {"id": "infinity"}]
     assert rescued(found.before_rescued) == [{"id": "-infinity"}]
-    assert found.unchanged.keys() == given.unchanged.keys()
+
+
+def test_masks_of_unchanged_values_go_by_the_mirrors_names():
+    columns = tuple(replace(column, key=column.name == "id") for column in TABLE.columns)
+    table = replace(TABLE, replica_identity="d", columns=columns)
+    kept = m.TupleData((m.UNCHANGED_CELL, *row(b"1", b"2024-01-01").cells, m.UNCHANGED_CELL))
+    given = batch_of(table, m.Update(9, kept))
+    assert given.unchanged.keys() == {"secret", "note"}
+    shown = replace(
+        NARROW, replica_identity="d", columns=tuple(replace(one, name=f"{one.name}_") for one in NARROW.columns)
+    )
+    found = show(given, Shown(shown, (1, 2, 3)), b"")
+    assert {name: mask.to_pylist() for name, mask in found.unchanged.items()} == {"note_": [True]}
 
 
 def test_nothing_is_left_of_columns_that_are_not_wanted():
