@@ -33,14 +33,17 @@ class Mirror:
             assert step.destination.place not in self.tables, "another table would be overwritten"
             self.tables[step.destination.place] = self.tables.pop(step.source.place)
 
-    def run(self, used: dict[int, str], dies: list[int]) -> Placement:
+    def run(self, used: dict[int, str], dies: list[int], renamed: frozenset[int] = frozenset()) -> Placement:
         """Apply a run.
 
         Args:
             used: the relations that have changes, with their names, in the order in which those were used last.
             dies: how many moves are made before the run dies, each time.
+            renamed: those that had another name before in the run.
         """
-        wanted = [Wanted(oid, name, self.target.table("s", name), self.policy) for oid, name in used.items()]
+        wanted = [
+            Wanted(oid, name, self.target.table("s", name), self.policy, oid in renamed) for oid, name in used.items()
+        ]
         placement = place(tuple(self.entries.values()), wanted, self.target)
         assert placement.moves == (*placement.leaving, *placement.arriving)
         for moves in (placement.leaving, placement.arriving):
@@ -120,6 +123,7 @@ def test_each_relations_rows_end_where_its_last_used_name_says(
     last_used: dict[int, str] = {}
     for run, dies in history:
         used: dict[int, str] = {}
+        first_used: dict[int, str] = {}
         for operation, *arguments in run:
             if operation != "write":
                 getattr(server, operation)(*arguments)
@@ -128,8 +132,10 @@ def test_each_relations_rows_end_where_its_last_used_name_says(
                 if name == arguments[0] and used.get(oid) != name:
                     used.pop(oid, None)
                     used[oid] = name
+                    first_used.setdefault(oid, name)
         try:
-            placement = mirror.run(used, dies)
+            renamed = frozenset(oid for oid, name in used.items() if name != first_used[oid])
+            placement = mirror.run(used, dies, renamed)
         except OrderError as error:
             if "new oids" not in error.problem:
                 raise

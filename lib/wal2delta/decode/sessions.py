@@ -61,6 +61,8 @@ _UNEXPLAINED: Final = 1000
 
 WAIT: Final = -1
 
+_CUT: Final = "Cut the file in front of the torn message and behind it, where the next session begins"
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -94,7 +96,7 @@ def find_sessions(
             raise OrderError(
                 "a message is torn here, and what follows cannot be parted into sessions",
                 offset=start,
-                remedy="Cut the file in front of the torn message and behind it, where the next session begins",
+                remedy=_CUT,
             )
         been.add((start, torn, len(found)))
         scanner = Scanner(place.framing, place=place, codec=codec)
@@ -102,8 +104,12 @@ def find_sessions(
             scanner.scan(data, start)
             if not scanner.broke:
                 check_tail(data, scanner.position, scanner.place, codec)
+            elif new_session and scanner.position == start:
+                raise OrderError("a session begins here that does not go on", offset=start, remedy=_CUT)
         except CaptureError as error:
-            explained = Explainer(data, place.framing, codec).explain(start, place)
+            explained = None
+            if not scanner.broke:
+                explained = Explainer(data, place.framing, codec).explain(start, place)
             messages = int(scanner.kernel.state[walk.MESSAGES])
             if explained is None and new_session and not torn and messages < _MESSAGES:
                 # What looked like a session's first message may be a torn one that has swallowed the true one.

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def events_of(batch: ChangeBatch, identity: Identity) -> Events:
+def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False) -> Events:
     """Make events of decoded changes without truncates, which the plan has.
 
     Where old rows are sent whole, an update is an image that goes and one that comes.  Else a key change whose new
     row is known as a whole is the old key's delete and the new one's insert, which need not meet; one that leaves
     values unchanged has to be followed (`MOVE`).
+
+    Args:
+        follow: every key change is followed: a delete means that the row is gone.
 
     Raises:
         CaptureError: for an update or delete where nothing tells rows apart, or that does not bring what does.
@@ -63,7 +66,7 @@ def events_of(batch: ChangeBatch, identity: Identity) -> Events:
         events = _as_images(events, batch, goes=REMOVE, comes=ADD)
         events.image = image_hashes(events)
         return events
-    return events if batch.before is None else _with_key_changes(events, batch, identity)
+    return events if batch.before is None else _with_key_changes(events, batch, identity, follow=follow)
 
 
 def sends_whole_rows(batch: ChangeBatch, identity: Identity) -> bool:
@@ -120,7 +123,7 @@ def _as_images(events: Events, batch: ChangeBatch, *, goes: int, comes: int) -> 
     return interleave([(news, position), (olds, updates * 2)])
 
 
-def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity) -> Events:
+def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *, follow: bool) -> Events:
     """Part the updates that change the key from those that were merely sent with their old row."""
     before = batch.before
     assert before is not None
@@ -135,7 +138,7 @@ def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity) ->
     changed = (old_hash[0] != new_hash[0]) | (old_hash[1] != new_hash[1])
     if not changed.any():
         return events
-    partial = np.zeros(len(at), np.bool_)
+    partial = np.full(len(at), follow)
     for mask in new.unchanged.values():
         partial |= mask.astype(np.bool_)
     action = events.action.copy()

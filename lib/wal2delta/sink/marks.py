@@ -1,7 +1,8 @@
 """Soft deletes: a row that is deleted stays, and a column of its own says so.
 
 To the fold a delete then is an update that leaves all columns alone but that one, so whatever becomes of the row
-afterwards comes out as it does for any other update.  A key change is the old key's delete and the new one's insert.
+afterwards comes out as it does for any other update.  A row that takes another key is not deleted: key changes have to
+be followed (`wal2delta.sink.intake.events_of`).
 """
 
 from __future__ import annotations

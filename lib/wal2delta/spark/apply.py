@@ -24,8 +24,9 @@ from wal2delta.spark.catalogue import Catalogue
 from wal2delta.spark.history import History, refuse_gone
 from wal2delta.spark.isolation import has_own_sessions, own_session, quiet_queries, settings
 from wal2delta.spark.ledger import PLANNED, Ledger, Seen, State
-from wal2delta.spark.mirror import MOVES, TableRun, apply_table, check_table, step_of
+from wal2delta.spark.mirror import TableRun, apply_table, check_table, step_of
 from wal2delta.spark.moving import move
+from wal2delta.spark.placement import Move
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.source import CaptureFile, confirm_holes, list_captures, name_in, root_of, scan_captures
 from wal2delta.spark.staging import Staged, Staging
@@ -441,7 +442,7 @@ class _Job:
                 state = begin(plan)
             steps.reached("plan written")
             commit = delta.CommitId(state.ledger, state.run)
-            self._move_tables(tables, commit)
+            state = self._move_tables(tables, state, commit)
             runs = [
                 TableRun(plan=table, commit=commit, resumed=resumed, partitions=self._buckets(size), exists=there)
                 for table, there in zip(tables.tables, exists, strict=True)
@@ -515,17 +516,29 @@ class _Job:
         with ThreadPoolExecutor(self._at_once) as pool:
             return list(pool.map(check, tables.tables))
 
-    def _move_tables(self, tables: RunPlan, commit: delta.CommitId) -> None:
-        """Let renamed tables, and those that give way, go to their places."""
-        if not tables.placement.moves:
-            return
+    def _move_tables(self, tables: RunPlan, state: State, commit: delta.CommitId) -> State:
+        """Let renamed tables, and those that give way, go to their places.
+
+        What leaves goes first, and that it has is written down: what stands in its place afterwards is another table.
+        """
+        placement = tables.placement
+        if not placement.moves:
+            return state
         with self._stage("move"):
-            for number, step in enumerate(tables.placement.moves):
-                self.ledger.check_lock()
-                note = move(own_session(self.spark), step, step_of(commit, MOVES + number))
-                if note is not None:
-                    self.warnings.append(note)
-                steps.reached(f"table moved: {step.name}")
+            if not state.vacated:
+                self._move(placement.leaving, commit, 0)
+                state = self.ledger.note_vacated(state)
+                steps.reached("places left")
+            self._move(placement.arriving, commit, len(placement.leaving))
+        return state
+
+    def _move(self, moves: Sequence[Move], commit: delta.CommitId, first: int) -> None:
+        for number, step in enumerate(moves, first):
+            self.ledger.check_lock()
+            note = move(own_session(self.spark), step, step_of(commit, number))
+            if note is not None:
+                self.warnings.append(note)
+            steps.reached(f"table moved: {step.name}")
 
     def _apply_tables(
         self, runs: Sequence[TableRun], staging: Staging, write_history: Callable[[], None]

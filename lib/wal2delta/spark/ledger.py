@@ -129,6 +129,12 @@ class Ledger:
         self._state.write(state)
         return state
 
+    def note_vacated(self, state: State) -> State:
+        """Write down that the run's tables that give way to others have left their places."""
+        vacated = replace(state, vacated=True)
+        self._state.write(vacated)
+        return vacated
+
     def record(self, state: State, report: RunReport, tables: Sequence[MirrorEntry]) -> State:
         """Record a run as applied: its history first, then the state that ends it.
 
@@ -142,6 +148,7 @@ class Ledger:
             phase=APPLIED,
             finished_at=now(),
             plan=None,
+            vacated=False,
             resume=plan.resume,
             tables=tuple(sorted(tables, key=lambda entry: entry.oid)),
         )

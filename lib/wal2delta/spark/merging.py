@@ -321,7 +321,8 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Counts
             totals = known.selectExpr(
                 "sum(greatest(needed - copies, 0L)) AS missing", "count_if(unknown AND net > 0) AS unknown"
             ).collect()[0]
-            loses = "needed > 0 AND stay < copies"
+            # The table may have columns of these names, too.
+            loses = "s.needed > 0 AND s.stay < s.copies"
             targets = ", ".join(f"t.{target} AS {source}" for target, source in pairs)
             staying = (
                 f"SELECT {targets}, s.stay, row_number() OVER (PARTITION BY s.image ORDER BY 1) AS place "
@@ -329,7 +330,7 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Counts
             )
             listed = ", ".join(columns)
             source = (
-                f"SELECT true AS gone, {listed} FROM {_SOURCE}_counted WHERE {loses} UNION ALL "
+                f"SELECT true AS gone, {listed} FROM {_SOURCE}_counted AS s WHERE {loses} UNION ALL "
                 f"SELECT false AS gone, {listed} FROM ({staying}) WHERE place <= stay UNION ALL "
                 f"SELECT false AS gone, {listed} FROM (SELECT *, explode(sequence(1L, stay - "
                 f"CASE WHEN needed > 0 THEN copies ELSE 0L END)) FROM {_SOURCE}_counted "

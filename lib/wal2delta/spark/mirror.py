@@ -33,8 +33,8 @@ _ALTER, _TRUNCATE, _MERGE = range(_SLOTS)
 """The commits of an epoch: each has a number of its own."""
 _RUN_BITS: Final = 16
 
-MOVES: Final = 1 << (_RUN_BITS - 1)
-"""The steps from this number on are moves of tables."""
+_EPOCHS: Final = 1 << 14
+"""The epochs' steps have numbers from here on; those before are the moves of tables, which come first."""
 
 _WHOLE_HISTORY: Final = 10_000
 """How far back an interrupted run looks for its own commits."""
@@ -58,7 +58,7 @@ class TableRun:
 
     def step(self, epoch: int, slot: int) -> delta.CommitId:
         """Give the commit of a step."""
-        return step_of(self.commit, epoch * _SLOTS + slot)
+        return step_of(self.commit, _EPOCHS + epoch * _SLOTS + slot)
 
 
 def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from wal2delta.errors import TargetError
 from wal2delta.spark import delta
 from wal2delta.spark.placement import Move
 from wal2delta.spark.target import TableName
@@ -76,10 +77,14 @@ class _FileSystem:
             return
         # Into a folder that is there it would be moved, not renamed.
         if self._files.exists(there):
-            raise FileExistsError(destination)
+            raise TargetError(
+                "a table cannot be moved here, for something is there",
+                path=destination,
+                remedy="Move it away, and run again",
+            )
         self._files.mkdirs(there.getParent())
         if not self._files.rename(here, there):
-            raise OSError(f"cannot rename {source} to {destination}")
+            raise TargetError(f"the table's folder cannot be renamed to {destination}", path=source)
 
     def delete(self, path: str) -> None:
         self._files.delete(self._path(path), True)

@@ -27,12 +27,17 @@ _MANY: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A relation that the run writes to, by the name that it had last."""
+    """A relation that the run writes to, by the name that it had last.
+
+    Attributes:
+        renamed: it had another name before in the run, so that it is not its name's table made anew.
+    """
 
     oid: int
     name: str
     table: TableName
     on_recreate: RecreatePolicy = "replace"
+    renamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], target: Targ
         if other is not None and other.oid == one.oid:
             other = None
         elsewhere = other is not None and other.oid in by_oid and by_oid[other.oid].table.place != one.table.place
-        if one.oid in known:
+        if one.oid in known or one.renamed:
             if other is not None and not elsewhere:
                 notes[one.oid].append("another table had its name; that one's rows are set aside")
             continue

@@ -36,7 +36,7 @@ FORMAT: Final = 2
 _STATE: Final = (
     "format INT, ledger STRING, source STRING, run BIGINT, phase STRING, started_at TIMESTAMP, finished_at TIMESTAMP, "
     "captures STRING, files BIGINT, bytes BIGINT, plan STRING, resume STRING, seen STRING, tables ARRAY<STRING>, "
-    "holder STRING"
+    "vacated BOOLEAN, holder STRING"
 )
 _SETTINGS: Final = delta.SMALL_STATE | {
     # For one row, a vector of deleted rows costs more than the file written anew.
@@ -77,6 +77,7 @@ class State:
         plan: what it applies, while it is `PLANNED`.
         resume: where the run after it goes on, once it is `APPLIED`.
         tables: what is known of the mirror tables that were ever written to.
+        vacated: the run's tables that give way to others have left their places.
     """
 
     ledger: str
@@ -92,6 +93,7 @@ class State:
     resume: Resume | None = None
     seen: Seen = Seen()
     tables: tuple[MirrorEntry, ...] = ()
+    vacated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,11 +418,12 @@ def _values(state: State, holder: lock.Holder | None) -> dict[str, Any]:
         "resume": None if state.resume is None else resume_to_json(state.resume),
         "seen": json.dumps(asdict(state.seen)),
         "tables": [entry.to_json() for entry in state.tables],
+        "vacated": state.vacated,
         "holder": None if holder is None else holder.to_json(),
     }
 
 
-def _literal(value: str | int | datetime | list[str] | None) -> str:
+def _literal(value: str | bool | int | datetime | list[str] | None) -> str:
     """Write a value in SQL; text in hexadecimal, as what a backslash means in SQL's own can be configured."""
     if value is None:
         return "NULL"
@@ -448,6 +451,7 @@ def _state(row: Row) -> State:
         resume=None if row.resume is None else resume_from_json(row.resume),
         seen=Seen(**json.loads(row.seen)),
         tables=tuple(MirrorEntry.from_json(text) for text in row.tables),
+        vacated=bool(row.vacated),
     )
 
 

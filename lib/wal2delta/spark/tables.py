@@ -142,7 +142,9 @@ def plan_tables(
         last = segments[-1][1]
         selection = last.selection
         table = target.table(selection.namespace, selection.name)
-        wanted.append(Wanted(catalogue.oids[number], last.relation.qualified_name, table, selection.on_recreate))
+        name = last.relation.qualified_name
+        renamed = segments[0][1].relation.qualified_name != name
+        wanted.append(Wanted(catalogue.oids[number], name, table, selection.on_recreate, renamed))
     holders = {one.table.place: one.oid for one in wanted}
     last_used = [(one.name, one.table.place, item[2][-1][1]) for one, item in zip(wanted, used, strict=True)]
     check_distinct([*last_used, *_idle(catalogue, entries, wanted, target)])

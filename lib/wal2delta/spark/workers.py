@@ -351,11 +351,12 @@ def _staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Itera
             messages += told
         for batch in decoder.rest():
             _gather(gathered, batch, task)
-        for relation in decoder.take_truncated():
+        # A relation's last truncate stands before all of its rows that are left.
+        for number, relation in enumerate(decoder.take_truncated()):
             assignment = task.relations.get(relation)
             if assignment is not None:
                 lsn, _ = task.truncates[relation.oid]
-                at = unit[0].sequence * _PARTS
+                at = unit[0].sequence * _PARTS + number
                 yield _staged_row(assignment.table, assignment.relation, at, _info(), last_lsn=lsn)
         yield from _folded_rows(gathered, unit[0].sequence, task)
     for table, rows in (
@@ -398,7 +399,7 @@ def _gather(gathered: dict[int, list[_Gathered]], batch: ChangeBatch, task: Deco
         if assignment.marks_deleted:
             names = (*names, "")
         parts.append(_Gathered(assignment.relation, assignment.identity, names, shown.relation.qualified_name))
-    events = events_of(shown, assignment.identity)
+    events = events_of(shown, assignment.identity, follow=assignment.marks_deleted)
     parts[-1].rows += shown.data.num_rows
     parts[-1].parts.append(with_marks(events, assignment.identity) if assignment.marks_deleted else events)
 
@@ -407,7 +408,7 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
     for table in list(gathered):
         # A truncate's mark, which may be of an earlier version, stands in front of what has come behind it.
         for number, found in enumerate(gathered.pop(table), start=1):
-            at = sequence * _PARTS + number
+            at = sequence * _PARTS + _PARTS // 2 + number
             last_lsn = max(pc.max(part.lsn).as_py() for part in found.parts)
             events = fold_events(concat(found.parts), found.identity, found.names, found.table)
             links = links_of(events, found.identity, found.names)
@@ -558,6 +559,7 @@ def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.
         parts.clear()
         yield from rows_to_merge(events, task.identity, task.names, task.tracked, moves=task.moves, table=task.table)
     except Wal2DeltaError as problem:
+        problem.table = problem.table or task.table
         # There is no row to give it back in: the rows go into the table.
         raise RuntimeError(REFUSED + json.dumps(problem.to_dict())) from None
 

@@ -190,6 +190,18 @@ def test_a_table_that_was_made_anew_may_go_on_with_the_old_rows_whatever_its_col
     assert [column.id for column in third.tables[0].epochs[0].shape.columns] == [2, 1, 0, 3]
 
 
+@pytest.mark.parametrize("policy", ["replace", "keep", "stop"])
+def test_a_table_that_is_renamed_to_anothers_name_is_not_that_one_made_anew(policy):
+    settings = configured(on_recreate=policy)
+    first = run_plan(relation("id*", oid=1), settings=settings)
+    new, taken = relation("id*", oid=2, name="t_new"), relation("id*", oid=2)
+    at_once = run_plan(new, taken, settings=settings, entries=first.entries)
+    between = run_plan(new, settings=settings, entries=first.entries)
+    apart = run_plan(taken, settings=settings, entries=between.entries, before=[new])
+    assert at_once.entries == apart.entries
+    assert [entry.set_aside for entry in at_once.entries] == [True, False]
+
+
 def test_two_tables_that_would_be_one_are_refused():
     one_, other = relation("id*", oid=1, namespace="a"), relation("id*", oid=2, namespace="b")
     target = Target.parse("main.raw")

@@ -1,0 +1,277 @@
+"""What the configuration chooses, renames and hides of a real server's tables, in one run and in one for each file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.postgres import running_server
+from support.scenarios import (
+    FILE_BY_FILE,
+    ONE_RUN,
+    Applied,
+    Slot,
+    apply_both,
+    apply_file_by_file,
+    apply_in_one_run,
+)
+from support.truth import SourceTable, mirror_tables, read_mirror
+from wal2delta.errors import ConfigError, Wal2DeltaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.live, pytest.mark.integration]
+
+_WAYS = [ONE_RUN, FILE_BY_FILE]
+_SALT = "a long random text"
+
+_TABLES = (
+    "CREATE SCHEMA shop",
+    "CREATE TABLE shop.plain (id int PRIMARY KEY, v text)",
+    'CREATE TABLE shop."TMP_load" (id int PRIMARY KEY)',
+    "CREATE TABLE shop.tmp_other (id int PRIMARY KEY)",
+    "CREATE TABLE shop.included (secret text, id int PRIMARY KEY, a text)",
+    "CREATE TABLE shop.excluded (id int PRIMARY KEY, photo bytea, a text)",
+    "CREATE TABLE shop.masked (id int PRIMARY KEY, email text, born date, v text)",
+    "CREATE TABLE shop.masked_key (email text PRIMARY KEY, v text)",
+    "CREATE TABLE shop.customers (id int PRIMARY KEY, v text)",
+    "CREATE TABLE shop.by_hand (id int, v text)",
+    "ALTER TABLE shop.by_hand REPLICA IDENTITY FULL",
+    "CREATE TABLE shop.soft (id int PRIMARY KEY, v text)",
+    "CREATE TABLE shop.soft_emptied (id int PRIMARY KEY, v text)",
+    "CREATE TABLE shop.archive (id int PRIMARY KEY, v text, d date)",
+    "CREATE PUBLICATION everything FOR ALL TABLES",
+)
+_NAMES = ("plain", "included", "excluded", "masked", "masked_key", "customers", "by_hand", "soft", "soft_emptied")
+
+_ROWS = (
+    *(
+        f"INSERT INTO shop.{name} SELECT i, 'v' || i FROM generate_series(1, 4) i"
+        for name in ("plain", "customers", "by_hand", "soft", "soft_emptied", "archive")
+    ),
+    'INSERT INTO shop."TMP_load" VALUES (1)',
+    "INSERT INTO shop.tmp_other VALUES (1)",
+    "INSERT INTO shop.included SELECT 'secret', i, 'a' || i FROM generate_series(1, 3) i",
+    r"INSERT INTO shop.excluded SELECT i, '\x00', 'a' || i FROM generate_series(1, 3) i",
+    """INSERT INTO shop.masked VALUES (1, 'a@example.org', '2000-01-31', 'v'), (2, NULL, 'infinity', 'v'),
+        (3, '', NULL, 'v')""",
+    "INSERT INTO shop.masked_key VALUES ('a@example.org', 'v'), ('b@example.org', 'v'), ('c@example.org', 'v')",
+)
+
+_CHANGES = (
+    "UPDATE shop.plain SET v = 'changed' WHERE id = 1",
+    "ALTER TABLE shop.included ADD more_secret text",
+    "UPDATE shop.included SET more_secret = 'x', a = 'changed', secret = 'y' WHERE id = 1",
+    "ALTER TABLE shop.excluded ADD extra int",
+    "UPDATE shop.excluded SET extra = 1 WHERE id = 1",
+    "ALTER TABLE shop.masked RENAME email TO mail",
+    "UPDATE shop.masked SET v = 'changed' WHERE id = 1",
+    "UPDATE shop.masked SET mail = 'z@example.org' WHERE id = 3",
+    "UPDATE shop.masked_key SET v = 'changed' WHERE email = 'a@example.org'",
+    "UPDATE shop.masked_key SET email = 'd@example.org' WHERE email = 'b@example.org'",
+    "DELETE FROM shop.masked_key WHERE email = 'c@example.org'",
+    "UPDATE shop.customers SET v = 'changed' WHERE id = 1",
+    "DELETE FROM shop.customers WHERE id = 2",
+    "UPDATE shop.by_hand SET id = 10 WHERE id = 1",
+    "DELETE FROM shop.by_hand WHERE id = 2",
+    "DELETE FROM shop.soft WHERE id IN (1, 2)",
+    "INSERT INTO shop.soft VALUES (2, 'back')",
+    "UPDATE shop.soft SET id = 30 WHERE id = 3",
+    "TRUNCATE shop.soft_emptied",
+    "INSERT INTO shop.soft_emptied VALUES (1, 'back')",
+    "DELETE FROM shop.archive WHERE id = 1",
+    "UPDATE shop.archive SET v = 'changed', d = 'infinity' WHERE id = 2",
+    "TRUNCATE shop.archive",
+    "INSERT INTO shop.archive VALUES (5, 'v5')",
+)
+
+_OBJECTS: Mapping[str, Mapping[str, Any]] = {
+    "included": {"include_columns": ["id", "a"]},
+    "excluded": {"exclude_columns": ["photo"]},
+    "masked": {"column_mask_hash": ["email", "born"], "rename_columns": {"email": "mail"}},
+    "masked_key": {"column_mask_hash": ["email"]},
+    "customers": {"destination_schema": "crm", "destination_table": "customer"},
+    "by_hand": {"keys": ["id"]},
+    "soft": {"soft_deletes": True},
+    "soft_emptied": {"soft_deletes": True},
+}
+
+_CONFIG: Mapping[str, Any] = {
+    "table_exclude_list": [r"shop\.tmp_.*", r".*\.archive"],
+    "column_mask_salt": _SALT,
+    "objects": [{"table": {"source_schema": "shop", "source_table": name, **it}} for name, it in _OBJECTS.items()],
+}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    files: Sequence[Path]
+    sources: Sequence[SourceTable]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """A shop's tables and their changes, recorded once."""
+    with running_server() as server:
+        server.execute(*_TABLES)
+        slot = Slot(server, tmp_path_factory.mktemp("recorded"), "everything")
+        for statements in (_ROWS, _CHANGES):
+            server.execute(*statements)
+            slot.take()
+        return Recorded(slot.files, server.source_tables("shop"))
+
+
+@pytest.fixture(scope="module")
+def applied(spark: SparkSession, recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Applied:
+    """The same, applied as the configuration wants it."""
+    return apply_both(spark, recorded.files, tmp_path_factory.mktemp("applied"), recorded.sources, _CONFIG)
+
+
+def _without(applied: Applied, table: str, *columns: str) -> Applied:
+    """Leave columns out of what the source holds."""
+    source = applied.sources[table]
+    stay = [number for number, column in enumerate(source.columns) if column.name not in columns]
+    shown = replace(
+        source,
+        columns=tuple(source.columns[number] for number in stay),
+        rows=[[row[number] for number in stay] for row in source.rows],
+    )
+    return replace(applied, sources={**applied.sources, table: shown})
+
+
+def _mask(text: str) -> str:
+    return hashlib.sha256((_SALT + text).encode()).hexdigest()
+
+
+def test_tables_of_the_exclude_list_are_not_mirrored_whatever_their_case(applied: Applied) -> None:
+    expected = {f"shop.{name}" for name in _NAMES} - {"shop.customers"} | {"crm.customer"}
+    for way in _WAYS:
+        assert mirror_tables(applied.targets[way]).keys() == expected
+
+
+def test_a_table_of_which_nothing_is_said_is_mirrored_as_it_is(spark: SparkSession, applied: Applied) -> None:
+    applied.assert_mirrored(spark, "shop.plain")
+
+
+def test_included_columns_are_the_only_ones_also_when_the_source_adds_others(
+    spark: SparkSession, applied: Applied
+) -> None:
+    _without(applied, "shop.included", "secret", "more_secret").assert_mirrored(spark, "shop.included")
+
+
+def test_excluded_columns_stay_out_and_added_ones_come(spark: SparkSession, applied: Applied) -> None:
+    _without(applied, "shop.excluded", "photo").assert_mirrored(spark, "shop.excluded")
+
+
+def test_masked_columns_hold_salted_hashes_under_their_new_name_too(spark: SparkSession, applied: Applied) -> None:
+    for way in _WAYS:
+        assert applied.rows(spark, way, "shop.masked", "id", "mail", "born", "v", "_rescued_data") == [
+            (1, _mask("a@example.org"), _mask("2000-01-31"), "changed", None),
+            (2, None, _mask("infinity"), "v", None),
+            (3, _mask("z@example.org"), None, "v", None),
+        ]
+
+
+def test_a_masked_key_still_tells_rows_apart(spark: SparkSession, applied: Applied) -> None:
+    for way in _WAYS:
+        assert set(applied.rows(spark, way, "shop.masked_key", "email", "v")) == {
+            (_mask("a@example.org"), "changed"),
+            (_mask("d@example.org"), "v"),
+        }
+
+
+def test_no_file_of_the_target_holds_a_value_that_is_masked_or_left_out(applied: Applied) -> None:
+    for way in _WAYS:
+        for table in ("shop.masked", "shop.masked_key", "shop.included"):
+            files = list(applied.location(way, table).rglob("*.parquet"))
+            assert files
+            for file in files:
+                assert b"example.org" not in file.read_bytes()
+                assert b"secret" not in file.read_bytes()
+
+
+def test_a_table_is_written_to_its_destination(spark: SparkSession, applied: Applied) -> None:
+    applied.assert_mirrored(spark, "shop.customers", at="crm.customer")
+
+
+def test_a_key_given_by_hand_finds_rows_under_identity_full(spark: SparkSession, applied: Applied) -> None:
+    applied.assert_mirrored(spark, "shop.by_hand")
+
+
+def test_softly_deleted_rows_stay_and_come_back(spark: SparkSession, applied: Applied) -> None:
+    for way in _WAYS:
+        assert applied.rows(spark, way, "shop.soft", "id", "v", "__deleted") == [
+            (1, "v1", True),
+            (2, "back", False),
+            (3, "v3", True),
+            (30, "v3", False),
+            (4, "v4", False),
+        ]
+
+
+def test_a_truncate_of_a_table_with_soft_deletes_marks_its_rows(spark: SparkSession, applied: Applied) -> None:
+    assert applied.rows(spark, FILE_BY_FILE, "shop.soft_emptied", "id", "v", "__deleted") == [
+        (1, "back", False),
+        (2, "v2", True),
+        (3, "v3", True),
+        (4, "v4", True),
+    ]
+
+
+def test_an_archive_can_ignore_deletes_and_truncates_and_name_its_own_columns(
+    spark: SparkSession, recorded: Recorded, tmp_path: Path
+) -> None:
+    config = {
+        "table_include_list": r"shop\.archive",
+        "skipped_operations": "d, t",
+        "metadata_columns": {"commit_lsn": "_lsn", "commit_ts": None, "rescued_data": "_other"},
+    }
+    target, _ = apply_file_by_file(spark, recorded.files, tmp_path, config)
+    frame = read_mirror(spark, target / "shop" / "archive")
+    assert frame.columns == ["id", "v", "d", "_lsn", "_other"]
+    assert sorted((row.id, row.v, row._other) for row in frame.collect()) == [
+        (1, "v1", None),
+        (2, "changed", '{"d": "infinity"}'),
+        (3, "v3", None),
+        (4, "v4", None),
+        (5, "v5", None),
+    ]
+    assert mirror_tables(target).keys() == {"shop.archive"}
+
+
+def test_a_value_without_a_place_stops_the_run_before_anything_is_applied(
+    spark: SparkSession, recorded: Recorded, tmp_path: Path
+) -> None:
+    config = {
+        "table_include_list": [r"shop\.archive", r"shop\.plain"],
+        "skipped_operations": ["t"],
+        "metadata_columns": {"rescued_data": None},
+    }
+    with pytest.raises(Wal2DeltaError, match="rescued_data") as stopped:
+        apply_in_one_run(spark, recorded.files, tmp_path, config)
+    assert "infinity" not in str(stopped.value)
+    assert mirror_tables(tmp_path / "mirror") == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"exclude_columns": ["fotos"]}, "fotos"),
+        ({"exclude_columns": ["id"]}, "id"),
+        ({"keys": ["number"]}, "number"),
+    ],
+    ids=["a column that never was", "a key column left out", "a key that is no column"],
+)
+def test_a_slip_in_the_configuration_stops_the_run_before_anything_is_applied(
+    spark: SparkSession, recorded: Recorded, tmp_path: Path, values: Mapping[str, Any], problem: str
+) -> None:
+    config = {"objects": [{"table": {"source_schema": "shop", "source_table": "excluded", **values}}]}
+    with pytest.raises(ConfigError, match=problem):
+        apply_in_one_run(spark, recorded.files, tmp_path, config)
+    assert mirror_tables(tmp_path / "mirror") == {}
