@@ -415,6 +415,7 @@ def test_a_table_dropped_and_created_again_starts_anew_and_its_old_rows_are_set_
 def test_a_table_dropped_and_created_again_keeps_its_rows_where_that_is_configured(
     spark: SparkSession, applied: Applied
 ) -> None:
+    # Where both tables have changed in one run, the old rows are set aside all the same, and a note says so.
     assert applied.rows(spark, FILE_BY_FILE, "e.again_kept", "id", "v") == [
         (1, "of the first"),
         (2, "of the second"),

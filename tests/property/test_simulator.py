@@ -98,6 +98,9 @@ def check_run(capture: Capture, size: int, applied: Rows, plan: Plan | None) -> 
         faults = state.faults_of(listed(plan))
         if faults and capture.is_open_ended(size):
             faults = capture.expected(size - 1).faults_of(listed(plan))
+        bare = capture.bare_since(size)
+        if faults and bare is not None:
+            faults = capture.expected(bare).faults_of(listed(plan))
         assert faults == [], f"after {size} bytes: {faults}"
     return tear is None
 

@@ -229,6 +229,16 @@ class Capture:
             for one, other in pairwise(self.tears)
         )
 
+    def bare_since(self, size: int) -> int | None:
+        """Give where the torn message begins behind which a session has begun that has no whole message yet.
+
+        Until it has, that message may go on.
+        """
+        for tear in self.tears:
+            if tear.end < size and not any(tear.end <= at and end <= size for at, end, _, _ in self.pieces):
+                return tear.at
+        return None
+
     def undecided(self, size: int) -> int | None:
         """Give where the first torn logical message begins of which the bytes that are there may be the rest.
 
