@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -59,6 +60,11 @@ class Epoch:
     def shape(self) -> TableShape:
         """The table's columns at the epoch's end."""
         return self.evolution.shape
+
+    @property
+    def told_apart_by(self) -> tuple[Mode, tuple[int, ...]]:
+        """What tells its rows apart: the mode, and the ids of the key's columns."""
+        return self.identity.mode, tuple(self.shape.columns[number].id for number in self.identity.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +227,9 @@ def _table(
         _check_marks(evolution, wanted.name)
         if selection.on_type_change == "stop" and not (truncated and len(epochs) == 1 and not selection.soft_deletes):
             _check_types(evolution, wanted.name)
-    if len(epochs) > 1:
-        times = "once" if len(epochs) == 2 else f"{len(epochs) - 1} times"
-        notes.append(f"what tells its rows apart changed {times}")
+    changed = sum(one.told_apart_by != other.told_apart_by for one, other in pairwise(epochs))
+    if changed:
+        notes.append(f"what tells its rows apart changed {'once' if changed == 1 else f'{changed} times'}")
     if len(epochs) > _MAX_EPOCHS:
         raise NotSupported("what tells the table's rows apart changes too often in one run", table=wanted.name)
     return TablePlan(
