@@ -149,6 +149,11 @@ class Reader(StreamWalker):
             known.append(int(state[walk.LSN]))
         return min(known, default=None)
 
+    @property
+    def first_at(self) -> int | None:
+        """Where the first message with a commit's or prepare's LSN stands, of those that are no Begin or Commit."""
+        return min((at for _, at in self._events), default=None)
+
     def lows(self, start: int) -> tuple[int, ...]:
         """Give how far back the torn message may be looked for, the nearest first.
 
@@ -176,7 +181,8 @@ class Reading:
         error: what cannot be, so that it ends before that.
         broke: another session begins at ``stop``; ``late`` as in `Part`.
         messages: how many are whole.
-        first_event: the LSN of its first commit or prepare.
+        first_event: the LSN of its first commit or prepare; ``first_at`` is where such a one stands, though it may be
+            the torn message itself.
         waits: too few bytes are there to tell whether it is one.
     """
 
@@ -187,6 +193,7 @@ class Reading:
     late: bool
     messages: int
     first_event: int | None
+    first_at: int | None
     waits: bool
 
 
@@ -211,6 +218,7 @@ def read_session(
         late=reader.late,
         messages=int(reader.kernel.state[walk.MESSAGES]),
         first_event=reader.first_event(sound=error is None),
+        first_at=reader.first_at,
         waits=is_bare and error is None and not reader.broke,
     )
 
@@ -438,7 +446,7 @@ def promised_lsn(data: memoryview, at: int, end: int, place: Place) -> int | Non
     begin = at + head_size(place.framing)
     if begin >= end:
         return None
-    where = {ord("B"): 1, ord("K"): 2}.get(data[begin])
+    where = {ord("B"): 1, ord("b"): 1, ord("K"): 2, ord("P"): 2}.get(data[begin])
     if where is None or begin + where + 8 > end:
         return None
     return int.from_bytes(data[begin + where : begin + where + 8], "big")

@@ -328,8 +328,9 @@ class Explainer:
         return False
 
     def _following(self, start: _Start, reading: Reading, at: int, torn_at: int, before: Place) -> _Start:
+        has_come = reading.first_event is not None or (reading.first_at is not None and reading.first_at < torn_at)
         awaited = [
-            start.awaited if reading.first_event is None else None,
+            None if has_come else start.awaited,
             before.transaction.final_lsn if before.transaction is not None else None,
             promised_lsn(self._data, torn_at, at, before),
         ]
