@@ -36,8 +36,9 @@ endif
 test: $(READY) ## Run all tests; TESTS=tests/unit for some
 	@$(BIN)/python -m pytest $(TESTS)
 
-test-long: $(READY) ## Try many simulated captures (VOLUME=1000 for so many) and more of a real server
-	@WAL2DELTA_LONG=$(VOLUME) $(BIN)/python -m pytest tests/property/test_simulator.py tests/integration/test_live_streams.py
+test-long: $(READY) ## Try many simulated captures (VOLUME=1000 for so many), more of a real server, every kill point
+	@WAL2DELTA_LONG=$(VOLUME) $(BIN)/python -m pytest tests/property/test_simulator.py tests/integration/test_live_streams.py \
+		tests/integration/test_exactly_once.py
 
 lint: $(READY) ## Check style and types
 	@$(BIN)/ruff check .
