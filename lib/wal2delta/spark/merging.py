@@ -19,9 +19,9 @@ from wal2delta.sink.evolution import OWN, TableShape
 from wal2delta.spark import delta
 from wal2delta.spark.altering import may_be_rescued
 from wal2delta.spark.arrow_types import sql_schema
-from wal2delta.spark.isolation import settings
+from wal2delta.spark.isolation import has_own_sessions, settings
 from wal2delta.spark.target import TableName, quote
-from wal2delta.spark.workers import REFUSED
+from wal2delta.spark.workers import REFUSED, refusal_in
 from wal2delta.types.base import ColumnType
 
 if TYPE_CHECKING:
@@ -194,7 +194,9 @@ def _kept(spark: SparkSession, rows: DataFrame) -> Iterator[DataFrame]:
     """
     try:
         kept = rows.localCheckpoint(eager=True)
-    except AttributeError:
+    except Exception as error:
+        if has_own_sessions(spark) or refusal_in(str(error)) is not None:
+            raise
         yield rows
         return
     with settings(spark, {_MATERIALIZE: "none"}):
