@@ -26,11 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2delta.decode.batches import ChangeBatch
+from wal2delta.decode.batches import METADATA_COLUMNS, ChangeBatch
 from wal2delta.types.base import ColumnType, Family
-
-_METADATA_COLUMNS: Final = 5
-"""`ChangeBatch.data` begins with so many."""
 
 _QUOTED: Final = re.compile(r'[{}",\\ \t\n\v\f\r]|\A\Z|\Anull\Z', re.IGNORECASE)
 """What PostgreSQL writes in quotes inside an array."""
@@ -82,7 +79,7 @@ def mask_batch(batch: ChangeBatch, masked: Collection[int], salt: bytes) -> Chan
     if not masked:
         return batch
     names = [column.name for column in batch.relation.columns]
-    data, rescued = _mask_columns(batch.data, _METADATA_COLUMNS, names, masked, batch.rescued, salt)
+    data, rescued = _mask_columns(batch.data, METADATA_COLUMNS, names, masked, batch.rescued, salt)
     before, before_rescued = batch.before, batch.before_rescued
     if before is not None:
         before, before_rescued = _mask_columns(before, 1, names, masked, before_rescued, salt)

@@ -44,6 +44,9 @@ ORDINAL: Final = "__ordinal"
 ROW: Final = "__row"
 RESCUED: Final = "_rescued_data"
 
+METADATA_COLUMNS: Final = 5
+"""`ChangeBatch.data` begins with so many: operation, commit LSN and time, xid and ordinal."""
+
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 _OP_OF_KIND: Final = np.zeros(256, np.int8)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2delta.decode.batches import COMMIT_LSN, COMMIT_TS, OP, ROW, ChangeBatch
+from wal2delta.decode.batches import COMMIT_LSN, COMMIT_TS, METADATA_COLUMNS, OP, ROW, ChangeBatch
 from wal2delta.errors import CaptureError
 from wal2delta.sink.events import ADD, REMOVE, Events, Identity, Mode, image_hashes, interleave
 from wal2delta.sink.fold import DELETE, EXPECTED, INSERT, MOVE, UPDATE
@@ -40,7 +40,7 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False) -
         numbers[name]: mask.to_numpy(zero_copy_only=False).astype(np.uint8) for name, mask in batch.unchanged.items()
     }
     events = Events(
-        columns=list(batch.data.columns[5:]),
+        columns=list(batch.data.columns[METADATA_COLUMNS:]),
         lsn=batch.data.column(COMMIT_LSN),
         ts=batch.data.column(COMMIT_TS),
         rescued=batch.rescued if batch.rescued is not None else pa.nulls(rows, pa.string()),

@@ -8,13 +8,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from wal2delta.decode.batches import ChangeBatch
+from wal2delta.decode.batches import METADATA_COLUMNS, ChangeBatch
 from wal2delta.errors import CaptureError
 from wal2delta.masking import mask_batch
 from wal2delta.protocol.messages import Relation
-
-_METADATA_COLUMNS = 5
-"""`ChangeBatch.data` begins with so many; ``before`` begins with one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ def show(batch: ChangeBatch, shown: Shown, salt: bytes) -> ChangeBatch:
         result = replace(
             batch,
             relation=shown.relation,
-            data=_select(batch.data, _METADATA_COLUMNS, shown),
+            data=_select(batch.data, METADATA_COLUMNS, shown),
             unchanged={names[name]: mask for name, mask in batch.unchanged.items() if name in names},
             before=None if batch.before is None else _select(batch.before, 1, shown),
             rescued=_rename(batch.rescued, names),

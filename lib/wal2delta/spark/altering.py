@@ -8,7 +8,6 @@ versions go through, so that nothing hangs on where runs end.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from wal2delta.sink.projection import Projection, project_columns
 from wal2delta.spark import delta
 from wal2delta.spark.arrow_types import sql_schema, sql_type
 from wal2delta.spark.target import TableName, quote
-from wal2delta.spark.workers import REFUSED, refusal_in
+from wal2delta.spark.workers import refusal_in, refusal_text
 from wal2delta.types.base import ColumnType, Family
 from wal2delta.types.builtin import BUILTIN_TYPES
 
@@ -76,7 +75,7 @@ def alter(
     ):
         statements = None
     if statements is None:
-        if not resumed or delta.find_commit(spark, table, commit, depth=1000) is None:
+        if not resumed or delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
             _rewrite(spark, table, evolution, metadata, rescued, commit)
         return True
     _run(spark, table, statements, evolution.shape)
@@ -208,7 +207,7 @@ def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> 
         try:
             columns, rescued = project_columns(old, rescued, rows, task.projection)
         except Wal2DeltaError as problem:
-            raise RuntimeError(REFUSED + json.dumps(problem.to_dict())) from None
+            raise RuntimeError(refusal_text(problem)) from None
         found = dict(zip(task.projection.after, columns, strict=True))
         arrays = [
             found[field.name]

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _HISTORY_DEPTH: Final = 20
 
+WHOLE_HISTORY: Final = 10_000
+"""How far back an interrupted run looks for its own commits."""
+
 _MISSING: Final = (
     "PATH_NOT_FOUND",
     "DELTA_TABLE_NOT_FOUND",

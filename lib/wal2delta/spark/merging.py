@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from wal2delta.spark.altering import may_be_rescued
 from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import has_own_sessions, settings
 from wal2delta.spark.target import TableName, quote
-from wal2delta.spark.workers import REFUSED, refusal_in
+from wal2delta.spark.workers import refusal_in, refusal_text
 from wal2delta.types.base import ColumnType
 
 if TYPE_CHECKING:
@@ -246,11 +245,9 @@ def _refuse_claimed(merge: Merge) -> str:
     """Stop where a row takes a key that a row of the table has, though whole old rows say that it was free."""
     if not merge.configured or merge.identity.evicts:
         return ""
-    error = CaptureError(_NOT_UNIQUE, table=merge.name, remedy=_UNIQUE_REMEDY).to_dict()
+    error = CaptureError(_NOT_UNIQUE, table=merge.name, remedy=_UNIQUE_REMEDY)
     target = quote(merge.shape.columns[merge.identity.key[0]].name)
-    return (
-        f"WHEN MATCHED AND s.claimed THEN UPDATE SET t.{target} = raise_error({_literal(REFUSED + json.dumps(error))}) "
-    )
+    return f"WHEN MATCHED AND s.claimed THEN UPDATE SET t.{target} = raise_error({_literal(refusal_text(error))}) "
 
 
 def _literal(text: str) -> str:

@@ -36,9 +36,6 @@ _RUN_BITS: Final = 16
 _EPOCHS: Final = 1 << 14
 """The epochs' steps have numbers from here on; those before are the moves of tables, which come first."""
 
-_WHOLE_HISTORY: Final = 10_000
-"""How far back an interrupted run looks for its own commits."""
-
 
 @dataclass(frozen=True, slots=True)
 class TableRun:
@@ -148,7 +145,7 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableRe
     counts = Counts()
     done: delta.Commit | None = None
     values = delta.SMALL_STATE | {"spark.sql.shuffle.partitions": str(run.partitions)}
-    depth = _WHOLE_HISTORY if run.resumed else len(plan.epochs) * _SLOTS + 20
+    depth = delta.WHOLE_HISTORY if run.resumed else len(plan.epochs) * _SLOTS + 20
     with settings(own, values):
         exists = run.exists
         for number, epoch in enumerate(plan.epochs):
@@ -215,7 +212,7 @@ def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
     """Mark all rows as deleted, where a truncate deletes softly."""
     name = next(column.name for column in run.plan.epochs[number].shape.columns if column.source == OWN)
     commit = run.step(number, _TRUNCATE)
-    if run.resumed and delta.find_commit(spark, run.plan.table, commit, depth=_WHOLE_HISTORY) is not None:
+    if run.resumed and delta.find_commit(spark, run.plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
         return
     with delta.committing(spark, commit):
         spark.sql(f"UPDATE {run.plan.table.sql} SET {quote(name)} = true WHERE NOT {quote(name)}")

@@ -15,7 +15,6 @@ from itertools import groupby
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from wal2delta.changes import PlannedBytes
 from wal2delta.decode.batches import ChangeBatch, Decoder, LogicalMessage, Recorded
@@ -121,7 +120,7 @@ def links_table(table: int) -> int:
     return -16 - table
 
 
-REFUSED: Final = "wal2delta refuses: "
+_REFUSED: Final = "wal2delta refuses: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +408,8 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
         # A truncate's mark, which may be of an earlier version, stands in front of what has come behind it.
         for number, found in enumerate(gathered.pop(table), start=1):
             at = sequence * _PARTS + _PARTS // 2 + number
-            last_lsn = max(pc.max(part.lsn).as_py() for part in found.parts)
+            # They are in commit order.
+            last_lsn = found.parts[-1].lsn[-1].as_py()
             events = fold_events(concat(found.parts), found.identity, found.names, found.table)
             links = links_of(events, found.identity, found.names)
             if links is not None:
@@ -561,7 +561,7 @@ def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.
     except Wal2DeltaError as problem:
         problem.table = problem.table or task.table
         # There is no row to give it back in: the rows go into the table.
-        raise RuntimeError(REFUSED + json.dumps(problem.to_dict())) from None
+        raise RuntimeError(refusal_text(problem)) from None
 
 
 def _runs(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[tuple[int, Events]]:
@@ -571,9 +571,14 @@ def _runs(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[tuple[int
         yield version, concat([rejoin(group) for group in files])
 
 
+def refusal_text(error: Wal2DeltaError) -> str:
+    """Write an error into the text of an exception, where there is no row to give it back in."""
+    return _REFUSED + json.dumps(error.to_dict())
+
+
 def refusal_in(text: str) -> Wal2DeltaError | None:
     """Give the error that a worker has put into its exception's text, wherever it stands in it."""
-    _, found, rest = text.partition(REFUSED)
+    _, found, rest = text.partition(_REFUSED)
     if not found:
         return None
     try:
