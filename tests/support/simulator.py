@@ -234,8 +234,10 @@ class Capture:
 
         Until it has, that message may go on.
         """
+        torn = {tear.at for tear in self.tears}
+        whole = [(at, end) for at, end, _, _ in self.pieces if at not in torn]
         for tear in self.tears:
-            if tear.end < size and not any(tear.end <= at and end <= size for at, end, _, _ in self.pieces):
+            if tear.end < size and not any(tear.end <= at and end <= size for at, end in whole):
                 return tear.at
         return None
 
