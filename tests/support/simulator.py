@@ -241,19 +241,19 @@ class Capture:
                 return tear.at
         return None
 
-    def undecided(self, size: int) -> int | None:
-        """Give where the first torn logical message begins of which the bytes that are there may be the rest.
+    def undecided(self, size: int) -> list[int]:
+        """Give where the torn logical messages begin of which the bytes that are there may be the rest.
 
         Its content can be anything, a whole session of another stream too: until it is long enough nothing tells that
         it is torn.  A row can go on over the next session's first bytes only by a value in binary format, which a
         Begin Prepare's tag announces: in text there is no NUL, but in all that begins a session.
         """
-        for tear in self.tears:
-            if size <= tear.end:
-                continue
-            if (tear.sent.tag == b"M" and self._goes_on(tear, size)) or self._is_binary(tear, size):
-                return tear.at
-        return None
+        return [
+            tear.at
+            for tear in self.tears
+            if tear.end < size
+            and ((tear.sent.tag == b"M" and self._goes_on(tear, size)) or self._is_binary(tear, size))
+        ]
 
     def _is_binary(self, tear: Tear, size: int) -> bool:
         """Say whether the bytes that are there are a row with a value in binary format that goes on behind them."""

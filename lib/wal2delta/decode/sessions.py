@@ -193,17 +193,18 @@ class _Candidate:
         """Say whether one that comes later explains the error better."""
         return self._gives_way(other.start.at, other.torn_at, other.breaks)
 
-    def waits_for(self, at: int, torn_at: int) -> bool:
+    def waits_for(self, at: int, torn_at: int, breaks: int) -> bool:
         """Say whether a session of which too little is there would explain the error better.
 
         What takes more than one torn message may be the content of that session's first message.
         """
-        return (self.breaks > 1 and at < self.start.at) or self._gives_way(at, torn_at, 1)
+        return (self.breaks > 1 and at < self.start.at) or self._gives_way(at, torn_at, breaks)
 
     def _gives_way(self, at: int, torn_at: int, breaks: int) -> bool:
         if self.content is not None and self.content[0] <= self.start.at < self.content[1] <= at:
-            # In the content of a logical message anything may stand.
-            return breaks <= self.breaks
+            # In the content of a logical message anything may stand, if it is whole: but for a newline.
+            is_whole = torn_at > self.torn_at or at == self.content[1]
+            return breaks < self.breaks + is_whole
         # A torn message goes on over no session's start; but this message need not be the torn one.
         return torn_at > self.torn_at and breaks < self.breaks
 
@@ -288,12 +289,12 @@ class Explainer:
 
     def _torn_behind(self, start: _Start, reading: Reading, low: int, depth: int, *, deeper: bool) -> Explained | None:
         best: _Candidate | None = None
-        wait: tuple[int, int] | None = None
+        wait: tuple[int, int, int] | None = None
         for at, torn_at, before, more in self._candidates(start, low, deeper=deeper):
             following = self._following(start, reading, at, torn_at, before)
             found = self.read(at)
             if found.waits and torn_at < at and wait is None and may_wait(self._data, at, self._framing):
-                wait = at, torn_at
+                wait = at, torn_at, 1 + more
             if found.stop == at:
                 # One without a whole message is no more than torn bytes.
                 continue

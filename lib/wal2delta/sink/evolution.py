@@ -75,6 +75,7 @@ class MirrorColumn:
         id: the column's own within the table; none is used again.
         source: its name in the source, and ``name`` the one in the mirror.
         dropped: the source has it no more.
+        added: rows were there before it, which have NULL in it, whatever its default.
     """
 
     id: int
@@ -82,6 +83,7 @@ class MirrorColumn:
     name: str
     type: ColumnType
     dropped: bool = False
+    added: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,9 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
         again = any(one.source == column.name for one in gone)
         detail = "" if again else f"({column.type.postgres_name})"
         changes.append(ColumnChange(ChangeKind.REPLACED if again else ChangeKind.ADDED, column.target, detail))
-        news[column.name] = MirrorColumn(shape.next_id + len(news), column.name, column.target, column.type)
+        news[column.name] = MirrorColumn(
+            shape.next_id + len(news), column.name, column.target, column.type, added=bool(shape.columns) and not anew
+        )
     taken = {fold(column.target) for column in columns}
     kept: dict[int, MirrorColumn] = {}
     for one in gone:

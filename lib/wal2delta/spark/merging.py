@@ -1,4 +1,7 @@
-"""One commit of folded rows: an append, an overwrite, or a MERGE."""
+"""One commit of folded rows: an append, an overwrite, or a MERGE on the key.
+
+That of a table without a key is in `wal2delta.spark.multisets`.
+"""
 
 from __future__ import annotations
 
@@ -186,7 +189,7 @@ _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 
 
 @contextmanager
-def _kept(spark: SparkSession, rows: DataFrame) -> Iterator[DataFrame]:
+def kept_rows(spark: SparkSession, rows: DataFrame) -> Iterator[DataFrame]:
     """Keep rows that are read several times, so that the fold runs once; Delta would do so itself else.
 
     Where a platform keeps nothing, they are read as they are, and Delta keeps them for itself.
@@ -208,7 +211,7 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Counts:
     Raises:
         Exception: whose text holds what `wal2delta.spark.workers.refusal_in` finds.
     """
-    with _kept(spark, rows) as kept:
+    with kept_rows(spark, rows) as kept:
         counts = Counts(**kept.agg(*_aggregates(Mode.KEYED)).collect()[0].asDict())
         kept.createOrReplaceTempView(_SOURCE)
         with delta.committing(spark, merge.commit):
@@ -247,15 +250,16 @@ def _refuse_claimed(merge: Merge) -> str:
         return ""
     error = CaptureError(_NOT_UNIQUE, table=merge.name, remedy=_UNIQUE_REMEDY)
     target = quote(merge.shape.columns[merge.identity.key[0]].name)
-    return f"WHEN MATCHED AND s.claimed THEN UPDATE SET t.{target} = raise_error({_literal(refusal_text(error))}) "
+    return f"WHEN MATCHED AND s.claimed THEN UPDATE SET t.{target} = raise_error({literal(refusal_text(error))}) "
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """Write a text as SQL does."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _rescued_text(row: str, column: str) -> str:
-    return f"from_json({row}, 'map<string,string>')[{_literal(column)}]"
+    return f"from_json({row}, 'map<string,string>')[{literal(column)}]"
 
 
 def _match(merge: Merge) -> str:
@@ -271,7 +275,7 @@ def _match(merge: Merge) -> str:
         if not merge.configured and not rescuable and not pa.types.is_floating(kind):
             terms.append(f"{target} = {source}")
             continue
-        terms.append(_same(target, source, kind))
+        terms.append(same_image(target, source, kind))
         if rescuable:
             rescued = _rescued_text(f"t.{quote(merge.metadata.rescued_data or '')}", column.name)
             terms.append(f"({source} IS NOT NULL OR {rescued} <=> {_rescued_text(base_rescued, column.name)})")
@@ -281,7 +285,7 @@ def _match(merge: Merge) -> str:
 def _merged_rescued(merge: Merge, rescued: str) -> str:
     """Keep the target's rescued values of those columns that are left unchanged."""
     kept = ", ".join(
-        f"CASE WHEN s.k{number} THEN {_literal(merge.shape.columns[number].name)} END" for number in merge.tracked
+        f"CASE WHEN s.k{number} THEN {literal(merge.shape.columns[number].name)} END" for number in merge.tracked
     )
     old = f"map_filter(from_json(t.{rescued}, 'map<string,string>'), (k, v) -> array_contains(array({kept}), k))"
     new = "from_json(s.rescued, 'map<string,string>')"
@@ -291,67 +295,12 @@ def _merged_rescued(merge: Merge, rescued: str) -> str:
     )
 
 
-def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Counts:
-    """Apply net counts of equal rows.
-
-    A MERGE cannot delete some of several equal rows.  So where an image loses some all its copies are deleted, and
-    those that stay are inserted again as they were: how many there are, the target is asked before.
-
-    An image whose rows were deleted more often than the table has it ends as if they had been there: the deletes that
-    found nothing are counted.
-    """
-    pairs = merge.pairs
-    kinds = {f"c{number}": column.type.arrow for number, column in enumerate(merge.shape.columns)}
-    dropped = {quote(column.name) for column in merge.shape.columns if column.dropped}
-    own = (merge.metadata.commit_lsn, merge.metadata.commit_ts)
-    outside = dropped | {quote(name) for name in own if name is not None}
-    image = [pair for pair in pairs if pair[0] not in outside]
-    same = " AND ".join(_same(f"t.{target}", f"s.{source}", kinds.get(source)) for target, source in image)
-    columns = [source for _, source in pairs]
-    with _kept(spark, rows.selectExpr("*", "monotonically_increasing_id() AS image")) as kept:
-        kept.createOrReplaceTempView(_SOURCE)
-        counted = spark.sql(
-            f"SELECT s.*, coalesce(c.copies, 0L) AS copies FROM {_SOURCE} AS s LEFT JOIN "
-            f"(SELECT s.image, count(*) AS copies FROM {_SOURCE} AS s JOIN {merge.table.sql} AS t ON {same} "
-            "WHERE s.needed > 0 GROUP BY s.image) AS c ON s.image = c.image"
-        ).selectExpr("*", "greatest(copies, needed) + net AS stay")
-        with _kept(spark, counted) as known:
-            known.createOrReplaceTempView(f"{_SOURCE}_counted")
-            totals = known.selectExpr(
-                "sum(greatest(needed - copies, 0L)) AS missing", "count_if(unknown AND net > 0) AS unknown"
-            ).collect()[0]
-            # The table may have columns of these names, too.
-            loses = "s.needed > 0 AND s.stay < s.copies"
-            targets = ", ".join(f"t.{target} AS {source}" for target, source in pairs)
-            staying = (
-                f"SELECT {targets}, s.stay, row_number() OVER (PARTITION BY s.image ORDER BY 1) AS place "
-                f"FROM {_SOURCE}_counted AS s JOIN {merge.table.sql} AS t ON {same} WHERE {loses} AND s.stay > 0"
-            )
-            listed = ", ".join(columns)
-            source = (
-                f"SELECT true AS gone, {listed} FROM {_SOURCE}_counted AS s WHERE {loses} UNION ALL "
-                f"SELECT false AS gone, {listed} FROM ({staying}) WHERE place <= stay UNION ALL "
-                f"SELECT false AS gone, {listed} FROM (SELECT *, explode(sequence(1L, stay - "
-                f"CASE WHEN needed > 0 THEN copies ELSE 0L END)) FROM {_SOURCE}_counted "
-                "WHERE stay > CASE WHEN needed > 0 THEN copies ELSE 0L END)"
-            )
-            names = ", ".join(target for target, _ in pairs)
-            inserts = ", ".join(f"s.{name}" for name in columns)
-            with delta.committing(spark, merge.commit):
-                spark.sql(
-                    f"MERGE INTO {merge.table.sql} AS t USING ({source}) AS s ON s.gone AND {same} "
-                    "WHEN MATCHED THEN DELETE "
-                    f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({names}) VALUES ({inserts})"
-                )
-    return Counts(unknown=totals.unknown, deletes_without_row=totals.missing or 0)
-
-
-def _same(target: str, source: str, kind: pa.DataType | None) -> str:
+def same_image(target: str, source: str, kind: pa.DataType | None) -> str:
     """Compare two values by their exact image."""
-    return f"{_image(target, kind)} <=> {_image(source, kind)}"
+    return f"{image_of(target, kind)} <=> {image_of(source, kind)}"
 
 
-def _image(value: str, kind: pa.DataType | None) -> str:
+def image_of(value: str, kind: pa.DataType | None) -> str:
     """Give what differs where the value does; SQL itself takes -0 for 0, in lists too."""
     if kind is not None and pa.types.is_floating(kind):
         return f"CAST({value} AS STRING)"

@@ -19,7 +19,8 @@ from wal2delta.spark import delta, steps
 from wal2delta.spark.altering import alter
 from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import own_session, settings
-from wal2delta.spark.merging import Counts, Merge, append_rows, merge_keyed, merge_multiset
+from wal2delta.spark.merging import Counts, Merge, append_rows, merge_keyed
+from wal2delta.spark.multisets import merge_multiset
 from wal2delta.spark.staging import StagedRows, Staging
 from wal2delta.spark.tables import Epoch, TablePlan
 from wal2delta.spark.target import quote

@@ -51,6 +51,7 @@ class MirrorEntry:
                         "name": column.name,
                         "type": type_to_dict(column.type),
                         "dropped": column.dropped,
+                        "added": column.added,
                     }
                     for column in self.shape.columns
                 ],
@@ -63,7 +64,9 @@ class MirrorEntry:
         """Read what `to_json` wrote."""
         values = json.loads(text)
         columns = tuple(
-            MirrorColumn(one["id"], one["source"], one["name"], type_from_dict(one["type"]), one["dropped"])
+            MirrorColumn(
+                one["id"], one["source"], one["name"], type_from_dict(one["type"]), one["dropped"], one["added"]
+            )
             for one in values["columns"]
         )
         return cls(

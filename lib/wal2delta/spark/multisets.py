@@ -1,0 +1,194 @@
+"""One commit of a table without a key: each distinct row's net count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from wal2delta.spark import delta
+from wal2delta.spark.arrow_types import sql_type
+from wal2delta.spark.merging import Counts, Merge, image_of, kept_rows, literal, same_image
+from wal2delta.spark.target import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ROWS: Final = "wal2delta_rows"
+_COUNTED: Final = "wal2delta_counted"
+_OLDER: Final = "wal2delta_older"
+
+_COUNTS: Final = ("image", "copies", "stay")
+"""What `_Images.counted` adds to the rows."""
+
+
+def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Counts:
+    """Apply net counts of equal rows.
+
+    A MERGE cannot delete some of several equal rows.  So where an image loses some all its copies are deleted, and
+    those that stay are inserted again as they were: how many there are, the target is asked before.
+
+    A row from before a column was added has NULL there in the mirror, but its old row is sent with the column's
+    default.  So a delete that finds no such row takes one that is equal but for columns added since.
+
+    An image whose rows were deleted more often than the table has it ends as if they had been there: the deletes that
+    found nothing are counted.
+
+    Args:
+        rows: see `wal2delta.sink.merge.merge_schema`.
+    """
+    images = _Images.of(spark, merge)
+    added = [column.id for column in merge.shape.present if column.added]
+    with kept_rows(spark, rows) as folded:
+        totals = folded.selectExpr("max(needed) AS needed", "count_if(unknown AND net > 0) AS unknown").collect()[0]
+        if not totals.needed:
+            # Nothing goes: the target need not be asked.
+            copies = folded.where("net > 0").selectExpr("*", "explode(sequence(1L, net)) AS copy")
+            selected = copies.selectExpr(*(f"{source} AS {target}" for target, source in merge.pairs))
+            delta.write(selected, merge.table, "append", merge.commit)
+            return Counts(unknown=totals.unknown)
+        missing = _apply(images, images.counted(folded), added)
+    return Counts(unknown=totals.unknown, deletes_without_row=missing)
+
+
+def _apply(images: _Images, counted: DataFrame, added: list[int]) -> int:
+    """Commit what is counted; give how many deletes have found no row.
+
+    Args:
+        added: the ids of the columns that rows of the table may be older than, which rise as time goes on.
+    """
+    with kept_rows(images.spark, counted) as known:
+        missing = known.selectExpr("sum(greatest(needed - copies, 0L)) AS missing").collect()[0].missing or 0
+        if missing and added:
+            newest = max(added)
+            older = images.counted(images.older(known, newest))
+            return _apply(images, older, [one for one in added if one < newest])
+        known.createOrReplaceTempView(_COUNTED)
+        with delta.committing(images.spark, images.merge.commit):
+            images.spark.sql(images.statement())
+    return int(missing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Images:
+    """What a table's statements are made of.
+
+    Attributes:
+        image: the target's columns (quoted) and the source's that tell rows from others.
+    """
+
+    spark: SparkSession
+    merge: Merge
+    image: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, spark: SparkSession, merge: Merge) -> _Images:
+        """Leave out what a row's image does not have: columns that were dropped, and the commit's LSN and time."""
+        own = (merge.metadata.commit_lsn, merge.metadata.commit_ts)
+        outside = {column.name for column in merge.shape.columns if column.dropped} | {name for name in own if name}
+        quoted = {quote(name) for name in outside}
+        return cls(spark, merge, tuple(pair for pair in merge.pairs if pair[0] not in quoted))
+
+    def same(self, one: str, other: str) -> str:
+        """Say in SQL that two rows are equal; ``t`` is the target's."""
+        return " AND ".join(
+            same_image(f"{one}.{target if one == 't' else source}", f"{other}.{source}", self._kind(source))
+            for target, source in self.image
+        )
+
+    def _kind(self, source: str) -> pa.DataType | None:
+        return self.merge.type_of(int(source[1:])).arrow if source[0] == "c" else None
+
+    def counted(self, rows: DataFrame) -> DataFrame:
+        """Add how many copies the table has, asked where some are needed, and how many are to ``stay``."""
+        rows.selectExpr("*", "monotonically_increasing_id() AS image").createOrReplaceTempView(_ROWS)
+        return self.spark.sql(
+            f"SELECT s.*, coalesce(c.copies, 0L) AS copies FROM {_ROWS} AS s LEFT JOIN "
+            f"(SELECT s.image, count(*) AS copies FROM {_ROWS} AS s JOIN {self.merge.table.sql} AS t "
+            f"ON {self.same('t', 's')} WHERE s.needed > 0 GROUP BY s.image) AS c ON s.image = c.image"
+        ).selectExpr("*", "greatest(copies, needed) + net AS stay")
+
+    def older(self, counted: DataFrame, since: int) -> DataFrame:
+        """Let deletes that have found no row take one from before some columns.
+
+        Args:
+            since: the id of the first of these columns.
+        """
+        counted.createOrReplaceTempView(_COUNTED)
+        columns = self.merge.shape.columns
+        newer = [number for number, column in enumerate(columns) if column.id >= since and not column.dropped]
+        names = ", ".join(literal(columns[number].name) for number in newer)
+        texts = f"map_filter(from_json(rescued, 'map<string,string>'), (k, v) -> NOT array_contains(array({names}), k))"
+        nothing = {f"c{number}": f"CAST(NULL AS {sql_type(columns[number].type.arrow)})" for number in newer}
+        nothing["rescued"] = f"CASE WHEN rescued IS NOT NULL THEN nullif(to_json({texts}), '{{}}') END"
+        sources = [source for _, source in self.image]
+        before = ", ".join(f"{nothing.get(source, source)} AS {source}" for source in sources)
+        has_newer = " OR ".join(
+            [*(f"c{number} IS NOT NULL" for number in newer), f"NOT (rescued <=> {nothing['rescued']})"]
+        )
+        alike = ", ".join(image_of(source, self._kind(source)) for source in sources)
+        # Of equal images the first, `place`, stands for all; `prior` is what those in front of one want.
+        self.spark.sql(
+            f"SELECT *, min(image) OVER (PARTITION BY {alike}) AS place, "
+            f"sum(missing) OVER (PARTITION BY {alike} ORDER BY image) - missing AS prior FROM "
+            f"(SELECT image, needed - copies AS missing, {before} FROM {_COUNTED} "
+            f"WHERE needed > copies AND ({has_newer}))"
+        ).createOrReplaceTempView(_OLDER)
+        first = f"(SELECT * FROM {_OLDER} WHERE image = place)"
+        there = (
+            f"SELECT o.place, count(*) AS copies FROM {first} AS o JOIN {self.merge.table.sql} AS t "
+            f"ON {self.same('t', 'o')} GROUP BY o.place"
+        )
+        known = (
+            f"SELECT o.place, n.image, n.needed, n.net FROM {first} AS o JOIN {_COUNTED} AS n ON {self.same('n', 'o')}"
+        )
+        taken = (
+            "SELECT o.*, k.image AS known, greatest(0L, least(o.missing, least(t.copies, "
+            "coalesce(greatest(t.copies, k.needed) + k.net, t.copies)) - o.prior)) AS taken "
+            f"FROM {_OLDER} AS o JOIN ({there}) AS t ON o.place = t.place LEFT JOIN ({known}) AS k ON o.place = k.place"
+        )
+        given = f"SELECT known, sum(taken) AS taken FROM ({taken}) WHERE known IS NOT NULL GROUP BY known"
+        changed = {
+            "net": "n.net + coalesce(o.taken, 0L) - coalesce(g.taken, 0L)",
+            # The table has to be asked for those that others take.
+            "needed": "greatest(n.needed - coalesce(o.taken, 0L), CASE WHEN g.taken > 0 THEN 1L ELSE 0L END)",
+        }
+        new = {**{source: source for source in sources}, "net": "-all_taken", "needed": "1L", "unknown": "false"}
+        kinds = {field.name: field.dataType.simpleString() for field in counted.schema.fields}
+        rows = [name for name in counted.columns if name not in _COUNTS]
+        changed_rows = ", ".join(f"{changed.get(name, f'n.{name}')} AS {name}" for name in rows)
+        new_rows = ", ".join(f"CAST({new.get(name, 'NULL')} AS {kinds[name]}) AS {name}" for name in rows)
+        return self.spark.sql(
+            f"SELECT {changed_rows} FROM {_COUNTED} AS n LEFT JOIN ({taken}) AS o ON n.image = o.image "
+            f"LEFT JOIN ({given}) AS g ON n.image = g.known UNION ALL "
+            f"SELECT {new_rows} FROM (SELECT *, sum(taken) OVER (PARTITION BY place) AS all_taken FROM ({taken})) "
+            "WHERE known IS NULL AND image = place AND all_taken > 0"
+        )
+
+    def statement(self) -> str:
+        """Give the MERGE of what is counted."""
+        pairs = self.merge.pairs
+        # The table may have columns of these names, too.
+        loses = "s.needed > 0 AND s.stay < s.copies"
+        targets = ", ".join(f"t.{target} AS {source}" for target, source in pairs)
+        staying = (
+            f"SELECT {targets}, s.stay, row_number() OVER (PARTITION BY s.image ORDER BY 1) AS place "
+            f"FROM {_COUNTED} AS s JOIN {self.merge.table.sql} AS t ON {self.same('t', 's')} "
+            f"WHERE {loses} AND s.stay > 0"
+        )
+        listed = ", ".join(source for _, source in pairs)
+        source = (
+            f"SELECT true AS gone, {listed} FROM {_COUNTED} AS s WHERE {loses} UNION ALL "
+            f"SELECT false AS gone, {listed} FROM ({staying}) WHERE place <= stay UNION ALL "
+            f"SELECT false AS gone, {listed} FROM (SELECT *, explode(sequence(1L, stay - "
+            f"CASE WHEN needed > 0 THEN copies ELSE 0L END)) FROM {_COUNTED} "
+            "WHERE stay > CASE WHEN needed > 0 THEN copies ELSE 0L END)"
+        )
+        names = ", ".join(target for target, _ in pairs)
+        inserts = ", ".join(f"s.{name}" for _, name in pairs)
+        return (
+            f"MERGE INTO {self.merge.table.sql} AS t USING ({source}) AS s ON s.gone AND {self.same('t', 's')} "
+            "WHEN MATCHED THEN DELETE "
+            f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({names}) VALUES ({inserts})"
+        )
