@@ -38,7 +38,8 @@ test: $(READY) ## Run all tests; TESTS=tests/unit for some
 
 test-long: $(READY) ## Try many simulated captures (VOLUME=1000 for so many), more of a real server, every kill point
 	@WAL2DELTA_LONG=$(VOLUME) $(BIN)/python -m pytest tests/property/test_simulator.py tests/integration/test_live_streams.py \
-		tests/integration/test_exactly_once.py
+		tests/integration/test_exactly_once.py tests/integration/test_complaints.py tests/integration/test_schema_changes.py \
+		tests/integration/test_names.py tests/integration/test_selection.py
 
 lint: $(READY) ## Check style and types
 	@$(BIN)/ruff check .

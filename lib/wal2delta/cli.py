@@ -300,8 +300,8 @@ def write_report(output: Output, report: RunReport) -> None:
         output.line(f"{number}nothing new in {report.captures} ({report.seconds:.1f} s)")
     else:
         output.line(
-            f"{number}{report.transactions:,} transactions, {report.changes:,} row changes from "
-            f"{report.files:,} files ({size(report.capture_bytes)}) applied to {report.target} "
+            f"{number}{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')} from "
+            f"{_counted(report.files, 'file')} ({size(report.capture_bytes)}) applied to {report.target} "
             f"in {report.seconds:.1f} s"
         )
     if report.applied_lsn is not None:
@@ -329,6 +329,10 @@ def write_report(output: Output, report: RunReport) -> None:
             output.line(f"note: {table.name}: {note}")
     for warning in report.warnings:
         output.line(f"warning: {warning}", style="yellow")
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def write_inspection(output: Output, inspection: Inspection) -> None:

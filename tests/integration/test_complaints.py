@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import wal2delta
-from support.postgres import Server, running_server
+from support.postgres import Server, chosen_versions, running_server
 from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, Slot, apply_both, apply_in_one_run
 from support.truth import SourceTable, mirror_tables
 from wal2delta.errors import OrderError, TargetError, Wal2DeltaError
@@ -220,11 +220,11 @@ class Recorded:
     rows_of_one_lsn: int
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+@pytest.fixture(scope="module", params=chosen_versions())
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """The course of events, recorded once."""
     folder = tmp_path_factory.mktemp("recorded")
-    with running_server(settings=_SETTINGS) as server:
+    with running_server(request.param, settings=_SETTINGS) as server:
         server.execute(*_TABLES)
         publications = "everything,filtered"
         # Escape is what a role may have set; values in hex follow in the other files.

@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 import wal2delta
-from support.postgres import Server, running_server
+from support.postgres import Server, chosen_versions, running_server
 from support.scenarios import Applied, Slot, apply_both, table_difference
 from support.truth import SourceTable
 from wal2delta.errors import ConfigError
@@ -73,10 +73,10 @@ class Recorded:
     sources: Mapping[tuple[str, str], SourceTable]
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+@pytest.fixture(scope="module", params=chosen_versions())
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Tables of odd names and one of odd columns, with and without a key, recorded once."""
-    with running_server() as server:
+    with running_server(request.param) as server:
         _create(server)
         slot = Slot(server, tmp_path_factory.mktemp("recorded"), "everything")
         _fill(server)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.postgres import running_server
+from support.postgres import chosen_versions, running_server
 from support.scenarios import (
     FILE_BY_FILE,
     ONE_RUN,
@@ -115,10 +115,10 @@ class Recorded:
     sources: Sequence[SourceTable]
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+@pytest.fixture(scope="module", params=chosen_versions())
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """A shop's tables and their changes, recorded once."""
-    with running_server() as server:
+    with running_server(request.param) as server:
         server.execute(*_TABLES)
         slot = Slot(server, tmp_path_factory.mktemp("recorded"), "everything")
         for statements in (_ROWS, _CHANGES):

@@ -314,6 +314,12 @@ def server_versions() -> list[int]:
     return sorted(_installed())
 
 
+def chosen_versions() -> list[int]:
+    """List the newest major version, and with WAL2DELTA_LONG all."""
+    versions = server_versions()
+    return versions if os.environ.get("WAL2DELTA_LONG") else versions[-1:]
+
+
 def _can_run(program: Path, account: str) -> bool:
     try:
         done = subprocess.run([program, "--version"], capture_output=True, user=account, cwd="/")
