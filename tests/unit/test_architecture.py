@@ -22,7 +22,7 @@ LAYERS = (
     ("selection",),
     ("decode",),
     ("transactions",),
-    ("changes", "masking"),
+    ("changes",),
     ("inspection", "transcript", "sink"),
     ("spark",),
     ("console",),

@@ -6,7 +6,6 @@ thousand rows and not a tile's few thousand.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from wal2delta.decode import walk
 from wal2delta.decode.columns import ColumnBuilder, make_builder
+from wal2delta.decode.rescued import rescued_array, spread
 from wal2delta.decode.stream import Place, StreamWalker
 from wal2delta.decode.walk import Records, Tile
 from wal2delta.errors import ValueFormatError
@@ -138,10 +138,7 @@ class _Columns:
         arrays = [builder.finish() for builder in self.builders]
         rescued = None
         if self.rescued:
-            texts: list[str | None] = [None] * self.rows
-            for row, values in self.rescued.items():
-                texts[row] = json.dumps(values, ensure_ascii=False)
-            rescued = pa.array(texts, pa.string())
+            rescued = spread(rescued_array(self.rescued.values()), list(self.rescued), self.rows)
         self.rescued, self.rows = {}, 0
         return arrays, rescued
 

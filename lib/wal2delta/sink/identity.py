@@ -7,7 +7,6 @@ has one hash.  With 128 bits, two of ten thousand million keys share a hash with
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +14,8 @@ import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from wal2delta.decode.rescued import read_rescued, rescued_array, spread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -182,11 +183,6 @@ def rescued_of(rescued: pa.Array, names: Sequence[str]) -> pa.Array | None:
     if rescued.null_count == len(rescued):
         return None
     some = np.nonzero(rescued.is_valid().to_numpy(zero_copy_only=False))[0]
-    texts: list[str | None] = []
-    for text in rescued.take(pa.array(some)).to_pylist():
-        values = json.loads(text)
-        found = {name: values[name] for name in names if name in values}
-        texts.append(json.dumps(found, ensure_ascii=False) if found else None)
-    index = np.full(len(rescued), -1, np.int64)
-    index[some] = np.arange(len(some))
-    return pa.array(texts, pa.string()).take(pa.array(index, mask=index < 0))
+    rows = read_rescued(rescued.take(pa.array(some)))
+    found = rescued_array({name: values[name] for name in names if name in values} for values in rows)
+    return spread(found, some, len(rescued))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from wal2delta.decode.rescued import read_rescued, rescued_array
 from wal2delta.errors import CaptureError
 from wal2delta.sink.events import (
     ADD,
@@ -241,22 +241,19 @@ def _assemble_rescued(
     if not concerned.any():
         return result
     at = np.nonzero(concerned)[0]
-    texts: list[str | None] = []
-    for i in at.tolist():
-        own = events.rescued[int(content[i])].as_py()
-        values = {} if own is None else json.loads(own)
+    rows = read_rescued(result.take(pa.array(at)))
+    for i, values in zip(at.tolist(), rows, strict=True):
         for t, number in enumerate(tracked):
             at_event, name = int(folded.source[i, t]), names[number]
             if at_event == int(content[i]):
                 continue
             values.pop(name, None)
-            origin = events.rescued[at_event].as_py() if at_event >= 0 else None
-            if origin is not None and name in (other := json.loads(origin)):
+            (other,) = read_rescued(events.rescued[at_event : at_event + 1]) if at_event >= 0 else ({},)
+            if name in other:
                 values[name] = other[name]
-        texts.append(json.dumps(values, ensure_ascii=False) if values else None)
     index = np.arange(len(content))
     index[at] = len(content) + np.arange(len(at))
-    return pa.concat_arrays([result, pa.array(texts, pa.string())]).take(pa.array(index))
+    return pa.concat_arrays([result, rescued_array(rows)]).take(pa.array(index))
 
 
 def merge_schema(types: Sequence[pa.DataType], identity: Identity, tracked: Sequence[int], *, moves: bool) -> pa.Schema:

@@ -6,7 +6,6 @@ column cannot hold go along with their columns, and are tried again where the co
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from wal2delta.decode.rescued import read_rescued, rescued_array
 from wal2delta.errors import CaptureError
 from wal2delta.sink.convert import convert
 from wal2delta.sink.evolution import Source, conversions, converts
@@ -129,9 +129,7 @@ def project(events: Events, key: Sequence[int], projection: Projection, *, keyed
 
 def _texts(rescued: pa.Array) -> list[dict[str, str]] | None:
     """Take the rescued texts apart; None where no row has any."""
-    if rescued.null_count == len(rescued):
-        return None
-    return [{} if text is None else json.loads(text) for text in rescued.to_pylist()]
+    return None if rescued.null_count == len(rescued) else read_rescued(rescued)
 
 
 def _of_column(texts: list[dict[str, str]] | None, name: str) -> pa.Array | None:
@@ -144,10 +142,7 @@ def _of_column(texts: list[dict[str, str]] | None, name: str) -> pa.Array | None
 def _joined(texts: dict[str, pa.Array], rows: int) -> pa.Array:
     if not texts:
         return pa.nulls(rows, pa.string())
-    result: list[str | None] = [None] * rows
     lists = {name: column.to_pylist() for name, column in texts.items()}
-    for row in range(rows):
-        values = {name: column[row] for name, column in lists.items() if column[row] is not None}
-        if values:
-            result[row] = json.dumps(values, ensure_ascii=False)
-    return pa.array(result, pa.string())
+    return rescued_array(
+        {name: column[row] for name, column in lists.items() if column[row] is not None} for row in range(rows)
+    )

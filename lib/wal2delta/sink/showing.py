@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from wal2delta.decode.batches import METADATA_COLUMNS, ChangeBatch
+from wal2delta.decode.rescued import read_rescued, rescued_array
 from wal2delta.errors import CaptureError
-from wal2delta.masking import mask_batch
 from wal2delta.protocol.messages import Relation
+from wal2delta.sink.masking import mask_batch
+from wal2delta.types.base import ColumnType
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +22,13 @@ class Shown:
     Attributes:
         relation: the wanted columns alone, under the mirror's names.
         columns: their numbers in the version.
-        masked: the numbers, in the version, of those that are replaced by hashes.
+        masked: the numbers, in the version, of those that are replaced by hashes, and their own types.
         rescues: the table has a column for what others cannot hold; else such values stop the run.
     """
 
     relation: Relation
     columns: tuple[int, ...]
-    masked: tuple[int, ...] = ()
+    masked: tuple[tuple[int, ColumnType], ...] = ()
     rescues: bool = True
 
 
@@ -66,19 +67,15 @@ def _select(data: pa.RecordBatch, metadata: int, shown: Shown) -> pa.RecordBatch
 def _rename(rescued: pa.Array | None, names: Mapping[str, str]) -> pa.Array | None:
     if rescued is None:
         return None
-    texts: list[str | None] = []
-    for text in rescued.to_pylist():
-        values = {} if text is None else json.loads(text)
-        kept = {names[name]: value for name, value in values.items() if name in names}
-        texts.append(json.dumps(kept, ensure_ascii=False) if kept else None)
-    return pa.array(texts, pa.string())
+    rows = read_rescued(rescued)
+    return rescued_array({names[name]: value for name, value in row.items() if name in names} for row in rows)
 
 
 def _refuse_rescued(batch: ChangeBatch) -> None:
     for rescued in (batch.rescued, batch.before_rescued):
         if rescued is None or rescued.null_count == len(rescued):
             continue
-        name = next(iter(json.loads(next(text for text in rescued.to_pylist() if text is not None))))
+        name = next(name for row in read_rescued(rescued) for name in row)
         raise CaptureError(
             "a value does not fit its column, and the table has no column for such values",
             table=f"{batch.relation.qualified_name}.{name}",

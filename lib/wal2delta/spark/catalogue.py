@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from wal2delta.decode.batches import column_types
 from wal2delta.errors import ConfigError
-from wal2delta.masking import masked_type
 from wal2delta.protocol.messages import Relation, Type
 from wal2delta.selection import Selection, check_destinations, select, unmatched_tables
 from wal2delta.settings import Settings, same_columns
 from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.evolution import OWN, SourceColumn
+from wal2delta.sink.masking import masked_type
 from wal2delta.sink.showing import Shown
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.workers import Assignment
@@ -154,7 +154,7 @@ class Catalogue:
                 Shown(
                     version.shown,
                     version.selection.columns,
-                    version.selection.masked,
+                    tuple((number, version.types[number]) for number in version.selection.masked),
                     rescues=version.selection.metadata.rescued_data is not None,
                 ),
                 marks_deleted=version.selection.soft_deletes,

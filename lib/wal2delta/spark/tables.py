@@ -14,12 +14,12 @@ from typing import Final
 import pyarrow as pa
 
 from wal2delta.errors import ConfigError, NotSupported, OrderError
-from wal2delta.masking import is_masked
 from wal2delta.selection import MetadataNames
 from wal2delta.settings import Settings
 from wal2delta.sink.convert import is_widening
 from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.evolution import OWN, ChangeKind, Evolution, Policy, TableShape, conversions, converts
+from wal2delta.sink.masking import is_masked
 from wal2delta.sink.projection import Projection
 from wal2delta.spark.altering import may_be_rescued
 from wal2delta.spark.catalogue import Catalogue, Version, check_distinct

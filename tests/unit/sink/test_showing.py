@@ -7,6 +7,7 @@ from support.batches import batch_of, row
 from wal2delta.errors import CaptureError
 from wal2delta.protocol import messages as m
 from wal2delta.sink.showing import Shown, show
+from wal2delta.types import resolve
 
 TABLE = m.Relation(
     9,
@@ -79,7 +80,7 @@ def test_nothing_is_left_of_columns_that_are_not_wanted():
 
 
 def test_masked_values_are_not_rescued():
-    found = show(batch(), Shown(NARROW, (1, 2, 3), masked=(2,)), b"salt")
+    found = show(batch(), Shown(NARROW, (1, 2, 3), masked=((2, resolve(1082, -1, {})),)), b"salt")
     assert all(len(text) == 64 for text in found.data.column("id").to_pylist())
     assert found.rescued is None or found.rescued.null_count == 3
 
@@ -92,4 +93,4 @@ def test_a_table_without_a_column_for_rescued_values_refuses_them():
     # Not those of columns that it has not, or that are masked.
     one = m.Relation(9, "s", "t", "f", (m.Column("id", 23, -1, True),))
     show(batch(), Shown(one, (1,), rescues=False), b"")
-    show(batch(), Shown(NARROW, (1, 2, 3), masked=(2,), rescues=False), b"salt")
+    show(batch(), Shown(NARROW, (1, 2, 3), masked=((2, resolve(1082, -1, {})),), rescues=False), b"salt")

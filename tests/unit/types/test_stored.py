@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from wal2delta.masking import masked_type
+from wal2delta.sink.masking import masked_type
 from wal2delta.types import resolve
 from wal2delta.types.builtin import BUILTIN_TYPES
 from wal2delta.types.stored import type_from_dict, type_to_dict

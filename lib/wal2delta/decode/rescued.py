@@ -1,0 +1,30 @@
+"""Values that their columns' types cannot hold: for each row a JSON object of column names and PostgreSQL's texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def read_rescued(rescued: pa.Array) -> list[dict[str, str]]:
+    """Take rows' objects apart; those of rows without any are empty."""
+    return [{} if text is None else json.loads(text) for text in rescued.to_pylist()]
+
+
+def rescued_array(rows: Iterable[Mapping[str, str]]) -> pa.Array:
+    """Write rows' objects, NULL for empty ones."""
+    return pa.array([json.dumps(values, ensure_ascii=False) if values else None for values in rows], pa.string())
+
+
+def spread(some: pa.Array, at: Sequence[int] | NDArray[np.int64], rows: int) -> pa.Array:
+    """Put values into their rows; the others are NULL."""
+    index = np.full(rows, -1, np.int64)
+    index[at] = np.arange(len(some))
+    return some.take(pa.array(index, mask=index < 0))
