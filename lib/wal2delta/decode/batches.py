@@ -371,7 +371,10 @@ class Decoder(StreamWalker):
         return taken
 
     def take_truncated(self) -> list[m.Relation]:
-        """Give the relation versions that the run's last truncates have used since the last call."""
+        """Give the relation versions, in their order, that were used up to the run's last truncates since the last call.
+
+        A table goes through them, though nothing is left of their rows.
+        """
         taken = list(self._truncated)
         self._truncated.clear()
         return taken
@@ -492,17 +495,18 @@ class Decoder(StreamWalker):
             if relation is None or (self._wanted is not None and relation not in self._wanted):
                 continue
             chosen: NDArray[np.bool_] | None = None if low == high else slots == slot
-            truncated = self._truncates.get(relation.oid) if self._truncates else None
-            if truncated is not None:
-                lsn, ordinal = truncated
-                here = (tile.lsn == lsn) & (tile.ordinal == ordinal) & (tile.kind == walk.TRUNCATE) & (slots == slot)
-                if here.any():
-                    self._truncated[relation] = None
-                later = (tile.lsn > lsn) | ((tile.lsn == lsn) & (tile.ordinal > ordinal))
-                chosen = later if chosen is None else chosen & later
             if len(self._skipped):
                 wanted = ~np.isin(tile.kind, self._skipped)
                 chosen = wanted if chosen is None else chosen & wanted
+            truncated = self._truncates.get(relation.oid) if self._truncates else None
+            if truncated is not None:
+                lsn, ordinal = truncated
+                gone = (tile.lsn < lsn) | ((tile.lsn == lsn) & (tile.ordinal <= ordinal))
+                if (gone if chosen is None else chosen & gone).any():
+                    # At the end, also where it was there: a version may come back.
+                    self._truncated.pop(relation, None)
+                    self._truncated[relation] = None
+                chosen = ~gone if chosen is None else chosen & ~gone
             at: NDArray[np.intp] | slice = slice(None) if chosen is None else np.nonzero(chosen)[0]
             if not isinstance(at, slice) and not len(at):
                 continue

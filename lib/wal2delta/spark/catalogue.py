@@ -11,7 +11,7 @@ import pyarrow as pa
 from wal2delta.decode.batches import column_types
 from wal2delta.errors import ConfigError
 from wal2delta.protocol.messages import Relation, Type
-from wal2delta.selection import Selection, check_destinations, select, unmatched_tables
+from wal2delta.selection import Selection, check_destinations, key_columns, select, unmatched_tables
 from wal2delta.settings import Settings, same_columns
 from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.evolution import OWN, SourceColumn
@@ -47,25 +47,16 @@ def identity_of(relation: Relation, keys: Sequence[str] | None) -> Identity:
             table=relation.qualified_name,
             remedy="Correct keys in the configuration",
         )
-    if keys and not ignores_key(relation, keys):
-        return Identity(Mode.KEYED, tuple(names.index(key) for key in keys))
-    if relation.replica_identity == "f":
-        # Replica identity full flags every column: equal rows are told apart by nothing.
-        return Identity(Mode.MULTISET)
-    flagged = _flagged(relation)
-    return Identity(Mode.KEYED, flagged) if flagged else Identity(Mode.APPEND)
+    found = key_columns(relation, keys)
+    if found:
+        return Identity(Mode.KEYED, tuple(map(names.index, found)))
+    # Replica identity full flags every column: equal rows are told apart by nothing.
+    return Identity(Mode.MULTISET if relation.replica_identity == "f" else Mode.APPEND)
 
 
 def ignores_key(relation: Relation, keys: Sequence[str] | None) -> bool:
     """Say whether a configured key is of no use: the replica identity's old tuples lack some of its columns."""
-    sent = {relation.columns[number].name for number in _flagged(relation)}
-    return bool(keys) and bool(sent) and not sent.issuperset(keys or ())
-
-
-def _flagged(relation: Relation) -> tuple[int, ...]:
-    if relation.replica_identity == "n":
-        return ()
-    return tuple(number for number, column in enumerate(relation.columns) if column.key)
+    return bool(keys) and key_columns(relation, keys) != list(keys or ())
 
 
 @dataclass(frozen=True, slots=True)
