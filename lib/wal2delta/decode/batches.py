@@ -371,9 +371,9 @@ class Decoder(StreamWalker):
         return taken
 
     def take_truncated(self) -> list[m.Relation]:
-        """Give the relation versions, in their order, that were used up to the run's last truncates since the last call.
+        """Give the relation versions that were used up to the run's last truncates, in order, since the last call.
 
-        A table goes through them, though nothing is left of their rows.
+        A table goes through them, too, though none of their rows are left.
         """
         taken = list(self._truncated)
         self._truncated.clear()

@@ -71,7 +71,8 @@ def test_a_masked_column_is_a_string_whatever_it_was():
     assert names == ["integer", "masked text", "masked integer"]
     # What is decoded is not yet masked.
     assert [kind.postgres_name for kind in catalogue.assignments[given].types] == ["integer", "text", "integer"]
-    assert catalogue.assignments[given].shown.masked == (1, 2)
+    masked = catalogue.assignments[given].shown.masked
+    assert [(number, kind.postgres_name) for number, kind in masked] == [(1, "text"), (2, "integer")]
 
 
 def test_soft_deletes_add_a_column_behind_the_others_and_need_a_key():
