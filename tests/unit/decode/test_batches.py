@@ -7,7 +7,8 @@ import pytest
 from support.runs import plan_runs
 from wal2delta.changes import decode_plan
 from wal2delta.decode import batches
-from wal2delta.decode.batches import ChangeBatch
+from wal2delta.decode.batches import ChangeBatch, Decoder
+from wal2delta.decode.stream import Place
 from wal2delta.errors import MalformedMessage
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
@@ -46,6 +47,25 @@ def test_one_truncate_may_name_any_number_of_relations(tile_bytes: int | None) -
     found = decode([*map(relation, oids), insert(3), m.Truncate(tuple(oids), 0), insert(4)], tile_bytes)
     ops = [op for batch in found for op in batch.data.column("__op").to_pylist()]
     assert (ops.count("t"), ops.count("c")) == (200, 2)
+
+
+@pytest.mark.parametrize("tile_bytes", [16, 1024])
+@pytest.mark.parametrize(
+    ("skipped", "expected"), [((), [2, 3, 1]), (("c",), [1])], ids=["all are wanted", "inserts are skipped"]
+)
+def test_the_versions_that_came_before_a_truncate_are_told_though_their_rows_are_left_out(
+    tile_bytes: int, skipped: tuple[str, ...], expected: list[int]
+) -> None:
+    messages: list[m.AnyMessage] = [m.Begin(100, 1, 7)]
+    for columns in (1, 2, 3, 1):
+        messages += [relation(1, columns=columns), insert(1, columns)]
+    messages += [m.Truncate((1,), 0), relation(1, columns=4), insert(1, 4), m.Commit(0, 100, 108, 1)]
+    data = frame(messages, Framing.RAW)
+    decoder = Decoder(Framing.RAW, truncates={1: (100, 4)}, skipped=skipped, tile_bytes=tile_bytes)
+    place = Place(Framing.RAW)
+    found = [*decoder.decode(data, 0, len(data), place=place, relations={}, types={}), *decoder.rest()]
+    assert [len(version.columns) for version in decoder.take_truncated()] == expected
+    assert [len(batch.relation.columns) for batch in found] == ([4] if not skipped else [])
 
 
 def test_a_relation_with_more_columns_than_can_be_is_refused() -> None:
