@@ -37,6 +37,14 @@ if TYPE_CHECKING:
 
 _NAME: Final = "staging"
 
+_FEW_LARGE_ROWS: Final = {
+    # Parquet looks at how much it holds after 100 rows at first: here these may be all that a file has.
+    "parquet.page.size.row.check.min": "1",
+    "parquet.block.size": str(16 << 20),
+    "parquet.enable.dictionary": "false",
+}
+"""How staged events are written: a row is all that a table has in one file and bucket."""
+
 
 @dataclass(frozen=True, slots=True)
 class StagedVersion:
@@ -165,7 +173,8 @@ class Staging:
 
     def _overwrite(self, frame: DataFrame) -> None:
         if self._table.path is not None:
-            frame.write.mode("overwrite").partitionBy("table").parquet(self._table.path)
+            writer = frame.write.mode("overwrite").options(**_FEW_LARGE_ROWS).partitionBy("table")
+            writer.parquet(self._table.path)
         else:
             delta.write(frame, self._table, "overwrite", create=True)
 
