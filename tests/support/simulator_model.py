@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from support.simulator_server import RELATIONS, Txn, Values
+from support.simulator_server import Txn, Values
 
 ORDINARY: Final = "ordinary"
 STREAMED: Final = "streamed"
@@ -167,9 +167,9 @@ class Model:
         ordinal = 0
         for change in txn.kept:
             if change.op:
-                for oid in change.oids:
+                for relation in change.relations:
                     values = None if change.op == "t" else change.values
-                    changes.append((ordinal, change.op, RELATIONS[oid].qualified_name, values, change.before))
+                    changes.append((ordinal, change.op, relation.qualified_name, values, change.before))
                 ordinal += 1
         return Transaction(
             txn.commit_lsn,

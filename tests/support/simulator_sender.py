@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from struct import Struct
 from typing import Final
 
-from support.simulator_server import MOOD, RELATIONS, Change, Event, Sub, Txn
+from support.simulator_server import MOOD, Change, Event, Sub, Txn
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Keepalive
 from wal2delta.protocol.writer import encode
 
 _XID: Final = Struct("!I").pack
 
-_ANNOUNCED: Final = {
-    oid: [
-        *([encode(MOOD)] if any(column.type_oid == MOOD.oid for column in relation.columns) else []),
-        encode(relation),
-    ]
-    for oid, relation in RELATIONS.items()
-}
-"""The messages that announce a relation: the types that are not built in, then itself."""
+
+@cache
+def _announcements(relation: m.Relation) -> list[bytes]:
+    """Give the messages that announce a relation: the types that are not built in, then itself."""
+    has_mood = any(column.type_oid == MOOD.oid for column in relation.columns)
+    return [*([encode(MOOD)] if has_mood else []), encode(relation)]
 
 
 @dataclass(frozen=True)
@@ -78,14 +77,16 @@ class _Queue:
     Attributes:
         waiting: what has not been streamed.
         streamed: the subtransactions of which something was.
-        relations: those announced inside its blocks.
+        relations: those announced inside its blocks, by their oids.
+        altered: the oids of those that what was sent of it has altered.
     """
 
     txn: Txn
     waiting: list[Change] = field(default_factory=list)
     streamed: set[Sub] = field(default_factory=set)
     started: bool = False
-    relations: set[int] = field(default_factory=set)
+    relations: dict[int, m.Relation] = field(default_factory=dict)
+    altered: set[int] = field(default_factory=set)
 
 
 class Walsender:
@@ -105,7 +106,7 @@ class Walsender:
         self._limit = limit
         self._queues: dict[Txn, _Queue] = {}
         self._total = 0
-        self._announced: set[int] = set()
+        self._announced: dict[int, m.Relation] = {}
         self._at = 0
         self._event: Event
         self._in_block = False
@@ -146,9 +147,13 @@ class Walsender:
             self._send(encode(m.Message(False, event.lsn, prefix, content)), event.lsn, 0, "loose")
 
     def _on_announce(self, event: Event) -> None:
-        self._announced.discard(event.oid)
+        self._invalidate(event.oid)
+
+    def _invalidate(self, oid: int) -> None:
+        """Forget that a relation was announced, wherever."""
+        self._announced.pop(oid, None)
         for queue in self._queues.values():
-            queue.relations.discard(event.oid)
+            queue.relations.pop(oid, None)
 
     def _on_connect(self, event: Event) -> None:
         """Abort what a crash ended, as far as it was streamed: nobody knows where and when."""
@@ -256,6 +261,7 @@ class Walsender:
             message = m.StreamCommit(txn.xid, 0, txn.commit_lsn, txn.commit_end, txn.commit_time)
             self._send(encode(message), txn.commit_end, txn.xid, "commit", txn)
             self._announced |= queue.relations
+            self._end(queue)
             return
         if self._options.skips_empty and not any(change.tag for change in queue.waiting):
             return
@@ -273,6 +279,14 @@ class Walsender:
             self._announce(change, txn.xid, self._announced, b"")
             if change.tag:
                 self._send(change.tag + change.body, change.lsn, txn.xid)
+            queue.altered |= {change.altered} - {0}
+        self._end(queue)
+
+    def _end(self, queue: _Queue) -> None:
+        """Forget, behind each part of a transaction, that the relations were announced that it has altered."""
+        for oid in queue.altered:
+            self._invalidate(oid)
+            queue.relations.pop(oid, None)
 
     def _block(self, queue: _Queue) -> None:
         """Stream what is waiting; without anything there is no block."""
@@ -291,18 +305,20 @@ class Walsender:
             if change.tag:
                 self._send(change.tag + xid + change.body, change.lsn, txn.xid)
             queue.streamed.add(change.sub)
+            queue.altered |= {change.altered} - {0}
         self._in_block = False
         self._send(encode(m.StreamStop()), queue.waiting[-1].lsn, txn.xid, "stop", txn)
         if txn in self._queues:
             self._total -= len(queue.waiting)
         queue.waiting = []
+        self._end(queue)
 
-    def _announce(self, change: Change, top: int, announced: set[int], xid: bytes) -> None:
+    def _announce(self, change: Change, top: int, announced: dict[int, m.Relation], xid: bytes) -> None:
         """Send the relations of a change that were not, with the xid of its subtransaction inside a stream."""
-        for oid in change.oids:
-            if oid not in announced:
-                announced.add(oid)
-                for wire in _ANNOUNCED[oid]:
+        for relation in change.relations:
+            if announced.get(relation.oid) != relation:
+                announced[relation.oid] = relation
+                for wire in _announcements(relation):
                     self._send(wire[:1] + xid + wire[1:], change.lsn, top)
 
     def _abort(self, txn: Txn, sub: Sub, *, nowhere: bool = False) -> None:

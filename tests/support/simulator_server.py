@@ -7,7 +7,7 @@ nothing, so every list of records is a valid history, and zeros are the simplest
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from wal2delta.protocol import messages as m
@@ -48,6 +48,8 @@ CONTENTS: Final = (
 ORIGINS: Final = ("node_a", "B\n")
 GIDS: Final = ("g", "two\nB", "C" * 20)
 
+_MOST_COLUMNS: Final = 5
+
 _FIRST_LSNS: Final = (0x1000028, 0x16B3740, 2**32 - 900, 0xA3F_C0467E20)
 _FIRST_XIDS: Final = (700, 2**31 - 8, 3_000_000_000)
 _FIRST_TIME: Final = 800_000_000_000_000
@@ -79,8 +81,10 @@ class Change:
     """What a transaction wrote: row changes, truncates, logical messages.
 
     Attributes:
-        tag, body: the message; an xid goes between the two inside a stream.  No tag: a table that is not published.
-        oids: the relations that have to be announced before it.
+        tag, body: the message; an xid goes between the two inside a stream.  No tag: a table that is not published, or
+            an ALTER TABLE.
+        relations: those that have to be announced before it, as they are for it.
+        altered: the oid of the table that it alters.
         op: c, u, d or t; empty where it is no change of rows.
         before: the old row or key of an update, where it is sent.
         message: prefix and content of a logical message.
@@ -90,11 +94,12 @@ class Change:
     lsn: int
     tag: bytes = b""
     body: bytes = b""
-    oids: tuple[int, ...] = ()
+    relations: tuple[m.Relation, ...] = ()
     op: str = ""
     values: Values = ()
     before: Values | None = None
     message: tuple[str, bytes] | None = None
+    altered: int = 0
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -103,6 +108,7 @@ class Txn:
 
     Attributes:
         empty: how an empty one is prepared: 0 Begin Prepare and Prepare, 1 Prepare alone, 2 not at all.
+        versions: what it has made of tables.
         gone: where in the WAL it was aborted, by whatever means.
     """
 
@@ -112,6 +118,7 @@ class Txn:
     origin: tuple[int, str] | None = None
     subs: list[Sub] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    versions: list[tuple[Sub, m.Relation]] = field(default_factory=list)
     gone: int | None = None
     gid: str | None = None
     prepare_lsn: int = 0
@@ -129,6 +136,15 @@ class Txn:
     def kept(self) -> Iterator[Change]:
         """What survives the rollbacks to savepoints."""
         return (change for change in self.changes if change.sub.undone is None)
+
+    def relation(self, oid: int) -> m.Relation | None:
+        """Give what it has made of a table, if it has."""
+        kept = [relation for sub, relation in self.versions if sub.undone is None and relation.oid == oid]
+        return kept[-1] if kept else None
+
+    def uses(self, oid: int) -> bool:
+        """Say whether it holds a lock on a table."""
+        return any(relation.oid == oid for change in self.changes for relation in change.relations)
 
 
 @dataclass(slots=True, eq=False)
@@ -161,6 +177,7 @@ class Server:
     def __init__(self, tables: int, backends: int, base: int, *, origins: bool) -> None:
         self.wal: list[Event] = []
         self._tables = TABLES[:tables] if base % 2 == 0 else TABLES[-tables:]
+        self._current = dict(RELATIONS)
         self._origins = origins
         self._lsn = _FIRST_LSNS[base % len(_FIRST_LSNS)]
         self._time = _FIRST_TIME
@@ -223,11 +240,12 @@ class Server:
     def _change(
         self,
         message: m.AnyMessage | None,
-        oids: tuple[int, ...] = (),
+        relations: tuple[m.Relation, ...] = (),
         op: str = "",
         values: Values = (),
         before: Values | None = None,
         logical: tuple[str, bytes] | None = None,
+        altered: int = 0,
     ) -> None:
         txn, stack = self._open()
         self._assign(stack[-1])
@@ -239,26 +257,40 @@ class Server:
             wire = encode(message)
         txn.first_lsn = txn.first_lsn or event.lsn
         event.txn = txn
-        event.change = Change(stack[-1], event.lsn, wire[:1], wire[1:], oids, op, values, before, logical)
+        event.change = Change(stack[-1], event.lsn, wire[:1], wire[1:], relations, op, values, before, logical, altered)
         txn.changes.append(event.change)
 
     def _row(self, relation: m.Relation) -> Values:
         """Make a row that no other change has."""
         self._serial += 1
         step = self._step
-        texts: list[str | None] = [f"{TEXTS[byte % len(TEXTS)]}{self._serial}" for byte in (step[3], step[4])]
+        texts: list[str | None] = [f"{TEXTS[step[3 + n % 3] % len(TEXTS)]}{self._serial}" for n in range(_MOST_COLUMNS)]
         if step[5] % 4 == 1:
             texts[1] = None
         return (str(self._serial), *texts[: len(relation.columns) - 1])
 
+    def _visible(self, oid: int) -> m.Relation | None:
+        """Give a table as the session's transaction has it; None where another one alters it."""
+        own = self._txns[self._backend]
+        others = [*self._txns, *self._prepared]
+        if any(txn is not None and txn is not own and txn.relation(oid) is not None for txn in others):
+            return None
+        return (own.relation(oid) if own is not None else None) or self._current[oid]
+
     @property
-    def _table(self) -> m.Relation:
-        return self._tables[self._step[2] % len(self._tables)]
+    def _oid(self) -> int:
+        return self._tables[self._step[2] % len(self._tables)].oid
+
+    @property
+    def _table(self) -> m.Relation | None:
+        return self._visible(self._oid)
 
     def _insert(self) -> None:
         relation = self._table
+        if relation is None:
+            return
         row = self._row(relation)
-        self._change(m.Insert(relation.oid, _tuple(row)), (relation.oid,), "c", row)
+        self._change(m.Insert(relation.oid, _tuple(row)), (relation,), "c", row)
 
     def _burst(self) -> None:
         for _ in range(2 + self._step[6] % 6):
@@ -266,37 +298,63 @@ class Server:
 
     def _update(self) -> None:
         relation = self._table
+        if relation is None:
+            return
         row, full = self._row(relation), relation.replica_identity == "f"
         if full:
             old = self._row(relation)
-            self._change(m.Update(relation.oid, _tuple(row), old=_tuple(old)), (relation.oid,), "u", row, old)
+            self._change(m.Update(relation.oid, _tuple(row), old=_tuple(old)), (relation,), "u", row, old)
             return
         if self._step[5] % 3 == 2:
             row = (row[0], UNCHANGED, *row[2:])
-        self._change(m.Update(relation.oid, _tuple(row)), (relation.oid,), "u", row)
+        self._change(m.Update(relation.oid, _tuple(row)), (relation,), "u", row)
 
     def _move(self) -> None:
         """Change a row's key."""
         relation = self._table
-        if relation.replica_identity == "f":
+        if relation is None or relation.replica_identity == "f":
             self._update()
             return
         key, row = _key(self._row(relation)), self._row(relation)
-        self._change(m.Update(relation.oid, _tuple(row), key=_tuple(key)), (relation.oid,), "u", row, key)
+        self._change(m.Update(relation.oid, _tuple(row), key=_tuple(key)), (relation,), "u", row, key)
 
     def _delete(self) -> None:
         relation = self._table
+        if relation is None:
+            return
         row = self._row(relation)
         if relation.replica_identity == "f":
-            self._change(m.Delete(relation.oid, old=_tuple(row)), (relation.oid,), "d", row)
+            self._change(m.Delete(relation.oid, old=_tuple(row)), (relation,), "d", row)
         else:
-            self._change(m.Delete(relation.oid, key=_tuple(_key(row))), (relation.oid,), "d", _key(row))
+            self._change(m.Delete(relation.oid, key=_tuple(_key(row))), (relation,), "d", _key(row))
 
     def _truncate(self) -> None:
         first = self._step[2] % len(self._tables)
         count = 1 + self._step[3] % (len(self._tables) - first)
-        oids = tuple(relation.oid for relation in self._tables[first : first + count])
-        self._change(m.Truncate(oids, self._step[4] % 4), oids, "t")
+        found = [self._visible(relation.oid) for relation in self._tables[first : first + count]]
+        relations = tuple(relation for relation in found if relation is not None)
+        if relations:
+            oids = tuple(relation.oid for relation in relations)
+            self._change(m.Truncate(oids, self._step[4] % 4), relations, "t")
+
+    def _alter(self) -> None:
+        """Add a column to a table, drop or rename its last one; nobody else may be at work on it."""
+        relation, own = self._table, self._txns[self._backend]
+        others = [*self._txns, *self._prepared]
+        if relation is None or any(txn is not None and txn is not own and txn.uses(relation.oid) for txn in others):
+            return
+        self._serial += 1
+        columns, last = relation.columns, relation.columns[-1]
+        kind = self._step[3] % 3
+        if kind == 2:
+            columns = (*columns[:-1], replace(last, name=f"r{self._serial}"))
+        elif (kind == 0 or len(columns) == 2) and len(columns) < _MOST_COLUMNS:
+            columns = (*columns, m.Column(f"c{self._serial}", 25, -1, relation.replica_identity == "f"))
+        elif len(columns) > 2:
+            columns = columns[:-1]
+        self._change(None, altered=relation.oid)
+        txn, stack = self._open()
+        txn.versions.append((stack[-1], replace(relation, columns=columns)))
 
     def _hidden(self) -> None:
         """Write to a table that is not published."""
@@ -316,7 +374,7 @@ class Server:
 
     def _announce(self) -> None:
         """Invalidate a relation: it is announced again, unchanged."""
-        self._write("announce").oid = self._table.oid
+        self._write("announce").oid = self._oid
 
     # Subtransactions.
 
@@ -362,6 +420,7 @@ class Server:
         txn.commit_lsn, txn.commit_end = self._lsn, self._lsn + 16
         # A transaction that came from another server keeps its old time.
         txn.commit_time = self._time - (3_600_000_000 if txn.origin else 0)
+        self._current.update((oid, found) for oid in RELATIONS if (found := txn.relation(oid)) is not None)
 
     def _rollback(self) -> None:
         txn = self._close()
@@ -414,6 +473,7 @@ class Server:
     OPS = (
         *[_nothing, _message, _loose, _announce, _hidden, _truncate, _release, _connect, _move],
         *[_insert] * 6,
+        *[_alter] * 2,
         *[_burst] * 4,
         *[_update] * 2,
         *[_delete] * 2,
