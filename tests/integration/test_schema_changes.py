@@ -46,6 +46,7 @@ _TABLES = (
         i2 smallint, i4 int, f real, n numeric(6,2), d date, vc varchar(5))""",
     "CREATE TABLE e.retyped (id int PRIMARY KEY, i int, t text, s text, n numeric)",
     "CREATE TABLE e.rescued (id int PRIMARY KEY, t text)",
+    "CREATE TABLE e.rescued_then_dropped (id int PRIMARY KEY, t text, n int)",
     "CREATE TABLE e.key_retyped (id int PRIMARY KEY, v text)",
     "CREATE TABLE e.twice (id int PRIMARY KEY, v int)",
     "CREATE TABLE e.readded (id int PRIMARY KEY, a text, b int)",
@@ -55,7 +56,10 @@ _TABLES = (
     "ALTER TABLE e.toasted ALTER doc SET STORAGE EXTERNAL",
     "CREATE TABLE e.multiset (a int, b text)",
     "ALTER TABLE e.multiset REPLICA IDENTITY FULL",
+    "CREATE TABLE e.rescued_multiset (a int, d date, x date)",
+    "ALTER TABLE e.rescued_multiset REPLICA IDENTITY FULL",
     "CREATE TABLE e.truncated (id int PRIMARY KEY, i int)",
+    "CREATE TABLE e.dropped_and_truncated (id int PRIMARY KEY, a text, b int)",
     "CREATE TABLE e.old_name (id int PRIMARY KEY, v text)",
     "CREATE TABLE e.wanders (id int PRIMARY KEY, v text)",
     "CREATE TABLE e.swap (id int PRIMARY KEY, v text)",
@@ -82,6 +86,7 @@ _ROWS = (
     """INSERT INTO e.retyped VALUES (1, 7, '0', '2024-02-29', 1.50), (2, -7, '-2147483648', NULL, 10),
         (3, NULL, NULL, '1999-12-31', NULL)""",
     "INSERT INTO e.rescued VALUES (1, '12'), (2, 'x'), (3, NULL)",
+    "INSERT INTO e.rescued_then_dropped VALUES (1, 'x', 1), (2, '2', 2)",
     "INSERT INTO e.key_retyped SELECT i, 'v' || i FROM generate_series(1, 6) i",
     "INSERT INTO e.twice SELECT i, i * 100 FROM generate_series(1, 4) i",
     "INSERT INTO e.readded SELECT i, 'old' || i, i FROM generate_series(1, 4) i",
@@ -89,7 +94,10 @@ _ROWS = (
     "INSERT INTO e.in_transaction VALUES (1, 'a'), (2, 'b')",
     "INSERT INTO e.toasted SELECT i, repeat('long ' || i, 1500), i FROM generate_series(1, 4) i",
     "INSERT INTO e.multiset SELECT i % 2, 'same' FROM generate_series(1, 6) i",
+    """INSERT INTO e.rescued_multiset SELECT a, d::date, 'infinity'
+        FROM generate_series(1, 5) a, unnest('{infinity, 2024-02-29}'::text[]) d""",
     "INSERT INTO e.truncated VALUES (1, 1), (2, 2)",
+    "INSERT INTO e.dropped_and_truncated VALUES (1, 'a', 1), (2, 'b', 2)",
     "INSERT INTO e.old_name VALUES (1, 'untouched'), (2, 'old')",
     "INSERT INTO e.wanders VALUES (1, 'untouched'), (2, 'old')",
     "INSERT INTO e.swap VALUES (1, 'of the old table'), (2, 'of the old table')",
@@ -129,6 +137,8 @@ _FIRST_CHANGES = (
     "INSERT INTO e.retyped VALUES (4, 'four', 4, '2024-04-04', 4)",
     r"ALTER TABLE e.rescued ALTER t TYPE int USING CASE WHEN t ~ '^\d+$' THEN t::int END",
     "INSERT INTO e.rescued VALUES (4, 4)",
+    "ALTER TABLE e.rescued_then_dropped ALTER t TYPE int USING NULL",
+    "INSERT INTO e.rescued_then_dropped VALUES (3, 3, 3)",
     "UPDATE e.key_retyped SET v = 'as int' WHERE id = 1",
     "ALTER TABLE e.key_retyped ALTER id TYPE text",
     "UPDATE e.key_retyped SET v = 'as text' WHERE id = '2'",
@@ -159,9 +169,15 @@ _FIRST_CHANGES = (
     "DELETE FROM e.multiset WHERE ctid IN (SELECT ctid FROM e.multiset WHERE a = 1 AND c IS NULL LIMIT 2)",
     "ALTER TABLE e.multiset ALTER a TYPE bigint",
     "UPDATE e.multiset SET a = 5000000000 WHERE ctid IN (SELECT ctid FROM e.multiset WHERE a = 0 LIMIT 1)",
+    "ALTER TABLE e.rescued_multiset DROP x",
+    "DELETE FROM e.rescued_multiset WHERE a = 1",
     "TRUNCATE e.truncated",
     "ALTER TABLE e.truncated ALTER i TYPE text",
     "INSERT INTO e.truncated VALUES (1, 'one')",
+    "ALTER TABLE e.dropped_and_truncated DROP b",
+    "INSERT INTO e.dropped_and_truncated VALUES (3, 'c')",
+    "TRUNCATE e.dropped_and_truncated",
+    "INSERT INTO e.dropped_and_truncated VALUES (4, 'd')",
     "ALTER TABLE e.old_name RENAME TO new_name",
     "UPDATE e.new_name SET v = 'new' WHERE id = 2",
     "ALTER TABLE e.wanders SET SCHEMA e2",
@@ -219,6 +235,11 @@ _SECOND_CHANGES = (
     "DELETE FROM e.by_hand WHERE id = 1",
     "ALTER TABLE e.multiset RENAME b TO bb",
     "DELETE FROM e.multiset WHERE ctid IN (SELECT ctid FROM e.multiset WHERE a = 1 AND c IS NULL LIMIT 1)",
+    "ALTER TABLE e.rescued_multiset ADD c int DEFAULT 5",
+    "DELETE FROM e.rescued_multiset WHERE a = 2",
+    "UPDATE e.rescued_multiset SET c = a",
+    "ALTER TABLE e.rescued_then_dropped DROP t",
+    "UPDATE e.rescued_then_dropped SET n = 10 WHERE id = 1",
     "INSERT INTO e.key_retyped VALUES ('seven', 'v7')",
     "DELETE FROM e.key_retyped WHERE id = '5'",
     "DELETE FROM e.retyped WHERE id = 3",
@@ -333,6 +354,15 @@ def test_an_old_value_that_the_new_type_cannot_hold_is_rescued(spark: SparkSessi
         assert found == {1: (12, None), 2: (None, {"t": "x"}), 3: (None, None), 4: (4, None), 5: (5, None)}
 
 
+def test_what_was_rescued_of_a_column_outlives_the_columns_end(spark: SparkSession, applied: Applied) -> None:
+    for way in _WAYS:
+        found = {
+            row[0]: (*row[1:3], row[3] and json.loads(row[3]))
+            for row in applied.rows(spark, way, "e.rescued_then_dropped", "id", "t", "n", "_rescued_data")
+        }
+        assert found == {1: (None, 10, {"t": "x"}), 2: (2, 2, None), 3: (3, 3, None)}
+
+
 def test_rows_are_found_again_when_their_key_changes_its_type(spark: SparkSession, applied: Applied) -> None:
     applied.assert_mirrored(spark, "e.key_retyped")
 
@@ -361,6 +391,16 @@ def test_a_multiset_keeps_its_duplicates_while_its_columns_change(spark: SparkSe
     applied.assert_mirrored(spark, "e.multiset")
     for way in _WAYS:
         assert applied.total(way, "e.multiset", "deletes_without_row") == 0
+
+
+def test_rows_of_a_multiset_are_found_whatever_was_rescued_of_them(spark: SparkSession, applied: Applied) -> None:
+    applied.assert_mirrored(spark, "e.rescued_multiset", kept=["x"])
+    for way in _WAYS:
+        assert applied.total(way, "e.rescued_multiset", "deletes_without_row") == 0
+
+
+def test_what_was_dropped_before_a_truncate_is_kept_as_ever(spark: SparkSession, applied: Applied) -> None:
+    applied.assert_mirrored(spark, "e.dropped_and_truncated", kept=["b"])
 
 
 def test_a_truncated_table_may_change_its_types(spark: SparkSession, applied: Applied) -> None:

@@ -218,11 +218,10 @@ class MirrorModel:
         kept = {number for number in tracked if row[f"k{number}"]}
         values = tuple(target.values[number] if number in kept else value for number, value in enumerate(new.values))
         rescued = dict(new.rescued)
-        if any(_rescuable(self.types[number]) for number in tracked):
-            names = {self.names[number] for number in kept}
-            old = {name: text for name, text in target.rescued if name in names}
-            assert not old.keys() & rescued.keys(), "map_concat refuses keys that come twice"
-            rescued |= old
+        names = {self.names[number] for number in kept}
+        old = {name: text for name, text in target.rescued if name in names}
+        assert not old.keys() & rescued.keys(), "map_concat refuses keys that come twice"
+        rescued |= old
         return TargetRow(values, tuple(sorted(rescued.items())), new.lsn)
 
     def _merge_multiset(self, folded: list[Row]) -> None:

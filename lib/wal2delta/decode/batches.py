@@ -432,6 +432,9 @@ class Decoder(StreamWalker):
             return -1
         return super().on_unknown_relation(oid, offset)
 
+    def on_stream_commit(self, xid: int) -> None:
+        """Keep to the versions that are known: what follows is another stretch, which is given its own."""
+
     def _leave(self, *, keep: bool) -> None:
         if self._fate is not None and self._inner is not None:
             self._given = dict(self._inner)

@@ -90,6 +90,11 @@ class Reader(StreamWalker):
         """Let pass what the session may have announced before the start."""
         return super().on_unknown_relation(oid, offset) if self._strict else -1
 
+    def on_stream_commit(self, xid: int) -> None:
+        """Let what the transaction has announced, so far as that was read, hold outside of it."""
+        super().on_stream_commit(xid)
+        self.relations.update(self._streams.pop(xid, {}))
+
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Note the messages with an LSN of their own, and where blocks begin."""
         at = int(self.kernel.state[walk.PREVIOUS])
@@ -121,9 +126,7 @@ class Reader(StreamWalker):
         if isinstance(message, (m.StreamStart, m.StreamCommit, m.StreamAbort, m.StreamPrepare)):
             if message.xid not in streams:
                 raise OrderError(f"the session has not begun to stream transaction {message.xid}", offset=offset)
-            if isinstance(message, m.StreamCommit):
-                self.relations.update(streams.pop(message.xid))
-            elif isinstance(message, m.StreamPrepare) or (
+            if isinstance(message, m.StreamPrepare) or (
                 isinstance(message, m.StreamAbort) and message.xid == message.subxid
             ):
                 del streams[message.xid]

@@ -196,6 +196,8 @@ class StreamWalker:
         self._inner: dict[int, m.Relation] | None = None
         """The relations that the open streamed or prepared transaction has announced."""
         self._inner_slots: dict[int, int] = {}
+        self._streamed: dict[int, set[int]] = {}
+        """The relations that each streamed transaction has announced, of those that were walked from their start."""
         self._message_lsn = walk.NO_LSN
         self._high_time = 0
         self._session = 0 if place is None else place.session
@@ -229,7 +231,7 @@ class StreamWalker:
                 self.gid = open_.gid
                 self._enter(self.relations)
         if place.stream is not None:
-            self._enter_stream(place.stream, self.relations)
+            self._enter_stream(place.stream, self.inner_relations(place.stream))
 
     def _open(self, lsn: int, time: int, xid: int, ordinal: int) -> None:
         state = self.kernel.state
@@ -335,6 +337,16 @@ class StreamWalker:
 
     def on_head_commit(self, commit: m.Commit) -> None:
         """Take note of the Commit of a transaction that began before a guessed start."""
+
+    def on_stream_commit(self, xid: int) -> None:
+        """Take any columns for what a streamed transaction has announced: outside of it, too, that holds now."""
+        slots = self.kernel.slots
+        announced = self._streamed.pop(xid, None)
+        for oid in {*slots.oids, *self.relations} if announced is None else announced:
+            self.relations.pop(oid, None)
+            if slots.slot_of(oid) is not None:
+                self.slot_relations.append(None)
+                slots.add(oid, -1)
 
     def on_records(self) -> None:
         """Take the records of transactions, for which room is needed."""
@@ -521,6 +533,8 @@ class StreamWalker:
             self.gid = None
             self._leave(keep=True)
         elif isinstance(message, m.StreamStart):
+            if message.first_segment:
+                self._streamed[message.xid] = set()
             self._enter_stream(message.xid, self.inner_relations(message.xid))
         elif isinstance(message, m.StreamStop):
             self.kernel.state[walk.STREAM] = 0
@@ -547,6 +561,8 @@ class StreamWalker:
                 raise OrderError(f"a {type(message).__name__} message stands in a transaction", offset=offset)
             state[walk.TXN] = walk.IDLE
         self._note_commit(message.commit_lsn, message.commit_time)
+        if isinstance(message, m.StreamCommit):
+            self.on_stream_commit(message.xid)
         return True
 
     def _note_commit(self, lsn: int, time: int) -> None:
@@ -590,6 +606,8 @@ class StreamWalker:
             slot = slots.add(relation.oid, len(relation.columns))
         if self._inner is not None:
             self._inner_slots[relation.oid] = slot
+        if self.stream_xid is not None and self.stream_xid in self._streamed:
+            self._streamed[self.stream_xid].add(relation.oid)
 
     def _not_after_last(self, lsn: int, offset: int) -> OrderError:
         return OrderError(

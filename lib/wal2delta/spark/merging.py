@@ -47,6 +47,7 @@ class Merge:
         tracked: the columns that some change leaves unchanged.
         moves: keys have changed and have to be followed.
         deletes: some rows are deleted.
+        converts_key: the key has another type than it had for some of the changes, which it may not hold.
     """
 
     table: TableName
@@ -60,6 +61,7 @@ class Merge:
     deletes: bool
     schema: pa.Schema
     commit: delta.CommitId
+    converts_key: bool = False
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -226,7 +228,8 @@ def _keyed_statement(merge: Merge) -> str:
         target = quote(merge.shape.columns[number].name)
         values[target] = f"CASE WHEN s.k{number} THEN t.{target} ELSE s.c{number} END"
     rescued = merge.metadata.rescued_data
-    if rescued is not None and any(may_be_rescued(merge.type_of(number)) for number in merge.tracked):
+    if rescued is not None and merge.tracked:
+        # Whatever the columns' types: by an earlier one their values may be rescued, too.
         values[quote(rescued)] = _merged_rescued(merge, quote(rescued))
     updates = ", ".join(f"t.{target} = {value}" for target, value in values.items())
     columns = ", ".join(target for target, _ in pairs)
@@ -271,7 +274,8 @@ def _match(merge: Merge) -> str:
         kind = column.type.arrow
         source = f"s.b{k}" if merge.moves else f"s.c{number}"
         target = f"t.{quote(column.name)}"
-        rescuable = may_be_rescued(column.type) and merge.metadata.rescued_data is not None
+        rescuable = may_be_rescued(column.type) or merge.converts_key
+        rescuable = rescuable and merge.metadata.rescued_data is not None
         if not merge.configured and not rescuable and not pa.types.is_floating(kind):
             terms.append(f"{target} = {source}")
             continue

@@ -242,6 +242,7 @@ def _commit(
         deletes=epoch.deletes,
         schema=table_schema(epoch.shape, plan.metadata),
         commit=commit,
+        converts_key=epoch.converts_key,
     )
     overwrite = truncated and exists and not plan.soft_deletes
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -92,10 +93,23 @@ class _Images:
 
     def same(self, one: str, other: str) -> str:
         """Say in SQL that two rows are equal; ``t`` is the target's."""
-        return " AND ".join(
-            same_image(f"{one}.{target if one == 't' else source}", f"{other}.{source}", self._kind(source))
-            for target, source in self.image
-        )
+        terms = []
+        for target, source in self.image:
+            first, second = f"{one}.{target if one == 't' else source}", f"{other}.{source}"
+            if source == "rescued":
+                first, second = self._rescued(first), self._rescued(second)
+            terms.append(same_image(first, second, self._kind(source)))
+        return " AND ".join(terms)
+
+    def _rescued(self, text: str, without: Sequence[str] = ()) -> str:
+        """Give rescued values in one form, whoever wrote them, without those of dropped and of some other columns."""
+        names = [*(column.name for column in self.merge.shape.columns if column.dropped), *without]
+        values = f"from_json({text}, 'map<string,string>')"
+        if names:
+            listed = ", ".join(map(literal, names))
+            values = f"map_filter({values}, (k, v) -> NOT array_contains(array({listed}), k))"
+        ordered = f"map_from_entries(array_sort(map_entries({values})))"
+        return f"CASE WHEN {text} IS NOT NULL THEN nullif(to_json({ordered}), '{{}}') END"
 
     def _kind(self, source: str) -> pa.DataType | None:
         return self.merge.type_of(int(source[1:])).arrow if source[0] == "c" else None
@@ -118,14 +132,15 @@ class _Images:
         counted.createOrReplaceTempView(_COUNTED)
         columns = self.merge.shape.columns
         newer = [number for number, column in enumerate(columns) if column.id >= since and not column.dropped]
-        names = ", ".join(literal(columns[number].name) for number in newer)
-        texts = f"map_filter(from_json(rescued, 'map<string,string>'), (k, v) -> NOT array_contains(array({names}), k))"
         nothing = {f"c{number}": f"CAST(NULL AS {sql_type(columns[number].type.arrow)})" for number in newer}
-        nothing["rescued"] = f"CASE WHEN rescued IS NOT NULL THEN nullif(to_json({texts}), '{{}}') END"
+        nothing["rescued"] = self._rescued("rescued", [columns[number].name for number in newer])
         sources = [source for _, source in self.image]
         before = ", ".join(f"{nothing.get(source, source)} AS {source}" for source in sources)
         has_newer = " OR ".join(
-            [*(f"c{number} IS NOT NULL" for number in newer), f"NOT (rescued <=> {nothing['rescued']})"]
+            [
+                *(f"c{number} IS NOT NULL" for number in newer),
+                f"NOT ({self._rescued('rescued')} <=> {nothing['rescued']})",
+            ]
         )
         alike = ", ".join(image_of(source, self._kind(source)) for source in sources)
         # Of equal images the first, `place`, stands for all; `prior` is what those in front of one want.

@@ -101,6 +101,7 @@ class Deferred:
         since: see `OpenTransaction`.
         after_lsn: the session's last commit LSN when it began.
         view: the relation versions that it has announced for itself; so for types.
+        former: versions that it has announced and then others in their place: its first rows are theirs.
         aborted: the subtransactions that have rolled back.
     """
 
@@ -116,6 +117,7 @@ class Deferred:
     origin: str | None = None
     segments: list[Segment] = field(default_factory=list)
     view: dict[int, Announced] = field(default_factory=dict)
+    former: list[m.Relation] = field(default_factory=list)
     types: dict[int, m.Type] = field(default_factory=dict)
     aborted: set[int] = field(default_factory=set)
 

@@ -157,8 +157,13 @@ class Plan:
 
     @property
     def relations(self) -> tuple[m.Relation, ...]:
-        """Every relation version that a row of the run may have."""
-        return tuple(dict.fromkeys((*self.before, *self.announced)))
+        """Every relation version that a row of the run may have, in stream order.
+
+        A transaction that was open when the run began may have rows of versions that were no longer in force then.
+        """
+        known = {*self.before, *self.announced}
+        older = (version for version in self.versions if version not in known)
+        return tuple(dict.fromkeys((*older, *self.before, *self.announced)))
 
     @property
     def open_transactions(self) -> tuple[OpenTransaction, ...]:

@@ -130,7 +130,13 @@ class Stitch:
             self._relations[relation.oid] = Announced(relation, number)
         for item in resume.deferred:
             # Kept as it was: the run may be planned again.
-            item = replace(item, segments=list(item.segments), view=dict(item.view), aborted=set(item.aborted))
+            item = replace(
+                item,
+                segments=list(item.segments),
+                view=dict(item.view),
+                former=list(item.former),
+                aborted=set(item.aborted),
+            )
             self._number = max([self._number, *(known.number for known in item.view.values())])
             if item.gid is None:
                 self._streams[item.xid] = item
@@ -501,6 +507,9 @@ class Stitch:
         relations = self._used(block.used, walked, item.view)
         types = _types_of(relations, self.types | item.types, all_=block.continues)
         for _, relation in block.relations:
+            known = item.view.get(relation.oid)
+            if known is not None and known.relation != relation:
+                item.former.append(known.relation)
             item.view[relation.oid] = Announced(relation, self._next_number())
         for _, type_ in block.types:
             item.types[type_.oid] = replace(type_, xid=None)
@@ -656,6 +665,7 @@ class Stitch:
         self._committing = None
         if decided is None:
             return False
+        self._announced.update(dict.fromkeys(decided.former))
         for known in decided.view.values():
             # What a streamed transaction announced holds outside of it once it has committed.
             now = self._relations.get(known.relation.oid)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from support.runs import plan_runs
@@ -66,6 +68,41 @@ def test_the_versions_that_came_before_a_truncate_are_told_though_their_rows_are
     found = [*decoder.decode(data, 0, len(data), place=place, relations={}, types={}), *decoder.rest()]
     assert [len(version.columns) for version in decoder.take_truncated()] == expected
     assert [len(batch.relation.columns) for batch in found] == ([4] if not skipped else [])
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["in one file", "begun in another file"])
+def test_what_a_streamed_transaction_has_announced_holds_outside_once_it_has_committed(cut: bool) -> None:
+    altered, changed = replace(relation(1, columns=2), xid=5), replace(insert(1, columns=2), xid=5)
+    ordinary: list[m.AnyMessage] = [m.Begin(100, 1, 7), relation(1), insert(1), m.Commit(0, 100, 108, 1)]
+    other: list[m.AnyMessage] = [replace(relation(2, columns=3), xid=5), replace(insert(2, columns=3), xid=5)]
+    begun: list[m.AnyMessage] = [m.StreamStart(5, True), *other, m.StreamStop()]
+    ended: list[m.AnyMessage] = [
+        m.StreamStart(5, False),
+        altered,
+        changed,
+        m.StreamStop(),
+        m.StreamCommit(5, 0, 200, 208, 2),
+    ]
+    behind: list[m.AnyMessage] = [m.Begin(300, 3, 8), insert(1, columns=2), m.Commit(0, 300, 308, 3)]
+    parts = [begun, [*ordinary, *ended, *behind]] if cut else [[*ordinary, *begun, *ended, *behind]]
+    files = {str(number): frame(part, Framing.RAW) for number, part in enumerate(parts)}
+    ((_, planned),) = plan_runs([files], framing=Framing.RAW)
+    found = list(decode_plan(planned.plan, lambda path: files[path]))
+    assert sorted(len(batch.relation.columns) for batch in found for _ in range(batch.data.num_rows)) == [1, 2, 2, 3]
+
+
+def test_a_file_may_begin_in_a_streamed_block_whose_relation_has_other_columns_outside() -> None:
+    # What the transaction has announced for itself, in the file before, holds outside once it has committed.
+    altered, changed = replace(relation(1, columns=2), xid=5), replace(insert(1, columns=2), xid=5)
+    before: list[m.AnyMessage] = [m.Begin(100, 1, 7), relation(1), insert(1), m.Commit(0, 100, 108, 1)]
+    behind: list[m.AnyMessage] = [m.Begin(300, 3, 8), insert(1, columns=2), m.Commit(0, 300, 308, 3)]
+    files = {
+        "0": frame([*before, m.StreamStart(5, True), altered, changed], Framing.RAW),
+        "1": frame([changed, m.StreamStop(), m.StreamCommit(5, 0, 200, 208, 2), *behind], Framing.RAW),
+    }
+    ((_, planned),) = plan_runs([files])
+    found = list(decode_plan(planned.plan, lambda path: files[path]))
+    assert [len(batch.relation.columns) for batch in found for _ in range(batch.data.num_rows)] == [1, 2, 2, 2]
 
 
 def test_a_relation_with_more_columns_than_can_be_is_refused() -> None:

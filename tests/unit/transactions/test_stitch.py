@@ -1,5 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
+from support.runs import plan_runs
 from wal2delta.changes import plan_files
 from wal2delta.decode.files import scan_file
 from wal2delta.errors import OrderError, UnknownRelation
@@ -10,11 +13,13 @@ from wal2delta.transactions.stitch import Stitch
 from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
 
 TABLE = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))
+WIDE = replace(TABLE, columns=(*TABLE.columns, m.Column("note", 25, -1, False)))
+MOVED = replace(WIDE, name="u")
 LONG = m.Message(False, 90, "prefix", b"x" * 10_000)
 
 
-def row(value):
-    return m.Insert(9, m.TupleData((m.Cell("t", value),)))
+def row(*values):
+    return m.Insert(9, m.TupleData(tuple(m.Cell("t", value) for value in values)))
 
 
 def transaction(lsn, *changes):
@@ -132,6 +137,25 @@ def test_a_relation_announced_in_an_earlier_file_is_in_the_plan_of_a_later(tmp_p
     plan = plan_files(paths)
     relations = [[plan.versions[number] for number in file.steps[0].relations] for file in plan.files]
     assert relations == [[], [TABLE]]
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_every_version_that_a_streamed_transaction_has_announced_is_in_the_plan(runs):
+    block = [replace(WIDE, xid=5), replace(row(b"1", b"a"), xid=5), replace(MOVED, xid=5)]
+    first = raw([*transaction(100, TABLE, row(b"1")), m.StreamStart(5, True), *block, m.StreamStop()])
+    last = raw([m.StreamCommit(5, 0, 200, 208, 200)])
+    stages = [{"0": first}, {"0": first, "1": last}][-runs:]
+    *_, (_, planned) = plan_runs(stages)
+    assert planned.plan.relations == (TABLE, WIDE, MOVED)
+
+
+def test_a_version_that_only_an_open_transaction_still_needs_is_in_the_plan_of_its_commit():
+    # A publication's list of columns changes without a wait for transactions that are open.
+    block = [m.StreamStart(5, True), replace(row(b"2"), xid=5), m.StreamStop()]
+    first = raw([*transaction(100, TABLE, row(b"1")), *block, *transaction(200, WIDE, row(b"3", b"c"))])
+    last = raw([m.StreamCommit(5, 0, 300, 308, 300)])
+    *_, (_, planned) = plan_runs([{"0": first}, {"0": first, "1": last}])
+    assert planned.plan.relations == (TABLE, WIDE)
 
 
 def test_a_relation_that_was_never_announced_means_a_missing_file(tmp_path):
