@@ -88,7 +88,7 @@ class Reader(StreamWalker):
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
         """Let pass what the session may have announced before the start."""
-        return super().on_unknown_relation(oid, offset) if self._strict else -1
+        return super().on_unknown_relation(oid, offset) if self._strict or self.is_foreign(oid) else -1
 
     def on_stream_commit(self, xid: int) -> None:
         """Let what the transaction has announced, so far as that was read, hold outside of it."""

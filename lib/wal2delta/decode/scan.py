@@ -94,6 +94,8 @@ class Scanner(StreamWalker):
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
         """Leave it to the stitch, which knows what the files before announced."""
+        if self.is_foreign(oid):
+            return super().on_unknown_relation(oid, offset)
         (self._used if self._part is None else self._part.used).setdefault(oid, offset)
         return -1
 

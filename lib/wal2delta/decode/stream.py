@@ -335,6 +335,14 @@ class StreamWalker:
             remedy="A capture has to begin where its session began; the file before this one is missing",
         )
 
+    def is_foreign(self, oid: int) -> bool:
+        """Say whether nothing has announced a relation whose transaction was read from its start.
+
+        A streamed transaction announces by itself all that it uses.
+        """
+        announced = None if self.stream_xid is None else self._streamed.get(self.stream_xid)
+        return announced is not None and oid not in announced and oid not in self.relations
+
     def on_head_commit(self, commit: m.Commit) -> None:
         """Take note of the Commit of a transaction that began before a guessed start."""
 

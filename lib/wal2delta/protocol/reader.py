@@ -335,9 +335,15 @@ def _truncate(c: _Cursor) -> m.Truncate:
         raise c.malformed(f"number of relations is negative ({count})")
     if options > m.TRUNCATE_CASCADE | m.TRUNCATE_RESTART_IDENTITY:
         raise c.malformed(f"options {options} hold an unknown bit")
-    c.need(count * layouts.UINT32.size, "OIDs of the relations")
-    oids = tuple([c.integer(layouts.UINT32, "relation's OID") for _ in range(count)])
-    return m.Truncate(oids, options, xid)
+    size = layouts.UINT32.size
+    there = c.data[c.position : c.position + c.remaining // size * size]
+    if len(there) < count * size:
+        # A count that was torn, or damaged, would swallow what follows.
+        oids = [oid for (oid,) in layouts.UINT32.iter_unpack(there)]
+        if 0 in oids or len(set(oids)) < len(oids):
+            raise c.malformed("it names relation 0, or one relation twice")
+    c.need(count * size, "OIDs of the relations")
+    return m.Truncate(tuple([c.integer(layouts.UINT32, "relation's OID") for _ in range(count)]), options, xid)
 
 
 def _stream_start(c: _Cursor) -> m.StreamStart:

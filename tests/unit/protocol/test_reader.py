@@ -60,7 +60,7 @@ def test_what_breaks_a_layout_is_refused_with_place_and_field(text: str, problem
         ),
         (b"I\0\0\0\1N\x7f\xff", "need 1 bytes for column 1 of the new tuple, have 0"),
         (
-            b"T\x7f\xff\xff\xff\0" + bytes(8),
+            b"T\x7f\xff\xff\xff\0" + b"\0\0\0\1\0\0\0\2",
             "need 8589934588 bytes for OIDs of the relations, have 8",
         ),
         (b"Y\0\0\0\1" + b"a" * 1000, "Type message ends early: no NUL behind namespace in 1000 bytes"),
