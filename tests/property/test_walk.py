@@ -24,12 +24,12 @@ def streams(draw: st.DrawFn) -> list[m.AnyMessage]:
         time, xid = draw(st.integers(0, 2**50)), draw(st.integers(0, 2**32 - 1))
         messages.append(m.Begin(lsn, time, xid))
         for _ in range(draw(st.integers(0, 5))):
-            oid = draw(st.integers(0, len(widths) - 1))
+            oid = draw(st.integers(1, len(widths)))
             if oid not in announced or draw(st.booleans()):
-                columns = tuple(m.Column(f"c{n}", 25, -1, n == 0) for n in range(widths[oid]))
+                columns = tuple(m.Column(f"c{n}", 25, -1, n == 0) for n in range(widths[oid - 1]))
                 messages.append(m.Relation(oid, "s", f"t{oid}", "d", columns))
                 announced.add(oid)
-            messages.append(draw(_change(oid, widths[oid])))
+            messages.append(draw(_change(oid, widths[oid - 1])))
             if draw(st.integers(0, 9)) == 0:
                 messages.append(m.Origin(lsn, "elsewhere"))
         messages.append(m.Commit(0, lsn, lsn + 8, time))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from wal2delta.protocol import messages as m
 
 uint32 = st.integers(0, 2**32 - 1)
+oids = st.lists(st.integers(1, 2**32 - 1), max_size=3, unique=True).map(tuple)
 lsns = st.integers(0, 2**64 - 1)
 times = st.integers(-(2**63), 2**63 - 1)
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
@@ -66,7 +67,7 @@ def streamable_messages(xid: st.SearchStrategy[int | None]) -> st.SearchStrategy
         st.builds(m.Update, relation_oid, tuples, key=tuples, xid=xid),
         st.builds(m.Delete, relation_oid, old=tuples, xid=xid),
         st.builds(m.Delete, relation_oid, key=tuples, xid=xid),
-        st.builds(m.Truncate, st.lists(uint32, max_size=3).map(tuple), st.integers(0, 3), xid),
+        st.builds(m.Truncate, oids, st.integers(0, 3), xid),
     )
 
 

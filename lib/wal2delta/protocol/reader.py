@@ -336,14 +336,14 @@ def _truncate(c: _Cursor) -> m.Truncate:
     if options > m.TRUNCATE_CASCADE | m.TRUNCATE_RESTART_IDENTITY:
         raise c.malformed(f"options {options} hold an unknown bit")
     size = layouts.UINT32.size
-    there = c.data[c.position : c.position + c.remaining // size * size]
-    if len(there) < count * size:
-        # A count that was torn, or damaged, would swallow what follows.
-        oids = [oid for (oid,) in layouts.UINT32.iter_unpack(there)]
-        if 0 in oids or len(set(oids)) < len(oids):
-            raise c.malformed("it names relation 0, or one relation twice")
+    there = c.data[c.position : c.position + min(count, c.remaining // size) * size]
+    oids = tuple([oid for (oid,) in layouts.UINT32.iter_unpack(there)])
+    if 0 in oids or len(set(oids)) < len(oids):
+        # A count that was torn, or damaged, swallows what follows.
+        raise c.malformed("it names relation 0, or one relation twice")
     c.need(count * size, "OIDs of the relations")
-    return m.Truncate(tuple([c.integer(layouts.UINT32, "relation's OID") for _ in range(count)]), options, xid)
+    c.position += count * size
+    return m.Truncate(oids, options, xid)
 
 
 def _stream_start(c: _Cursor) -> m.StreamStart:

@@ -45,7 +45,7 @@ def test_rows_of_a_relations_versions_come_in_their_order(
 
 @pytest.mark.parametrize("tile_bytes", [16, 1024, None])
 def test_one_truncate_may_name_any_number_of_relations(tile_bytes: int | None) -> None:
-    oids = range(200)
+    oids = range(1, 201)
     found = decode([*map(relation, oids), insert(3), m.Truncate(tuple(oids), 0), insert(4)], tile_bytes)
     ops = [op for batch in found for op in batch.data.column("__op").to_pylist()]
     assert (ops.count("t"), ops.count("c")) == (200, 2)
