@@ -29,8 +29,8 @@ _SEED: Final = os.environ.get("WAL2DELTA_SEED")
 _VOLUME: Final = 100_000 if _LONG == 1 else _LONG or 150
 
 _RARELY: Final = 0.005
-"""Of all captures, as many may be refused: because a torn message can be read two ways, or because of a session of
-which not one message is whole, between two that are torn."""
+"""Of all captures, as many may be refused: because a message that goes on in the next file, or is torn, can be read two
+ways, or because of a session of which not one message is whole, between two that are torn."""
 
 
 def rows_of(batch: ChangeBatch) -> list[Row]:
@@ -108,7 +108,7 @@ def check(capture: Capture, *, guessing: bool, forced: bool) -> str:
     """Run over a capture.
 
     Returns:
-        right; refused, for a torn message that can be read two ways or several in a row; or undecided, where that
+        right; refused, for a message that can be read two ways or several torn ones in a row; or undecided, where that
         message is one of which the rest of the capture may be the content.
     """
     applied: Rows = {}
@@ -126,7 +126,7 @@ def check(capture: Capture, *, guessing: bool, forced: bool) -> str:
             return "completed"
         if isinstance(error, CaptureError) and capture.has_bare_session():
             return "refused"
-        if "two ways" not in str(error) or not capture.tears:
+        if "two ways" not in str(error):
             raise
         # Of a torn logical message that is as it should be; of others it has to be rare.
         return "undecided" if any(map(capture.undecided, capture.sizes)) else "refused"

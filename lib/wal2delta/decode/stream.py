@@ -446,8 +446,11 @@ class StreamWalker:
             if buf[end] != 0x0A:
                 raise self._problem(Outcome.NO_NEWLINE, buf)
             end += 1
-        if not self._take(message, at):
-            return False
+        try:
+            if not self._take(message, at):
+                return False
+        except OverflowError:
+            raise MalformedMessage("an LSN is beyond any that there can be", offset=at, remedy=_DAMAGED) from None
         state[walk.PREVIOUS] = state[walk.POS]
         state[walk.POS] = end
         state[walk.MESSAGES] += 1

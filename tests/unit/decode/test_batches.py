@@ -109,3 +109,10 @@ def test_a_relation_with_more_columns_than_can_be_is_refused() -> None:
     decode([relation(1, columns=1664), insert(1, columns=1664)])
     with pytest.raises(MalformedMessage, match="1,665 columns"):
         decode([relation(1, columns=1665), insert(1, columns=1665)])
+
+
+def test_an_lsn_beyond_any_that_there_can_be_is_refused() -> None:
+    data = frame([m.BeginPrepare(2**63, 1, 1, 7, "g")], Framing.RAW)
+    with pytest.raises(MalformedMessage, match="LSN") as caught:
+        list(plan_runs([{"file": data}], framing=Framing.RAW))
+    assert caught.value.offset == 0
