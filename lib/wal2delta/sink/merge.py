@@ -39,6 +39,7 @@ from wal2delta.sink.fold import (
 )
 from wal2delta.sink.identity import contiguous, hash_rows, rescued_of
 from wal2delta.sink.images import count_images, settle, unmatched
+from wal2delta.sink.rendering import filled
 from wal2delta.sink.slots import Hashes
 
 if TYPE_CHECKING:
@@ -251,9 +252,7 @@ def _assemble_rescued(
             (other,) = read_rescued(events.rescued[at_event : at_event + 1]) if at_event >= 0 else ({},)
             if name in other:
                 values[name] = other[name]
-    index = np.arange(len(content))
-    index[at] = len(content) + np.arange(len(at))
-    return pa.concat_arrays([result, rescued_array(rows)]).take(pa.array(index))
+    return filled(result, at, rescued_array(rows))
 
 
 def merge_schema(types: Sequence[pa.DataType], identity: Identity, tracked: Sequence[int], *, moves: bool) -> pa.Schema:

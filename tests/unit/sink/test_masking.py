@@ -5,11 +5,17 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wal2delta.decode.batches import COMMIT_LSN, COMMIT_TS, OP, ORDINAL, ROW, TIMESTAMP, XID, ChangeBatch
 from wal2delta.protocol.messages import Column, Relation
 from wal2delta.sink.masking import mask, mask_batch, masked_type
+from wal2delta.sink.rendering import output_of
 from wal2delta.types import resolve
+from wal2delta.types.arrays import elements_from_text
+from wal2delta.types.datetime import days_from_text, micros_from_text
+from wal2delta.types.floats import float_from_text
 from wal2delta.types.options import TypeOptions
 
 SALT = b"pepper"
@@ -83,6 +89,36 @@ def test_bytes_have_the_same_hash_however_they_are_written():
     for mode, text in (("hex", "0061"), ("base64", "AGE=")):
         kind = resolve(17, -1, {}, options=TypeOptions(binary_handling_mode=mode))
         assert mask(pa.array([text]), kind, None, SALT) == plain
+
+
+def text_of_value(value, oid, array_type):
+    """Give the text that is hashed."""
+    (text,) = output_of(pa.array([value], array_type), resolve(oid, -1, {})).to_pylist()
+    return text
+
+
+@given(st.floats())
+def test_the_text_of_a_number_is_read_as_the_same_number(value):
+    assert repr(float_from_text(text_of_value(value, 701, pa.float64()))) == repr(value)
+    (single,) = pa.array([value], pa.float64()).cast(pa.float32()).to_pylist()
+    text = text_of_value(single, 700, pa.float32())
+    (again,) = pa.array([float_from_text(text)]).cast(pa.float32()).to_pylist()
+    assert repr(again) == repr(single)
+
+
+@given(st.datetimes())
+def test_the_text_of_a_time_is_read_as_the_same_time(value):
+    (micros,) = pa.array([value], pa.timestamp("us")).cast(pa.int64()).to_pylist()
+    assert micros_from_text(text_of_value(value, 1114, pa.timestamp("us")), with_zone=False) == micros
+    aware = value.replace(tzinfo=datetime.timezone.utc)
+    assert micros_from_text(text_of_value(aware, 1184, UTC), with_zone=True) == micros
+    day = pa.array([value.date()])
+    assert days_from_text(text_of_value(value.date(), 1082, pa.date32())) == day.cast(pa.int32())[0].as_py()
+
+
+@given(st.lists(st.none() | st.text(st.characters(exclude_characters="\0", codec="utf-8"))))
+def test_the_text_of_an_array_is_read_as_the_same_array(value):
+    assert elements_from_text(text_of_value(value, 1009, pa.list_(pa.string())), ",") == value
 
 
 def test_another_salt_gives_other_hashes():
