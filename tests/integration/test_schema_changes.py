@@ -64,6 +64,8 @@ _TABLES = (
     "CREATE TABLE e.wanders (id int PRIMARY KEY, v text)",
     "CREATE TABLE e.swap (id int PRIMARY KEY, v text)",
     "CREATE TABLE e.swap_new (id int PRIMARY KEY, v text, w int)",
+    "CREATE TABLE e.passed (id int PRIMARY KEY, v text)",
+    "CREATE TABLE e.passing (id int PRIMARY KEY, v text)",
     "CREATE TABLE e.silent (id int PRIMARY KEY, v text)",
     "CREATE TABLE e.silent_new (id int PRIMARY KEY, v text)",
     "CREATE TABLE e.again (id int PRIMARY KEY, v text)",
@@ -104,6 +106,8 @@ _ROWS = (
     "INSERT INTO e.swap_new VALUES (1, 'of the new table', 1)",
     "INSERT INTO e.silent VALUES (1, 'of the old table'), (2, 'of the old table')",
     "INSERT INTO e.silent_new VALUES (1, 'of the new table')",
+    "INSERT INTO e.passed VALUES (1, 'displaced'), (2, 'displaced')",
+    "INSERT INTO e.passing VALUES (1, 'untouched')",
     "INSERT INTO e.again VALUES (1, 'of the first'), (2, 'of the first')",
     "INSERT INTO e.again_kept VALUES (1, 'of the first'), (2, 'of the first')",
     "INSERT INTO e.identity SELECT i, i * 10, 'v' || i FROM generate_series(1, 6) i",
@@ -186,6 +190,8 @@ _FIRST_CHANGES = (
     "INSERT INTO e.swap VALUES (2, 'behind the swap', 2)",
     "BEGIN; ALTER TABLE e.silent RENAME TO silent_old; ALTER TABLE e.silent_new RENAME TO silent; COMMIT",
     "INSERT INTO e.silent VALUES (2, 'behind the swap')",
+    "BEGIN; ALTER TABLE e.passed RENAME TO passed_on; ALTER TABLE e.passing RENAME TO passed; COMMIT",
+    "INSERT INTO e.passed VALUES (2, 'under the other name')",
     "DROP TABLE e.again",
     "CREATE TABLE e.again (v text, id bigint PRIMARY KEY, w int)",
     "INSERT INTO e.again VALUES ('of the second', 2, 2), ('of the second', 3, 3)",
@@ -227,6 +233,8 @@ _SECOND_CHANGES = (
     "UPDATE e.toasted SET m = 'only this' WHERE id = 1",
     "UPDATE e.swap_old SET v = 'changed behind the swap' WHERE id = 1",
     "UPDATE e.swap SET v = 'changed behind the swap' WHERE id = 1",
+    "ALTER TABLE e.passed RENAME TO passing",
+    "INSERT INTO e.passing VALUES (3, 'back')",
     "ALTER TABLE e.identity DROP CONSTRAINT identity_pkey, ADD PRIMARY KEY (other)",
     "ALTER TABLE e.identity REPLICA IDENTITY DEFAULT",
     "UPDATE e.identity SET v = 'by the other key' WHERE other = 60",
@@ -443,6 +451,15 @@ def test_the_rows_of_a_table_whose_new_name_never_comes_are_set_aside(spark: Spa
         assert {(1, "of the old table"), (2, "of the old table")} in _set_aside(spark, applied, way)
 
 
+def test_the_rows_of_a_table_whose_name_another_has_only_passed_through_are_set_aside(
+    spark: SparkSession, applied: Applied
+) -> None:
+    applied.assert_mirrored(spark, "e.passing")
+    for way in _WAYS:
+        assert not {"e.passed", "e.passed_on"} & set(mirror_tables(applied.targets[way]))
+        assert {(1, "displaced"), (2, "displaced")} in _set_aside(spark, applied, way)
+
+
 def test_a_table_dropped_and_created_again_starts_anew_and_its_old_rows_are_set_aside(
     spark: SparkSession, applied: Applied
 ) -> None:
@@ -465,7 +482,9 @@ def test_a_table_dropped_and_created_again_keeps_its_rows_where_that_is_configur
 
 def test_exactly_the_tables_of_the_source_are_there(applied: Applied) -> None:
     for way in _WAYS:
-        assert sorted(mirror_tables(applied.targets[way])) == sorted(set(applied.sources) - {"e.silent_old"})
+        assert sorted(mirror_tables(applied.targets[way])) == sorted(
+            set(applied.sources) - {"e.silent_old", "e.passed_on"}
+        )
 
 
 def _set_aside(spark: SparkSession, applied: Applied, way: str) -> list[set[tuple[int, str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from wal2delta.errors import OrderError
 from wal2delta.sink.evolution import TableShape
-from wal2delta.spark.placement import Move, Placement, RecreatePolicy, Wanted, place
+from wal2delta.spark.placement import Move, Placement, RecreatePolicy, Use, Wanted, place
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.target import TableName, Target
 
@@ -33,30 +34,28 @@ class Mirror:
             assert step.destination.place not in self.tables, "another table would be overwritten"
             self.tables[step.destination.place] = self.tables.pop(step.source.place)
 
-    def run(self, used: dict[int, str], dies: list[int], renamed: frozenset[int] = frozenset()) -> Placement:
+    def run(self, uses: Sequence[tuple[int, str]], dies: list[int]) -> Placement:
         """Apply a run.
 
         Args:
-            used: the relations that have changes, with their names, in the order in which those were used last.
+            uses: the relations that have changes, each with the name that it had, in commit order.
             dies: how many moves are made before the run dies, each time.
-            renamed: those that had another name before in the run.
         """
-        wanted = [
-            Wanted(oid, name, self.target.table("s", name), self.policy, oid in renamed) for oid, name in used.items()
-        ]
-        placement = place(tuple(self.entries.values()), wanted, self.target)
+        last = last_names(uses)
+        wanted = [Wanted(oid, name, self.target.table("s", name), self.policy) for oid, name in last.items()]
+        used = [Use(oid, self.target.table("s", name).place) for oid, name in uses]
+        placement = place(tuple(self.entries.values()), wanted, used, self.target)
         assert placement.moves == (*placement.leaving, *placement.arriving)
         for moves in (placement.leaving, placement.arriving):
             for made in [*dies, len(moves)]:
                 for step in moves[:made]:
                     self.move(step)
-        holders = {one.table.place: one.oid for one in wanted}
         for entry in placement.aside:
             self.entries[entry.oid] = entry
         for oid in placement.replaced:
             del self.entries[oid]
         for one in wanted:
-            has_place = holders[one.table.place] == one.oid
+            has_place = one.oid in placement.holders
             table = one.table if has_place else self.target.set_aside(one.oid)
             if one.oid not in placement.before:
                 assert table.place not in self.tables, "a new table would be written into another one"
@@ -76,6 +75,15 @@ class Mirror:
                 assert entry.table.place == self.target.table("s", entry.name).place
             if self.policy == "replace":
                 assert set(self.tables[entry.table.place]) == {entry.oid}
+
+
+def last_names(uses: Sequence[tuple[int, str]]) -> dict[int, str]:
+    """Give each relation's last name, in the order in which these were used last."""
+    last: dict[int, str] = {}
+    for oid, name in uses:
+        last.pop(oid, None)
+        last[oid] = name
+    return last
 
 
 @dataclass
@@ -115,6 +123,21 @@ operations = st.one_of(
 runs = st.lists(st.tuples(st.lists(operations, max_size=9), st.lists(st.integers(0, 5), max_size=3)), max_size=6)
 
 
+def played(server: Server, operations: list[tuple[str, ...]]) -> list[tuple[int, str]]:
+    """Give which relation each write was for, and by which name."""
+    uses = []
+    for operation, *arguments in operations:
+        if operation == "write":
+            uses += [(oid, name) for oid, name in server.names.items() if name == arguments[0]]
+        else:
+            getattr(server, operation)(*arguments)
+    return uses
+
+
+def of_another_server(error: OrderError) -> bool:
+    return "new oids" in error.problem
+
+
 @given(runs, st.sampled_from(TARGETS), st.sampled_from(["replace", "keep"]))
 def test_each_relations_rows_end_where_its_last_used_name_says(
     history: list[tuple[list[tuple[str, ...]], list[int]]], target: Target, policy: RecreatePolicy
@@ -122,31 +145,21 @@ def test_each_relations_rows_end_where_its_last_used_name_says(
     server, mirror = Server(), Mirror(target, policy)
     last_used: dict[int, str] = {}
     for run, dies in history:
-        used: dict[int, str] = {}
-        first_used: dict[int, str] = {}
-        for operation, *arguments in run:
-            if operation != "write":
-                getattr(server, operation)(*arguments)
-                continue
-            for oid, name in server.names.items():
-                if name == arguments[0] and used.get(oid) != name:
-                    used.pop(oid, None)
-                    used[oid] = name
-                    first_used.setdefault(oid, name)
+        uses = played(server, run)
+        used = last_names(uses)
         try:
-            renamed = frozenset(oid for oid, name in used.items() if name != first_used[oid])
-            placement = mirror.run(used, dies, renamed)
+            placement = mirror.run(uses, dies)
         except OrderError as error:
-            if "new oids" not in error.problem:
+            if not of_another_server(error):
                 raise
             return
         last_used |= used
         mirror.check()
-        holders = {target.table("s", name).place: oid for oid, name in used.items()}
+        last_of_place = {target.table("s", name).place: oid for oid, name in uses}
         for oid, name in used.items():
             entry = mirror.entries[oid]
             assert entry.name == name
-            assert entry.set_aside == (holders[target.table("s", name).place] != oid)
+            assert entry.set_aside == (last_of_place[target.table("s", name).place] != oid)
         # Nothing else moves but what has to give way.
         for entry in placement.aside:
             assert entry.oid not in used
@@ -156,11 +169,29 @@ def test_each_relations_rows_end_where_its_last_used_name_says(
             assert {oid for oids in mirror.tables.values() for oid in oids} == set(last_used)
 
 
+@given(runs, st.sampled_from(TARGETS))
+def test_tables_end_in_the_same_places_wherever_runs_end(
+    history: list[tuple[list[tuple[str, ...]], list[int]]], target: Target
+) -> None:
+    uses = played(Server(), [operation for run, _ in history for operation in run])
+    at_once, each = Mirror(target), Mirror(target)
+    try:
+        at_once.run(uses, [])
+        for use in uses:
+            each.run([use], [])
+    except OrderError as error:
+        if not of_another_server(error):
+            raise
+        return
+    assert at_once.entries == each.entries
+    assert at_once.tables.keys() == each.tables.keys()
+
+
 def test_a_swap_that_is_begun_again_behind_its_arrivals_would_swap_back() -> None:
     # Why a run has to remember that all tables have left.
     mirror = Mirror(TARGETS[0])
-    mirror.run({1: "a", 2: "b"}, [])
-    placement = mirror.run({1: "b", 2: "a"}, [])
+    mirror.run([(1, "a"), (2, "b")], [])
+    placement = mirror.run([(1, "b"), (2, "a")], [])
     assert len(placement.leaving) == len(placement.arriving) == 2
     for step in placement.moves:
         mirror.move(step)

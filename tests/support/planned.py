@@ -10,7 +10,7 @@ from wal2delta.protocol import messages as m
 from wal2delta.settings import Settings
 from wal2delta.spark.catalogue import Catalogue
 from wal2delta.spark.registry import MirrorEntry
-from wal2delta.spark.staging import Staged, StagedVersion
+from wal2delta.spark.staging import Segment, Staged, StagedVersion
 from wal2delta.spark.tables import RunPlan, plan_tables
 from wal2delta.spark.target import Target
 from wal2delta.transactions.plan import Plan
@@ -90,13 +90,13 @@ def run_plan(
     changes = [item if isinstance(item, Used) else Used(item) for item in used]
     catalogue = catalogue_of([item.relation for item in changes], settings, entries, before)
     versions: dict[int, dict[int, StagedVersion]] = {}
-    segments: dict[int, list[tuple[int, int]]] = {}
+    segments: dict[int, list[Segment]] = {}
     for sequence, item in enumerate(changes):
         version = catalogue.versions.get(item.relation)
         if version is None:
             continue
         found = versions.setdefault(version.table, {})
-        was = found.get(version.number, StagedVersion(0, (), False, False, sequence, sequence, sequence))
+        was = found.get(version.number, StagedVersion(0, (), False, False, sequence, sequence, sequence, sequence))
         found[version.number] = StagedVersion(
             was.rows + item.rows,
             tuple(sorted({*was.tracked, *item.tracked})),
@@ -104,10 +104,13 @@ def run_plan(
             was.deletes or item.deletes,
             was.first,
             sequence,
+            first_lsn=was.first_lsn,
             last_lsn=sequence,
         )
         places = segments.setdefault(version.table, [])
-        if not places or places[-1][1] != version.number:
-            places.append((sequence, version.number))
+        if places and places[-1].version == version.number:
+            places[-1] = places[-1]._replace(last_lsn=sequence)
+        else:
+            places.append(Segment(sequence, version.number, sequence, sequence))
     staged = {table: Staged(found, tuple(segments[table])) for table, found in versions.items()}
     return plan_tables(catalogue, staged, truncated, entries, settings, target)

@@ -11,9 +11,9 @@ again as often as need be, but the first no more once the second was begun.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, NamedTuple
 
 from wal2delta.errors import OrderError
 from wal2delta.spark.registry import MirrorEntry
@@ -27,17 +27,19 @@ _MANY: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A relation that the run writes to, by the name that it had last.
-
-    Attributes:
-        renamed: it had another name before in the run, so that it is not its name's table made anew.
-    """
+    """A relation that the run writes to, by the name that it had last."""
 
     oid: int
     name: str
     table: TableName
     on_recreate: RecreatePolicy = "replace"
-    renamed: bool = False
+
+
+class Use(NamedTuple):
+    """A relation was written to under the name that belongs to a place."""
+
+    oid: int
+    place: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Placement:
 
     Attributes:
         before: the entry whose rows each relation goes on with, by oid; relations that begin anew have none.
+        holders: the relations that have the places of their names; the others' rows are set aside.
         leaving: the moves to be made first, to places that are free; and ``arriving`` those behind them.
         aside: the entries, changed, of relations that are not written to but had to give way.
         replaced: the oids whose entries end, as another relation goes on with their rows.
@@ -64,6 +67,7 @@ class Placement:
     """
 
     before: Mapping[int, MirrorEntry]
+    holders: frozenset[int]
     leaving: tuple[Move, ...]
     arriving: tuple[Move, ...]
     aside: tuple[MirrorEntry, ...]
@@ -76,100 +80,145 @@ class Placement:
         return (*self.leaving, *self.arriving)
 
 
-def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], target: Target) -> Placement:
+@dataclass(slots=True)
+class _Succession:
+    """Who has which place as names pass from relation to relation.
+
+    Attributes:
+        holders: the oid that has each place.
+        displaced: the oids whose places others have taken, with the oid that did.
+        anew: the relations that were heard of first in a place that another one had, with that one's oid.
+        heirs: the relations that go on with another one's rows, with the entry of these.
+    """
+
+    holders: dict[str, int]
+    displaced: dict[int, int] = field(default_factory=dict)
+    anew: dict[int, int] = field(default_factory=dict)
+    heirs: dict[int, MirrorEntry] = field(default_factory=dict)
+
+    @staticmethod
+    def of(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterable[Use]) -> _Succession:
+        """Follow the uses, from what the ledger knows on."""
+        known = {entry.oid: entry for entry in entries}
+        keep = {one.oid for one in wanted if one.on_recreate == "keep"}
+        busy = {one.oid for one in wanted}
+        found = _Succession({entry.table.place: entry.oid for entry in entries if not entry.set_aside})
+        places = {oid: place for place, oid in found.holders.items()}
+        heard = set(known)
+        for oid, place in uses:
+            first = oid not in heard
+            heard.add(oid)
+            other = found.holders.get(place)
+            if other == oid:
+                continue
+            if oid in places:
+                del found.holders[places.pop(oid)]
+            found.displaced.pop(oid, None)
+            if other is not None:
+                del places[other]
+                if first:
+                    found.anew[oid] = other
+                if first and oid in keep and other not in busy:
+                    found.heirs[oid] = known[other]
+                else:
+                    found.displaced[other] = oid
+            found.holders[place] = oid
+            places[oid] = place
+        return found
+
+
+def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterable[Use], target: Target) -> Placement:
     """Find out which tables move.
 
     Args:
         entries: what the ledger knows.
-        wanted: the relations that the run writes to, in the order in which their names were used last.
+        wanted: the relations that the run writes to.
+        uses: in commit order; of each of ``wanted`` at least the last one.
 
     Raises:
         OrderError: a table was dropped and created again, and the configuration, or their number, forbids it.
     """
+    found = _Succession.of(entries, wanted, uses)
+    holders = frozenset(one.oid for one in wanted if found.holders.get(one.table.place) == one.oid)
+    heirs = {entry.oid: oid for oid, entry in found.heirs.items()}
     known = {entry.oid: entry for entry in entries}
-    at = {entry.table.place: entry for entry in entries if not entry.set_aside}
+    notes = {one.oid: list(_notes(one, found, known, holders)) for one in wanted}
+    _check_recreated(entries, wanted, found)
+    aside: list[MirrorEntry] = []
+    leaving: list[Move] = []
+    arriving: list[Move] = []
     by_oid = {one.oid: one for one in wanted}
-    # Of two relations that had one name in the run, the later one has it.
-    holders = {one.table.place: one for one in wanted}
-    before = {one.oid: known[one.oid] for one in wanted if one.oid in known}
-    notes: dict[int, list[str]] = {one.oid: [] for one in wanted}
-    replaced: set[int] = set()
-    recreated = []
-    for one in wanted:
-        if holders[one.table.place] is not one:
-            notes[one.oid].append("another table has its name now; its rows are set aside")
+    places = {entry.table.place for entry in entries}
+    for entry in entries:
+        one = by_oid.get(heirs.get(entry.oid, entry.oid))
+        if one is None:
+            if not entry.set_aside and entry.oid in found.displaced:
+                refuge = target.set_aside(entry.oid)
+                leaving.append(Move(entry.oid, entry.name, entry.table, refuge, set_aside=True))
+                aside.append(replace(entry, table=refuge, set_aside=True))
             continue
-        other = at.get(one.table.place)
-        if other is not None and other.oid == one.oid:
-            other = None
-        elsewhere = other is not None and other.oid in by_oid and by_oid[other.oid].table.place != one.table.place
-        if one.oid in known or one.renamed:
-            if other is not None and not elsewhere:
-                notes[one.oid].append("another table had its name; that one's rows are set aside")
+        refuge = target.set_aside(one.oid)
+        has_place = one.oid in holders
+        destination = one.table if has_place else refuge
+        if entry.name != one.name:
+            notes[one.oid].insert(0, f"renamed from {entry.name}")
+        if entry.table.place == destination.place:
             continue
-        twice = any(same.oid != one.oid and same.table.place == one.table.place for same in wanted)
-        if elsewhere or (other is None and not twice):
-            # What had the name, if anything had, has another one now.
-            continue
+        if entry.name == one.name and has_place:
+            notes[one.oid].insert(0, f"moved from {entry.table.text}")
+        if entry.table.place == refuge.place:
+            arriving.append(Move(one.oid, one.name, entry.table, destination, set_aside=False))
+        elif destination.place not in places:
+            leaving.append(Move(one.oid, one.name, entry.table, destination, set_aside=not has_place))
+        else:
+            leaving.append(Move(one.oid, entry.name, entry.table, refuge, set_aside=True))
+            arriving.append(Move(one.oid, one.name, refuge, destination, set_aside=False))
+    return Placement(
+        before={one.oid: known[one.oid] for one in wanted if one.oid in known} | found.heirs,
+        holders=holders,
+        leaving=tuple(leaving),
+        arriving=tuple(arriving),
+        aside=tuple(aside),
+        replaced=frozenset(heirs),
+        notes={oid: tuple(texts) for oid, texts in notes.items() if texts},
+    )
+
+
+def _notes(one: Wanted, found: _Succession, known: Mapping[int, MirrorEntry], holders: frozenset[int]) -> Iterator[str]:
+    """Say what has become of a relation's place, and of those whose place it took."""
+    if one.oid not in holders:
+        yield "another table has its name now; its rows are set aside"
+    if one.oid in found.heirs:
+        yield "dropped and created again; its old rows are kept"
+    for other in (other for other, by in found.displaced.items() if by == one.oid):
+        if found.anew.get(one.oid) != other:
+            yield "another table had its name; that one's rows are set aside"
+        elif one.on_recreate == "keep":
+            yield "dropped and created again; its old rows, which too have changed in this run, are set aside, not kept"
+        else:
+            yield "dropped and created again; its old rows are set aside"
+
+
+def _check_recreated(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], found: _Succession) -> None:
+    recreated = [
+        one
+        for one in wanted
+        if one.oid in found.anew and (one.oid in found.heirs or found.displaced.get(found.anew[one.oid]) == one.oid)
+    ]
+    for one in recreated:
         if one.on_recreate == "stop":
             raise OrderError(
                 "the table was dropped and created again, or another one took its name",
                 table=one.name,
                 remedy="Nothing was applied; set on_recreate to replace (its old rows are set aside) or to keep",
             )
-        if other is not None:
-            recreated.append(one)
-        if one.on_recreate == "keep" and other is not None and not twice:
-            before[one.oid] = other
-            replaced.add(other.oid)
-            notes[one.oid].append("dropped and created again; its old rows are kept")
-        elif one.on_recreate == "keep":
-            notes[one.oid].append(
-                "dropped and created again; its old rows are set aside, not kept, as they too have changed in this run"
-            )
-        else:
-            notes[one.oid].append("dropped and created again; its old rows are set aside")
-    if len(recreated) >= _MANY and 2 * len(recreated) > len(at):
-        names = ", ".join(one.name for one in recreated[:_MANY])
+    there = {entry.oid for entry in entries if not entry.set_aside}
+    of_ledger = [one.name for one in recreated if found.anew[one.oid] in there]
+    if len(of_ledger) >= _MANY and 2 * len(of_ledger) > len(there):
+        names = ", ".join(of_ledger[:_MANY])
         raise OrderError(
-            f"{len(recreated)} of {len(at)} tables have new oids ({names}, …), as after a restore or on another server",
+            f"{len(of_ledger)} of {len(there)} tables have new oids ({names}, …), as after a restore or on another "
+            "server",
             remedy="Apply the captures of another server to another target; if the tables were really made anew, "
             "apply to a new target",
         )
-    aside: list[MirrorEntry] = []
-    leaving: list[Move] = []
-    arriving: list[Move] = []
-    places = {entry.table.place for entry in entries}
-    for entry in entries:
-        if entry.oid in replaced:
-            continue
-        refuge = target.set_aside(entry.oid)
-        found = by_oid.get(entry.oid)
-        if found is None:
-            if not entry.set_aside and entry.table.place in holders:
-                leaving.append(Move(entry.oid, entry.name, entry.table, refuge, set_aside=True))
-                aside.append(replace(entry, table=refuge, set_aside=True))
-            continue
-        has_place = holders[found.table.place] is found
-        destination = found.table if has_place else refuge
-        if entry.name != found.name:
-            notes[entry.oid].insert(0, f"renamed from {entry.name}")
-        if entry.table.place == destination.place:
-            continue
-        if entry.name == found.name and has_place:
-            notes[entry.oid].insert(0, f"moved from {entry.table.text}")
-        if entry.table.place == refuge.place:
-            arriving.append(Move(entry.oid, found.name, entry.table, destination, set_aside=False))
-        elif destination.place not in places:
-            leaving.append(Move(entry.oid, found.name, entry.table, destination, set_aside=not has_place))
-        else:
-            leaving.append(Move(entry.oid, entry.name, entry.table, refuge, set_aside=True))
-            arriving.append(Move(entry.oid, found.name, refuge, destination, set_aside=False))
-    return Placement(
-        before,
-        tuple(leaving),
-        tuple(arriving),
-        tuple(aside),
-        frozenset(replaced),
-        {oid: tuple(texts) for oid, texts in notes.items() if texts},
-    )

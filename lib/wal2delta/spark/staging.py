@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wal2delta.errors import from_dict
 from wal2delta.spark import delta
@@ -45,6 +45,8 @@ _FEW_LARGE_ROWS: Final = {
 }
 """How staged events are written: a row is all that a table has in one file and bucket."""
 
+_SUMMARISED: Final = ("table", "relation", "sequence", "rows", "first_lsn", "last_lsn", "info")
+
 
 @dataclass(frozen=True, slots=True)
 class StagedVersion:
@@ -56,7 +58,7 @@ class StagedVersion:
         moves: some key changes have to be followed.
         deletes: some rows are deleted.
         first, last: the sequence numbers between which its rows, or its truncates, lie.
-        last_lsn: the last commit that has used it.
+        first_lsn, last_lsn: the commits that have used it first and last.
     """
 
     rows: int
@@ -65,6 +67,22 @@ class StagedVersion:
     deletes: bool
     first: int
     last: int
+    first_lsn: int
+    last_lsn: int
+
+
+class Segment(NamedTuple):
+    """A table's rows of one relation version, up to those of another.
+
+    Attributes:
+        start: their first sequence number.
+        version: the relation version's number.
+        first_lsn, last_lsn: of the first and the last commit among them.
+    """
+
+    start: int
+    version: int
+    first_lsn: int
     last_lsn: int
 
 
@@ -74,11 +92,11 @@ class Staged:
 
     Attributes:
         versions: by the relation versions' numbers.
-        segments: from which sequence number on the rows are of which version, in commit order.
+        segments: in commit order.
     """
 
     versions: Mapping[int, StagedVersion]
-    segments: tuple[tuple[int, int], ...]
+    segments: tuple[Segment, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +142,7 @@ class Staging:
         self._written = True
         with settings(spark, ONE_FILE_A_BATCH):
             self._overwrite(frame)
-        return _summarise(self._frame(spark).select("table", "relation", "sequence", "rows", "last_lsn", "info"))
+        return _summarise(self._frame(spark).select(*_SUMMARISED))
 
     def read(self, spark: SparkSession, rows: StagedRows, task: FoldTask, partitions: int) -> DataFrame:
         """Give a table's events by bucket, each bucket's in commit order and in one task.
@@ -201,12 +219,14 @@ def _summarise(frame: DataFrame) -> dict[int, Staged]:
         f.sum("rows").alias("rows"),
         f.min("sequence").alias("first"),
         f.max("sequence").alias("last"),
+        f.min("first_lsn").alias("first_lsn"),
         f.max("last_lsn").alias("last_lsn"),
     )
     for row in totals.collect():
         info = json.loads(row.info)
         versions = found.setdefault(row.table, {})
-        before = versions.get(row.relation, StagedVersion(0, (), False, False, row.first, row.last, row.last_lsn))
+        unknown = StagedVersion(0, (), False, False, row.first, row.last, row.first_lsn, row.last_lsn)
+        before = versions.get(row.relation, unknown)
         versions[row.relation] = StagedVersion(
             rows=before.rows + row.rows,
             tracked=tuple(sorted({*before.tracked, *info["tracked"]})),
@@ -214,20 +234,26 @@ def _summarise(frame: DataFrame) -> dict[int, Staged]:
             deletes=before.deletes or info["deletes"],
             first=min(before.first, row.first),
             last=max(before.last, row.last),
+            first_lsn=min(before.first_lsn, row.first_lsn),
             last_lsn=max(before.last_lsn, row.last_lsn),
         )
     return {table: Staged(versions, _segments(frame, table, versions)) for table, versions in found.items()}
 
 
-def _segments(frame: DataFrame, table: int, versions: Mapping[int, StagedVersion]) -> tuple[tuple[int, int], ...]:
+def _segments(frame: DataFrame, table: int, versions: Mapping[int, StagedVersion]) -> tuple[Segment, ...]:
     """Give the versions in the order in which they were used."""
-    ranges = sorted((version.first, version.last, number) for number, version in versions.items())
+    ranges = sorted((found.first, found.last, number) for number, found in versions.items())
     if all(one[1] < other[0] for one, other in pairwise(ranges)):
-        return tuple((first, number) for first, _, number in ranges)
+        return tuple(
+            Segment(first, number, versions[number].first_lsn, versions[number].last_lsn) for first, _, number in ranges
+        )
     # A version may come back: what a table has become, it may have been before.
-    places = frame.where(f"table = {table}").select("sequence", "relation").distinct().orderBy("sequence")
-    segments: list[tuple[int, int]] = []
+    columns = ("sequence", "relation", "first_lsn", "last_lsn")
+    places = frame.where(f"table = {table}").select(*columns).distinct().orderBy("sequence")
+    segments: list[Segment] = []
     for row in places.collect():
-        if not segments or segments[-1][1] != row.relation:
-            segments.append((row.sequence, row.relation))
+        if segments and segments[-1].version == row.relation:
+            segments[-1] = segments[-1]._replace(last_lsn=row.last_lsn)
+        else:
+            segments.append(Segment(row.sequence, row.relation, row.first_lsn, row.last_lsn))
     return tuple(segments)

@@ -6,7 +6,8 @@ way are an *epoch*: its rows, given the shape that the table has at the epoch's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -23,7 +24,7 @@ from wal2delta.sink.masking import is_masked
 from wal2delta.sink.projection import Projection
 from wal2delta.spark.altering import may_be_rescued
 from wal2delta.spark.catalogue import Catalogue, Version, check_distinct
-from wal2delta.spark.placement import Placement, Wanted, place
+from wal2delta.spark.placement import Placement, Use, Wanted, place
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.staging import Staged
 from wal2delta.spark.target import TableName, Target
@@ -135,29 +136,29 @@ def plan_tables(
         ConfigError: two tables would be written to one place, or what cannot be changed for a table that is there has
             been.
     """
-    used: list[tuple[Version, int, list[tuple[int, Version]]]] = []
-    by_number = catalogue.by_number
-    for number, found in staged.items():
-        segments = [(start, by_number[version]) for start, version in found.segments]
-        if segments:
-            used.append((segments[-1][1], number, segments))
-    # In the order in which the tables' names were used last: of two with one name, the later has it.
-    used.sort(key=lambda item: (staged[item[1]].versions[item[0].number].last_lsn, item[0].number))
-    wanted = []
-    for _, number, segments in used:
-        last = segments[-1][1]
-        selection = last.selection
-        table = target.table(selection.namespace, selection.name)
-        name = last.relation.qualified_name
-        renamed = segments[0][1].relation.qualified_name != name
-        wanted.append(Wanted(catalogue.oids[number], name, table, selection.on_recreate, renamed))
-    holders = {one.table.place: one.oid for one in wanted}
-    last_used = [(one.name, one.table.place, item[2][-1][1]) for one, item in zip(wanted, used, strict=True)]
+    versions = catalogue.by_number
+    # In the order in which the tables' names were used last.
+    numbers = sorted(
+        (number for number, found in staged.items() if found.segments),
+        key=lambda number: (staged[number].segments[-1].last_lsn, staged[number].segments[-1].version),
+    )
+    last = [versions[staged[number].segments[-1].version] for number in numbers]
+    wanted = [
+        Wanted(
+            catalogue.oids[number],
+            version.relation.qualified_name,
+            _destination(version, target),
+            version.selection.on_recreate,
+        )
+        for number, version in zip(numbers, last, strict=True)
+    ]
+    last_used = [(one.name, one.table.place, version) for one, version in zip(wanted, last, strict=True)]
     check_distinct([*last_used, *_idle(catalogue, entries, wanted, target)])
-    placement = place(entries, wanted, target)
+    placement = place(entries, wanted, _uses(catalogue, [staged[number] for number in numbers], target), target)
     tables = []
-    for one, (_, number, segments) in zip(wanted, used, strict=True):
-        has_place = holders[one.table.place] == one.oid
+    for one, number in zip(wanted, numbers, strict=True):
+        segments = [(segment.start, versions[segment.version]) for segment in staged[number].segments]
+        has_place = one.oid in placement.holders
         before = placement.before.get(one.oid)
         plan = _table(number, one, segments, staged[number], before, one.oid in truncated, settings)
         notes = (*placement.notes.get(one.oid, ()), *plan.notes)
@@ -167,6 +168,27 @@ def plan_tables(
     after |= {entry.oid: entry for entry in placement.aside}
     after |= {plan.oid: plan.after for plan in tables}
     return RunPlan(tuple(tables), placement, tuple(after.values()))
+
+
+def _destination(version: Version, target: Target) -> TableName:
+    return target.table(version.selection.namespace, version.selection.name)
+
+
+def _uses(catalogue: Catalogue, staged: Iterable[Staged], target: Target) -> Iterator[Use]:
+    """Give the first and the last use of each name that a relation has gone by, in commit order."""
+    versions = catalogue.by_number
+
+    def of_table(found: Staged) -> Iterator[tuple[int, int, Use]]:
+        for segment in found.segments:
+            version = versions[segment.version]
+            use = Use(version.relation.oid, _destination(version, target).place)
+            # Within a transaction relations come in the order in which they were announced.
+            yield segment.first_lsn, segment.version, use
+            yield segment.last_lsn, segment.version, use
+
+    # Not sorted: a table's own order holds, whatever the order of its versions' numbers.
+    for _, _, use in heapq.merge(*map(of_table, staged)):
+        yield use
 
 
 def _idle(
@@ -181,8 +203,7 @@ def _idle(
     found = []
     for oid in sorted(waiting & newest.keys()):
         version = newest[oid]
-        table = target.table(version.selection.namespace, version.selection.name)
-        found.append((version.relation.qualified_name, table.place, version))
+        found.append((version.relation.qualified_name, _destination(version, target).place, version))
     return found
 
 

@@ -44,7 +44,8 @@ SCAN_SCHEMA: Final = "scan BINARY, error STRING"
 _SCAN: Final = pa.schema([("scan", pa.binary()), ("error", pa.string())])
 
 STAGE_SCHEMA: Final = (
-    "table INT, relation INT, bucket INT, sequence BIGINT, rows BIGINT, last_lsn BIGINT, info STRING, data BINARY"
+    "table INT, relation INT, bucket INT, sequence BIGINT, rows BIGINT, first_lsn BIGINT, last_lsn BIGINT, "
+    "info STRING, data BINARY"
 )
 _STAGE: Final = pa.schema(
     [
@@ -53,6 +54,7 @@ _STAGE: Final = pa.schema(
         ("bucket", pa.int32()),
         ("sequence", pa.int64()),
         ("rows", pa.int64()),
+        ("first_lsn", pa.int64()),
         ("last_lsn", pa.int64()),
         ("info", pa.string()),
         ("data", pa.binary()),
@@ -356,7 +358,7 @@ def _staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Itera
             if assignment is not None:
                 lsn, _ = task.truncates[relation.oid]
                 at = unit[0].sequence * _PARTS + number
-                yield _staged_row(assignment.table, assignment.relation, at, _info(), last_lsn=lsn)
+                yield _staged_row(assignment.table, assignment.relation, at, _info(), lsns=(lsn, lsn))
         yield from _folded_rows(gathered, unit[0].sequence, task)
     for table, rows in (
         (TRANSACTIONS_TABLE, _transactions(recorded, task.settings)),
@@ -374,10 +376,10 @@ def _staged_row(
     *,
     bucket: int = NO_BUCKET,
     rows: int = 0,
-    last_lsn: int = -1,
+    lsns: tuple[int, int] = (-1, -1),
     data: bytes | pa.Buffer = b"",
 ) -> dict[str, Any]:
-    values = (table, relation, bucket, sequence, rows, last_lsn, info, data)
+    values = (table, relation, bucket, sequence, rows, *lsns, info, data)
     return dict(zip(_STAGE.names, values, strict=True))
 
 
@@ -409,14 +411,14 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
         for number, found in enumerate(gathered.pop(table), start=1):
             at = sequence * _PARTS + _PARTS // 2 + number
             # They are in commit order.
-            last_lsn = found.parts[-1].lsn[-1].as_py()
+            lsns = found.parts[0].lsn[0].as_py(), found.parts[-1].lsn[-1].as_py()
             events = fold_events(concat(found.parts), found.identity, found.names, found.table)
             links = links_of(events, found.identity, found.names)
             if links is not None:
                 yield _staged_row(links_table(table), found.relation, at, "", data=links.to_ipc())
             parts = split(events, found.identity, found.names, task.buckets)
             if not parts:
-                yield _staged_row(table, found.relation, at, _info(), rows=found.rows, last_lsn=last_lsn)
+                yield _staged_row(table, found.relation, at, _info(), rows=found.rows, lsns=lsns)
             for part_number, (bucket, part) in enumerate(parts):
                 # Counted once, whatever the number of parts.
                 rows = found.rows if part_number == 0 else 0
@@ -427,7 +429,7 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
                     _info(part),
                     bucket=bucket,
                     rows=rows,
-                    last_lsn=last_lsn,
+                    lsns=lsns,
                     data=to_ipc(part),
                 )
 

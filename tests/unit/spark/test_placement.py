@@ -2,7 +2,8 @@ import pytest
 
 from wal2delta.errors import OrderError
 from wal2delta.sink.evolution import TableShape
-from wal2delta.spark.placement import Move, Wanted, place
+from wal2delta.spark import placement
+from wal2delta.spark.placement import Move, Use, Wanted
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.target import Target
 
@@ -16,6 +17,17 @@ def entry(oid, name, *, aside=False, at=None):
 
 def wanted(oid, name, on_recreate="replace", target=TARGET):
     return Wanted(oid, f"s.{name}", target.table("s", name), on_recreate)
+
+
+def place(entries, wanted, target, uses=None):
+    """Place relations that have only the names given, in this order, or those of ``uses``."""
+    if uses is None:
+        uses = [Use(one.oid, one.table.place) for one in wanted]
+    return placement.place(entries, wanted, uses, target)
+
+
+def use(oid, name):
+    return Use(oid, TARGET.table("s", name).place)
 
 
 def moves(found):
@@ -91,6 +103,38 @@ def test_of_two_relations_that_had_a_name_in_the_run_the_later_has_it():
     assert set(found.before) == {1}
     assert all("another table has its name now" in found.notes[oid][0] for oid in (1, 2))
     assert "created again" in found.notes[3][0]
+
+
+def test_a_name_that_is_passed_on_within_the_run_has_still_displaced_a_table():
+    # As where a run ends in between.
+    uses = [use(2, "u"), use(2, "t"), use(2, "u")]
+    found = place([entry(1, "t"), entry(2, "u")], [wanted(2, "u")], TARGET, uses)
+    assert moves(found) == [(1, "s/t", refuge(1)), "*"]
+    assert found.aside == (entry(1, "t", aside=True),)
+    assert found.notes == {2: ("another table had its name; that one's rows are set aside",)}
+
+
+def test_a_table_that_comes_back_from_another_name_takes_its_place_again():
+    uses = [use(1, "t"), use(2, "t"), use(2, "u"), use(1, "t")]
+    found = place([entry(1, "t")], [wanted(1, "t"), wanted(2, "u")], TARGET, uses)
+    assert moves(found) == ["*"]
+    assert found.holders == {1, 2}
+    assert not found.notes
+
+
+def test_of_tables_new_in_the_run_one_may_displace_another_and_leave():
+    uses = [use(1, "t"), use(2, "t"), use(2, "u")]
+    found = place([], [wanted(1, "t"), wanted(2, "u")], TARGET, uses)
+    assert found.holders == {2}
+    assert found.notes[1] == ("another table has its name now; its rows are set aside",)
+
+
+def test_rows_that_are_kept_go_along_with_the_table_that_keeps_them():
+    uses = [use(2, "t"), use(2, "u")]
+    found = place([entry(1, "t")], [wanted(2, "u", "keep")], TARGET, uses)
+    assert moves(found) == [(2, "s/t", "s/u"), "*"]
+    assert dict(found.before) == {2: entry(1, "t")}
+    assert found.replaced == {1}
 
 
 def test_rows_are_kept_where_that_is_wanted():

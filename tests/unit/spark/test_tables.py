@@ -178,6 +178,17 @@ def test_the_later_of_two_tables_of_one_name_has_the_place():
     assert [entry.set_aside for entry in found.entries] == [True, False]
 
 
+def test_it_makes_no_difference_where_runs_end_as_a_name_is_passed_on():
+    displaced, own, passed = relation("id*", oid=1), relation("id*", oid=2, name="u"), relation("id*", oid=2)
+    uses = [displaced, own, passed, own]
+    at_once = run_plan(*uses)
+    entries = ()
+    for number, used in enumerate(uses):
+        entries = run_plan(used, entries=entries, before=uses[:number]).entries
+    assert at_once.entries == entries
+    assert [(entry.name, entry.set_aside) for entry in entries] == [("s.t", True), ("s.u", False)]
+
+
 def test_a_table_that_was_made_anew_may_go_on_with_the_old_rows_whatever_its_columns_order():
     settings = configured(on_recreate="keep")
     first = run_plan(relation("id* a b", oid=1), settings=settings)
