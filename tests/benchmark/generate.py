@@ -1,35 +1,94 @@
 """Make captures for benchmarks: the shapes of pgbench and of a wide orders table, with a seed.
 
-The rows are made up, the bytes are pgoutput's own: Begin, Relation, Insert, Update, Delete, Commit in protocol
-version 1, framed as pg_recvlogical does or bare.
+The rows are made up, the bytes are pgoutput's own: in every framing, with values as text or in binary, in ordinary
+transactions (protocol version 1) or streamed ones (version 2)::
+
+    python tests/benchmark/generate.py orders 256 orders.bin --framing copydata
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timezone
 from pathlib import Path
+from typing import Final
 
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import COPYDATA_HEADER, PGCOPY_HEADER, PGCOPY_ROW, PGCOPY_SIGNATURE, XLOGDATA, Framing
 from wal2delta.protocol.messages import Column, Relation
 from wal2delta.protocol.writer import encode
+
+MEGABYTE: Final = 1_000_000
 
 _INT4, _INT8, _BOOL, _TEXT, _BPCHAR, _VARCHAR = 23, 20, 16, 25, 1042, 1043
 _DATE, _TIMESTAMP, _TIMESTAMPTZ, _NUMERIC, _FLOAT8, _UUID, _JSONB = 1082, 1114, 1184, 1700, 701, 2950, 3802
 
-_BEGIN = struct.Struct("!cqqI")
-_COMMIT = struct.Struct("!cBqqq")
-_CHANGE = struct.Struct("!cIcH")
-_TEXT_CELL = struct.Struct("!cI")
+_CHANGE = struct.Struct("!IcH")
+_XID = struct.Struct("!I")
+_CELL = struct.Struct("!cI")
+
+Values = Sequence["bytes | None"]
+Change = tuple[bytes, int, Values]
+"""A row change: its tag, its relation's oid, the new row's values as text."""
+
+Maker = Callable[[int], list[Change]]
 
 
-def _tuple_cells(values: list[bytes | None]) -> bytes:
-    return b"".join(b"n" if value is None else _TEXT_CELL.pack(b"t", len(value)) + value for value in values)
+@dataclass(frozen=True)
+class Shape:
+    """What a capture is like.
+
+    Attributes:
+        kind: pgbench or orders.
+        streamed: in transactions of some megabytes that are streamed.
+    """
+
+    kind: str
+    framing: Framing = Framing.RECVLOGICAL
+    binary: bool = False
+    streamed: bool = False
+    seed: int = 1
 
 
-def _change(tag: bytes, oid: int, values: list[bytes | None]) -> bytes:
-    return _CHANGE.pack(tag, oid, b"N", len(values)) + _tuple_cells(values)
+# Values in binary.
+
+
+def _numeric_binary(text: bytes) -> bytes:
+    whole, _, fraction = text.partition(b".")
+    digits = whole.zfill(-(-len(whole) // 4) * 4) + fraction.ljust(-(-len(fraction) // 4) * 4, b"0")
+    groups = [int(digits[at : at + 4]) for at in range(0, len(digits), 4)]
+    weight = -(-len(whole) // 4) - 1
+    while groups and groups[0] == 0:
+        groups.pop(0)
+        weight -= 1
+    while groups and groups[-1] == 0:
+        groups.pop()
+    return struct.pack(f"!hhHh{len(groups)}h", len(groups), weight if groups else 0, 0, len(fraction), *groups)
+
+
+def _micros(text: bytes) -> int:
+    moment = datetime.fromisoformat(text.decode().removesuffix("+00")).replace(tzinfo=timezone.utc)
+    past = moment - datetime(2000, 1, 1, tzinfo=timezone.utc)
+    return (past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds
+
+
+_BINARY: Final[dict[int, Callable[[bytes], bytes]]] = {
+    _INT4: lambda text: struct.pack("!i", int(text)),
+    _INT8: lambda text: struct.pack("!q", int(text)),
+    _BOOL: lambda text: b"\1" if text == b"t" else b"\0",
+    _DATE: lambda text: struct.pack("!i", (date.fromisoformat(text.decode()) - date(2000, 1, 1)).days),
+    _TIMESTAMP: lambda text: struct.pack("!q", _micros(text)),
+    _TIMESTAMPTZ: lambda text: struct.pack("!q", _micros(text)),
+    _NUMERIC: _numeric_binary,
+    _FLOAT8: lambda text: struct.pack("!d", float(text)),
+    _UUID: lambda text: bytes.fromhex(text.decode().replace("-", "")),
+    _JSONB: lambda text: b"\1" + text,
+}
 
 
 def _numeric(precision: int, scale: int) -> int:
@@ -109,11 +168,11 @@ _ORDERS = Relation(
 )
 
 
-def pgbench(rng: random.Random, scale: int = 10) -> Callable[[int], list[bytes]]:
+def pgbench(rng: random.Random, scale: int = 10) -> Maker:
     """Give a maker of pgbench's transactions: three updates and an insert each."""
     filler = b" " * 84
 
-    def transaction(number: int) -> list[bytes]:
+    def transaction(number: int) -> list[Change]:
         aid, bid, tid = rng.randrange(100_000 * scale), rng.randrange(scale), rng.randrange(10 * scale)
         delta = rng.randrange(-5000, 5001)
         a, b, t, d = (str(value).encode() for value in (aid, bid, tid, delta))
@@ -121,16 +180,16 @@ def pgbench(rng: random.Random, scale: int = 10) -> Callable[[int], list[bytes]]
         clock = (day, hour, minute, number // 10 % 60, rng.randrange(1_000_000))
         time = b"2026-05-%02d %02d:%02d:%02d.%06d" % clock
         return [
-            _change(b"U", 1, [a, str(aid // 100_000).encode(), d, filler]),
-            _change(b"U", 3, [t, str(tid // 10).encode(), d, None]),
-            _change(b"U", 2, [b, d, None]),
-            _change(b"I", 4, [t, b, a, d, time, None]),
+            (b"U", 1, [a, str(aid // 100_000).encode(), d, filler]),
+            (b"U", 3, [t, str(tid // 10).encode(), d, None]),
+            (b"U", 2, [b, d, None]),
+            (b"I", 4, [t, b, a, d, time, None]),
         ]
 
     return transaction
 
 
-def orders(rng: random.Random) -> Callable[[int], list[bytes]]:
+def orders(rng: random.Random) -> Maker:
     """Give a maker of order transactions: five inserts, then updates of recent ones."""
     words = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "größe", "hôtel", "北京", "juliett"]
     next_id = iter(range(1, 1 << 40))
@@ -169,56 +228,165 @@ def orders(rng: random.Random) -> Callable[[int], list[bytes]]:
         values[13] = "-".join((token[:8], token[8:12], token[12:16], token[16:20], token[20:]))
         return [None if value is None else value.encode() for value in values]
 
-    def transaction(number: int) -> list[bytes]:
+    def transaction(number: int) -> list[Change]:
         ids = [next(next_id) for _ in range(5)]
-        changes = [_change(b"I", 10, row(order)) for order in ids]
-        changes += [_change(b"U", 10, row(max(1, ids[0] - rng.randrange(1000)))) for _ in range(3)]
+        changes: list[Change] = [(b"I", 10, row(order)) for order in ids]
+        changes += [(b"U", 10, row(max(1, ids[0] - rng.randrange(1000)))) for _ in range(3)]
         return changes
 
     return transaction
 
 
-def capture(kind: str, size: int, *, seed: int = 1, newline: bool = True) -> Iterator[bytes]:
+class _Writer:
+    """Messages in a framing, gathered to pieces."""
+
+    def __init__(self, framing: Framing) -> None:
+        self._framing = framing
+        self.lsn, self.time = 0x1_0000_0000, 830_000_000_000_000
+        self._piece = bytearray()
+        if framing is Framing.PGCOPY:
+            self._piece += PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
+
+    def add(self, message: bytes, xid: int = 0) -> None:
+        if self._framing is Framing.COPYDATA:
+            self._piece += COPYDATA_HEADER.pack(ord("d"), 4 + XLOGDATA.size + len(message))
+            self._piece += XLOGDATA.pack(ord("w"), self.lsn, self.lsn, self.time)
+        elif self._framing is Framing.PGCOPY:
+            self._piece += PGCOPY_ROW.pack(3, 8, self.lsn, 4, xid, len(message))
+        self._piece += message
+        if self._framing is Framing.RECVLOGICAL:
+            self._piece += b"\n"
+
+    def take(self) -> bytes:
+        piece, self._piece = bytes(self._piece), bytearray()
+        return piece
+
+
+def _encoder(relations: Sequence[Relation], *, binary: bool) -> Callable[[Change, bytes], bytes]:
+    """Give what makes a message of a change, behind whose tag the xid may stand."""
+    readers = {
+        relation.oid: [_BINARY.get(column.type_oid) if binary else None for column in relation.columns]
+        for relation in relations
+    }
+    sent = b"b" if binary else b"t"
+
+    def message(change: Change, xid: bytes) -> bytes:
+        tag, oid, values = change
+        cells = [tag, xid, _CHANGE.pack(oid, b"N", len(values))]
+        for value, reader in zip(values, readers[oid], strict=True):
+            if value is None:
+                cells.append(b"n")
+            else:
+                own = value if reader is None else reader(value)
+                cells += (_CELL.pack(sent, len(own)), own)
+        return b"".join(cells)
+
+    return message
+
+
+_BLOCK: Final = 4 * MEGABYTE
+
+
+def capture(shape: Shape, size: int) -> Iterator[bytes]:
     """Give a capture's bytes, piece by piece, until about ``size`` bytes are made."""
-    rng = random.Random(seed)
-    make, relations = (pgbench(rng), _PGBENCH) if kind == "pgbench" else (orders(rng), (_ORDERS,))
-    end = b"\n" if newline else b""
-    lsn, time, made, xid, first = 0x1_0000_0000, 830_000_000_000_000, 0, 1000, True
+    rng = random.Random(shape.seed)
+    make, relations = (pgbench(rng), _PGBENCH) if shape.kind == "pgbench" else (orders(rng), (_ORDERS,))
+    encoded = _encoder(relations, binary=shape.binary)
+    numbers = itertools.count(1)
+    pieces = (_streamed if shape.streamed else _ordinary)(
+        lambda: make(next(numbers)), relations, encoded, _Writer(shape.framing)
+    )
+    made = 0
     while made < size:
-        piece = bytearray()
-        for _ in range(1000):
-            changes = make(xid)
-            lsn += 512
-            time += 1500
-            xid += 1
-            piece += _BEGIN.pack(b"B", lsn, time, xid) + end
-            if first:
-                for relation in relations:
-                    piece += encode(relation) + end
-                first = False
-            for change in changes:
-                piece += change + end
-            piece += _COMMIT.pack(b"C", 0, lsn, lsn + 48, time) + end
+        piece = next(pieces)
         made += len(piece)
-        yield bytes(piece)
+        yield piece
 
 
-def write_capture(path: Path, kind: str, size: int, *, seed: int = 1, newline: bool = True) -> Path:
+def _ordinary(
+    transaction: Callable[[], list[Change]],
+    relations: Sequence[Relation],
+    encoded: Callable[[Change, bytes], bytes],
+    out: _Writer,
+) -> Iterator[bytes]:
+    xid = 1000
+    while True:
+        for _ in range(1000):
+            out.lsn += 512
+            out.time += 1500
+            xid += 1
+            out.add(encode(m.Begin(out.lsn, out.time, xid)), xid)
+            if xid == 1001:
+                for relation in relations:
+                    out.add(encode(relation), xid)
+            for change in transaction():
+                out.add(encoded(change, b""), xid)
+            out.add(encode(m.Commit(0, out.lsn, out.lsn + 48, out.time)), xid)
+        yield out.take()
+
+
+def _streamed(
+    transaction: Callable[[], list[Change]],
+    relations: Sequence[Relation],
+    encoded: Callable[[Change, bytes], bytes],
+    out: _Writer,
+) -> Iterator[bytes]:
+    """Stream transactions of two blocks each."""
+    xid = 1000
+    while True:
+        xid += 1
+        for block in range(2):
+            out.lsn += 512
+            out.time += 1500
+            out.add(encode(m.StreamStart(xid, block == 0)), xid)
+            for relation in relations if block == 0 else ():
+                out.add(encode(replace(relation, xid=xid)), xid)
+            left = _BLOCK
+            while left > 0:
+                for change in transaction():
+                    message = encoded(change, _XID.pack(xid))
+                    out.add(message, xid)
+                    left -= len(message)
+            out.add(encode(m.StreamStop()), xid)
+        out.add(encode(m.StreamCommit(xid, 0, out.lsn, out.lsn + 48, out.time)), xid)
+        yield out.take()
+
+
+def write_capture(path: Path, shape: Shape, size: int) -> Path:
     """Write a capture, unless it is there already."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
         with part.open("wb") as file:
-            for piece in capture(kind, size, seed=seed, newline=newline):
+            for piece in capture(shape, size):
                 file.write(piece)
         part.rename(path)
     return path
 
 
+def write_files(folder: Path, shape: Shape, size: int, files: int) -> Path:
+    """Write a capture as so many files of one size, cut anywhere; give the folder."""
+    if not folder.exists():
+        part = folder.with_suffix(".part")
+        part.mkdir(parents=True, exist_ok=True)
+        data = b"".join(capture(shape, size))
+        step = -(-len(data) // files)
+        for number in range(files):
+            (part / f"part{number:05}.bin").write_bytes(data[number * step : (number + 1) * step])
+        part.rename(folder)
+    return folder
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kind", choices=["pgbench", "orders"])
     parser.add_argument("megabytes", type=int)
     parser.add_argument("path", type=Path)
+    parser.add_argument("--framing", choices=[framing.value for framing in Framing], default="recvlogical")
+    parser.add_argument("--binary", action="store_true", help="values in binary")
+    parser.add_argument("--streamed", action="store_true", help="transactions that are streamed")
+    parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    write_capture(arguments.path, arguments.kind, arguments.megabytes << 20)
+    framing = Framing(arguments.framing)
+    shape = Shape(arguments.kind, framing, arguments.binary, arguments.streamed, arguments.seed)
+    write_capture(arguments.path, shape, arguments.megabytes * MEGABYTE)

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from benchmark.generate import Shape, write_capture
 from benchmark.streamed import Expected, capture
 from support.reference import Replay, ReplayedTable
+from wal2delta import read_changes
+from wal2delta.decode.batches import OP
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.reader import read_stream
@@ -34,3 +42,30 @@ def test_a_huge_streamed_transaction_leaves_the_rows_that_its_maker_expects() ->
     assert sum(isinstance(message, m.StreamAbort) for message in messages) >= 4
     # Each block is followed by an ordinary transaction, and so is the end.
     assert sum(isinstance(message, m.Commit) for message in messages) == blocks + 1
+
+
+def _rows(path: Path) -> dict[str, pa.Table]:
+    """Read a capture's rows, without what differs between ordinary and streamed transactions."""
+    tables: dict[str, list[pa.Table]] = {}
+    for batch in read_changes(path):
+        assert batch.rescued is None
+        own = [OP, *(column.name for column in batch.relation.columns)]
+        tables.setdefault(batch.relation.name, []).append(pa.table(batch.data).select(own))
+    return {name: pa.concat_tables(parts) for name, parts in tables.items()}
+
+
+@pytest.mark.parametrize("kind", ["pgbench", "orders"])
+def test_a_capture_holds_the_same_rows_in_every_form(tmp_path: Path, kind: str) -> None:
+    plain = _rows(write_capture(tmp_path / "plain", Shape(kind), 300_000))
+    forms = [
+        *(Shape(kind, framing) for framing in Framing),
+        Shape(kind, Framing.RAW, binary=True),
+        Shape(kind, Framing.COPYDATA, streamed=True),
+    ]
+    for number, shape in enumerate(forms):
+        rows = _rows(write_capture(tmp_path / str(number), shape, 100_000))
+        assert rows.keys() == plain.keys()
+        for name, table in rows.items():
+            count = min(table.num_rows, plain[name].num_rows)
+            assert count > 100
+            assert table.slice(0, count).equals(plain[name].slice(0, count))

@@ -110,12 +110,20 @@ def find_sessions(
             explained = None
             if not scanner.broke:
                 explained = Explainer(data, place.framing, codec).explain(start, place)
-            messages = int(scanner.kernel.state[walk.MESSAGES])
-            if explained is None and new_session and not torn and messages < _MESSAGES:
+            if new_session and not torn and int(scanner.kernel.state[walk.MESSAGES]) < _MESSAGES:
                 # What looked like a session's first message may be a torn one that has swallowed the true one.
-                last = found.pop()
-                start, place, new_session, late, torn = last.start, last.place, last.new_session, last.late, last.torn
-                explained = Explainer(data, place.framing, codec).explain(start, place, torn_only=True)
+                last = found[-1]
+                other = Explainer(data, place.framing, codec).explain(last.start, last.place, torn_only=True)
+                if other is not None and (explained is None or other.breaks < 1 + explained.breaks):
+                    found.pop()
+                    explained = other
+                    start, place, new_session, late, torn = (
+                        last.start,
+                        last.place,
+                        last.new_session,
+                        last.late,
+                        last.torn,
+                    )
             if explained is None:
                 raise error
             if explained.begin != WAIT and new_session and explained.stop == start:

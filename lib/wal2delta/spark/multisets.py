@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from wal2delta.spark import delta
 from wal2delta.spark.arrow_types import sql_type
-from wal2delta.spark.merging import Counts, Merge, image_of, kept_rows, literal, same_image
+from wal2delta.spark.merging import Counts, Merge, append_rows, image_of, kept_rows, literal, same_image
 from wal2delta.spark.target import quote
 
 if TYPE_CHECKING:
@@ -45,10 +45,7 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Counts
         totals = folded.selectExpr("max(needed) AS needed", "count_if(unknown AND net > 0) AS unknown").collect()[0]
         if not totals.needed:
             # Nothing goes: the target need not be asked.
-            copies = folded.where("net > 0").selectExpr("*", "explode(sequence(1L, net)) AS copy")
-            selected = copies.selectExpr(*(f"{source} AS {target}" for target, source in merge.pairs))
-            delta.write(selected, merge.table, "append", merge.commit)
-            return Counts(unknown=totals.unknown)
+            return append_rows(spark, folded, merge, "append", create=False)
         missing = _apply(images, images.counted(folded), added)
     return Counts(unknown=totals.unknown, deletes_without_row=missing)
 
