@@ -7,6 +7,7 @@ SHOW      = 5
 PYTHON    = python3
 TESTS     = tests
 VOLUME    = 100000
+SECTIONS  =
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -60,8 +61,8 @@ wheel: $(READY) ## Build the wheel into dist/ and look into it
 	done
 	@ls dist/*.whl
 
-bench: $(READY) ## Measure how fast captures are decoded
-	@$(BIN)/python tests/benchmark/bench.py
+bench: $(READY) ## Measure how fast it is: SECTIONS="decode apply tables", all if none is named
+	@$(BIN)/python tests/benchmark/bench.py $(SECTIONS)
 
 clean: ## Remove all that make has made
 	@rm -rf $(VENV) build dist lib/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

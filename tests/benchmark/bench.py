@@ -1,8 +1,7 @@
-"""Measure how fast captures are decoded, on one core: ``make bench``.
+"""Measure wal2delta: ``make bench``, or ``make bench SECTIONS="decode apply"`` for some of it.
 
-For each capture: the walk alone (message boundaries, what the scan of a file costs), and `read_changes` to typed
-Arrow batches, files already in the page cache and kernels compiled.  Medians, with the extremes beside them; wall
-clocks swing from run to run, so compare figures of one run only.  Results also go to ``build/bench.json``.
+Figures are medians of runs that take turns with what they are compared to.  They also go to ``build/bench.json``,
+section by section.  Wall clocks swing from run to run: compare by the ratios.
 """
 
 from __future__ import annotations
@@ -11,98 +10,83 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-# The benchmark speaks of one core: Arrow's own threads would help themselves to the others.
+# One core is measured: Arrow's own threads would help themselves to the others.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-import pyarrow as pa
-from rich.console import Console
-from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from generate import write_capture
+import pyarrow as pa
+from measuring import Timing, shown
+from rich.console import Console
 
-from wal2delta import read_changes
-from wal2delta.changes import plan_files
-
-MEGABYTE = 1_000_000
-
-
-def measure(work: Callable[[], int], runs: int) -> tuple[list[float], int]:
-    """Give the seconds of each run, the first (warming up) left out, and what the work counted."""
-    count = work()
-    seconds = []
-    for _ in range(runs):
-        began = time.perf_counter()
-        count = work()
-        seconds.append(time.perf_counter() - began)
-    return seconds, count
+Section = Callable[[Path, argparse.Namespace], list[list[Timing]]]
 
 
-def decode(path: Path) -> int:
-    """Decode a capture to Arrow and count its row changes."""
-    return sum(batch.data.num_rows for batch in read_changes(path))
+def _decode(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
+    import decoding
+
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    return decoding.run(folder, arguments.megabytes, arguments.runs)
 
 
-def scan(path: Path) -> int:
-    """Find a capture's boundaries and count its transactions."""
-    return plan_files([str(path)]).transactions
+def _apply(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
+    import applying
+
+    return applying.run(folder, arguments.megabytes, arguments.runs, arguments.rows)
+
+
+def _tables(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
+    import scaling
+
+    return scaling.run(folder, arguments.tables, arguments.files)
+
+
+SECTIONS: dict[str, tuple[str, Section]] = {
+    "decode": ("Decode on one core, kernels warm", _decode),
+    "apply": (
+        "Spark on all cores, session up, against the transport of the bytes and the write of folded rows",
+        _apply,
+    ),
+    "tables": ("Many small tables, many files, nothing new", _tables),
+}
 
 
 def main() -> None:
-    """Run the benchmark."""
+    """Run the benchmarks that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}; all, if none is named"
+    )
     parser.add_argument("--megabytes", type=int, default=208, help="size of each capture")
     parser.add_argument("--runs", type=int, default=5, help="runs of which the median is taken")
+    parser.add_argument("--rows", type=int, default=5_000_000, help="of the large table, of which a tenth is changed")
+    parser.add_argument("--files", type=int, default=10_000, help="how many files are archived")
+    parser.add_argument("--tables", type=int, default=200, help="how many small tables")
     parser.add_argument("--output", type=Path, default=Path("build/bench.json"))
     arguments = parser.parse_args()
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
-    folder = arguments.output.parent / "bench"
-    table = Table(title=f"Decode on one core, {arguments.megabytes} MB captures, {arguments.runs} runs")
-    for header in ("capture", "framing", "what", "MB/s median", "min", "max", "million changes/s"):
-        table.add_column(header, justify="left" if header in ("capture", "framing", "what") else "right")
-    results = []
-    for kind in ("pgbench", "orders"):
-        for framing, newline in (("recvlogical", True), ("raw", False)):
-            path = folder / f"{kind}-{framing}-{arguments.megabytes}.bin"
-            write_capture(path, kind, arguments.megabytes * MEGABYTE, newline=newline)
-            size = path.stat().st_size
-            for what, work in (("boundaries", scan), ("read_changes", decode)):
-                seconds, count = measure(lambda work=work, path=path: work(path), arguments.runs)
-                speeds = sorted(size / MEGABYTE / value for value in seconds)
-                median = statistics.median(speeds)
-                changes = count / statistics.median(seconds) / 1e6 if what == "read_changes" else None
-                results.append(
-                    {
-                        "capture": kind,
-                        "framing": framing,
-                        "what": what,
-                        "bytes": size,
-                        "seconds": seconds,
-                        "median_mb_per_s": median,
-                        "million_changes_per_s": changes,
-                    }
-                )
-                table.add_row(
-                    kind,
-                    framing,
-                    what,
-                    f"{median:,.0f}",
-                    f"{speeds[0]:,.0f}",
-                    f"{speeds[-1]:,.0f}",
-                    "" if changes is None else f"{changes:.2f}",
-                )
-    Console().print(table)
-    report = {"python": platform.python_version(), "machine": platform.machine(), "results": results}
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    wanted = arguments.sections or list(SECTIONS)
+    unknown = [name for name in wanted if name not in SECTIONS]
+    if unknown:
+        parser.error(f"there is no section {unknown[0]}; there are {', '.join(SECTIONS)}")
+    output: Path = arguments.output
+    output.parent.mkdir(parents=True, exist_ok=True)
+    report = json.loads(output.read_text(encoding="utf-8")) if output.exists() else {}
+    if not isinstance(report.get("sections"), dict):
+        report = {"sections": {}}
+    report |= {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for name in wanted:
+        title, section = SECTIONS[name]
+        groups = section(output.parent / "bench", arguments)
+        for group in groups:
+            console.print(shown(title, group))
+        report["sections"][name] = [timing.to_dict() for group in groups for timing in group]
+        output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,8 @@ class Shape:
     """What a capture is like.
 
     Attributes:
-        kind: pgbench or orders.
+        kind: pgbench, orders, or accounts: so many rows that are inserted, a thousand a transaction, then ten updates a
+            transaction of any of them.
         streamed: in transactions of some megabytes that are streamed.
     """
 
@@ -53,6 +54,7 @@ class Shape:
     binary: bool = False
     streamed: bool = False
     seed: int = 1
+    rows: int = 0
 
 
 # Values in binary.
@@ -237,6 +239,28 @@ def orders(rng: random.Random) -> Maker:
     return transaction
 
 
+_ACCOUNTS = replace(_PGBENCH[0], oid=20, namespace="bank", name="accounts")
+
+
+def accounts(rng: random.Random, rows: int) -> Maker:
+    """Give a maker of accounts, and then of changes of any of them."""
+
+    def row(aid: int) -> Values:
+        filler = b"account %010d of branch %06d at %016x" % (aid, aid % 997, rng.getrandbits(64))
+        return [b"%d" % aid, b"%d" % (aid % 997), b"%d" % rng.randrange(-5000, 5001), filler]
+
+    def transaction(number: int) -> list[Change]:
+        first = (number - 1) * _LOADED + 1
+        if first <= rows:
+            return [(b"I", 20, row(aid)) for aid in range(first, first + _LOADED)]
+        return [(b"U", 20, row(rng.randrange(1, rows + 1))) for _ in range(10)]
+
+    return transaction
+
+
+_LOADED: Final = 1000
+
+
 class _Writer:
     """Messages in a framing, gathered to pieces."""
 
@@ -290,7 +314,11 @@ _BLOCK: Final = 4 * MEGABYTE
 def capture(shape: Shape, size: int) -> Iterator[bytes]:
     """Give a capture's bytes, piece by piece, until about ``size`` bytes are made."""
     rng = random.Random(shape.seed)
-    make, relations = (pgbench(rng), _PGBENCH) if shape.kind == "pgbench" else (orders(rng), (_ORDERS,))
+    make, relations = {
+        "pgbench": lambda: (pgbench(rng), _PGBENCH),
+        "orders": lambda: (orders(rng), (_ORDERS,)),
+        "accounts": lambda: (accounts(rng, shape.rows), (_ACCOUNTS,)),
+    }[shape.kind]()
     encoded = _encoder(relations, binary=shape.binary)
     numbers = itertools.count(1)
     pieces = (_streamed if shape.streamed else _ordinary)(
@@ -368,13 +396,36 @@ def write_files(folder: Path, shape: Shape, size: int, files: int) -> Path:
     """Write a capture as so many files of one size, cut anywhere; give the folder."""
     if not folder.exists():
         part = folder.with_suffix(".part")
-        part.mkdir(parents=True, exist_ok=True)
-        data = b"".join(capture(shape, size))
-        step = -(-len(data) // files)
-        for number in range(files):
-            (part / f"part{number:05}.bin").write_bytes(data[number * step : (number + 1) * step])
+        cut(b"".join(capture(shape, size)), part, files)
         part.rename(folder)
     return folder
+
+
+def cut(data: bytes, folder: Path, files: int, first: int = 0) -> None:
+    """Write bytes as so many files of one size, numbered from ``first`` on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    step = -(-len(data) // files)
+    for number in range(files):
+        (folder / f"part{first + number:05}.bin").write_bytes(data[number * step : (number + 1) * step])
+
+
+def write_accounts(folder: Path, rows: int, changes: int, files: int) -> tuple[Path, Path]:
+    """Write a capture that loads a table, and then changes some of its rows; give one folder for each, files and all.
+
+    Args:
+        rows, changes: multiples of 1,000,000 and of 10,000.
+    """
+    loaded, changed = folder / "loaded", folder / "changed"
+    if not folder.exists():
+        part = folder.with_suffix(".part")
+        pieces = capture(Shape("accounts", rows=rows), 1 << 60)
+        load = b"".join(itertools.islice(pieces, rows // (1000 * _LOADED)))
+        cut(load, part / "loaded", files)
+        cut(b"".join(itertools.islice(pieces, changes // 10_000)), part / "changed", files, files)
+        for path in (part / "loaded").iterdir():
+            (part / "changed" / path.name).hardlink_to(path)
+        part.rename(folder)
+    return loaded, changed
 
 
 if __name__ == "__main__":

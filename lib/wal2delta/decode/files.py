@@ -149,7 +149,7 @@ def _scan_plainly(scan: FileScan, data: memoryview, place: Place, start: int, pr
         start, place = summary.stop - len(prefix), scanner.place
     scanner = Scanner(place.framing, place=place, codec=scan.codec)
     summary = scanner.scan(data, start)
-    if scanner.broke:
+    if scanner.broke or scanner.doubtful_at is not None:
         return False
     _check_tail(data, summary, scan.codec)
     scan.parts = (*parts, Part(summary))

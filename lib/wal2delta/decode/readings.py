@@ -171,6 +171,8 @@ class Reader(StreamWalker):
             lows.append(self._block_at)
         elif state[walk.TXN] == walk.OPEN:
             lows.append(int(state[walk.BEGIN_AT]))
+        if self.restarted_at is not None:
+            lows.append(self.restarted_at)
         return tuple(sorted({max(at, start, previous - _FAR) for at in lows if at <= previous}, reverse=True))
 
 

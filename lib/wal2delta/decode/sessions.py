@@ -100,14 +100,18 @@ def find_sessions(
             )
         been.add((start, torn, len(found)))
         scanner = Scanner(place.framing, place=place, codec=codec)
+        error, explained = None, None
         try:
             scanner.scan(data, start)
             if not scanner.broke:
                 check_tail(data, scanner.position, scanner.place, codec)
             elif new_session and scanner.position == start:
                 raise OrderError("a session begins here that does not go on", offset=start, remedy=_CUT)
-        except CaptureError as error:
-            explained = None
+        except CaptureError as problem:
+            error = problem
+        if scanner.doubtful_at is not None:
+            explained = Explainer(data, place.framing, codec).swallowed(start, place, scanner.doubtful_at)
+        if error is not None and explained is None:
             if not scanner.broke:
                 explained = Explainer(data, place.framing, codec).explain(start, place)
             if new_session and not torn and int(scanner.kernel.state[walk.MESSAGES]) < _MESSAGES:
@@ -116,16 +120,11 @@ def find_sessions(
                 other = Explainer(data, place.framing, codec).explain(last.start, last.place, torn_only=True)
                 if other is not None and (explained is None or other.breaks < 1 + explained.breaks):
                     found.pop()
-                    explained = other
-                    start, place, new_session, late, torn = (
-                        last.start,
-                        last.place,
-                        last.new_session,
-                        last.late,
-                        last.torn,
-                    )
+                    explained, start, place = other, last.start, last.place
+                    new_session, late, torn = last.new_session, last.late, last.torn
             if explained is None:
                 raise error
+        if explained is not None:
             if explained.begin != WAIT and new_session and explained.stop == start:
                 # Not one message of that session is whole: it comes to nothing, but for more bytes that are torn.
                 torn += explained.begin - start
@@ -209,9 +208,9 @@ class _Candidate:
         return (self.breaks > 1 and at < self.start.at) or self._gives_way(at, torn_at, breaks)
 
     def _gives_way(self, at: int, torn_at: int, breaks: int) -> bool:
-        if self.content is not None and self.content[0] <= self.start.at < self.content[1] <= at:
-            # In the content of a logical message anything may stand, if it is whole: but for a newline.
-            is_whole = torn_at > self.torn_at or at == self.content[1]
+        if self.content is not None and self.content[0] <= self.start.at < self.content[1]:
+            # In the content of a logical message anything may stand; also behind it, if it is whole: but for a newline.
+            is_whole = at >= self.content[1] and (torn_at > self.torn_at or at == self.content[1])
             return breaks < self.breaks + is_whole
         # A torn message goes on over no session's start; but this message need not be the torn one.
         return torn_at > self.torn_at and breaks < self.breaks
@@ -245,6 +244,24 @@ class Explainer:
         if reading.broke and not torn_only:
             return self._ends(start, reading, 0)
         return self._torn(start, reading, 0)
+
+    def swallowed(self, at: int, place: Place, low: int) -> Explained | None:
+        """Find a session that begins inside of a message which is whole, but may be a torn one that goes on with it.
+
+        Args:
+            low: where the message begins.
+        """
+        start = _Start(at, place, strict=False)
+        before = self._place_at(start, low)
+        end = low + LONGEST_START
+        begin = int(next_start(self._buf, low + 1, min(end, len(self._data)), FRAMING_CODES[self._framing]))
+        while begin < min(end, len(self._data)):
+            if is_torn(self._data, low, begin, before, self._codec):
+                following = self.read(begin)
+                if following.stop > begin and (following.error is None or following.messages >= _MESSAGES):
+                    return Explained(1, low, begin)
+            begin = int(next_start(self._buf, begin + 1, min(end, len(self._data)), FRAMING_CODES[self._framing]))
+        return None
 
     def fits(self, at: int) -> Explained | None:
         """Explain the bytes from an offset on as sessions, the first of which begins there."""

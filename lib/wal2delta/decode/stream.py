@@ -149,6 +149,10 @@ _STARTERS: Final = (m.StreamStart, m.StreamAbort, m.BeginPrepare, m.Prepare, m.C
 """What a session may begin with besides Begin: where such a message may not stand, one has begun."""
 
 
+_FIRST_OWN_OID: Final = 16_384
+"""PostgreSQL's FirstNormalObjectId.  Of a type from here on a Type message tells, in front of the Relation."""
+
+
 class StreamWalker:
     """Walk one buffer after the other, from a known place or a guessed one.
 
@@ -197,7 +201,16 @@ class StreamWalker:
         """The relations that the open streamed or prepared transaction has announced."""
         self._inner_slots: dict[int, int] = {}
         self._streamed: dict[int, set[int]] = {}
-        """The relations that each streamed transaction has announced, of those that were walked from their start."""
+        """The relations that each streamed transaction has announced, of those that were walked from their start, in
+        the order of these."""
+        self._lost: set[int] = set()
+        """Transactions whose streams belong to an earlier session: one begun later was begun anew since."""
+        self.restarted_at: int | None = None
+        """Where the stream had begun before that was begun anew last."""
+        self._starts: dict[int, int] = {}
+        self._type_oids: set[int] = set()
+        self.doubtful_at: int | None = None
+        """Where the first Relation message stands that names a type which nothing has announced."""
         self._message_lsn = walk.NO_LSN
         self._high_time = 0
         self._session = 0 if place is None else place.session
@@ -513,6 +526,8 @@ class StreamWalker:
             if isinstance(message, _STARTERS) and self._breaks():
                 return False
             raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset, remedy=_DAMAGED)
+        if isinstance(message, (m.StreamCommit, m.StreamPrepare)):
+            self._check_not_lost(message.xid, offset)
         if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
             return self._take_decision(message, offset)
         if where is _Where.UNKNOWN and (loose or isinstance(message, _BETWEEN)):
@@ -520,7 +535,9 @@ class StreamWalker:
                 # A transaction that ends otherwise than by a Commit: the guess does not know which.
                 raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset)
             self.kernel.state[walk.TXN] = walk.IDLE
-        if isinstance(message, m.Relation):
+        if isinstance(message, m.Type):
+            self._type_oids.add(message.oid)
+        elif isinstance(message, m.Relation):
             self._take_relation(message, offset)
         elif isinstance(message, m.Truncate) and not self._is_aborted(message.xid):
             self._take_truncate(message, offset)
@@ -545,13 +562,33 @@ class StreamWalker:
             self._leave(keep=True)
         elif isinstance(message, m.StreamStart):
             if message.first_segment:
-                self._streamed[message.xid] = set()
+                self._begin_stream(message.xid)
+            self._check_not_lost(message.xid, offset)
             self._enter_stream(message.xid, self.inner_relations(message.xid))
         elif isinstance(message, m.StreamStop):
             self.kernel.state[walk.STREAM] = 0
             self.stream_xid = None
             self._leave(keep=False)
         return True
+
+    def _begin_stream(self, xid: int) -> None:
+        """Begin a stream; one that had begun already comes again in a new session, as those before it will have to."""
+        if xid in self._streamed:
+            begun = list(self._streamed)
+            self._lost.update(begun[: begun.index(xid)])
+            del self._streamed[xid]
+            self.restarted_at = self._starts[xid]
+        self._lost.discard(xid)
+        self._streamed[xid] = set()
+        self._starts[xid] = int(self.kernel.state[walk.POS])
+
+    def _check_not_lost(self, xid: int, offset: int) -> None:
+        if self.breaks and xid in self._lost:
+            raise OrderError(
+                f"the stream of transaction {xid} goes on, but a new session has not begun it again",
+                offset=offset,
+                remedy=_DAMAGED,
+            )
 
     def _take_head_commit(self, message: m.Commit) -> None:
         state = self.kernel.state
@@ -608,6 +645,10 @@ class StreamWalker:
                 remedy=_DAMAGED,
             )
         relation = outside(message)
+        if self.doubtful_at is None and any(
+            column.type_oid >= _FIRST_OWN_OID and column.type_oid not in self._type_oids for column in relation.columns
+        ):
+            self.doubtful_at = int(self.kernel.state[walk.POS])
         known = self.relations if self._inner is None else self._inner
         slots = self.kernel.slots
         slot = slots.slot_of(relation.oid)

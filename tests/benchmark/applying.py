@@ -1,0 +1,184 @@
+"""What Spark adds: the decode stage against the transport of its bytes, and `apply` against the least that it could do.
+
+The floor of a run is to bring the captures' bytes into Python workers that look only at their length, and to write
+(append, or MERGE) the rows that the run comes to, read from Parquet in which they lie folded.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from generate import MEGABYTE, Shape, write_accounts, write_files
+from measuring import Timing, compared, in_turn
+
+from wal2delta import apply
+from wal2delta.progress import NoProgress
+from wal2delta.settings import make_settings
+from wal2delta.spark.apply import _Job, _Reading
+from wal2delta.spark.catalogue import Catalogue
+from wal2delta.spark.isolation import own_session, settings
+from wal2delta.spark.session import build_session
+from wal2delta.spark.source import ONE_FILE_A_BATCH, list_captures, read_files
+from wal2delta.spark.state import Seen
+from wal2delta.spark.target import Target
+from wal2delta.spark.workers import STAGE_SCHEMA, DecodeTask, decode_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FILES = 8
+_CONFIG = {"source": "bench"}
+
+
+def run(folder: Path, megabytes: int, runs: int, rows: int) -> list[list[Timing]]:
+    """Measure the decode stage, fresh targets, and a batch of changes to a large table."""
+    spark = build_session("wal2delta bench")
+    groups = []
+    for kind in ("pgbench", "orders"):
+        captures = write_files(folder / f"{kind}-{megabytes}-files", Shape(kind), megabytes * MEGABYTE, _FILES)
+        groups.append(_stage(spark, kind, captures, runs))
+        groups.append(_fresh(spark, kind, captures, folder / "mirror" / kind, runs))
+    loaded, changed = write_accounts(folder / f"accounts-{rows}", rows, rows // 10, _FILES)
+    title = f"{rows // 10:,} changes into {rows:,} rows"
+    groups.append(_changes(spark, title, loaded, changed, folder / "mirror" / "accounts", runs))
+    return groups
+
+
+def size_of(captures: Path) -> int:
+    """Give how many bytes a folder's files have."""
+    return sum(path.stat().st_size for path in captures.iterdir())
+
+
+def transport(spark: SparkSession, captures: Path, names: str = "*") -> None:
+    """Bring files' bytes into Python workers, and do nothing with them."""
+
+    # Inside, as workers do not know this module.
+    def lengths(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = [len(value.as_buffer()) for value in batch.column("content")]
+            yield pa.RecordBatch.from_arrays([pa.array(found, pa.int64())], names=["length"])
+
+    frame = spark.read.format("binaryFile").option("pathGlobFilter", names).load(str(captures)).select("content")
+    with settings(spark, ONE_FILE_A_BATCH):
+        frame.mapInArrow(lengths, "length LONG").write.format("noop").mode("overwrite").save()
+
+
+def decode_stage(spark: SparkSession, captures: Path, target: Path) -> None:
+    """Scan and decode files as a run does, and write nothing."""
+    job = _Job(spark, str(captures), Target.parse(str(target)), make_settings(_CONFIG), NoProgress())
+    job.own = own_session(spark)
+    files = list_captures(job.own, str(captures), job.settings.captures)
+    plan = job._plan(_Reading(tuple(files), 0, Seen(0, 0), None))
+    task = DecodeTask(
+        files={file.path: file for file in plan.files if file.steps},
+        versions=plan.versions,
+        types=plan.type_versions,
+        relations=Catalogue.of(plan, job.settings, ()).assignments,
+        truncates={},
+        settings=job.settings,
+        buckets=job._buckets(size_of(captures)),
+    )
+    frame = read_files(job.own, list(task.files)).mapInArrow(partial(decode_batches, task=task), STAGE_SCHEMA)
+    with settings(job.own, ONE_FILE_A_BATCH):
+        frame.write.format("noop").mode("overwrite").save()
+
+
+def _stage(spark: SparkSession, kind: str, captures: Path, runs: int) -> list[Timing]:
+    sides = {
+        f"{kind} transport alone": lambda: transport(spark, captures),
+        f"{kind} scanned, decoded and folded by file": lambda: decode_stage(spark, captures, captures / "none"),
+    }
+    return _compared("stage", sides, captures, runs)
+
+
+def _compared(section, sides, captures, runs, before=None, size=None):  # type: ignore[no-untyped-def]
+    taken = in_turn(sides, runs, before=before)
+    timings = [Timing(section, name, seconds, size or size_of(captures)) for name, seconds in taken.items()]
+    return compared(timings, next(iter(sides)))
+
+
+def _fresh(spark: SparkSession, kind: str, captures: Path, target: Path, runs: int) -> list[Timing]:
+    shutil.rmtree(target, ignore_errors=True)
+    tables = {table.name: Path(table.location) for table in apply(spark, captures, target, _CONFIG).tables}
+    folded = {
+        name: _fold(spark, f"delta.`{path}`", target.with_name(f"{kind}-folded") / name)
+        for name, path in tables.items()
+    }
+    other = target.with_name(f"{kind}-floor")
+
+    def append(name: str) -> None:
+        spark.read.parquet(str(folded[name])).write.format("delta").save(str(other / name))
+
+    def floor() -> None:
+        transport(spark, captures)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(append, folded))
+
+    stages: dict[str, list[float]] = {}
+
+    def whole() -> None:
+        report = apply(spark, captures, target, _CONFIG)
+        for name, seconds in report.stages.items():
+            stages.setdefault(name, []).append(seconds)
+
+    before = {"floor": lambda: _clear(other), "apply": lambda: _clear(target)}
+    return _against_floor(f"{kind}, fresh target", floor, whole, before, size_of(captures), runs, stages)
+
+
+def _changes(spark: SparkSession, title: str, loaded: Path, changed: Path, target: Path, runs: int) -> list[Timing]:
+    base, other = target.with_name("accounts-base"), target.with_name("accounts-floor")
+    for path in (base, target):
+        _clear(path)
+    lsn = apply(spark, loaded, base, _CONFIG).applied_lsn
+    shutil.copytree(base, target)
+    (table,) = apply(spark, changed, target, _CONFIG).tables
+    name = Path(table.location).relative_to(target)
+    rows = f"(SELECT * FROM delta.`{target / name}` WHERE __commit_lsn > {lsn})"
+    folded = _fold(spark, rows, target.with_name("accounts-folded"))
+    new = sorted(path.name for path in changed.iterdir())[_FILES:]
+
+    def floor() -> None:
+        transport(spark, changed, f"{{{','.join(new)}}}")
+        spark.read.parquet(str(folded)).createOrReplaceTempView("folded")
+        spark.sql(
+            f"MERGE INTO delta.`{other / name}` AS t USING folded AS s ON t.aid = s.aid "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    stages: dict[str, list[float]] = {}
+
+    def whole() -> None:
+        report = apply(spark, changed, target, _CONFIG)
+        for stage, seconds in report.stages.items():
+            stages.setdefault(stage, []).append(seconds)
+
+    def again(path: Path) -> None:
+        _clear(path)
+        shutil.copytree(base, path)
+
+    before = {"floor": lambda: again(other), "apply": lambda: again(target)}
+    size = sum((changed / name).stat().st_size for name in new)
+    return _against_floor(title, floor, whole, before, size, runs, stages)
+
+
+def _against_floor(title, floor, whole, before, size, runs, stages):  # type: ignore[no-untyped-def]
+    names = {"floor": f"{title}: floor", "apply": f"{title}: apply"}
+    sides = {names["floor"]: floor, names["apply"]: whole}
+    timings = _compared("apply", sides, None, runs, {names[side]: work for side, work in before.items()}, size)
+    timings[1].more["stages_s"] = {name: round(sorted(taken)[len(taken) // 2], 3) for name, taken in stages.items()}
+    return timings
+
+
+def _fold(spark: SparkSession, rows: str, path: Path) -> Path:
+    spark.sql(f"SELECT * FROM {rows}").write.mode("overwrite").parquet(str(path))
+    return path
+
+
+def _clear(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Other decoders of pgoutput, as far as they can be had."""
