@@ -253,15 +253,17 @@ class Explainer:
         """
         start = _Start(at, place, strict=False)
         before = self._place_at(start, low)
-        end = low + LONGEST_START
-        begin = int(next_start(self._buf, low + 1, min(end, len(self._data)), FRAMING_CODES[self._framing]))
-        while begin < min(end, len(self._data)):
-            if is_torn(self._data, low, begin, before, self._codec):
-                following = self.read(begin)
-                if following.stop > begin and (following.error is None or following.messages >= _MESSAGES):
-                    return Explained(1, low, begin)
-            begin = int(next_start(self._buf, begin + 1, min(end, len(self._data)), FRAMING_CODES[self._framing]))
-        return None
+        reading = read_session(self._data, at, place, strict=False, stop_at=low, codec=self._codec)
+        end = min(low + LONGEST_START, len(self._data))
+        best: Explained | None = None
+        begin = low
+        while (begin := int(next_start(self._buf, begin + 1, end, FRAMING_CODES[self._framing]))) < end:
+            if not is_torn(self._data, low, begin, before, self._codec) or self.read(begin).stop == begin:
+                continue
+            found = self._explain(self._following(start, reading, begin, low, before), 1)
+            if found is not None and (best is None or 1 + found.breaks < best.breaks):
+                best = Explained(1 + found.breaks, low, begin)
+        return best if best is not None and best.breaks < _UNEXPLAINED else None
 
     def fits(self, at: int) -> Explained | None:
         """Explain the bytes from an offset on as sessions, the first of which begins there."""
