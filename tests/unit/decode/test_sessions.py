@@ -69,20 +69,27 @@ def test_a_stream_that_goes_on_though_it_was_not_begun_again_tells_that_a_row_wa
 
 def test_a_begin_that_the_next_sessions_begin_completes_may_look_like_a_session_of_its_own(tmp_path: Path) -> None:
     # Behind the two stands what looks like a Prepare: a P is the LSN's last byte.
-    lsn = 0x16B_3B50
-    begin = raw(m.Begin(lsn, 800_000_000_021_501, 704))[:13]
-    session = raw(
-        *transaction(lsn, TABLE, row(b"2"), time=800_000_000_021_501),
-        *(message for number in range(1, 9) for message in transaction(lsn + 64 * number, row(b"%d" % (2 + number)))),
-    )
-    assert ids(tmp_path, raw(*transaction(lsn - 64, TABLE, row(b"1"))) + begin + session) == list(range(1, 11))
+    lsn, time = 0x16B_3B50, 800_000_000_021_501
+    begin = raw(m.Begin(lsn, time, 704))[:13]
+    table = m.Relation(16401, "public", "t", "d", COLUMNS)
+    truncate = m.Truncate((16401,), 1)
+    streamed = [
+        *(m.StreamStart(700, True), m.Type(16500, "public", "mood", xid=700), STREAMED),
+        *(row(b"%d" % id_, b"z" * 32, xid=700) for id_ in range(3, 8)),
+        *(m.StreamStop(), m.StreamCommit(700, 0, lsn + 200, lsn + 216, time + 3000)),
+    ]
+    session = raw(*transaction(lsn, table, truncate, time=time), *streamed)
+    first = raw(*transaction(lsn - 64, TABLE, row(b"1"), time=time - 1000))
+    assert ids(tmp_path, first + begin + session) == [1, *range(3, 8), None]
 
 
 def test_the_content_of_a_torn_logical_message_may_look_like_a_sessions_start(tmp_path: Path) -> None:
-    content = b"M\0\0" + b"x" * 18
-    message = m.Message(True, 90, "p", content)
-    begun = raw(m.Begin(100, 800_000_000_000_000, 100))
-    torn = begun + raw(message)[:-10]
-    session = raw(*transaction(100, message, TABLE, row(b"1")), *transaction(200, row(b"2")))
+    # As a Begin does.
+    lsn, content = 0x100_0058, b"B" + bytes(6) + b"\x10" + bytes(13)
+    message = m.Message(True, lsn - 24, "p1", content)
+    torn = raw(m.Begin(lsn, 800_000_000_002_000, lsn % 1000)) + raw(message)[:-10]
+    session = raw(
+        *transaction(lsn, message, TABLE, row(b"1"), time=800_000_000_002_000), *transaction(1 << 32, row(b"2"))
+    )
     for cut in range(len(session)):
         assert ids(tmp_path, torn + session[:cut], session[cut:]) == [1, 2], cut
