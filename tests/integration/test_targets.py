@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import wal2delta
 from support.captures import case
 from support.truth import assert_mirror_equals
 from wal2delta.errors import OrderError, TargetError
-from wal2delta.spark.status import status
+from wal2delta.spark.status import status, versions_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +63,22 @@ def test_the_newest_file_may_grow(spark: SparkSession, tmp_path: Path) -> None:
     assert first.transactions + second.transactions == 30
     assert second.transactions > 0
     assert_mirror_equals(spark, target, case(_SMALL))
+
+
+def test_a_mirror_may_be_moved_as_a_whole_and_be_named_otherwise(spark: SparkSession, tmp_path: Path) -> None:
+    captures, before, target = tmp_path / "captures", tmp_path / "before", tmp_path / "mirror"
+    data = _cut(captures, [1500], ["0.bin"])
+    first = wal2delta.apply(spark, captures=captures, target=before)
+    shutil.copytree(before, target)
+    (captures / "0.bin").write_bytes(data)
+    second = wal2delta.apply(spark, captures=captures, target=target.as_uri())
+    assert not second.tables[0].notes
+    assert_mirror_equals(spark, target, case(_SMALL))
+    # The one that was copied is as it was, and its own.
+    rows = spark.read.format("delta").load(str(before / "multi" / "t")).count()
+    assert rows == sum(table.inserted for table in first.tables)
+    cut = versions_at(spark, target, 1)
+    assert [table.location for table in cut.tables] == [str(target / "multi" / "t")]
 
 
 def test_a_file_whose_applied_part_has_changed_is_refused(spark: SparkSession, tmp_path: Path) -> None:

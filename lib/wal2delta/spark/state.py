@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
@@ -183,7 +183,7 @@ class StateTable:
             exists=True,
             run=row.run,
             phase=row.phase,
-            state=None if row.phase == NEW else _state(row),
+            state=None if row.phase == NEW else _state(row, self._target),
             holder=lock.Holder.from_json(values["holder"]) if values.get("holder") else None,
             locks="holder" in values,
         )
@@ -361,7 +361,7 @@ class StateTable:
 
     def _write_all(self, state: State, holder: lock.Holder | None, mine: lock.Holder) -> str:
         """Give the statement that writes the whole row, if it is mine."""
-        values = _values(state, holder)
+        values = _values(state, holder, self._target)
         if sum(len(value) for value in values.values() if isinstance(value, str)) <= _LONG:
             # Of one row, an UPDATE takes half the time of a MERGE.
             assignments = ", ".join(f"{name} = {_literal(value)}" for name, value in values.items())
@@ -397,11 +397,11 @@ class StateTable:
         )
 
     def _frame(self, state: State, holder: lock.Holder | None) -> DataFrame:
-        row = tuple(_values(state, holder).values())
+        row = tuple(_values(state, holder, self._target).values())
         return self._spark.createDataFrame([row], _STATE).coalesce(1)
 
 
-def _values(state: State, holder: lock.Holder | None) -> dict[str, Any]:
+def _values(state: State, holder: lock.Holder | None, target: Target) -> dict[str, Any]:
     """Give the row's values by their columns, in these columns' order."""
     return {
         "format": FORMAT,
@@ -417,7 +417,7 @@ def _values(state: State, holder: lock.Holder | None) -> dict[str, Any]:
         "plan": None if state.plan is None else plan_to_json(state.plan),
         "resume": None if state.resume is None else resume_to_json(state.resume),
         "seen": json.dumps(asdict(state.seen)),
-        "tables": [entry.to_json() for entry in state.tables],
+        "tables": [replace(entry, table=target.relative(entry.table)).to_json() for entry in state.tables],
         "vacated": state.vacated,
         "holder": None if holder is None else holder.to_json(),
     }
@@ -436,7 +436,8 @@ def _literal(value: str | bool | int | datetime | list[str] | None) -> str:
     return str(value)
 
 
-def _state(row: Row) -> State:
+def _state(row: Row, target: Target) -> State:
+    entries = map(MirrorEntry.from_json, row.tables)
     return State(
         ledger=row.ledger,
         source=row.source,
@@ -450,7 +451,7 @@ def _state(row: Row) -> State:
         plan=None if row.plan is None else plan_from_json(row.plan),
         resume=None if row.resume is None else resume_from_json(row.resume),
         seen=Seen(**json.loads(row.seen)),
-        tables=tuple(MirrorEntry.from_json(text) for text in row.tables),
+        tables=tuple(replace(entry, table=target.absolute(entry.table)) for entry in entries),
         vacated=bool(row.vacated),
     )
 

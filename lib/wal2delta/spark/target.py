@@ -124,6 +124,18 @@ class Target:
             return TableName(parts=(*self.catalog, f"{LEDGER_SCHEMA}_{name}"))
         return TableName(parts=(*self.catalog, LEDGER_SCHEMA, name))
 
+    def relative(self, table: TableName) -> TableName:
+        """Give a table's name as the ledger keeps it: below a folder by ``./`` and the rest, so that this may move."""
+        if self.root is None or table.path is None or not table.path.startswith(f"{self.root}/"):
+            return table
+        return TableName(path=f".{table.path[len(self.root) :]}")
+
+    def absolute(self, table: TableName) -> TableName:
+        """Give the name of a table that the ledger has kept."""
+        if self.root is None or table.path is None or not table.path.startswith("./"):
+            return table
+        return TableName(path=f"{self.root}{table.path[1:]}")
+
     def set_aside(self, oid: int) -> TableName:
         """Give the place for the rows of a relation whose name another one has taken."""
         return self.ledger(f"set_aside_{oid}")
