@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from wal2delta.decode import walk
 from wal2delta.decode.columns import ColumnBuilder, make_builder
+from wal2delta.decode.memory import empty
 from wal2delta.decode.rescued import rescued_array, spread
 from wal2delta.decode.stream import Place, StreamWalker
 from wal2delta.decode.walk import Records, Tile
@@ -49,9 +49,9 @@ METADATA_COLUMNS: Final = 5
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
-_OP_OF_KIND: Final = np.zeros(256, np.int8)
-_OP_OF_KIND[[walk.INSERT, walk.UPDATE, walk.DELETE, walk.TRUNCATE]] = [0, 1, 2, 3]
 _KIND_OF_OP: Final = {"c": walk.INSERT, "u": walk.UPDATE, "d": walk.DELETE, "t": walk.TRUNCATE}
+_OP_OF_KIND: Final = np.zeros(256, np.uint8)
+_OP_OF_KIND[list(_KIND_OF_OP.values())] = [ord(op) for op in _KIND_OF_OP]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,6 @@ class ChangeBatch:
     before: pa.RecordBatch | None = None
     rescued: pa.Array | None = None
     before_rescued: pa.Array | None = None
-
-
-@cache
-def _ops() -> pa.Array:
-    # Not made at import: the first pa.array imports pandas where there is one, which takes as long as all else.
-    return pa.array(["c", "u", "d", "t"])
 
 
 def column_types(
@@ -143,6 +137,53 @@ class _Columns:
         return arrays, rescued
 
 
+_MIN_ROWS: Final = 256
+
+
+class _Metadata:
+    """What is known of each row beside its values, in arrays that grow."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._make(_MIN_ROWS)
+
+    def _make(self, capacity: int) -> None:
+        self._op = empty(capacity, np.uint8)
+        self._words = empty(4 * capacity, np.int64).reshape(4, capacity)  # LSN, commit time, xid, ordinal
+
+    def append(self, tile: Tile, at: NDArray[np.intp] | slice) -> None:
+        """Copy the rows' metadata, as the next tile overwrites it."""
+        kind = tile.kind[at]
+        start, stop = self.rows, self.rows + len(kind)
+        if stop > len(self._op):
+            op, words = self._op, self._words
+            self._make(max(stop, 2 * len(op)))
+            self._op[:start], self._words[:, :start] = op[:start], words[:, :start]
+        np.take(_OP_OF_KIND, kind, out=self._op[start:stop])
+        for number, values in enumerate((tile.lsn, tile.commit_ts, tile.xid, tile.ordinal)):
+            if isinstance(at, slice):
+                self._words[number, start:stop] = values
+            else:
+                # The other modes take a detour.
+                np.take(values, at, out=self._words[number, start:stop], mode="clip")
+        self.rows = stop
+
+    def finish(self) -> list[pa.Array]:
+        """Give the columns, without a copy, and begin anew."""
+        rows, op, words = self.rows, self._op, self._words
+        words[1, :rows] += POSTGRES_EPOCH_UNIX_MICROS
+        types = (pa.int64(), TIMESTAMP, pa.int64(), pa.int64())
+        columns = [
+            pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(values[:rows])])
+            for type_, values in zip(types, words, strict=True)
+        ]
+        # Each is one character.
+        ends = pa.py_buffer(np.arange(rows + 1, dtype=np.int32))
+        self._make(len(op))
+        self.rows = 0
+        return [pa.Array.from_buffers(pa.string(), rows, [None, ends, pa.py_buffer(op[:rows])]), *columns]
+
+
 class _RelationRows:
     """The rows of one relation version that are gathered for the next batch."""
 
@@ -156,7 +197,7 @@ class _RelationRows:
         self.columns = _Columns(relation, types, names, codec)
         self._before: _Columns | None = None
         self._before_rows: list[NDArray[np.int64]] = []
-        self._meta: list[tuple[NDArray[Any], ...]] = []
+        self._metadata = _Metadata()
         self._unchanged: dict[int, list[tuple[int, NDArray[np.bool_]]]] = {}
 
     @property
@@ -168,7 +209,7 @@ class _RelationRows:
         return self.rows >= BATCH_ROWS or self.columns.nbytes >= BATCH_BYTES
 
     def append(self, buf: NDArray[np.uint8], tile: Tile, at: NDArray[np.intp] | slice) -> None:
-        kind, new, old = tile.kind[at], tile.new[at], tile.old[at]
+        new, old = tile.new[at], tile.old[at]
         first = np.where(new >= 0, new, old)
         start = self.rows
         if tile.has_unchanged:
@@ -180,9 +221,7 @@ class _RelationRows:
                 self._before = _Columns(self.relation, self.types, self.names, self.codec)
             self._before.append(buf, tile, old[with_old])
             self._before_rows.append(start + with_old)
-        meta = (_OP_OF_KIND[kind], tile.lsn[at], tile.commit_ts[at], tile.xid[at], tile.ordinal[at])
-        # Where a slice selects the rows, these are views of arrays that the next tile overwrites.
-        self._meta.append(tuple(np.array(values) for values in meta))
+        self._metadata.append(tile, at)
 
     def _note_unchanged(self, tile: Tile, new: NDArray[np.int32], start: int) -> None:
         rows = np.nonzero(new >= 0)[0]
@@ -194,18 +233,10 @@ class _RelationRows:
 
     def finish(self) -> ChangeBatch:
         rows = self.rows
-        op, lsn, commit_ts, xid, ordinal = (np.concatenate(parts) for parts in zip(*self._meta, strict=True))
         arrays, rescued = self.columns.finish()
         names = [column.name for column in self.relation.columns]
         data = pa.RecordBatch.from_arrays(
-            [
-                _ops().take(pa.array(op)),
-                pa.array(lsn),
-                pa.array(commit_ts + POSTGRES_EPOCH_UNIX_MICROS).cast(TIMESTAMP),
-                pa.array(xid),
-                pa.array(ordinal),
-                *arrays,
-            ],
+            [*self._metadata.finish(), *arrays],
             names=[OP, COMMIT_LSN, COMMIT_TS, XID, ORDINAL, *names],
         )
         unchanged = {}
@@ -220,7 +251,7 @@ class _RelationRows:
             before = pa.RecordBatch.from_arrays(
                 [pa.array(np.concatenate(self._before_rows)), *before_arrays], names=[ROW, *names]
             )
-        self._before, self._before_rows, self._meta, self._unchanged = None, [], [], {}
+        self._before, self._before_rows, self._unchanged = None, [], {}
         return ChangeBatch(self.relation, data, unchanged, before, rescued, before_rescued)
 
 

@@ -130,20 +130,26 @@ _HASH_SIZE_MIN: Final = 64
 _RUNS: Final = 1 << 14
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+def _nul_bits(v):  # type: ignore[no-untyped-def]
+    """Give a word that is not 0 where a byte of ``v`` is."""
+    return (v - 0x0101010101010101) & ~v & -9187201950435737472  # 0x8080808080808080
+
+
+@numba.njit(nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _has_nul(buf, p, size):  # type: ignore[no-untyped-def]
-    """Say whether a text value holds a NUL, which PostgreSQL's texts never do."""
-    end = p + size
-    while p + 8 <= end:
-        v = load_i64(buf, p)
-        if (v - 0x0101010101010101) & ~v & -9187201950435737472 != 0:  # 0x8080808080808080
-            return True
-        p += 8
-    while p < end:
-        if buf[p] == 0:
-            return True
-        p += 1
-    return False
+    """Say whether a text value holds a NUL, which PostgreSQL's texts never do.
+
+    Eight bytes at a time; those in front of a short value, its length and what is before it, count as no NUL.
+    """
+    if size >= 8:
+        bits = _nul_bits(load_i64(buf, p + size - 8))
+        for i in range(0, size - 8, 8):
+            bits |= _nul_bits(load_i64(buf, p + i))
+        return bits != 0
+    if size == 0:
+        return False
+    return _nul_bits(load_i64(buf, p + size - 8) | (np.int64(-1) << (8 * size))) != 0
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -169,7 +175,7 @@ def _row_digest(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
     return h * 0x2127599BF4325C37
 
 
-@numba.njit(cache=True, nogil=True, inline="never")  # type: ignore[untyped-decorator]
+@numba.njit(nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
 def _walk_tuple(buf, p, lim, offset, length, at, want, expected, st):  # type: ignore[no-untyped-def]
     """Walk one TupleData; give its end, or minus an outcome."""
     if p + 2 > lim:
@@ -260,6 +266,31 @@ def _walk(  # type: ignore[no-untyped-def]
     t_at,
 ):
     pos = st[0]
+    # What is used for every message lies in registers: the compiler cannot know that no array overlaps the state.
+    txn = st[2]
+    lsn = st[3]
+    commit_ts = st[4]
+    txn_xid = st[5]
+    ordinal = st[6]
+    message = st[9]
+    limit = st[10]
+    transactions = st[12]
+    messages = st[13]
+    last_lsn = st[15]
+    last_ts = st[16]
+    begin_at = st[17]
+    keepalives = st[18]
+    first_lsn = st[19]
+    first_ts = st[20]
+    skip = st[21]
+    high_lsn = st[22]
+    resent = st[23]
+    previous = st[24]
+    run_count = st[25]
+    record_count = st[27]
+    rows = st[28]
+    digest = st[29]
+    origin = st[30]
     in_stream = st[1]
     changes = st[7]
     cells = st[8]
@@ -279,10 +310,12 @@ def _walk(  # type: ignore[no-untyped-def]
         if pos >= end:
             outcome = 0
             break
-        if pos >= tile_end or (want and (changes >= max_changes or cells > max_cells or st[27] >= t_lsn.shape[0])):
+        if pos >= tile_end or (
+            want and (changes >= max_changes or cells > max_cells or record_count >= t_lsn.shape[0])
+        ):
             outcome = 1
             break
-        if counting and st[25] >= r_xid.shape[0]:
+        if counting and run_count >= r_xid.shape[0]:
             outcome = 6
             break
         # The frame: where the message begins, and how far it may go.
@@ -311,17 +344,17 @@ def _walk(  # type: ignore[no-untyped-def]
                 if buf[pos + 22] > 1:  # whether a reply is asked for
                     outcome = 15
                     break
-                st[24] = pos
+                previous = pos
                 pos += 1 + size
-                st[18] += 1
+                keepalives += 1
                 continue
             a = pos + 30
             lim = pos + 1 + size
         else:
             if buf[pos] == 80:  # the P of PGCOPY: a header, at the start or where files were concatenated
                 outcome = 3
-                st[9] = pos
-                st[10] = end
+                message = pos
+                limit = end
                 break
             if pos + 2 > end:
                 outcome = 2
@@ -329,8 +362,8 @@ def _walk(  # type: ignore[no-untyped-def]
             fields = load_u16(buf, pos)
             if fields == 0xFFFF:
                 outcome = 3
-                st[9] = pos
-                st[10] = end
+                message = pos
+                limit = end
                 break
             if fields != 3:
                 outcome = 15
@@ -354,8 +387,8 @@ def _walk(  # type: ignore[no-untyped-def]
         inside = framing >= 2
         tag = buf[a]
         p = a + 1
-        st[9] = a
-        st[10] = lim
+        message = a
+        limit = lim
         if tag == 73 or tag == 85 or tag == 68:  # I U D
             if in_stream:
                 if p + 4 > lim:
@@ -364,8 +397,8 @@ def _walk(  # type: ignore[no-untyped-def]
                 xid = np.int64(load_u32(buf, p))
                 p += 4
             else:
-                xid = st[5]
-                if st[2] == 0:
+                xid = txn_xid
+                if txn == 0:
                     outcome = 19
                     break
             if p + 5 > lim:
@@ -424,7 +457,7 @@ def _walk(  # type: ignore[no-untyped-def]
             if p + 20 > lim:
                 outcome = 2
                 break
-            if in_stream or st[2] == 1 or (st[2] == 2 and st[6] > 0):
+            if in_stream or txn == 1 or (txn == 2 and ordinal > 0):
                 outcome = 20
                 break
             p += 20
@@ -432,7 +465,7 @@ def _walk(  # type: ignore[no-untyped-def]
             if p + 25 > lim:
                 outcome = 2
                 break
-            if in_stream or st[2] == 0:
+            if in_stream or txn == 0:
                 outcome = 19
                 break
             p += 25
@@ -457,50 +490,50 @@ def _walk(  # type: ignore[no-untyped-def]
             following = p
         # It is whole: take it.
         if tag == 66:
-            lsn = load_i64(buf, a + 1)
-            if lsn <= st[15]:
+            final_lsn = load_i64(buf, a + 1)
+            if final_lsn <= last_lsn:
                 outcome = 22
                 break
             # A transaction that is known already is walked, and given no more.
-            st[21] = 1 if lsn <= st[22] or st[31] != 0 else 0
-            st[28] = 0
-            st[29] = 0
-            st[30] = 0
-            st[2] = 1
-            st[3] = lsn
-            st[4] = load_i64(buf, a + 9)
-            st[5] = np.int64(load_u32(buf, a + 17))
-            st[6] = 0
-            st[17] = pos
+            skip = 1 if final_lsn <= high_lsn or st[31] != 0 else 0
+            rows = 0
+            digest = 0
+            origin = 0
+            txn = 1
+            lsn = final_lsn
+            commit_ts = load_i64(buf, a + 9)
+            txn_xid = np.int64(load_u32(buf, a + 17))
+            ordinal = 0
+            begin_at = pos
         elif tag == 67:
-            lsn = load_i64(buf, a + 2)
-            if st[3] == -1:
+            final_lsn = load_i64(buf, a + 2)
+            if lsn == -1:
                 outcome = 5
                 break
-            if buf[a + 1] != 0 or lsn != st[3] or load_i64(buf, a + 18) != st[4]:
+            if buf[a + 1] != 0 or final_lsn != lsn or load_i64(buf, a + 18) != commit_ts:
                 outcome = 21
                 break
             if recording:
-                record = st[27]
-                t_lsn[record] = lsn
-                t_ts[record] = st[4]
-                t_xid[record] = st[5]
-                t_rows[record] = st[28]
-                t_digest[record] = st[29]
-                t_origin[record] = st[30]
-                t_at[record] = st[17]
-                st[27] = record + 1
-            st[2] = 0
-            st[12] += 1
-            st[15] = lsn
-            st[16] = st[4]
-            if lsn <= st[22]:
-                st[23] += 1
+                record = record_count
+                t_lsn[record] = final_lsn
+                t_ts[record] = commit_ts
+                t_xid[record] = txn_xid
+                t_rows[record] = rows
+                t_digest[record] = digest
+                t_origin[record] = origin
+                t_at[record] = begin_at
+                record_count = record + 1
+            txn = 0
+            transactions += 1
+            last_lsn = final_lsn
+            last_ts = commit_ts
+            if final_lsn <= high_lsn:
+                resent += 1
             else:
-                st[22] = lsn
-            if st[19] == -1:
-                st[19] = lsn
-                st[20] = st[4]
+                high_lsn = final_lsn
+            if first_lsn == -1:
+                first_lsn = final_lsn
+                first_ts = commit_ts
         else:
             if xid != last_xid:
                 last_xid = xid
@@ -509,21 +542,21 @@ def _walk(  # type: ignore[no-untyped-def]
                     found = np.searchsorted(aborted, xid)
                     dropped = found < aborted.shape[0] and aborted[found] == xid
                 if counting:
-                    runs = st[25]
+                    runs = run_count
                     r_xid[runs] = xid
                     r_count[runs] = 0
-                    st[25] = runs + 1
+                    run_count = runs + 1
             if counting:
-                r_count[st[25] - 1] += 1
+                r_count[run_count - 1] += 1
             if dropped:
-                st[13] += 1
-                st[24] = pos
+                messages += 1
+                previous = pos
                 pos = following
                 continue
             if recording:
-                st[28] += 1
-                st[29] ^= _row_digest(buf, row_at, p, st[6])
-            if want and st[21] == 0:
+                rows += 1
+                digest ^= _row_digest(buf, row_at, p, ordinal)
+            if want and skip == 0:
                 if tag == 85 and old_first >= 0:
                     for i in range(columns):
                         if length[new_first + i] == -2:
@@ -533,10 +566,10 @@ def _walk(  # type: ignore[no-untyped-def]
                                 offset[new_first + i] = offset[old_first + i]
                 c_kind[changes] = tag
                 c_slot[changes] = last_slot
-                c_lsn[changes] = st[3]
-                c_ts[changes] = st[4]
-                c_xid[changes] = st[5]
-                c_ordinal[changes] = st[6]
+                c_lsn[changes] = lsn
+                c_ts[changes] = commit_ts
+                c_xid[changes] = txn_xid
+                c_ordinal[changes] = ordinal
                 c_new[changes] = new_first
                 c_old[changes] = old_first
                 c_old_kind[changes] = old_kind
@@ -549,11 +582,35 @@ def _walk(  # type: ignore[no-untyped-def]
                 slot_counts[last_slot, 1] += 1
             else:
                 slot_counts[last_slot, 2] += 1
-            st[6] += 1
-        st[13] += 1
-        st[24] = pos
+            ordinal += 1
+        messages += 1
+        previous = pos
         pos = following
     st[0] = pos
+    st[2] = txn
+    st[3] = lsn
+    st[4] = commit_ts
+    st[5] = txn_xid
+    st[6] = ordinal
+    st[9] = message
+    st[10] = limit
+    st[12] = transactions
+    st[13] = messages
+    st[15] = last_lsn
+    st[16] = last_ts
+    st[17] = begin_at
+    st[18] = keepalives
+    st[19] = first_lsn
+    st[20] = first_ts
+    st[21] = skip
+    st[22] = high_lsn
+    st[23] = resent
+    st[24] = previous
+    st[25] = run_count
+    st[27] = record_count
+    st[28] = rows
+    st[29] = digest
+    st[30] = origin
     st[7] = changes
     st[8] = cells
     if outcome == 2 and inside:

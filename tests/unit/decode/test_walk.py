@@ -1,7 +1,9 @@
+import numpy as np
 import pytest
 
 from support.captures import case, cases
 from support.rows import rows_by_reader, rows_by_walk
+from wal2delta.decode import walk
 from wal2delta.decode.walk import Kernel, RelationSlots
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import reframe
@@ -43,3 +45,16 @@ def test_more_relations_than_a_table_holds_make_it_grow():
 
 def test_a_kernel_without_tiles_keeps_no_arrays():
     assert len(Kernel(Framing.RAW)._arrays.offset) == 0
+
+
+@pytest.mark.parametrize("size", range(30))
+def test_a_nul_is_seen_wherever_it_stands_in_a_text_and_nowhere_else(size: int) -> None:
+    for around in (0, 1, 255):
+        buf = np.full(64, around, np.uint8)
+        for fill in (1, 128, 255):
+            buf[16 : 16 + size] = fill
+            assert not walk._has_nul(buf, 16, size)
+            for at in range(size):
+                buf[16 + at] = 0
+                assert walk._has_nul(buf, 16, size)
+                buf[16 + at] = fill

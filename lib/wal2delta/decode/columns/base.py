@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from wal2delta.decode.columns.cells import Tile
 from wal2delta.decode.columns.transcoding import in_utf8
+from wal2delta.decode.memory import empty
 from wal2delta.types.rendering import render
 from wal2delta.types.text import UTF8
 
@@ -131,6 +132,6 @@ class ColumnBuilder(ABC):
 
 def resized(array: NDArray[Any], size: int, used: int) -> NDArray[Any]:
     """Give a new array of some size that begins with what was used of another."""
-    larger = np.empty(size, dtype=array.dtype)
+    larger = empty(size, array.dtype)
     larger[:used] = array[:used]
     return larger

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from wal2delta.decode import memory
+
+
+@pytest.fixture(autouse=True)
+def _none_idle(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    memory._idle.clear()
+    yield
+    memory._idle.clear()
+
+
+def address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def test_a_block_is_used_again_once_the_last_view_is_gone() -> None:
+    array = memory.empty(100_000, np.int64)
+    array[:] = 7
+    where = address(array)
+    column = pa.Array.from_buffers(pa.int64(), 10, [None, pa.py_buffer(array[20:30])])
+    sliced = column.slice(5)
+    del array, column
+    assert memory.idle_bytes() == 0
+    assert address(memory.empty(100_000, np.int64)) != where
+    assert sliced.to_pylist() == [7] * 5
+    del sliced
+    assert memory.idle_bytes() >= 1 << 20
+    taken = [memory.empty(130_000, np.int64) for _ in range(2)]
+    assert where in [address(array) for array in taken]
+
+
+def test_small_arrays_are_numpys_own() -> None:
+    memory.empty(100, np.int64)
+    assert memory.idle_bytes() == 0
+
+
+def test_no_more_is_kept_than_a_few_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MOST_IDLE", 3 << 20)
+    arrays = [memory.empty(1 << 20, np.uint8) for _ in range(5)]
+    arrays.clear()
+    assert memory.idle_bytes() == 3 << 20
