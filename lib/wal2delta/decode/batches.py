@@ -139,6 +139,9 @@ class _Columns:
 
 _MIN_ROWS: Final = 256
 
+_FEW_SLOTS: Final = 16
+_LEAST_ROWS: Final = 256
+
 
 class _Metadata:
     """What is known of each row beside its values, in arrays that grow."""
@@ -522,26 +525,22 @@ class Decoder(StreamWalker):
     # Rows to columns.
 
     def _convert(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:
-        slots = tile.slot
-        low, high = int(slots.min()), int(slots.max())
-        for slot in range(low, high + 1) if high - low < 16 else np.unique(slots).tolist():
+        for slot, at in self._by_slot(tile):
             relation = self.slot_relations[slot]
             if relation is None or (self._wanted is not None and relation not in self._wanted):
                 continue
-            chosen: NDArray[np.bool_] | None = None if low == high else slots == slot
             if len(self._skipped):
-                wanted = ~np.isin(tile.kind, self._skipped)
-                chosen = wanted if chosen is None else chosen & wanted
+                at = _only(at, ~np.isin(tile.kind[at], self._skipped))
             truncated = self._truncates.get(relation.oid) if self._truncates else None
             if truncated is not None:
                 lsn, ordinal = truncated
-                gone = (tile.lsn < lsn) | ((tile.lsn == lsn) & (tile.ordinal <= ordinal))
-                if (gone if chosen is None else chosen & gone).any():
+                lsns = tile.lsn[at]
+                gone = (lsns < lsn) | ((lsns == lsn) & (tile.ordinal[at] <= ordinal))
+                if gone.any():
                     # At the end, also where it was there: a version may come back.
                     self._truncated.pop(relation, None)
                     self._truncated[relation] = None
-                chosen = ~gone if chosen is None else chosen & ~gone
-            at: NDArray[np.intp] | slice = slice(None) if chosen is None else np.nonzero(chosen)[0]
+                at = _only(at, ~gone)
             if not isinstance(at, slice) and not len(at):
                 continue
             rows = self._rows.get(relation)
@@ -557,3 +556,24 @@ class Decoder(StreamWalker):
             rows.append(buf, tile, at)
             if rows.full:
                 yield rows.finish()
+
+    def _by_slot(self, tile: Tile) -> Iterator[tuple[int, NDArray[np.intp] | slice]]:
+        """Give each slot that a tile has rows of, in their order, and which these are."""
+        slots = tile.slot
+        low, high = int(slots.min()), int(slots.max())
+        if low == high:
+            yield low, slice(None)
+        elif high - low < _FEW_SLOTS:
+            for slot in range(low, high + 1):
+                yield slot, np.nonzero(slots == slot)[0]
+        else:
+            order = np.argsort(slots, kind="stable")
+            found, starts = np.unique(slots[order], return_index=True)
+            if len(slots) < _LEAST_ROWS * len(found):
+                # A relation's rows are too few at a time for what it costs to convert them.
+                self.kernel.widen()
+            yield from zip(found.tolist(), np.split(order, starts[1:]), strict=True)
+
+
+def _only(at: NDArray[np.intp] | slice, chosen: NDArray[np.bool_]) -> NDArray[np.intp]:
+    return np.nonzero(chosen)[0] if isinstance(at, slice) else at[chosen]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from support.runs import plan_runs
-from wal2delta.changes import decode_plan
+from wal2delta.changes import decode_plan, read_changes
 from wal2delta.decode import batches
 from wal2delta.decode.batches import ChangeBatch, Decoder
 from wal2delta.decode.stream import Place
+from wal2delta.decode.walk import Kernel
 from wal2delta.errors import MalformedMessage
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
@@ -116,3 +118,26 @@ def test_an_lsn_beyond_any_that_there_can_be_is_refused() -> None:
     with pytest.raises(MalformedMessage, match="LSN") as caught:
         list(plan_runs([{"file": data}], framing=Framing.RAW))
     assert caught.value.offset == 0
+
+
+def test_tiles_grow_where_many_relations_share_them_and_the_rows_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relations = [m.Relation(100 + n, "s", f"t{n}", "d", (m.Column("id", 23, -1, True),)) for n in range(40)]
+    inserts = [m.Insert(100 + n % 40, m.TupleData((m.Cell("t", b"%d" % n),))) for n in range(20_000)]
+    path = tmp_path / "many.bin"
+    path.write_bytes(frame([m.Begin(100, 1, 7), *relations, *inserts, m.Commit(0, 100, 108, 1)], Framing.RAW))
+    sizes: list[int] = []
+    made = Kernel._make_arrays
+
+    def noted(kernel: Kernel, tile_bytes: int) -> None:
+        sizes.append(tile_bytes)
+        made(kernel, tile_bytes)
+
+    monkeypatch.setattr(Kernel, "_make_arrays", noted)
+    found: dict[str, list[int]] = {}
+    for batch in read_changes(path, tile_bytes=1 << 12):
+        found.setdefault(batch.relation.name, []).extend(batch.data.column("id").to_pylist())
+    assert found == {f"t{n}": list(range(n, 20_000, 40)) for n in range(40)}
+    # Each has 256 rows in a tile of 256 kB.
+    assert [size for size in sizes if size] == [1 << bits for bits in range(12, 19)]
