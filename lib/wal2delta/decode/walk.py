@@ -24,6 +24,7 @@ import numba
 import numpy as np
 
 from wal2delta.decode.intrinsics import load_i64, load_u16, load_u32
+from wal2delta.decode.kernels_base import helper
 from wal2delta.protocol.framing import Framing
 
 if TYPE_CHECKING:
@@ -133,13 +134,13 @@ _HASH_SIZE_MIN: Final = 64
 _RUNS: Final = 1 << 14
 
 
-@numba.njit(nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@helper
 def _nul_bits(v):  # type: ignore[no-untyped-def]
     """Give a word that is not 0 where a byte of ``v`` is."""
     return (v - 0x0101010101010101) & ~v & -9187201950435737472  # 0x8080808080808080
 
 
-@numba.njit(nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@helper
 def _has_nul(buf, p, size):  # type: ignore[no-untyped-def]
     """Say whether a text value holds a NUL, which PostgreSQL's texts never do.
 
@@ -178,7 +179,7 @@ def _row_digest(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
     return h * 0x2127599BF4325C37
 
 
-@numba.njit(nogil=True, forceinline=True)  # type: ignore[untyped-decorator]
+@helper
 def _walk_tuple(buf, p, lim, offset, length, at, want, expected, st):  # type: ignore[no-untyped-def]
     """Walk one TupleData; give its end, or minus an outcome."""
     if p + 2 > lim:
