@@ -7,7 +7,7 @@ subclasses what they make of it: `scan.Scanner` gathers a summary, `batches.Deco
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -149,6 +149,14 @@ _STARTERS: Final = (m.StreamStart, m.StreamAbort, m.BeginPrepare, m.Prepare, m.C
 """What a session may begin with besides Begin: where such a message may not stand, one has begun."""
 
 
+@dataclass(slots=True)
+class _Stream:
+    """A streamed transaction, from where it begins: the oids of the relations that it has announced."""
+
+    at: int
+    announced: set[int] = field(default_factory=set)
+
+
 _FIRST_OWN_OID: Final = 16_384
 """PostgreSQL's FirstNormalObjectId.  Of a type from here on a Type message tells, in front of the Relation."""
 
@@ -200,14 +208,12 @@ class StreamWalker:
         self._inner: dict[int, m.Relation] | None = None
         """The relations that the open streamed or prepared transaction has announced."""
         self._inner_slots: dict[int, int] = {}
-        self._streamed: dict[int, set[int]] = {}
-        """The relations that each streamed transaction has announced, of those that were walked from their start, in
-        the order of these."""
+        self._streamed: dict[int, _Stream] = {}
+        """The streamed transactions that were walked from their start, in the order in which they have begun."""
         self._lost: set[int] = set()
         """Transactions whose streams belong to an earlier session: one begun later was begun anew since."""
         self.restarted_at: int | None = None
         """Where the stream had begun before that was begun anew last."""
-        self._starts: dict[int, int] = {}
         self._type_oids: set[int] = set()
         self.doubtful_at: int | None = None
         """Where the first Relation message stands that names a type which nothing has announced."""
@@ -354,8 +360,8 @@ class StreamWalker:
 
         A streamed transaction announces by itself all that it uses.
         """
-        announced = None if self.stream_xid is None else self._streamed.get(self.stream_xid)
-        return announced is not None and oid not in announced and oid not in self.relations
+        stream = None if self.stream_xid is None else self._streamed.get(self.stream_xid)
+        return stream is not None and oid not in stream.announced and oid not in self.relations
 
     def on_head_commit(self, commit: m.Commit) -> None:
         """Take note of the Commit of a transaction that began before a guessed start."""
@@ -363,8 +369,8 @@ class StreamWalker:
     def on_stream_commit(self, xid: int) -> None:
         """Take any columns for what a streamed transaction has announced: outside of it, too, that holds now."""
         slots = self.kernel.slots
-        announced = self._streamed.pop(xid, None)
-        for oid in {*slots.oids, *self.relations} if announced is None else announced:
+        stream = self._streamed.pop(xid, None)
+        for oid in {*slots.oids, *self.relations} if stream is None else stream.announced:
             self.relations.pop(oid, None)
             if slots.slot_of(oid) is not None:
                 self.slot_relations.append(None)
@@ -577,11 +583,9 @@ class StreamWalker:
         if xid in self._streamed:
             begun = list(self._streamed)
             self._lost.update(begun[: begun.index(xid)])
-            del self._streamed[xid]
-            self.restarted_at = self._starts[xid]
+            self.restarted_at = self._streamed.pop(xid).at
         self._lost.discard(xid)
-        self._streamed[xid] = set()
-        self._starts[xid] = int(self.kernel.state[walk.POS])
+        self._streamed[xid] = _Stream(int(self.kernel.state[walk.POS]))
 
     def _check_not_lost(self, xid: int, offset: int) -> None:
         if self.breaks and xid in self._lost:
@@ -660,7 +664,7 @@ class StreamWalker:
         if self._inner is not None:
             self._inner_slots[relation.oid] = slot
         if self.stream_xid is not None and self.stream_xid in self._streamed:
-            self._streamed[self.stream_xid].add(relation.oid)
+            self._streamed[self.stream_xid].announced.add(relation.oid)
 
     def _not_after_last(self, lsn: int, offset: int) -> OrderError:
         return OrderError(
