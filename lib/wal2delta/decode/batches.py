@@ -287,12 +287,14 @@ class Recorded:
         path: where their Begins lie, at the records' ``at``.
         session: which session they were sent in.
         origins: what the records' numbers of origins mean.
+        ended: they end in these bytes; those with a Begin here are whole.
     """
 
     records: Records
     path: str
     session: int
     origins: tuple[str | None, ...]
+    ended: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,7 +522,7 @@ class Decoder(StreamWalker):
         lsn, commit_ts, xid, rows, digest, origin = (state[[index]].copy() for index in values)
         records = Records(lsn, commit_ts, xid, rows, digest, origin, np.array([at]))
         session = self._session if fate is None else fate.session
-        self._recorded.append(Recorded(records, self._path, session, tuple(self.origins)))
+        self._recorded.append(Recorded(records, self._path, session, tuple(self.origins), ended=False))
 
     # Rows to columns.
 

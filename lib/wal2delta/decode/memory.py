@@ -2,14 +2,18 @@
 
 A page of fresh memory costs more than to fill it, on virtual machines above all; a decoder that takes new memory for
 every batch spends a quarter of its time so.  Blocks come back when the last view of them is gone, Arrow's included.
+
+Arrays do not begin at the same place of a page.  Columns are written side by side, and lines of the cache at the same
+place of all pages compete for the same few ways: a kernel that writes twenty such columns is six times as slow.
 """
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import weakref
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -22,8 +26,30 @@ LEAST: Final = 1 << 16
 MOST_IDLE: Final = 256 << 20
 """So many bytes are kept for later, a few batches; what comes back beyond them goes to the operating system."""
 
-_idle: defaultdict[int, deque[mmap.mmap]] = defaultdict(deque)
-"""Blocks by their size, a power of two.  Appending and popping are atomic: batches may be freed by any thread."""
+_LINE: Final = 64
+_LINES_OF_PAGE: Final = mmap.PAGESIZE // _LINE
+_STRIDE: Final = 27
+"""Blocks that are made one behind the other lie so many lines apart; odd, so that every line's turn comes."""
+
+_made = itertools.count()
+
+_idle: defaultdict[int, deque[_Block]] = defaultdict(deque)
+"""Blocks by their size.  Appending and popping are atomic: batches may be freed by any thread."""
+
+
+class _Block(NamedTuple):
+    """Memory of so many bytes, a power of two, from a place of its own in the first page."""
+
+    memory: mmap.mmap
+    size: int
+    start: int
+
+    @classmethod
+    def make(cls, size: int) -> _Block:
+        memory = mmap.mmap(-1, size + mmap.PAGESIZE)
+        if hasattr(mmap, "MADV_HUGEPAGE") and size >= 1 << 21:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        return cls(memory, size, next(_made) * _STRIDE % _LINES_OF_PAGE * _LINE)
 
 
 def empty(size: int, dtype: DTypeLike) -> NDArray[Any]:
@@ -36,11 +62,9 @@ def empty(size: int, dtype: DTypeLike) -> NDArray[Any]:
     try:
         block = _idle[block_size].pop()
     except IndexError:
-        block = mmap.mmap(-1, block_size)
-        if hasattr(mmap, "MADV_HUGEPAGE") and block_size >= 1 << 21:
-            block.madvise(mmap.MADV_HUGEPAGE)
-    array = np.frombuffer(block, type_, size)
-    weakref.finalize(array, _take_back, block, block_size).atexit = False
+        block = _Block.make(block_size)
+    array = np.frombuffer(block.memory, type_, size, block.start)
+    weakref.finalize(array, _take_back, block).atexit = False
     return array
 
 
@@ -49,6 +73,6 @@ def idle_bytes() -> int:
     return sum(size * len(blocks) for size, blocks in list(_idle.items()))
 
 
-def _take_back(block: mmap.mmap, size: int) -> None:
-    if idle_bytes() + size <= MOST_IDLE:
-        _idle[size].append(block)
+def _take_back(block: _Block) -> None:
+    if idle_bytes() + block.size <= MOST_IDLE:
+        _idle[block.size].append(block)

@@ -6,6 +6,7 @@ file before (`transactions.stitch`), and has the file walked again where it prov
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numba
@@ -131,16 +132,34 @@ def _fits(data: bytes | memoryview, start: int, framing: Framing, *, streaming: 
     return int(probe.kernel.state[walk.MESSAGES] + probe.kernel.state[walk.KEEPALIVES])
 
 
-def find_boundary(
-    data: bytes | memoryview, framing: Framing, limit: int | None = None, *, codec: str = UTF8
-) -> tuple[int, bool] | None:
-    """Guess the first boundary before ``limit`` (the end, if None), and whether it lies inside a streamed block.
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """A boundary that may be one.
+
+    Attributes:
+        streaming: it lies inside of a streamed block.
+        strong: several messages follow from it.
+    """
+
+    at: int
+    streaming: bool
+    strong: bool
+
+
+def find_boundary(data: bytes | memoryview, framing: Framing, *, codec: str = UTF8) -> tuple[int, bool] | None:
+    """Guess the first boundary, and whether it lies inside a streamed block.
 
     An offset from which several messages follow without a fault is taken.  Near the end of the file, where that
     many do not fit any more, so is one from which messages follow up to the end.  None where nothing looks like one.
     """
+    found = _find(data, framing, len(data), codec)
+    return None if found is None else (found.at, found.streaming)
+
+
+def _find(data: bytes | memoryview, framing: Framing, limit: int, codec: str) -> _Guess | None:
+    """Find the first strong guess before ``limit``, or else the first weak one."""
     buf = np.frombuffer(data, np.uint8)
-    end, code = len(buf) if limit is None else min(limit, len(buf)), FRAMING_CODES[framing]
+    end, code = min(limit, len(buf)), FRAMING_CODES[framing]
     weak = None
     at = 0
     for _ in range(_MAX_CANDIDATES):
@@ -150,9 +169,9 @@ def find_boundary(
         for streaming, bit in ((False, _OUTSIDE), (True, _INSIDE)):
             count = _fits(data, at, framing, streaming=streaming, codec=codec) if found & bit else -1
             if count >= _PROBE_MESSAGES:
-                return at, streaming
+                return _Guess(at, streaming, strong=True)
             if count > 0 and weak is None:
-                weak = at, streaming
+                weak = _Guess(at, streaming, strong=False)
         at += 1
     return weak
 
@@ -163,12 +182,14 @@ def guess_framing(data: bytes | memoryview, *, codec: str = UTF8) -> tuple[Frami
     The framings with lengths go first: their frames cannot be mistaken for bare messages, while a message inside
     a frame looks like one without.
     """
-    for limit in (_NEAR, None):
-        found = [
-            (framing, *boundary)
-            for framing in (Framing.PGCOPY, Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW)
-            if (boundary := find_boundary(data, framing, limit, codec=codec)) is not None
-        ]
-        if found:
-            return min(found, key=lambda guess: guess[1])
+    for limit in (_NEAR, len(data)):
+        best: tuple[Framing, _Guess] | None = None
+        for framing in (Framing.PGCOPY, Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW):
+            found = _find(data, framing, limit, codec)
+            if found is not None and (best is None or (found.strong, -found.at) > (best[1].strong, -best[1].at)):
+                best = framing, found
+                # Only what lies in front of it could still be better.
+                limit = found.at if found.strong else limit
+        if best is not None:
+            return best[0], best[1].at, best[1].streaming
     return None

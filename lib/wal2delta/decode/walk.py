@@ -25,6 +25,7 @@ import numpy as np
 
 from wal2delta.decode.intrinsics import load_i64, load_u16, load_u32
 from wal2delta.decode.kernels_base import helper
+from wal2delta.decode.memory import empty
 from wal2delta.protocol.framing import Framing
 
 if TYPE_CHECKING:
@@ -735,18 +736,18 @@ class _Arrays:
     """What the kernel writes to; empty where only boundaries are wanted."""
 
     def __init__(self, changes: int, cells: int) -> None:
-        self.offset = np.zeros(cells, np.int32)
-        self.length = np.zeros(cells, np.int32)
-        self.kind = np.zeros(changes, np.uint8)
-        self.slot = np.zeros(changes, np.int32)
-        self.lsn = np.zeros(changes, np.int64)
-        self.commit_ts = np.zeros(changes, np.int64)
-        self.xid = np.zeros(changes, np.int64)
-        self.ordinal = np.zeros(changes, np.int64)
-        self.new = np.zeros(changes, np.int32)
-        self.old = np.zeros(changes, np.int32)
-        self.old_kind = np.zeros(changes, np.uint8)
-        self.at = np.zeros(changes, np.int64)
+        self.offset = empty(cells, np.int32)
+        self.length = empty(cells, np.int32)
+        self.kind = empty(changes, np.uint8)
+        self.slot = empty(changes, np.int32)
+        self.lsn = empty(changes, np.int64)
+        self.commit_ts = empty(changes, np.int64)
+        self.xid = empty(changes, np.int64)
+        self.ordinal = empty(changes, np.int64)
+        self.new = empty(changes, np.int32)
+        self.old = empty(changes, np.int32)
+        self.old_kind = empty(changes, np.uint8)
+        self.at = empty(changes, np.int64)
 
     def grow(self) -> None:
         """Make room for more changes."""

@@ -470,7 +470,7 @@ class _Job:
             stages=self.stages,
         )
         with self._stage("record"):
-            state = self.ledger.record(state, report, tables.entries)
+            state = self.ledger.record(state, report, tables.entries, resumed=resumed)
         steps.reached("run recorded")
         return state, _timed(report, began, self.stages)
 

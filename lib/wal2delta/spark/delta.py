@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -40,10 +40,29 @@ TABLE_PROPERTIES: Final = {
     "delta.enableDeletionVectors": "true",
 }
 
+_LAST_VERSION: Final = "spark.databricks.delta.lastCommitVersionInSession"
+"""Where Delta tells a session which version its last commit has made."""
+
+_MERGED: Final = {
+    "num_inserted_rows": "numTargetRowsInserted",
+    "num_updated_rows": "numTargetRowsUpdated",
+    "num_deleted_rows": "numTargetRowsDeleted",
+}
+"""What a MERGE gives back, by the names that the history has for it."""
+
 SMALL_STATE: Final = {
     # Delta reads a table's state in 50 tasks by default, whatever its size.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.session.timeZone": "UTC",
+}
+
+FEW_ROWS: Final = SMALL_STATE | {
+    # For a row or two, to compile a plan and to look at it again between its stages takes longer than to run it.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
 }
 
 
@@ -139,6 +158,28 @@ def find_commit(
         if row.userMetadata == commit.mark:
             return Commit(int(row.version), dict(row.operationMetrics or {}))
     return None
+
+
+def last_version(spark: SparkSession) -> int | None:
+    """Give the version that the session's last commit has made, where that is known; see `forget_version`."""
+    try:
+        version = spark.conf.get(_LAST_VERSION, None)
+    except Exception:
+        # Not every platform has it.
+        return None
+    return None if version is None else int(version)
+
+
+def forget_version(spark: SparkSession) -> None:
+    """Have `last_version` tell of commits from here on alone, as one that is skipped sets nothing."""
+    with suppress(Exception):
+        spark.conf.unset(_LAST_VERSION)
+
+
+def merge(spark: SparkSession, statement: str) -> dict[str, str]:
+    """Run a MERGE, and count its rows as the history does."""
+    (counts,) = spark.sql(statement).collect()
+    return {name: str(counts[column] or 0) for column, name in _MERGED.items()}
 
 
 def write(

@@ -138,13 +138,14 @@ class History:
         staged = self._staging.records(spark, TRANSACTIONS_TABLE, TRANSACTION_SCHEMA).selectExpr(
             "*", "CAST(NULL AS STRING) AS gid", "true AS complete"
         )
-        parts = staged
+        # Nearly all are: what lies in parts is little, and it alone has to be brought together.
+        whole, parts = staged.where("whole").drop("whole"), staged.where("NOT whole").drop("whole")
         if self._plan.decided:
             decided = spark.createDataFrame(self._decided(), _DECIDED)
-            parts = staged.unionByName(decided.selectExpr("*", "0L AS changes", "0L AS digest"))
+            parts = parts.unionByName(decided.selectExpr("*", "0L AS changes", "0L AS digest"))
         # Where a transaction begins, or commits; parts that go on elsewhere have no offset.
         where = f.expr("CASE WHEN offset >= 0 THEN offset END")
-        return parts.groupBy("commit_lsn", "session").agg(
+        together = parts.groupBy("commit_lsn", "session").agg(
             f.max("commit_ts").alias("commit_ts"),
             f.max("xid").alias("xid"),
             f.max("gid").alias("gid"),
@@ -156,6 +157,7 @@ class History:
             f.min_by("path", where).alias("path"),
             f.min(where).alias("offset"),
         )
+        return whole.select(together.columns).unionByName(together)
 
     def _decided(self) -> Sequence[tuple[int, datetime, int, str | None, str | None, int, bool, bool, str, int]]:
         return [

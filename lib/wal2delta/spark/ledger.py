@@ -135,11 +135,12 @@ class Ledger:
         self._state.write(vacated)
         return vacated
 
-    def record(self, state: State, report: RunReport, tables: Sequence[MirrorEntry]) -> State:
+    def record(self, state: State, report: RunReport, tables: Sequence[MirrorEntry], *, resumed: bool) -> State:
         """Record a run as applied: its history first, then the state that ends it.
 
         Args:
             tables: what is known of all mirror tables now.
+            resumed: the run was begun before: some of it may be recorded already.
         """
         plan = state.plan
         assert plan is not None
@@ -209,20 +210,20 @@ class Ledger:
         ]
         history = [("runs", _RUNS, run), ("files", _FILES, files), ("relations", _RELATIONS, relations)]
         with ThreadPoolExecutor(len(history)) as pool:
-            list(pool.map(lambda item: self._append(state, *item), history))
+            list(pool.map(lambda item: self._append(state, *item, resumed=resumed), history))
         steps.reached("history recorded")
         self._state.write(ended)
         return ended
 
-    def _append(self, state: State, name: str, schema: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    def _append(self, state: State, name: str, schema: str, rows: Sequence[tuple[Any, ...]], *, resumed: bool) -> None:
         if not rows:
             return
         commit = delta.CommitId(f"{state.ledger}/{name}", state.run)
         spark, table = own_session(self._spark), self._target.ledger(name)
-        with settings(spark, delta.SMALL_STATE):
+        with settings(spark, delta.FEW_ROWS):
             create = not delta.exists(spark, table)
             # A run that was interrupted here finds its own commit, and leaves it alone.
-            if create or delta.find_commit(spark, table, commit) is None:
+            if create or not resumed or delta.find_commit(spark, table, commit) is None:
                 frame = spark.createDataFrame(list(rows), schema).coalesce(1)
                 delta.write(frame, table, "append", commit, create=create)
 

@@ -5,7 +5,7 @@ That of a table without a key is in `wal2delta.spark.multisets`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SOURCE: Final = "wal2delta_source"
+_APPENDED: Final = "numOutputRows"
 
 _NOT_UNIQUE: Final = "the configured key is not unique: a row takes one that another row of the table has"
 _UNIQUE_REMEDY: Final = (
@@ -137,6 +138,18 @@ class Counts:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a commit has come to.
+
+    Attributes:
+        metrics: rows written, by the names that the table's history has for them.
+    """
+
+    counts: Counts
+    metrics: Mapping[str, str]
+
+
 _COUNTED: Final = {
     Mode.KEYED: {
         "live": "NOT deleted AND expected",
@@ -147,12 +160,22 @@ _COUNTED: Final = {
     Mode.APPEND: {"unknown": "unknown"},
 }
 
+_IS_THERE: Final = "net > 0 OR needed + net > 0"
+_COPIES: Final = "greatest(needed, 0L) + net"
+
+_ROWS: Final = {
+    Mode.KEYED: "count_if(NOT deleted)",
+    Mode.MULTISET: f"sum(CASE WHEN {_IS_THERE} THEN {_COPIES} END)",
+    Mode.APPEND: "count(1)",
+}
+"""How many rows `append_rows` writes."""
+
 
 def _aggregates(mode: Mode) -> list[Any]:
     return [f.expr(f"count_if({condition})").alias(name) for name, condition in _COUNTED[mode].items()]
 
 
-def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode: str, *, create: bool) -> Counts:
+def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode: str, *, create: bool) -> Written:
     """Write the rows of a table that holds none before them, or to which rows can only be added.
 
     Args:
@@ -163,28 +186,29 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
     if rows is None:
         empty = spark.createDataFrame([], sql_schema(merge.schema))
         delta.write(empty, merge.table, mode, merge.commit, create=create, new_schema=new_schema)
-        return Counts()
+        return Written(Counts(), {_APPENDED: "0"})
     observed = Observation()
     frame = rows.observe(observed, *_aggregates(merge.identity.mode), *_more(merge.identity.mode))
     if merge.identity.mode is Mode.KEYED:
         frame = frame.where("NOT deleted")
     selected = [f"{source} AS {target}" for target, source in merge.pairs]
     if merge.identity.mode is Mode.MULTISET:
-        frame = frame.where("net > 0 OR needed + net > 0").selectExpr(
-            "*", "explode(sequence(1L, greatest(needed, 0L) + net)) AS copy"
-        )
+        frame = frame.where(_IS_THERE).selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
     delta.write(frame.selectExpr(*selected), merge.table, mode, merge.commit, create=create, new_schema=new_schema)
     found = {name: value or 0 for name, value in observed.get.items()}
     if merge.identity.mode is Mode.MULTISET:
-        return Counts(unknown=found["unknown"], deletes_without_row=found["missing"])
-    if merge.identity.mode is Mode.APPEND:
-        return Counts(unknown=found["unknown"])
-    # Nothing was there before.
-    return Counts(unknown=found["unknown"], without_base=found["live"], deletes_without_row=found["gone"])
+        counts = Counts(unknown=found["unknown"], deletes_without_row=found["missing"])
+    elif merge.identity.mode is Mode.APPEND:
+        counts = Counts(unknown=found["unknown"])
+    else:
+        # Nothing was there before.
+        counts = Counts(unknown=found["unknown"], without_base=found["live"], deletes_without_row=found["gone"])
+    return Written(counts, {_APPENDED: str(found["written"])})
 
 
 def _more(mode: Mode) -> list[Any]:
-    return [f.expr("sum(needed)").alias("missing")] if mode is Mode.MULTISET else []
+    more = [f.expr(_ROWS[mode]).alias("written")]
+    return [*more, f.expr("sum(needed)").alias("missing")] if mode is Mode.MULTISET else more
 
 
 _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
@@ -207,7 +231,7 @@ def kept_rows(spark: SparkSession, rows: DataFrame) -> Iterator[DataFrame]:
         yield kept
 
 
-def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Counts:
+def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
     """MERGE rows on the key that each had before the run.
 
     Raises:
@@ -217,8 +241,8 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Counts:
         counts = Counts(**kept.agg(*_aggregates(Mode.KEYED)).collect()[0].asDict())
         kept.createOrReplaceTempView(_SOURCE)
         with delta.committing(spark, merge.commit):
-            spark.sql(_keyed_statement(merge))
-    return counts
+            metrics = delta.merge(spark, _keyed_statement(merge))
+    return Written(counts, metrics)
 
 
 def _keyed_statement(merge: Merge) -> str:

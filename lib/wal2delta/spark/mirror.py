@@ -19,7 +19,7 @@ from wal2delta.spark import delta, steps
 from wal2delta.spark.altering import alter
 from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import own_session, settings
-from wal2delta.spark.merging import Counts, Merge, append_rows, merge_keyed
+from wal2delta.spark.merging import Counts, Merge, Written, append_rows, merge_keyed
 from wal2delta.spark.multisets import merge_multiset
 from wal2delta.spark.staging import StagedRows, Staging
 from wal2delta.spark.tables import Epoch, TablePlan
@@ -160,9 +160,16 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableRe
                     _alter(own, run, number, epoch)
                 if exists and truncated and plan.soft_deletes:
                     _mark_deleted(own, run, number)
-                action, more = _commit(own, staging, run, epoch, commit, exists=exists, truncated=truncated)
+                delta.forget_version(own)
+                action, written = _commit(own, staging, run, epoch, commit, exists=exists, truncated=truncated)
+                more = written.counts
                 counts += more
-                found = delta.find_commit(own, plan.table, commit, depth=depth)
+                version = delta.last_version(own)
+                if version is not None:
+                    found = delta.Commit(version, written.metrics)
+                else:
+                    # It was skipped as made already, or the platform does not tell.
+                    found = delta.find_commit(own, plan.table, commit, depth=depth)
                 if found is None:
                     raise TargetError(
                         "the table's commit was made, but is not in its history",
@@ -228,7 +235,7 @@ def _commit(
     *,
     exists: bool,
     truncated: bool,
-) -> tuple[Action, Counts]:
+) -> tuple[Action, Written]:
     plan = run.plan
     merge = Merge(
         table=plan.table,
@@ -248,12 +255,11 @@ def _commit(
     try:
         if not exists or overwrite or epoch.identity.mode is Mode.APPEND:
             rows = None if epoch.rows == 0 else _folded(spark, staging, run, epoch, merge)
-            counts = append_rows(spark, rows, merge, "overwrite" if overwrite else "append", create=not exists)
-            return "created" if not exists else "overwritten" if overwrite else "appended", counts
+            written = append_rows(spark, rows, merge, "overwrite" if overwrite else "append", create=not exists)
+            return "created" if not exists else "overwritten" if overwrite else "appended", written
         if epoch.rows == 0:
             # Only the columns change: an empty commit stands for it.
-            append_rows(spark, None, merge, "append", create=False)
-            return "merged", Counts()
+            return "merged", append_rows(spark, None, merge, "append", create=False)
         folded = _folded(spark, staging, run, epoch, merge)
         if epoch.identity.mode is Mode.MULTISET:
             return "merged", merge_multiset(spark, folded, merge)

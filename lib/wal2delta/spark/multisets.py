@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from wal2delta.spark import delta
 from wal2delta.spark.arrow_types import sql_type
-from wal2delta.spark.merging import Counts, Merge, append_rows, image_of, kept_rows, literal, same_image
+from wal2delta.spark.merging import Counts, Merge, Written, append_rows, image_of, kept_rows, literal, same_image
 from wal2delta.spark.target import quote
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _COUNTS: Final = ("image", "copies", "stay")
 """What `_Images.counted` adds to the rows."""
 
 
-def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Counts:
+def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
     """Apply net counts of equal rows.
 
     A MERGE cannot delete some of several equal rows.  So where an image loses some all its copies are deleted, and
@@ -46,12 +46,12 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Counts
         if not totals.needed:
             # Nothing goes: the target need not be asked.
             return append_rows(spark, folded, merge, "append", create=False)
-        missing = _apply(images, images.counted(folded), added)
-    return Counts(unknown=totals.unknown, deletes_without_row=missing)
+        missing, metrics = _apply(images, images.counted(folded), added)
+    return Written(Counts(unknown=totals.unknown, deletes_without_row=missing), metrics)
 
 
-def _apply(images: _Images, counted: DataFrame, added: list[int]) -> int:
-    """Commit what is counted; give how many deletes have found no row.
+def _apply(images: _Images, counted: DataFrame, added: list[int]) -> tuple[int, dict[str, str]]:
+    """Commit what is counted; give how many deletes have found no row, and the MERGE's metrics.
 
     Args:
         added: the ids of the columns that rows of the table may be older than, which rise as time goes on.
@@ -64,8 +64,8 @@ def _apply(images: _Images, counted: DataFrame, added: list[int]) -> int:
             return _apply(images, older, [one for one in added if one < newest])
         known.createOrReplaceTempView(_COUNTED)
         with delta.committing(images.spark, images.merge.commit):
-            images.spark.sql(images.statement())
-    return int(missing)
+            metrics = delta.merge(images.spark, images.statement())
+    return int(missing), metrics
 
 
 @dataclass(frozen=True, slots=True)

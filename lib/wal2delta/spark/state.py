@@ -38,11 +38,10 @@ _STATE: Final = (
     "captures STRING, files BIGINT, bytes BIGINT, plan STRING, resume STRING, seen STRING, tables ARRAY<STRING>, "
     "vacated BOOLEAN, holder STRING"
 )
-_SETTINGS: Final = delta.SMALL_STATE | {
+_SETTINGS: Final = delta.FEW_ROWS | {
     # For one row, a vector of deleted rows costs more than the file written anew.
     "spark.databricks.delta.update.deletionVectors.persistent": "false",
     "spark.databricks.delta.merge.deletionVectors.persistent": "false",
-    "spark.sql.shuffle.partitions": "1",
 }
 _SOURCE: Final = "wal2delta_state"
 
@@ -155,7 +154,7 @@ class StateTable:
         Raises:
             TargetError: when a newer wal2delta wrote it.
         """
-        with settings(self._spark, delta.SMALL_STATE):
+        with settings(self._spark, delta.FEW_ROWS):
             self._stored = self._read()
         return self._stored.state
 

@@ -77,7 +77,7 @@ _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 TRANSACTION_SCHEMA: Final = (
     "commit_lsn BIGINT, commit_ts TIMESTAMP, xid BIGINT, changes BIGINT, digest BIGINT, origin STRING, "
-    "applied BOOLEAN, session INT, path STRING, offset BIGINT"
+    "applied BOOLEAN, session INT, path STRING, offset BIGINT, whole BOOLEAN"
 )
 _TRANSACTION: Final = pa.schema(
     [
@@ -91,6 +91,7 @@ _TRANSACTION: Final = pa.schema(
         ("session", pa.int32()),
         ("path", pa.string()),
         ("offset", pa.int64()),
+        ("whole", pa.bool_()),
     ]
 )
 
@@ -453,6 +454,7 @@ def _transactions(recorded: Iterable[Recorded], settings: Settings) -> pa.Record
             pa.array([item.session], pa.int32()).take(pa.array([0] * count, pa.int8())),
             pa.array([item.path], pa.string()).take(pa.array([0] * count, pa.int8())),
             pa.array(records.at),
+            pa.array((records.at >= 0) & item.ended),
         ]
         tables.append(pa.RecordBatch.from_arrays(columns, schema=_TRANSACTION))
     if not tables:
