@@ -16,12 +16,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timezone
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
 
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import COPYDATA_HEADER, PGCOPY_HEADER, PGCOPY_ROW, PGCOPY_SIGNATURE, XLOGDATA, Framing
 from wal2delta.protocol.messages import Column, Relation
+from wal2delta.protocol.reader import read_message
 from wal2delta.protocol.writer import encode
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MEGABYTE: Final = 1_000_000
 
@@ -47,6 +53,7 @@ class Shape:
         kind: pgbench, orders, or accounts: so many rows that are inserted, a thousand a transaction, then ten updates a
             transaction of any of them.
         streamed: in transactions of some megabytes that are streamed.
+        first_id: of the orders.
     """
 
     kind: str
@@ -55,6 +62,7 @@ class Shape:
     streamed: bool = False
     seed: int = 1
     rows: int = 0
+    first_id: int = 1
 
 
 # Values in binary.
@@ -191,10 +199,10 @@ def pgbench(rng: random.Random, scale: int = 10) -> Maker:
     return transaction
 
 
-def orders(rng: random.Random) -> Maker:
+def orders(rng: random.Random, first: int = 1) -> Maker:
     """Give a maker of order transactions: five inserts, then updates of recent ones."""
     words = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "größe", "hôtel", "北京", "juliett"]
-    next_id = iter(range(1, 1 << 40))
+    next_id = iter(range(first, 1 << 40))
 
     def row(order: int) -> list[bytes | None]:
         cents = rng.randrange(100, 10_000_000)
@@ -233,7 +241,7 @@ def orders(rng: random.Random) -> Maker:
     def transaction(number: int) -> list[Change]:
         ids = [next(next_id) for _ in range(5)]
         changes: list[Change] = [(b"I", 10, row(order)) for order in ids]
-        changes += [(b"U", 10, row(max(1, ids[0] - rng.randrange(1000)))) for _ in range(3)]
+        changes += [(b"U", 10, row(max(first, ids[0] - rng.randrange(1000)))) for _ in range(3)]
         return changes
 
     return transaction
@@ -316,7 +324,7 @@ def capture(shape: Shape, size: int) -> Iterator[bytes]:
     rng = random.Random(shape.seed)
     make, relations = {
         "pgbench": lambda: (pgbench(rng), _PGBENCH),
-        "orders": lambda: (orders(rng), (_ORDERS,)),
+        "orders": lambda: (orders(rng, shape.first_id), (_ORDERS,)),
         "accounts": lambda: (accounts(rng, shape.rows), (_ACCOUNTS,)),
     }[shape.kind]()
     encoded = _encoder(relations, binary=shape.binary)
@@ -399,6 +407,81 @@ def write_files(folder: Path, shape: Shape, size: int, files: int) -> Path:
         cut(b"".join(capture(shape, size)), part, files)
         part.rename(folder)
     return folder
+
+
+class _Places(NamedTuple):
+    """Where in a capture stand numbers that a later copy of it has greater: LSNs, times, xids, and orders' ids."""
+
+    lsns: NDArray[np.int64]
+    times: NDArray[np.int64]
+    xids: NDArray[np.int64]
+    ids: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, capture: bytes) -> _Places:
+        places: tuple[list[int], ...] = ([], [], [], [])
+        lsns, times, xids, ids = places
+        at = 0
+        while at < len(capture):
+            message, end = read_message(capture, at)
+            if isinstance(message, m.Begin):
+                lsns.append(at + 1)
+                times.append(at + 9)
+                xids.append(at + 17)
+            elif isinstance(message, m.Commit):
+                lsns += [at + 2, at + 10]
+                times.append(at + 18)
+            elif isinstance(message, m.Insert | m.Update):
+                ids.append(at + 1 + _CHANGE.size + 5)
+            at = end
+        return cls(*(np.array(found) for found in places))
+
+
+_COPIED: Final = 20 * MEGABYTE
+_FIRST_ID: Final = 100_000_000
+
+
+def write_archive(folder: Path, size: int, file_bytes: int) -> Path:
+    """Write an archive of orders that may be large: copies of a piece, each with LSNs, times, xids and ids of its own.
+
+    Ten gigabytes are some 3.6 million transactions.  They take a minute.
+    """
+    if folder.exists():
+        return folder
+    piece = b"".join(capture(Shape("orders", Framing.RAW, first_id=_FIRST_ID), _COPIED))
+    places = _Places.of(piece)
+    original = np.frombuffer(piece, np.uint8)
+
+    def numbers(at: NDArray[np.int64], kind: str) -> NDArray[np.int64]:
+        width = np.dtype(kind).itemsize
+        return original[at[:, None] + np.arange(width)].copy().view(kind).ravel().astype(np.int64)
+
+    lsns, times, xids = numbers(places.lsns, ">i8"), numbers(places.times, ">i8"), numbers(places.xids, ">i4")
+    powers = 10 ** np.arange(8, -1, -1)
+    digits = places.ids[:, None] + np.arange(9)
+    ids = (original[digits].astype(np.int64) - ord("0")) @ powers
+    part = folder.with_suffix(".part")
+    part.mkdir(parents=True, exist_ok=True)
+    rest, written, files = b"", 0, 0
+    for number in itertools.count():
+        copy = original.copy()
+        for at, values, kind in (
+            (places.lsns, lsns + number * (lsns[-1] - lsns[0] + 512), ">i8"),
+            (places.times, times + number * (times[-1] - times[0] + 1500), ">i8"),
+            (places.xids, xids + number * len(xids), ">i4"),
+        ):
+            width = np.dtype(kind).itemsize
+            copy[at[:, None] + np.arange(width)] = values.astype(kind).view(np.uint8).reshape(-1, width)
+        moved = ids + number * (ids.max() - _FIRST_ID + 1)
+        copy[digits] = (moved[:, None] // powers % 10 + ord("0")).astype(np.uint8)
+        rest += copy.tobytes()
+        while len(rest) >= file_bytes:
+            (part / f"part{files:05}.bin").write_bytes(rest[:file_bytes])
+            rest, written, files = rest[file_bytes:], written + file_bytes, files + 1
+            if written >= size:
+                part.rename(folder)
+                return folder
+    raise AssertionError
 
 
 def cut(data: bytes, folder: Path, files: int, first: int = 0) -> None:

@@ -66,6 +66,13 @@ FEW_ROWS: Final = SMALL_STATE | {
 }
 
 
+FEW_ROWS_REWRITTEN: Final = FEW_ROWS | {
+    # To write a small file anew takes fewer steps than to mark rows in it.
+    "spark.databricks.delta.merge.deletionVectors.persistent": "false",
+    "spark.databricks.delta.update.deletionVectors.persistent": "false",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class CommitId:
     """What makes a commit the only one of its kind.
@@ -160,6 +167,12 @@ def find_commit(
     return None
 
 
+def size_of(spark: SparkSession, table: TableName) -> int:
+    """Give how many bytes a table's files have."""
+    (row,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("sizeInBytes").collect()
+    return int(row.sizeInBytes)
+
+
 def last_version(spark: SparkSession) -> int | None:
     """Give the version that the session's last commit has made, where that is known; see `forget_version`."""
     try:
@@ -190,26 +203,27 @@ def write(
     *,
     create: bool = False,
     new_schema: bool = False,
+    properties: Mapping[str, str] = TABLE_PROPERTIES,
 ) -> None:
     """Append to a table or overwrite its rows, in one commit.
 
     Args:
         mode: ``append`` or ``overwrite``.
         commit: the commit that it is to be, where that matters.
-        create: the table is not there yet, and gets the properties that every table has.
+        create: the table is not there yet, and gets the ``properties``: those that every table has, and its own.
         new_schema: an overwritten table gets the frame's columns.
     """
     writer = frame.write.format("delta").mode(mode)
     if new_schema:
         writer = writer.option("overwriteSchema", "true")
     if table.path is not None:
-        for key, value in {**(TABLE_PROPERTIES if create else {}), **(commit.options if commit else {})}.items():
+        for key, value in {**(properties if create else {}), **(commit.options if commit else {})}.items():
             writer = writer.option(key, value)
         writer.save(table.path)
         return
     # A catalog's tables do not take these options: the table is made first, and the session says which commit it is.
     if create:
-        _create(frame.sparkSession, table, frame.schema)
+        _create(frame.sparkSession, table, frame.schema, properties)
     if commit is None:
         writer.saveAsTable(table.sql)
         return
@@ -217,12 +231,12 @@ def write(
         writer.saveAsTable(table.sql)
 
 
-def _create(spark: SparkSession, table: TableName, schema: StructType) -> None:
+def _create(spark: SparkSession, table: TableName, schema: StructType, properties: Mapping[str, str]) -> None:
     columns = ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
-    properties = ", ".join(f"'{key}' = '{value}'" for key, value in TABLE_PROPERTIES.items())
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     try:
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {TableName(parts=table.parts[:-1]).sql}")
-        spark.sql(f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta TBLPROPERTIES ({properties})")
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta TBLPROPERTIES ({listed})")
     except AnalysisException as error:
         if error.getCondition() != "INVALID_SCHEMA_OR_RELATION_NAME":
             raise

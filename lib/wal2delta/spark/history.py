@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 _KNOWN: Final = -1
 """The session that the ledger's transactions have among the run's."""
 
+_PROPERTIES: Final = {
+    "transactions": {
+        # Nothing else is looked for, and statistics of every column take as long as to write the rows.
+        "delta.dataSkippingStatsColumns": "commit_lsn",
+    },
+}
+
 _DECIDED: Final = (
     "commit_lsn BIGINT, commit_ts TIMESTAMP, xid BIGINT, gid STRING, origin STRING, session INT, applied BOOLEAN, "
     "complete BOOLEAN, path STRING, offset BIGINT"
@@ -114,8 +121,10 @@ class History:
         )
 
     def _messages(self, spark: SparkSession, state: State) -> DataFrame | None:
+        if not self._staging.has(MESSAGES_TABLE):
+            return None
         messages = self._staging.records(spark, MESSAGES_TABLE, MESSAGE_SCHEMA)
-        return None if messages.isEmpty() else messages.selectExpr(f"{state.run}L AS run", "*")
+        return messages.selectExpr(f"{state.run}L AS run", "*")
 
     def _highest(self, copies: DataFrame) -> dict[int, int]:
         from pyspark.sql import functions as f
@@ -201,7 +210,8 @@ class History:
         table = self._target.ledger(name)
         create = not delta.exists(spark, table)
         if create or not resumed or delta.find_commit(spark, table, commit) is None:
-            delta.write(rows, table, "append", commit, create=create)
+            properties = delta.TABLE_PROPERTIES | _PROPERTIES.get(name, {})
+            delta.write(rows, table, "append", commit, create=create, properties=properties)
 
 
 def refuse_gone(paths: Sequence[str], present: Sequence[str]) -> None:

@@ -34,6 +34,9 @@ _ALTER, _TRUNCATE, _MERGE = range(_SLOTS)
 """The commits of an epoch: each has a number of its own."""
 _RUN_BITS: Final = 16
 
+_FEW_CHANGES: Final = 10_000
+_SMALL_TABLE: Final = 16 << 20
+
 _EPOCHS: Final = 1 << 14
 """The epochs' steps have numbers from here on; those before are the moves of tables, which come first."""
 
@@ -260,10 +263,11 @@ def _commit(
         if epoch.rows == 0:
             # Only the columns change: an empty commit stands for it.
             return "merged", append_rows(spark, None, merge, "append", create=False)
-        folded = _folded(spark, staging, run, epoch, merge)
-        if epoch.identity.mode is Mode.MULTISET:
-            return "merged", merge_multiset(spark, folded, merge)
-        return "merged", merge_keyed(spark, folded, merge)
+        is_small = epoch.rows <= _FEW_CHANGES and delta.size_of(spark, plan.table) <= _SMALL_TABLE
+        with settings(spark, delta.FEW_ROWS_REWRITTEN if is_small else {}):
+            folded = _folded(spark, staging, run, epoch, merge)
+            merge_rows = merge_multiset if epoch.identity.mode is Mode.MULTISET else merge_keyed
+            return "merged", merge_rows(spark, folded, merge)
     except Exception as error:
         refusal = refusal_in(str(error))
         if refusal is not None:

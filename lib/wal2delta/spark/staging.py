@@ -33,7 +33,7 @@ from wal2delta.spark.workers import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 _NAME: Final = "staging"
 
@@ -126,6 +126,7 @@ class Staging:
     def __init__(self, target: Target, turn: int = 0) -> None:
         self._table = target.ledger(_NAME if turn == 0 else f"{_NAME}_{turn}")
         self._written = False
+        self._tables: frozenset[int] = frozenset()
 
     @property
     def written(self) -> bool:
@@ -142,7 +143,14 @@ class Staging:
         self._written = True
         with settings(spark, ONE_FILE_A_BATCH):
             self._overwrite(frame)
-        return _summarise(self._frame(spark).select(*_SUMMARISED))
+        frame = self._frame(spark).select(*_SUMMARISED)
+        rows = _totals(frame)
+        self._tables = frozenset(row.table for row in rows)
+        return _summarise(frame, rows)
+
+    def has(self, table: int) -> bool:
+        """Say whether something was staged under a table's number."""
+        return table in self._tables
 
     def read(self, spark: SparkSession, rows: StagedRows, task: FoldTask, partitions: int) -> DataFrame:
         """Give a table's events by bucket, each bucket's in commit order and in one task.
@@ -206,23 +214,29 @@ def _by_bucket(frame: DataFrame, partitions: int) -> DataFrame:
     return frame.repartition(partitions, "bucket").sortWithinPartitions("bucket", "sequence")
 
 
-def _summarise(frame: DataFrame) -> dict[int, Staged]:
+def _totals(frame: DataFrame) -> list[Row]:
     """Gather what the staged rows say of themselves, their contents unread."""
     from pyspark.sql import functions as f
 
-    failed = frame.where(f"table = {ERROR_TABLE}").orderBy("sequence").limit(1).collect()
-    if failed:
-        raise from_dict(json.loads(failed[0].info))
-    found: dict[int, dict[int, StagedVersion]] = {}
-    grouped = frame.where("table >= 0").groupBy("table", "relation", "info")
-    totals = grouped.agg(
+    totals = frame.groupBy("table", "relation", "info").agg(
         f.sum("rows").alias("rows"),
         f.min("sequence").alias("first"),
         f.max("sequence").alias("last"),
         f.min("first_lsn").alias("first_lsn"),
         f.max("last_lsn").alias("last_lsn"),
     )
-    for row in totals.collect():
+    return totals.collect()
+
+
+def _summarise(frame: DataFrame, rows: Sequence[Row]) -> dict[int, Staged]:
+    """Sum up each table's versions, or raise the first error."""
+    failed = [row for row in rows if row.table == ERROR_TABLE]
+    if failed:
+        raise from_dict(json.loads(min(failed, key=lambda row: row.first).info))
+    found: dict[int, dict[int, StagedVersion]] = {}
+    for row in rows:
+        if row.table < 0:
+            continue
         info = json.loads(row.info)
         versions = found.setdefault(row.table, {})
         unknown = StagedVersion(0, (), False, False, row.first, row.last, row.first_lsn, row.last_lsn)

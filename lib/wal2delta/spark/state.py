@@ -38,11 +38,7 @@ _STATE: Final = (
     "captures STRING, files BIGINT, bytes BIGINT, plan STRING, resume STRING, seen STRING, tables ARRAY<STRING>, "
     "vacated BOOLEAN, holder STRING"
 )
-_SETTINGS: Final = delta.FEW_ROWS | {
-    # For one row, a vector of deleted rows costs more than the file written anew.
-    "spark.databricks.delta.update.deletionVectors.persistent": "false",
-    "spark.databricks.delta.merge.deletionVectors.persistent": "false",
-}
+_SETTINGS: Final = delta.FEW_ROWS_REWRITTEN
 _SOURCE: Final = "wal2delta_state"
 
 _LONG: Final = 1 << 17
