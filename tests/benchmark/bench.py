@@ -46,6 +46,12 @@ def _tables(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
     return scaling.run(folder, arguments.tables, arguments.files)
 
 
+def _archive(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
+    import archive
+
+    return archive.run(folder, arguments.gigabytes, arguments.output.parent)
+
+
 SECTIONS: dict[str, tuple[str, Section]] = {
     "decode": ("Decode on one core, kernels warm", _decode),
     "apply": (
@@ -53,6 +59,7 @@ SECTIONS: dict[str, tuple[str, Section]] = {
         _apply,
     ),
     "tables": ("Many small tables, many files, nothing new", _tables),
+    "archive": ("Archives of any size, 1 GB of heap", _archive),
 }
 
 
@@ -67,6 +74,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000, help="of the large table, of which a tenth is changed")
     parser.add_argument("--files", type=int, default=10_000, help="how many files are archived")
     parser.add_argument("--tables", type=int, default=200, help="how many small tables")
+    parser.add_argument(
+        "--gigabytes",
+        type=float,
+        nargs="+",
+        default=[0.1, 0.3, 1, 3, 10],
+        help="of the archives whose time is compared",
+    )
     parser.add_argument("--output", type=Path, default=Path("build/bench.json"))
     arguments = parser.parse_args()
     wanted = arguments.sections or list(SECTIONS)
