@@ -18,10 +18,14 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from wal2delta.decode import kernel_cache
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     F = TypeVar("F", bound=Callable[..., Any])
+
+kernel_cache.install()
 
 BYTES: Final = types.Array(types.uint8, 1, "C", readonly=True)
 CELLS: Final = types.Array(types.int32, 1, "C", readonly=True)
@@ -58,6 +62,14 @@ def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
 def helper(function: F) -> F:
     """Declare a function that only kernels call; it is compiled into them."""
     return cast("F", numba.njit(nogil=True, error_model="numpy", forceinline=True)(function))
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare a function that is compiled, or loaded from numba's cache, for the types it is called with."""
+    try:
+        return cast("Callable[..., Any]", numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError:  # no directory that a cache can be written to
+        return cast("Callable[..., Any]", numba.njit(nogil=True)(function))
 
 
 def instruction(function: Callable[..., Any]) -> Callable[..., Any]:

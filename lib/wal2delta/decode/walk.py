@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-import numba
 import numpy as np
 
 from wal2delta.decode.intrinsics import load_i64, load_u16, load_u32
-from wal2delta.decode.kernels_base import helper
+from wal2delta.decode.kernels_base import compiled, helper
 from wal2delta.decode.memory import empty
 from wal2delta.protocol.framing import Framing
 
@@ -157,7 +156,7 @@ def _has_nul(buf, p, size):  # type: ignore[no-untyped-def]
     return _nul_bits(load_i64(buf, p + size - 8) | (np.int64(-1) << (8 * size))) != 0
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _row_digest(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
     """Digest a row change and its place in the transaction; a transaction's digest is the exclusive or of its rows'.
 
@@ -235,7 +234,7 @@ def _walk_tuple(buf, p, lim, offset, length, at, want, expected, st):  # type: i
     return p
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _walk(  # type: ignore[no-untyped-def]
     buf,
     end,

@@ -17,9 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import numba
 import numpy as np
 
+from wal2delta.decode.kernels_base import compiled
 from wal2delta.sink.slots import Hashes, new_table, slot_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ UNKNOWN: Final = -2
 NO_BASE: Final = -1
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _fold_keys(  # type: ignore[no-untyped-def]
     action,
     expected,
@@ -155,7 +155,7 @@ def _fold_keys(  # type: ignore[no-untyped-def]
     return used, conflicts
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _stretches(action, first, second, old_first, old_second, table, slot_first, slot_second, stretch, number):  # type: ignore[no-untyped-def]
     used = 0
     count = 0

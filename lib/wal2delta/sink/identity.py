@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from wal2delta.decode.kernels_base import compiled
 from wal2delta.decode.rescued import read_rescued, rescued_array, spread
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _INTEGER: Final = pa.int64()
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _mix(h, v):  # type: ignore[no-untyped-def]
     h ^= v
     h *= np.uint64(0xBF58476D1CE4E5B9)
@@ -34,7 +34,7 @@ def _mix(h, v):  # type: ignore[no-untyped-def]
     return h
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _hash_fixed(data, width, start, valid, has_valid, first, second):  # type: ignore[no-untyped-def]
     """Mix a column of ``width`` bytes a value (up to 16) into the hashes of its rows."""
     for i in range(first.shape[0]):
@@ -55,7 +55,7 @@ def _hash_fixed(data, width, start, valid, has_valid, first, second):  # type: i
         second[i] = _mix(_mix(second[i] ^ high, low + size), np.uint64(0xD6E8FEB86659FD93))
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _hash_variable(data, offsets, valid, has_valid, first, second):  # type: ignore[no-untyped-def]
     """Mix a column of strings or bytes into the hashes of its rows."""
     for i in range(first.shape[0]):
@@ -82,7 +82,7 @@ def _hash_variable(data, offsets, valid, has_valid, first, second):  # type: ign
         second[i] = b
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@compiled
 def _hash_lists(offsets, valid, has_valid, child_first, child_second, first, second):  # type: ignore[no-untyped-def]
     """Mix lists into the hashes of their rows, given the hashes of their elements."""
     for i in range(first.shape[0]):

@@ -17,16 +17,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 
+from wal2delta.decode.kernels_base import compiled
 from wal2delta.sink.slots import Hashes, new_table, slot_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _net_counts(count, needed, first, second, table, slot_first, slot_second, net, need, last):  # type: ignore[no-untyped-def]
     used = 0
     for i in range(count.shape[0]):
@@ -63,7 +63,7 @@ def count_images(
     return last[kept], net[kept], need[kept]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _unmatched(comes, first, second, table, slot_first, slot_second, newest, before, left):  # type: ignore[no-untyped-def]
     used = 0
     for i in range(comes.shape[0]):
@@ -100,7 +100,7 @@ def unmatched(comes: NDArray[np.bool_], image: Hashes) -> NDArray[np.int64]:
     return np.nonzero(left)[0]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _settle(comes, first, second, table, slot_first, slot_second, base, oldest, newest, after):  # type: ignore[no-untyped-def]
     used = 0
     for i in range(comes.shape[0]):

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 import pyarrow as pa
 
+from wal2delta.decode.kernels_base import compiled
 from wal2delta.sink.events import Events, Identity, Mode, batch_from_ipc, batch_to_ipc, key_hashes
 from wal2delta.sink.fold import MOVE
 from wal2delta.sink.identity import hash_rows
@@ -77,7 +77,7 @@ def links_of(events: Events, identity: Identity, names: Sequence[str]) -> Routes
     return Routes(new, old)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _root(parent, s):  # type: ignore[no-untyped-def]
     while parent[s] != s:
         parent[s] = parent[parent[s]]
@@ -85,7 +85,7 @@ def _root(parent, s):  # type: ignore[no-untyped-def]
     return s
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _components(one, other, zero, table, key, unused, parent):  # type: ignore[no-untyped-def]
     used = 0
     for i in range(one.shape[0]):

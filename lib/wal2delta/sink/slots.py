@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import numba
 import numpy as np
+
+from wal2delta.decode.kernels_base import compiled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +25,7 @@ def new_table(keys: int) -> NDArray[np.int32]:
     return np.full(size, -1, np.int32)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def slot_of(first, second, i, table, slot_first, slot_second, used):  # type: ignore[no-untyped-def]
     """Give the slot of a key, a new one (== used) where it was not seen."""
     mask = table.shape[0] - 1

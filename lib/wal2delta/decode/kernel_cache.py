@@ -1,0 +1,110 @@
+"""Where compiled kernels are kept when the package is imported from a zip, as by ``--py-files``.
+
+numba keeps them by the path of their source.  Spark gives every application a copy of the zip at a path of its own, so
+that each worker of each application would compile anew, for a quarter of a minute.  Here they are kept by what the zip
+holds.
+"""
+
+# numba's locators have no types.
+# mypy: disable-error-code="no-untyped-call, attr-defined, comparison-overlap, arg-type"
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
+from zipimport import zipimporter
+
+import numba
+from numba.core import caching
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+class ZipContentLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):
+    """Gives a folder for the kernels of one version of the package, whatever the path of its zip."""
+
+    def __init__(self, py_func: Callable[..., Any], py_file: str, archive: str, folder: Path) -> None:
+        self._py_file = py_file
+        self._lineno = py_func.__code__.co_firstlineno
+        self._digest = _digest(archive)
+        module = Path(py_file).relative_to(archive).with_suffix("")
+        self._cache_path = str(folder / self._digest / ".".join(module.parts))
+
+    def get_cache_path(self) -> str:
+        """Give the folder."""
+        return self._cache_path
+
+    def get_source_stamp(self) -> str:
+        """Give what changes when the source does."""
+        return self._digest
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> ZipContentLocator | None:
+        """Give the locator for a function of this package in a zip, if some folder can be written to."""
+        archive = _archive()
+        if archive is None or not py_file.startswith(archive):
+            return None
+        for folder in _folders():
+            locator = cls(py_func, py_file, archive, folder)
+            try:
+                locator.ensure_cache_path()
+            except OSError:
+                continue
+            return locator
+        return None
+
+
+def _archive() -> str | None:
+    """Give the zip that the package was imported from."""
+    loader = getattr(sys.modules[_PACKAGE], "__loader__", None)
+    return loader.archive if isinstance(loader, zipimporter) else None
+
+
+@lru_cache(maxsize=1)
+def _digest(archive: str) -> str:
+    """Digest the package's files, by the check sums that the zip has of them."""
+    with ZipFile(archive) as file:
+        sums = sorted((item.filename, item.CRC) for item in file.infolist() if item.filename.startswith(_PACKAGE))
+    return hashlib.sha256(repr(sums).encode()).hexdigest()[:32]
+
+
+def _folders() -> Iterator[Path]:
+    """Give the folders in which compiled code may be kept, best first."""
+    if numba.config.CACHE_DIR:
+        yield Path(numba.config.CACHE_DIR)
+    with suppress(RuntimeError):  # there need not be a home
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", _PACKAGE)
+    shared = Path(tempfile.gettempdir(), f"{_PACKAGE}-{_user()}")
+    # Code is run that is found there: nobody else may have made it.
+    shared.mkdir(mode=0o700, exist_ok=True)
+    if _is_own(shared):
+        yield shared
+
+
+def _user() -> str:
+    return str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+
+
+def _is_own(folder: Path) -> bool:
+    found = folder.lstat()
+    return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+
+
+def install() -> None:
+    """Have numba ask the locator before its own."""
+    known = caching.CacheImpl._locator_classes
+    if ZipContentLocator not in known:
+        known.insert(0, ZipContentLocator)
+
+
+__all__ = ["ZipContentLocator", "install"]

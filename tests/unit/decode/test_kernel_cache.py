@@ -1,0 +1,68 @@
+"""Kernels that are compiled from a zip are found again by its content, whatever its path."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import wal2delta
+
+_CALL = """
+import sys
+sys.path[:0] = [sys.argv[1]]
+import numpy as np
+from wal2delta.sink.slots import new_table, slot_of
+halves = np.zeros(1, np.uint64)
+slot_of(halves, halves, 0, new_table(1), halves.copy(), halves.copy(), 0)
+(signature,) = slot_of.signatures
+print(slot_of.stats.cache_hits.get(signature, 0), slot_of.stats.cache_path)
+"""
+
+
+def _zip(path: Path, *, comment: str = "") -> Path:
+    package = Path(wal2delta.__file__).parent
+    path.parent.mkdir(parents=True)
+    with ZipFile(path, "w") as file:
+        for source in package.rglob("*.py"):
+            name = source.relative_to(package.parent).as_posix()
+            more = comment if name.endswith("sink/slots.py") else ""
+            file.writestr(name, source.read_text(encoding="utf-8") + more)
+    return path
+
+
+def _hits(archive: Path, home: Path, **more: str) -> tuple[int, str]:
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    environment |= {"XDG_CACHE_HOME": str(home), "PYTHONPATH": "", **more}
+    done = subprocess.run(
+        [sys.executable, "-c", _CALL, str(archive)], env=environment, capture_output=True, text=True, check=True
+    )
+    hits, _, path = done.stdout.strip().partition(" ")
+    return int(hits), path
+
+
+def test_a_copy_at_another_path_is_not_compiled_again(tmp_path: Path) -> None:
+    first, copy = _zip(tmp_path / "a" / "w.zip"), _zip(tmp_path / "b" / "w.zip")
+    home = tmp_path / "home"
+    hits, path = _hits(first, home)
+    assert (hits, Path(path).is_relative_to(home)) == (0, True)
+    assert _hits(first, home) == (1, path)
+    assert _hits(copy, home) == (1, path)
+
+
+def test_other_sources_are_compiled_anew(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    _hits(_zip(tmp_path / "a" / "w.zip"), home)
+    assert _hits(_zip(tmp_path / "b" / "w.zip", comment="# changed\n"), home)[0] == 0
+
+
+def test_a_home_that_cannot_be_written_to(tmp_path: Path) -> None:
+    home, temporary = tmp_path / "home", tmp_path / "tmp"
+    home.write_text("a file")
+    temporary.mkdir()
+    archive = _zip(tmp_path / "a" / "w.zip")
+    hits, path = _hits(archive, home, TMPDIR=str(temporary))
+    assert (hits, Path(path).is_relative_to(temporary)) == (0, True)
+    assert _hits(archive, home, TMPDIR=str(temporary)) == (1, path)
