@@ -7,15 +7,18 @@ thousand rows and not a tile's few thousand.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from wal2delta.decode import walk
+from wal2delta.decode import placing, walk
 from wal2delta.decode.columns import ColumnBuilder, make_builder
+from wal2delta.decode.columns.variable import TextBuilder
 from wal2delta.decode.memory import empty
+from wal2delta.decode.placing import Left, Marks
 from wal2delta.decode.rescued import rescued_array, spread
 from wal2delta.decode.stream import Place, StreamWalker
 from wal2delta.decode.walk import Records, Tile
@@ -50,8 +53,6 @@ METADATA_COLUMNS: Final = 5
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 _KIND_OF_OP: Final = {"c": walk.INSERT, "u": walk.UPDATE, "d": walk.DELETE, "t": walk.TRUNCATE}
-_OP_OF_KIND: Final = np.zeros(256, np.uint8)
-_OP_OF_KIND[list(_KIND_OF_OP.values())] = [ord(op) for op in _KIND_OF_OP]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +112,50 @@ class _Columns:
         self.rescued: dict[int, dict[str, str]] = {}
         self.rows = 0
 
-    def append(self, buf: NDArray[np.uint8], tile: Tile, first: NDArray[np.int32]) -> None:
-        for number, builder in enumerate(self.builders):
-            try:
-                bad: list[Rescued] | None = builder.append(buf, tile.offset, tile.length, first, number)
-            except ValueFormatError as error:
-                error.table = f"{self.relation.qualified_name}.{self.relation.columns[number].name}"
-                raise
-            if bad:
-                name = self.relation.columns[number].name
-                for value in bad:
-                    self.rescued.setdefault(self.rows + value.row, {})[name] = value.text
-        self.rows += len(first)
+    def append(
+        self,
+        buf: NDArray[np.uint8],
+        tile: Tile,
+        first: NDArray[np.int32],
+        builders: Sequence[tuple[int, ColumnBuilder]] | None = None,
+    ) -> None:
+        """Append rows to all columns, or to some."""
+        for number, builder in enumerate(self.builders) if builders is None else builders:
+            with self._naming(number):
+                bad = builder.append(buf, tile.offset, tile.length, first, number)
+            self._keep(number, builder.rows - len(first), bad)
+        if builders is None:
+            self.rows += len(first)
+
+    def finish_placed(
+        self,
+        buf: NDArray[np.uint8],
+        tile: Tile,
+        first: NDArray[np.int32],
+        number: int,
+        start: int,
+        missed: NDArray[np.int32],
+        flags: int,
+    ) -> None:
+        """See to what is left of the rows from `start` on, whose column was placed."""
+        builder = self.builders[number]
+        with self._naming(number):
+            bad = builder.finish_placed(builder.tile(buf, tile.offset, tile.length, first, number), missed, flags)
+        self._keep(number, start, bad)
+
+    @contextmanager
+    def _naming(self, number: int) -> Iterator[None]:
+        try:
+            yield
+        except ValueFormatError as error:
+            error.table = f"{self.relation.qualified_name}.{self.relation.columns[number].name}"
+            raise
+
+    def _keep(self, number: int, start: int, bad: Sequence[Rescued] | None) -> None:
+        """Keep the values that a column cannot hold, of rows from `start` on."""
+        name = self.relation.columns[number].name
+        for value in bad or ():
+            self.rescued.setdefault(start + value.row, {})[name] = value.text
 
     @property
     def nbytes(self) -> int:
@@ -137,44 +170,40 @@ class _Columns:
         return arrays, rescued
 
 
-_MIN_ROWS: Final = 256
-
-_FEW_SLOTS: Final = 16
-_LEAST_ROWS: Final = 256
+_MIN_ROWS: Final = 1024
 
 
 class _Metadata:
     """What is known of each row beside its values, in arrays that grow."""
 
     def __init__(self) -> None:
-        self.rows = 0
-        self._make(_MIN_ROWS)
+        self._make(0)
 
     def _make(self, capacity: int) -> None:
         self._op = empty(capacity, np.uint8)
-        self._words = empty(4 * capacity, np.int64).reshape(4, capacity)  # LSN, commit time, xid, ordinal
+        self._words = [empty(capacity, np.int64) for _ in range(4)]  # LSN, commit time, xid, ordinal
 
-    def append(self, tile: Tile, at: NDArray[np.intp] | slice) -> None:
-        """Copy the rows' metadata, as the next tile overwrites it."""
-        kind = tile.kind[at]
-        start, stop = self.rows, self.rows + len(kind)
-        if stop > len(self._op):
-            op, words = self._op, self._words
-            self._make(max(stop, 2 * len(op)))
-            self._op[:start], self._words[:, :start] = op[:start], words[:, :start]
-        np.take(_OP_OF_KIND, kind, out=self._op[start:stop])
-        for number, values in enumerate((tile.lsn, tile.commit_ts, tile.xid, tile.ordinal)):
-            if isinstance(at, slice):
-                self._words[number, start:stop] = values
-            else:
-                # The other modes take a detour.
-                np.take(values, at, out=self._words[number, start:stop], mode="clip")
-        self.rows = stop
+    def reserve(self, capacity: int, rows: int) -> None:
+        """Make room for so many rows, and keep the first ones."""
+        op, words = self._op, self._words
+        self._make(capacity)
+        self._op[:rows] = op[:rows]
+        for new, old in zip(self._words, words, strict=True):
+            new[:rows] = old[:rows]
 
-    def finish(self) -> list[pa.Array]:
+    def addresses(self) -> list[int]:
+        """Give where the columns lie."""
+        return [array.ctypes.data for array in (self._op, *self._words)]
+
+    def deleted(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """Say which rows are deletes."""
+        is_delete: NDArray[np.bool_] = self._op[start:stop] == ord("d")
+        return is_delete
+
+    def finish(self, rows: int) -> list[pa.Array]:
         """Give the columns, without a copy, and begin anew."""
-        rows, op, words = self.rows, self._op, self._words
-        words[1, :rows] += POSTGRES_EPOCH_UNIX_MICROS
+        op, words = self._op, self._words
+        words[1][:rows] += POSTGRES_EPOCH_UNIX_MICROS
         types = (pa.int64(), TIMESTAMP, pa.int64(), pa.int64())
         columns = [
             pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(values[:rows])])
@@ -183,12 +212,15 @@ class _Metadata:
         # Each is one character.
         ends = pa.py_buffer(np.arange(rows + 1, dtype=np.int32))
         self._make(len(op))
-        self.rows = 0
         return [pa.Array.from_buffers(pa.string(), rows, [None, ends, pa.py_buffer(op[:rows])]), *columns]
 
 
 class _RelationRows:
-    """The rows of one relation version that are gathered for the next batch."""
+    """The rows of one relation version that are gathered for the next batch.
+
+    Attributes:
+        program: what `wal2delta.decode.placing` goes by.
+    """
 
     def __init__(
         self, relation: m.Relation, types: Sequence[ColumnType], names: Mapping[int, tuple[str, str]], codec: str
@@ -198,48 +230,119 @@ class _RelationRows:
         self.names = names
         self.codec = codec
         self.columns = _Columns(relation, types, names, codec)
+        builders = list(enumerate(self.columns.builders))
+        self._placed = [(number, builder) for number, builder in builders if builder.placing is not None]
+        self._others = [(number, builder) for number, builder in builders if builder.placing is None]
         self._before: _Columns | None = None
         self._before_rows: list[NDArray[np.int64]] = []
         self._metadata = _Metadata()
         self._unchanged: dict[int, list[tuple[int, NDArray[np.bool_]]]] = {}
+        self._firsts = np.zeros((2, placing.PENDING_ROWS), np.int32)
+        self._pending_before = np.zeros(placing.PENDING_ROWS, np.int64)
+        self.program = np.zeros(placing.HEAD + len(self._placed) * placing.COLUMN, np.int64)
+        self.program[placing.NEEDS_CARE] = bool(self._others)
+        self.program[placing.COLUMNS] = len(self._placed)
+        self._capacity = 0
+        self.reserve(_MIN_ROWS)
 
     @property
     def rows(self) -> int:
-        return self.columns.rows
+        return int(self.program[placing.ROWS])
 
     @property
     def full(self) -> bool:
+        self._count()
         return self.rows >= BATCH_ROWS or self.columns.nbytes >= BATCH_BYTES
 
-    def append(self, buf: NDArray[np.uint8], tile: Tile, at: NDArray[np.intp] | slice) -> None:
-        new, old = tile.new[at], tile.old[at]
-        first = np.where(new >= 0, new, old)
-        start = self.rows
+    def reserve(self, capacity: int) -> None:
+        """Make room for so many rows at least."""
+        self._count()
+        rows = self.rows
+        self._metadata.reserve(capacity, rows)
+        for _, builder in self._placed:
+            builder.reserve(capacity)
+        self._capacity = capacity
+        self._tell()
+
+    def grow(self) -> None:
+        """Make room for more rows."""
+        self.reserve(min(2 * self._capacity, BATCH_ROWS))
+
+    def make_room(self, column: int, more: int) -> None:
+        """Make room for so many bytes more in one of the placed columns."""
+        self._count()
+        _, builder = self._placed[column]
+        assert isinstance(builder, TextBuilder)
+        builder.make_room(more)
+        self._tell()
+
+    def _count(self) -> None:
+        """Let the builders know of the rows that were placed."""
+        rows = self.rows
+        for _, builder in self._placed:
+            builder.rows = rows
+        self.columns.rows = rows
+
+    def _tell(self) -> None:
+        """Tell the kernel where the outputs lie."""
+        program = self.program
+        program[placing.ROOM] = self._capacity
+        program[placing.OP : placing.ORDINAL + 1] = self._metadata.addresses()
+        program[placing.FIRSTS] = self._firsts[0].ctypes.data
+        program[placing.BEFORE_FIRSTS] = self._firsts[1].ctypes.data
+        program[placing.BEFORE_ROWS] = self._pending_before.ctypes.data
+        at = placing.HEAD
+        for number, builder in self._placed:
+            how = builder.placing
+            assert how is not None
+            values, valid, data, size = builder.addresses()
+            program[at : at + placing.COLUMN] = (how.kind, number, values, valid, how.low, how.high, data, size, 0)
+            at += placing.COLUMN
+
+    def see_to(self, buf: NDArray[np.uint8], tile: Tile, missed: NDArray[np.int64]) -> None:
+        """See to the pending rows.
+
+        Args:
+            missed: column among the placed, row and first cell of each value in another form.
+        """
+        program = self.program
+        pending, rows = int(program[placing.PENDING]), self.rows
+        start, first = rows - pending, self._firsts[0][:pending]
+        self.columns.append(buf, tile, first, self._others)
+        for at, (number, builder) in enumerate(self._placed):
+            flags = placing.HEAD + at * placing.COLUMN + placing.FLAGS
+            bad = missed[missed[:, 0] == at, 1] if len(missed) else missed[:, 1]
+            if program[flags] or len(bad):
+                builder.rows = start
+                self.columns.finish_placed(
+                    buf, tile, first, number, start, (bad - start).astype(np.int32), int(program[flags])
+                )
+                program[flags] = 0
         if tile.has_unchanged:
-            self._note_unchanged(tile, new, start)
-        self.columns.append(buf, tile, first)
-        with_old = np.nonzero((new >= 0) & (old >= 0))[0]
-        if len(with_old):
+            self._note_unchanged(tile, first, start)
+        befores = int(program[placing.BEFORES])
+        if befores:
             if self._before is None:
                 self._before = _Columns(self.relation, self.types, self.names, self.codec)
-            self._before.append(buf, tile, old[with_old])
-            self._before_rows.append(start + with_old)
-        self._metadata.append(tile, at)
+            self._before.append(buf, tile, self._firsts[1][:befores])
+            self._before_rows.append(self._pending_before[:befores].copy())
+        program[[placing.PENDING, placing.BEFORES, placing.HAS_UNCHANGED, placing.HAS_MISSES]] = 0
 
-    def _note_unchanged(self, tile: Tile, new: NDArray[np.int32], start: int) -> None:
-        rows = np.nonzero(new >= 0)[0]
+    def _note_unchanged(self, tile: Tile, first: NDArray[np.int32], start: int) -> None:
+        rows = np.nonzero((first >= 0) & ~self._metadata.deleted(start, start + len(first)))[0]
         for number in range(len(self.relation.columns)):
-            mask = np.zeros(len(new), np.bool_)
-            mask[rows] = tile.length[new[rows] + number] == walk.UNCHANGED
+            mask = np.zeros(len(first), np.bool_)
+            mask[rows] = tile.length[first[rows] + number] == walk.UNCHANGED
             if mask.any():
                 self._unchanged.setdefault(number, []).append((start, mask))
 
     def finish(self) -> ChangeBatch:
+        self._count()
         rows = self.rows
         arrays, rescued = self.columns.finish()
         names = [column.name for column in self.relation.columns]
         data = pa.RecordBatch.from_arrays(
-            [*self._metadata.finish(), *arrays],
+            [*self._metadata.finish(rows), *arrays],
             names=[OP, COMMIT_LSN, COMMIT_TS, XID, ORDINAL, *names],
         )
         unchanged = {}
@@ -255,6 +358,8 @@ class _RelationRows:
                 [pa.array(np.concatenate(self._before_rows)), *before_arrays], names=[ROW, *names]
             )
         self._before, self._before_rows, self._unchanged = None, [], {}
+        self.program[placing.ROWS] = 0
+        self._tell()
         return ChangeBatch(self.relation, data, unchanged, before, rescued, before_rescued)
 
 
@@ -359,6 +464,10 @@ class Decoder(StreamWalker):
         """The version of each relation (by oid) that rows came of last."""
         self._recorded: list[Recorded] = []
         self._messages: list[LogicalMessage] = []
+        self._marks = Marks()
+        self._programs = np.zeros(0, np.int64)
+        """The address of each slot's program."""
+        self._slot_rows: dict[int, _RelationRows] = {}
         super().__init__(framing, place=Place(framing), relations={}, tile_bytes=tile_bytes, codec=codec)
 
     def decode(
@@ -420,6 +529,7 @@ class Decoder(StreamWalker):
     def start(self, place: Place | None, relations: Mapping[int, m.Relation], *, streaming: bool = False) -> None:
         """Go to another place."""
         super().start(place, relations, streaming=streaming)
+        self._programs, self._slot_rows = np.zeros(0, np.int64), {}
         state, fate = self.kernel.state, self._fate
         state[walk.RECORDING] = self._recording
         if fate is None:
@@ -527,55 +637,76 @@ class Decoder(StreamWalker):
     # Rows to columns.
 
     def _convert(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:
-        for slot, at in self._by_slot(tile):
-            relation = self.slot_relations[slot]
-            if relation is None or (self._wanted is not None and relation not in self._wanted):
-                continue
-            if len(self._skipped):
-                at = _only(at, ~np.isin(tile.kind[at], self._skipped))
-            truncated = self._truncates.get(relation.oid) if self._truncates else None
-            if truncated is not None:
-                lsn, ordinal = truncated
-                lsns = tile.lsn[at]
-                gone = (lsns < lsn) | ((lsns == lsn) & (tile.ordinal[at] <= ordinal))
-                if gone.any():
-                    # At the end, also where it was there: a version may come back.
-                    self._truncated.pop(relation, None)
-                    self._truncated[relation] = None
-                at = _only(at, ~gone)
-            if not isinstance(at, slice) and not len(at):
-                continue
-            rows = self._rows.get(relation)
-            if rows is None:
-                # Rows of the relation's version before come first.
-                newest = self._newest.get(relation.oid)
-                before = self._rows.pop(newest, None) if newest is not None else None
-                if before is not None and before.rows:
+        count = len(self.slot_relations)
+        if count > len(self._programs):
+            more = np.full(count, placing.UNSEEN, np.int64)
+            self._programs = np.concatenate([self._programs, more])
+        kept, change = self._kept(tile), 0
+        while True:
+            left = self._marks.place(buf, tile, change, kept, self._programs)
+            change = self._marks.next
+            missed = self._marks.missed
+            for slot in self._marks.slots:
+                rows = self._slot_rows[slot]
+                rows.see_to(buf, tile, missed[missed[:, 0] == slot, 1:])
+                if rows.full:
+                    yield rows.finish()
+            slot, column, more_bytes = self._marks.wanting
+            if left is Left.DONE:
+                return
+            if left is Left.NEW:
+                yield from self._begin_slot(slot)
+            elif left is not Left.CARE:
+                rows = self._slot_rows[slot]
+                if rows.full:
+                    yield rows.finish()
+                elif left is Left.ROOM:
+                    rows.grow()
+                else:
+                    rows.make_room(column, more_bytes)
+
+    def _begin_slot(self, slot: int) -> Iterator[ChangeBatch]:
+        """Have a slot's rows placed from here on, if they are wanted."""
+        relation = self.slot_relations[slot]
+        if relation is None or (self._wanted is not None and relation not in self._wanted):
+            self._programs[slot] = placing.NO_PROGRAM
+            return
+        rows = self._rows.get(relation)
+        if rows is None:
+            # Rows of the relation's version before come first.
+            newest = self._newest.get(relation.oid)
+            before = self._rows.pop(newest, None) if newest is not None else None
+            if before is not None:
+                for other, own in self._slot_rows.items():
+                    if own is before:
+                        self._programs[other] = placing.UNSEEN
+                if before.rows:
                     yield before.finish()
-                self._newest[relation.oid] = relation
-                types = self._column_types.get(relation) or column_types(relation, self._types)
-                rows = self._rows[relation] = _RelationRows(relation, types, type_names(self._types), self._codec)
-            rows.append(buf, tile, at)
-            if rows.full:
-                yield rows.finish()
+            self._newest[relation.oid] = relation
+            types = self._column_types.get(relation) or column_types(relation, self._types)
+            rows = self._rows[relation] = _RelationRows(relation, types, type_names(self._types), self._codec)
+        self._slot_rows[slot] = rows
+        self._programs[slot] = rows.program.ctypes.data
 
-    def _by_slot(self, tile: Tile) -> Iterator[tuple[int, NDArray[np.intp] | slice]]:
-        """Give each slot that a tile has rows of, in their order, and which these are."""
-        slots = tile.slot
-        low, high = int(slots.min()), int(slots.max())
-        if low == high:
-            yield low, slice(None)
-        elif high - low < _FEW_SLOTS:
-            for slot in range(low, high + 1):
-                yield slot, np.nonzero(slots == slot)[0]
-        else:
-            order = np.argsort(slots, kind="stable")
-            found, starts = np.unique(slots[order], return_index=True)
-            if len(slots) < _LEAST_ROWS * len(found):
-                # A relation's rows are too few at a time for what it costs to convert them.
-                self.kernel.widen()
-            yield from zip(found.tolist(), np.split(order, starts[1:]), strict=True)
+    def _kept(self, tile: Tile) -> NDArray[np.uint8]:
+        """Say which rows are wanted; empty for all."""
+        if not len(self._skipped) and not self._truncates:
+            return _ALL
+        kept = ~np.isin(tile.kind, self._skipped)
+        for slot in np.unique(tile.slot[kept]).tolist() if self._truncates else ():
+            relation = self.slot_relations[slot]
+            truncated = None if relation is None else (self._truncates or {}).get(relation.oid)
+            if relation is None or truncated is None or (self._wanted is not None and relation not in self._wanted):
+                continue
+            lsn, ordinal = truncated
+            gone = kept & (tile.slot == slot)
+            gone &= (tile.lsn < lsn) | ((tile.lsn == lsn) & (tile.ordinal <= ordinal))
+            if gone.any():
+                # At the end, also where it was there: a version may come back.
+                self._truncated.pop(relation, None)
+                self._truncated[relation] = None
+                kept &= ~gone
+        return kept.view(np.uint8)
 
 
-def _only(at: NDArray[np.intp] | slice, chosen: NDArray[np.bool_]) -> NDArray[np.intp]:
-    return np.nonzero(chosen)[0] if isinstance(at, slice) else at[chosen]
+_ALL: Final = np.zeros(0, np.uint8)

@@ -144,6 +144,43 @@ load_big_32: Final = _load_big(32)
 load_big_64: Final = _load_big(64)
 
 
+def _load_native(bits: int) -> Callable[..., Any]:
+    def load(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = builder.load(_pointer(builder, arguments[0], bits))
+            value.align = 1
+            return builder.sext(value, ir.IntType(64)) if bits < 64 else value
+
+        return types.int64(types.int64), codegen
+
+    return instruction(load)
+
+
+# Numbers with a sign, as the machine writes them.
+load_int32: Final = _load_native(32)
+load_int64: Final = _load_native(64)
+
+
+def _store(bits: int) -> Callable[..., Any]:
+    def store(typingctx: Any, address: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = arguments[1] if bits == 64 else builder.trunc(arguments[1], ir.IntType(bits))
+            stored = builder.store(value, _pointer(builder, arguments[0], bits))
+            stored.align = 1
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), codegen
+
+    return instruction(store)
+
+
+# So many lower bits of a number, as the machine writes them.
+store_8: Final = _store(8)
+store_16: Final = _store(16)
+store_32: Final = _store(32)
+store_64: Final = _store(64)
+
+
 @instruction
 def store_word(typingctx: Any, address: Any, word: Any) -> Any:
     """Store 8 bytes at any address."""

@@ -321,7 +321,6 @@ class StreamWalker:
                 self.on_records()
                 if outcome is not Outcome.TILE or state[walk.POS] >= stop:
                     return
-                kernel.begin_tile()
             elif outcome is Outcome.NEW_RELATION:
                 self._need_slot(int(state[walk.ARGUMENT]), int(state[walk.MESSAGE]))
             elif outcome is Outcome.RUNS:

@@ -39,9 +39,6 @@ BINARY: Final = -3
 MAX_COLUMNS: Final = 1664
 """PostgreSQL's MaxTupleAttributeNumber: no tuple has more cells."""
 
-MOST_TILE_BYTES: Final = 8 << 20
-"""Tiles do not grow beyond this."""
-
 FRAMING_CODES: Final = {Framing.RAW: 0, Framing.RECVLOGICAL: 1, Framing.COPYDATA: 2, Framing.PGCOPY: 3}
 
 
@@ -818,21 +815,12 @@ class Kernel:
         """The xids, in order, whose rows inside of streamed blocks are left out."""
 
     def _make_arrays(self, tile_bytes: int) -> None:
-        self.tile_bytes = self._next_tile_bytes = tile_bytes
+        self.tile_bytes = tile_bytes
         # A row change takes 9 bytes at least, a cell one.
         cells = tile_bytes // 2 + 4 * MAX_COLUMNS if self.want else 0
         self._arrays = _Arrays(tile_bytes // 16 + 1 if self.want else 0, cells)
         # Begin and Commit take 47 bytes.
         self._records = Records.empty(tile_bytes // 47 + 2 if self.want else 0)
-
-    def widen(self) -> None:
-        """Make later tiles twice as large, within bounds."""
-        self._next_tile_bytes = max(self.tile_bytes, min(2 * self.tile_bytes, MOST_TILE_BYTES))
-
-    def begin_tile(self) -> None:
-        """Begin the next tile, when what the last one held has been taken."""
-        if self._next_tile_bytes != self.tile_bytes:
-            self._make_arrays(self._next_tile_bytes)
 
     def reset(self) -> None:
         """Forget the walk so far."""

@@ -21,7 +21,7 @@ from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import own_session, settings
 from wal2delta.spark.merging import Counts, Merge, Written, append_rows, merge_keyed
 from wal2delta.spark.multisets import merge_multiset
-from wal2delta.spark.staging import StagedRows, Staging
+from wal2delta.spark.staging import FEW_PARTS_A_BATCH, StagedRows, Staging
 from wal2delta.spark.tables import Epoch, TablePlan
 from wal2delta.spark.target import quote
 from wal2delta.spark.workers import FoldTask, fold_batches, refusal_in
@@ -255,6 +255,21 @@ def _commit(
         converts_key=epoch.converts_key,
     )
     overwrite = truncated and exists and not plan.soft_deletes
+    with settings(spark, FEW_PARTS_A_BATCH):
+        return _commit_folded(spark, staging, run, epoch, merge, exists=exists, overwrite=overwrite)
+
+
+def _commit_folded(
+    spark: SparkSession,
+    staging: Staging,
+    run: TableRun,
+    epoch: Epoch,
+    merge: Merge,
+    *,
+    exists: bool,
+    overwrite: bool,
+) -> tuple[Action, Written]:
+    plan = run.plan
     try:
         if not exists or overwrite or epoch.identity.mode is Mode.APPEND:
             rows = None if epoch.rows == 0 else _folded(spark, staging, run, epoch, merge)

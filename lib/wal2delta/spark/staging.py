@@ -45,6 +45,10 @@ _FEW_LARGE_ROWS: Final = {
 }
 """How staged events are written: a row is all that a table has in one file and bucket."""
 
+FEW_PARTS_A_BATCH: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}
+"""How staged events come to the workers that fold them: a row may have megabytes, and all of a task's rows would come
+at once else.  It is set around those jobs alone: with it every other mapInArrow would crawl."""
+
 _SUMMARISED: Final = ("table", "relation", "sequence", "rows", "first_lsn", "last_lsn", "info")
 
 

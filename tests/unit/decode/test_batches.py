@@ -12,8 +12,7 @@ from wal2delta.changes import decode_plan, read_changes
 from wal2delta.decode import batches
 from wal2delta.decode.batches import ChangeBatch, Decoder
 from wal2delta.decode.stream import Place
-from wal2delta.decode.walk import Kernel
-from wal2delta.errors import MalformedMessage
+from wal2delta.errors import MalformedMessage, ValueFormatError
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
@@ -120,24 +119,52 @@ def test_an_lsn_beyond_any_that_there_can_be_is_refused() -> None:
     assert caught.value.offset == 0
 
 
-def test_tiles_grow_where_many_relations_share_them_and_the_rows_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("tile_bytes", [1 << 12, 1 << 16, 1 << 20])
+def test_rows_of_many_relations_that_share_tiles(tmp_path: Path, tile_bytes: int) -> None:
     relations = [m.Relation(100 + n, "s", f"t{n}", "d", (m.Column("id", 23, -1, True),)) for n in range(40)]
     inserts = [m.Insert(100 + n % 40, m.TupleData((m.Cell("t", b"%d" % n),))) for n in range(20_000)]
     path = tmp_path / "many.bin"
     path.write_bytes(frame([m.Begin(100, 1, 7), *relations, *inserts, m.Commit(0, 100, 108, 1)], Framing.RAW))
-    sizes: list[int] = []
-    made = Kernel._make_arrays
-
-    def noted(kernel: Kernel, tile_bytes: int) -> None:
-        sizes.append(tile_bytes)
-        made(kernel, tile_bytes)
-
-    monkeypatch.setattr(Kernel, "_make_arrays", noted)
     found: dict[str, list[int]] = {}
-    for batch in read_changes(path, tile_bytes=1 << 12):
+    for batch in read_changes(path, tile_bytes=tile_bytes):
         found.setdefault(batch.relation.name, []).extend(batch.data.column("id").to_pylist())
     assert found == {f"t{n}": list(range(n, 20_000, 40)) for n in range(40)}
-    # Each has 256 rows in a tile of 256 kB.
-    assert [size for size in sizes if size] == [1 << bits for bits in range(12, 19)]
+
+
+@pytest.mark.parametrize("tile_bytes", [1 << 12, 1 << 20])
+def test_values_in_another_form_beside_others_of_their_column(tmp_path: Path, tile_bytes: int) -> None:
+    columns = (m.Column("id", 20, -1, True), m.Column("small", 21, -1, False), m.Column("text", 25, -1, False))
+    relation = m.Relation(100, "s", "t", "d", columns)
+    smallest = -(2**63)
+    ids = [smallest if n % 3 == 0 else n for n in range(9000)]
+    rows = [
+        m.TupleData(
+            (
+                m.Cell("t", b"%d" % id_),
+                m.Cell("b", (n % 100 - 50).to_bytes(2, "big", signed=True)) if n % 2 else m.Cell("n"),
+                m.Cell("b" if n % 5 else "t", "größe".encode() * (n % 7)),
+            )
+        )
+        for n, id_ in enumerate(ids)
+    ]
+    path = tmp_path / "mixed.bin"
+    messages = [m.Begin(100, 1, 7), relation, *(m.Insert(100, row) for row in rows), m.Commit(0, 100, 108, 1)]
+    path.write_bytes(frame(messages, Framing.RAW))
+    found = [row for batch in read_changes(path, tile_bytes=tile_bytes) for row in batch.data.to_pylist()]
+    assert [row["id"] for row in found] == ids
+    assert [row["small"] for row in found] == [n % 100 - 50 if n % 2 else None for n in range(9000)]
+    assert [row["text"] for row in found] == ["größe" * (n % 7) for n in range(9000)]
+    assert [row["__ordinal"] for row in found] == list(range(9000))
+
+
+@pytest.mark.parametrize("bad", [b"a\0b", b"\xff"])
+def test_what_is_no_text_is_told_with_its_place(tmp_path: Path, bad: bytes) -> None:
+    relation = m.Relation(100, "s", "t", "d", (m.Column("id", 23, -1, True), m.Column("text", 25, -1, False)))
+    rows = [m.TupleData((m.Cell("t", b"%d" % n), m.Cell("b", bad if n == 5 else b"good"))) for n in range(9)]
+    path = tmp_path / "bad.bin"
+    messages = [m.Begin(100, 1, 7), relation, *(m.Insert(100, row) for row in rows), m.Commit(0, 100, 108, 1)]
+    data = frame(messages, Framing.RAW)
+    path.write_bytes(data)
+    with pytest.raises(ValueFormatError) as caught:
+        list(read_changes(path))
+    assert (caught.value.offset, caught.value.table) == (data.rindex(bad), "s.t.text")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from wal2delta.decode.columns.cells import Bytes, Cells, Names
     from wal2delta.decode.kernels_base import Kernel
+    from wal2delta.decode.placing import Placing
     from wal2delta.types.base import ColumnType, Rescued
 
 MIN_ROWS: Final = 1024
@@ -47,12 +48,16 @@ class ColumnBuilder(ABC):
         # The kernels for binary format go by the type that the values are sent in, an override by another one.
         self._binary = None if column_type.overridden else binary
         self._codec = UTF8
+        self.placing: Placing | None = None
+        """How `wal2delta.decode.placing` converts the column, where it does."""
         self._capacity = 0
         self._valid: Bytes = np.empty(0, dtype=np.uint8)
 
     def take_encoding(self, codec: str) -> None:
         """Have text, and the texts inside of binary values, decoded from another encoding than UTF-8."""
         self._codec = codec
+        if codec != UTF8:
+            self.placing = None
 
     def append(self, buf: Bytes, offset: Cells, length: Cells, first: Cells, column: int) -> list[Rescued] | None:
         """Append one row for each entry of `first`.
@@ -74,10 +79,8 @@ class ColumnBuilder(ABC):
             first = np.ascontiguousarray(first, dtype=np.int32)
         if not first.size:
             return None
-        if self.rows + first.size > self._capacity:
-            self._capacity = max(MIN_ROWS, self.rows + first.size, 2 * self._capacity)
-            self._grow(self._capacity)
-        tile = Tile(buf, offset, length, first, column, self._written)
+        self.reserve(self.rows + first.size)
+        tile = self.tile(buf, offset, length, first, column)
         without_form: list[Rescued] = []
         if self._codec != UTF8 and not tile.is_ascii():
             # Before anything looks into it: in some encodings a character's second byte may be a backslash.
@@ -89,6 +92,31 @@ class ColumnBuilder(ABC):
             rescued.sort(key=lambda misfit: misfit.row)
         self.rows += first.size
         return rescued or None
+
+    def reserve(self, rows: int) -> int:
+        """Make room for so many rows; give how many there is room for."""
+        if rows > self._capacity:
+            self._capacity = max(MIN_ROWS, rows, 2 * self._capacity)
+            self._grow(self._capacity)
+        return self._capacity
+
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Give where the outputs of a placed column lie: values (text's ends), validity, text's data and its size."""
+        raise NotImplementedError
+
+    def finish_placed(self, tile: Tile, missed: Cells, flags: int) -> list[Rescued]:
+        """See to what the kernel has left of the rows that it has placed behind `rows`.
+
+        Args:
+            tile: their cells.
+            missed: which of them hold a value in another form.
+            flags: what the kernel has found in their text.
+        """
+        raise NotImplementedError
+
+    def tile(self, buf: Bytes, offset: Cells, length: Cells, first: Cells, column: int) -> Tile:
+        """Give the cells of some rows of the column; see `append`."""
+        return Tile(buf, offset, length, first, column, self._written)
 
     def _written(self, data: bytes) -> str:
         """Give PostgreSQL's text of a value in binary format."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from wal2delta.decode import kernels_binary, kernels_fixed
+from wal2delta.decode import kernels_binary, kernels_fixed, placing
 from wal2delta.decode.columns.base import Call, ColumnBuilder, resized
+from wal2delta.decode.placing import Placing
 from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
-from wal2delta.types.base import ColumnType, DoesNotFit, Rescued
+from wal2delta.types.base import ColumnType, DoesNotFit, Family, Rescued
 from wal2delta.types.boolean import boolean_from_text
 from wal2delta.types.datetime import FIRST_DAY, FIRST_MICRO, LAST_DAY, LAST_MICRO, days_from_text, micros_from_text
 from wal2delta.types.integers import LIMITS, integer_from_text
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 NARROW_PRECISION: Final = 18
 """Up to so many digits a decimal fits 64 bits."""
+
+_PLACED: Final = {Family.INT16: placing.INT16, Family.INT32: placing.INT32, Family.INT64: placing.INT64_}
 
 _DAY_MICROS: Final = 86_400_000_000
 _EPOCH_DAY: Final = POSTGRES_EPOCH_UNIX_MICROS // _DAY_MICROS
@@ -82,6 +85,14 @@ class FixedBuilder(ColumnBuilder):
             self._only_binary = not outputs[1][: tile.size].any()
             count = self._binary.kernel(*tile.arguments, *self._binary.parameters, *outputs, count)
         return self._read_exactly(tile, misses[:count])
+
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Give where the values and the validity lie."""
+        return self._values.ctypes.data, self._valid.ctypes.data, 0, 0
+
+    def finish_placed(self, tile: Tile, missed: Cells, flags: int) -> list[Rescued]:
+        """Read the values in another form."""
+        return self._read_exactly(tile, missed)
 
     def _read_exactly(self, tile: Tile, misses: Cells) -> list[Rescued]:
         rescued = []
@@ -153,7 +164,7 @@ def integer(
     """Give the builder of integers of the family's limits."""
     limits = LIMITS[column_type.family]
     reader = partial(integer_from_text, family=column_type.family)
-    return FixedBuilder(
+    builder = FixedBuilder(
         column_type,
         names,
         dtype=dtype,
@@ -161,6 +172,9 @@ def integer(
         binary=_whole_numbers(*binary, *limits),
         reader=reader,
     )
+    if column_type.family in _PLACED and not column_type.overridden:
+        builder.placing = Placing(_PLACED[column_type.family], *limits)
+    return builder
 
 
 def decimal(column_type: ColumnType, names: Names) -> ColumnBuilder:

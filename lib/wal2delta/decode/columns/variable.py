@@ -10,6 +10,7 @@ import pyarrow as pa
 from wal2delta.decode import kernels_binary, kernels_text
 from wal2delta.decode.columns.base import Call, ColumnBuilder, resized
 from wal2delta.decode.columns.cells import BINARY, MAX_DATA_BYTES
+from wal2delta.decode.placing import TEXT, Placing
 from wal2delta.errors import NotSupported, ValueFormatError
 from wal2delta.types.base import ColumnType, DoesNotFit, Family, Rescued
 from wal2delta.types.binary import bytes_from_text
@@ -104,6 +105,14 @@ class VariableBuilder(ColumnBuilder):
         self._valid[at] = 1
         return None
 
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Give where the ends, the validity and the data lie, and the data's size."""
+        return self._ends.ctypes.data, self._valid.ctypes.data, self._data.ctypes.data, self._data.size
+
+    def make_room(self, more: int) -> None:
+        """Make room for so many bytes more."""
+        self._make_room(int(self._ends[self.rows]), more)
+
     def _make_room(self, used: int, more: int) -> None:
         if used + more > MAX_DATA_BYTES:
             raise NotSupported("one column of one batch holds more than 2 GiB")
@@ -132,10 +141,21 @@ class TextBuilder(VariableBuilder):
             raise fault
         return rescued
 
+    def finish_placed(self, tile: Tile, missed: Cells, flags: int) -> list[Rescued]:
+        """Refuse what is no text."""
+        fault = self._fault_by(tile, flags) if flags else None
+        if fault is not None:
+            raise fault
+        return []
+
     def _fault(self, tile: Tile) -> ValueFormatError | None:
         """Find what the kernels gathered without looking at it."""
         start, end = self.rows, self.rows + tile.size
         flags = kernels_text.text_flags(self._data, self._words, int(self._ends[start]), int(self._ends[end]))
+        return self._fault_by(tile, flags)
+
+    def _fault_by(self, tile: Tile, flags: int) -> ValueFormatError | None:
+        start, end = self.rows, self.rows + tile.size
         if flags & kernels_text.HAS_NUL:
             place = int(self._ends[start]) + int(np.argmin(self._data[self._ends[start] : self._ends[end]]))
             row = int(np.searchsorted(self._ends[start : end + 1], place, side="right")) - 1
@@ -214,7 +234,10 @@ def string(column_type: ColumnType, names: Names) -> ColumnBuilder:
         builder = LabelBuilder
         form = kernels_binary.AS_SENT
     binary = None if form is None else Call(kernels_binary.texts, (form,))
-    return builder(column_type, names, text=Call(kernels_text.texts), binary=binary, reader=str.encode)
+    made = builder(column_type, names, text=Call(kernels_text.texts), binary=binary, reader=str.encode)
+    if builder is TextBuilder and form == kernels_binary.AS_SENT and not column_type.overridden:
+        made.placing = Placing(TEXT)
+    return made
 
 
 def _may_be_text(name: tuple[str, str] | None) -> bool:
