@@ -170,7 +170,7 @@ class _Columns:
         return arrays, rescued
 
 
-_MIN_ROWS: Final = 1024
+_MIN_ROWS: Final = 256
 
 
 class _Metadata:
@@ -237,12 +237,11 @@ class _RelationRows:
         self._before_rows: list[NDArray[np.int64]] = []
         self._metadata = _Metadata()
         self._unchanged: dict[int, list[tuple[int, NDArray[np.bool_]]]] = {}
-        self._firsts = np.zeros((2, placing.PENDING_ROWS), np.int32)
-        self._pending_before = np.zeros(placing.PENDING_ROWS, np.int64)
         self.program = np.zeros(placing.HEAD + len(self._placed) * placing.COLUMN, np.int64)
         self.program[placing.NEEDS_CARE] = bool(self._others)
         self.program[placing.COLUMNS] = len(self._placed)
         self._capacity = 0
+        self._make_pending(placing.LEAST_PENDING)
         self.reserve(_MIN_ROWS)
 
     @property
@@ -267,6 +266,18 @@ class _RelationRows:
     def grow(self) -> None:
         """Make room for more rows."""
         self.reserve(min(2 * self._capacity, BATCH_ROWS))
+
+    def widen(self) -> None:
+        """Let more rows be pending, when none are."""
+        room = int(self.program[placing.PENDING_ROOM])
+        if room < placing.MOST_PENDING:
+            self._make_pending(2 * room)
+            self._tell()
+
+    def _make_pending(self, room: int) -> None:
+        self._firsts = np.zeros((2, room), np.int32)
+        self._pending_before = np.zeros(room, np.int64)
+        self.program[placing.PENDING_ROOM] = room
 
     def make_room(self, column: int, more: int) -> None:
         """Make room for so many bytes more in one of the placed columns."""
@@ -656,14 +667,16 @@ class Decoder(StreamWalker):
                 return
             if left is Left.NEW:
                 yield from self._begin_slot(slot)
-            elif left is not Left.CARE:
-                rows = self._slot_rows[slot]
-                if rows.full:
-                    yield rows.finish()
-                elif left is Left.ROOM:
-                    rows.grow()
-                else:
-                    rows.make_room(column, more_bytes)
+                continue
+            rows = self._slot_rows[slot]
+            if left is Left.CARE:
+                rows.widen()
+            elif rows.full:
+                yield rows.finish()
+            elif left is Left.ROOM:
+                rows.grow()
+            else:
+                rows.make_room(column, more_bytes)
 
     def _begin_slot(self, slot: int) -> Iterator[ChangeBatch]:
         """Have a slot's rows placed from here on, if they are wanted."""

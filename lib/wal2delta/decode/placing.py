@@ -60,8 +60,9 @@ INT32: Final = 2
 INT64_: Final = 3
 TEXT: Final = 4
 
-PENDING_ROWS: Final = 4096
-"""So many rows of a relation may be pending."""
+LEAST_PENDING: Final = 256
+MOST_PENDING: Final = 4096
+"""So many rows of a relation may be pending: few at first, as there may be thousands of relations."""
 
 MISSES: Final = 4096
 """So many values may be listed; a row of the most columns that there can be fits."""
@@ -75,6 +76,7 @@ UNSEEN: Final = -1
     ROWS,
     ROOM,
     PENDING,
+    PENDING_ROOM,
     BEFORES,
     HAS_UNCHANGED,
     NEEDS_CARE,
@@ -90,7 +92,7 @@ UNSEEN: Final = -1
     BEFORE_ROWS,
     COLUMNS,
     HEAD,
-) = range(18)
+) = range(19)
 """A program's words in front of those of its columns:
 
 - `NEEDS_CARE`: some columns are not the kernel's.
@@ -114,7 +116,7 @@ class Left(IntEnum):
     ROOM = 2
     """The slot's columns are full."""
     CARE = 3
-    """Too much is pending."""
+    """Too much of the slot's, or in all, is pending."""
     TEXT_ROOM = 4
     """A text column of the slot has not so much room."""
 
@@ -323,8 +325,9 @@ def place(
             left = np.int64(2)
             marks[3] = np.int64(of)
             break
-        if pending >= PENDING_ROWS or missed + _get(program, COLUMNS) > MISSES:
+        if pending >= _get(program, PENDING_ROOM) or missed + _get(program, COLUMNS) > MISSES:
             left = np.int64(3)
+            marks[3] = np.int64(of)
             break
         if _get(program, TOUCHED) == 0:
             _set(program, TOUCHED, np.int64(1))
