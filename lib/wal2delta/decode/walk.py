@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from wal2delta.decode.intrinsics import load_i64, load_u16, load_u32
+from wal2delta.decode.intrinsics import load_i64, load_u16, load_u32, nul_bits
 from wal2delta.decode.kernels_base import compiled, helper
 from wal2delta.decode.memory import empty
 from wal2delta.protocol.framing import Framing
@@ -132,25 +132,23 @@ _RUNS: Final = 1 << 14
 
 
 @helper
-def _nul_bits(v):  # type: ignore[no-untyped-def]
-    """Give a word that is not 0 where a byte of ``v`` is."""
-    return (v - 0x0101010101010101) & ~v & -9187201950435737472  # 0x8080808080808080
-
-
-@helper
 def _has_nul(buf, p, size):  # type: ignore[no-untyped-def]
     """Say whether a text value holds a NUL, which PostgreSQL's texts never do.
 
-    Eight bytes at a time; those in front of a short value, its length and what is before it, count as no NUL.
+    Many bytes at a time; those in front of a short value, its length and what is before it, count as no NUL.
     """
-    if size >= 8:
-        bits = _nul_bits(load_i64(buf, p + size - 8))
-        for i in range(0, size - 8, 8):
-            bits |= _nul_bits(load_i64(buf, p + i))
-        return bits != 0
-    if size == 0:
-        return False
-    return _nul_bits(load_i64(buf, p + size - 8) | (np.int64(-1) << (8 * size))) != 0
+    end = p + size
+    if end >= 32:
+        last = nul_bits(buf, end - 32)
+        if size <= 32:
+            return last >> (32 - size) != 0
+        for i in range(p, end - 32, 32):
+            last |= nul_bits(buf, i)
+        return last != 0
+    found = False
+    for i in range(p, end):
+        found = found or buf[i] == 0
+    return found
 
 
 @compiled

@@ -168,3 +168,21 @@ def test_what_is_no_text_is_told_with_its_place(tmp_path: Path, bad: bytes) -> N
     with pytest.raises(ValueFormatError) as caught:
         list(read_changes(path))
     assert (caught.value.offset, caught.value.table) == (data.rindex(bad), "s.t.text")
+
+
+@pytest.mark.parametrize(("oid", "value"), [(21, b"32768"), (23, b"-2147483649"), (20, b"9223372036854775808")])
+@pytest.mark.parametrize("format_", ["t", "b"])
+def test_an_integer_that_its_type_cannot_have_is_told_with_its_place(
+    tmp_path: Path, oid: int, value: bytes, format_: str
+) -> None:
+    relation = m.Relation(100, "s", "t", "d", (m.Column("id", 23, -1, True), m.Column("number", oid, -1, False)))
+    cells = [m.Cell("t", b"7"), m.Cell("t", b"7"), m.Cell(format_, value), m.Cell("t", b"7")]
+    rows = [m.TupleData((m.Cell("t", b"1"), cell)) for cell in cells]
+    path = tmp_path / "bad.bin"
+    data = frame(
+        [m.Begin(100, 1, 7), relation, *(m.Insert(100, row) for row in rows), m.Commit(0, 100, 108, 1)], Framing.RAW
+    )
+    path.write_bytes(data)
+    with pytest.raises(ValueFormatError) as caught:
+        list(read_changes(path))
+    assert (caught.value.offset, caught.value.table) == (data.index(value), "s.t.number")

@@ -47,10 +47,10 @@ def test_a_kernel_without_tiles_keeps_no_arrays():
     assert len(Kernel(Framing.RAW)._arrays.offset) == 0
 
 
-@pytest.mark.parametrize("size", range(30))
+@pytest.mark.parametrize("size", [*range(40), 64, 65, 100])
 def test_a_nul_is_seen_wherever_it_stands_in_a_text_and_nowhere_else(size: int) -> None:
     for around in (0, 1, 255):
-        buf = np.full(64, around, np.uint8)
+        buf = np.full(128, around, np.uint8)
         for fill in (1, 128, 255):
             buf[16 : 16 + size] = fill
             assert not walk._has_nul(buf, 16, size)
