@@ -61,7 +61,7 @@ wheel: $(READY) ## Build the wheel into dist/ and look into it
 	done
 	@ls dist/*.whl
 
-bench: $(READY) ## Measure how fast it is: SECTIONS="decode apply tables", all if none is named
+bench: $(READY) ## Measure how fast it is: SECTIONS="decode apply tables fold archive", all if none is named
 	@$(BIN)/python tests/benchmark/bench.py $(SECTIONS)
 
 clean: ## Remove all that make has made

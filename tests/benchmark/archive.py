@@ -52,38 +52,43 @@ def _line(timings: Sequence[Timing]) -> tuple[float, float]:
 
 
 def _measured(folder: Path, archive: Path, size: float) -> Timing:
-    shutil.rmtree(folder, ignore_errors=True)
     captures = folder / "captures"
+    shutil.rmtree(captures, ignore_errors=True)
     captures.mkdir(parents=True)
     files = sorted(archive.iterdir())[: max(1, round(size * _GIGABYTE / FILE_BYTES))]
     for path in files:
         (captures / path.name).hardlink_to(path)
-    options = f"--conf spark.driver.memory={HEAP} pyspark-shell"
-    command = [sys.executable, __file__, str(captures), str(folder / "mirror")]
-    with subprocess.Popen(
-        command, env={**os.environ, "PYSPARK_SUBMIT_ARGS": options}, stdout=subprocess.PIPE, text=True
-    ) as process:
+    timing = watched(captures, folder / "mirror", HEAP)
+    timing.name = f"{timing.bytes / _GIGABYTE:.2f} GB, {timing.more['transactions']:,} transactions"
+    return timing
+
+
+def watched(captures: Path, target: Path, heap: str) -> Timing:
+    """Apply captures to a new target in a process with so much heap, and watch what it takes.
+
+    Gives beside the seconds: transactions, changes, MB spilled and shuffled by Spark, peaks of memory, and the stages.
+    """
+    for path in (target, target.with_name(f"{target.name}-warm")):
+        shutil.rmtree(path, ignore_errors=True)
+    options = f"--conf spark.driver.memory={heap} pyspark-shell"
+    command = [sys.executable, __file__, str(captures), str(target)]
+    environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": options}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         watch = _Watch(process.pid)
         output, _ = process.communicate()
         watch.stop()
     if process.returncode:
-        raise SystemExit(f"the run of {size:g} GB has failed")
+        raise SystemExit(f"the run of {captures} has failed")
     report: dict[str, Any] = json.loads(output.splitlines()[-1])
-    shutil.rmtree(folder)
-    more = {
-        "files": len(files),
-        **{name: report[name] for name in ("transactions", "changes", "spilled_mb", "heap_mb", "stages_s")},
+    sizes = [path.stat().st_size for path in captures.iterdir()]
+    shutil.rmtree(target)
+    seconds = report.pop("seconds")
+    report |= {
+        "files": len(sizes),
         "java_peak_mb": round(watch.java / MEGABYTE),
         "worker_peak_mb": round(watch.worker / MEGABYTE),
     }
-    total = sum(path.stat().st_size for path in files)
-    return Timing(
-        "archive",
-        f"{total / _GIGABYTE:.2f} GB, {report['transactions']:,} transactions",
-        [report["seconds"]],
-        total,
-        more,
-    )
+    return Timing("archive", captures.name, [seconds], sum(sizes), report)
 
 
 @dataclass
@@ -143,9 +148,11 @@ def _apply(captures: str, target: str) -> dict[str, Any]:
     spark = build_session("wal2delta bench")
     first = sorted(Path(captures).iterdir())[0]
     apply(spark, first, f"{target}-warm", _CONFIG)
+    before = _moved(spark)
     began = time.perf_counter()
     report = apply(spark, captures, target, _CONFIG)
     seconds = time.perf_counter() - began
+    spilled, shuffled = (now - then for now, then in zip(_moved(spark), before, strict=True))
     heap = spark._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
     return {
         "seconds": seconds,
@@ -153,16 +160,18 @@ def _apply(captures: str, target: str) -> dict[str, Any]:
         "changes": report.changes,
         "stages_s": {name: round(value, 2) for name, value in report.stages.items()},
         "heap_mb": round(heap / MEGABYTE),
-        "spilled_mb": round(_spilled(spark) / MEGABYTE),
+        "spilled_mb": round(spilled / MEGABYTE, 3),
+        "shuffled_mb": round(shuffled / MEGABYTE, 3),
     }
 
 
-def _spilled(spark: Any) -> int:
-    """Give how many bytes Spark's tasks have spilled to disk."""
+def _moved(spark: Any) -> tuple[int, int]:
+    """Give how many bytes Spark's tasks have spilled to disk and written for shuffles so far."""
     store = spark.sparkContext._jsc.sc().statusStore()
     # Scala's arguments have no defaults here.
-    stages = store.stageList(None, *(getattr(store, f"stageList$default${number}")() for number in range(2, 6)))
-    return sum(stages.apply(number).diskBytesSpilled() for number in range(stages.size()))
+    found = store.stageList(None, *(getattr(store, f"stageList$default${number}")() for number in range(2, 6)))
+    stages = [found.apply(number) for number in range(found.size())]
+    return sum(stage.diskBytesSpilled() for stage in stages), sum(stage.shuffleWriteBytes() for stage in stages)
 
 
 if __name__ == "__main__":

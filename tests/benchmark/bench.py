@@ -52,6 +52,12 @@ def _archive(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
     return archive.run(folder, arguments.gigabytes, arguments.output.parent)
 
 
+def _fold(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
+    import folding
+
+    return folding.run(folder)
+
+
 SECTIONS: dict[str, tuple[str, Section]] = {
     "decode": ("Decode on one core, kernels warm", _decode),
     "apply": (
@@ -59,6 +65,7 @@ SECTIONS: dict[str, tuple[str, Section]] = {
         _apply,
     ),
     "tables": ("Many small tables, many files, nothing new", _tables),
+    "fold": ("The same rows again and again, 2 GB of heap", _fold),
     "archive": ("Archives of any size, 1 GB of heap", _archive),
 }
 
