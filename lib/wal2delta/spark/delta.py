@@ -190,9 +190,9 @@ def forget_version(spark: SparkSession) -> None:
 
 
 def merge(spark: SparkSession, statement: str) -> dict[str, str]:
-    """Run a MERGE, and count its rows as the history does."""
-    (counts,) = spark.sql(statement).collect()
-    return {name: str(counts[column] or 0) for column, name in _MERGED.items()}
+    """Run a MERGE, and count its rows as the history does; one that is skipped as made already counts none."""
+    found = spark.sql(statement).collect()
+    return {name: str(row[column] or 0) for row in found for column, name in _MERGED.items()}
 
 
 def write(
