@@ -14,7 +14,7 @@ BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long lint format wheel bench clean
+.PHONY: help setup kernels run test test-long lint format wheel bench clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,16 +28,19 @@ $(READY): pyproject.toml conf/requirements.lock conf/jars.lock conf/environment.
 	@$(PYTHON) conf/environment.py $(VENV)
 	@touch $@
 
+kernels: $(READY) ## Compile the kernels again where their sources have changed
+	@$(BIN)/python -m wal2delta.kernel_build
+
 run: $(READY) ## Apply captures and show the tables: CAPTURES=... TARGET=... CONFIG=... (the sample, if none are given)
 ifeq ($(origin TARGET),file) # build/mirror is this Makefile's own; a target that was given is never deleted
 	@rm -rf $(TARGET)
 endif
 	@$(BIN)/wal2delta apply --captures '$(CAPTURES)' --target '$(TARGET)' $(if $(CONFIG),--config '$(CONFIG)') --show $(SHOW)
 
-test: $(READY) ## Run all tests; TESTS=tests/unit for some
+test: kernels ## Run all tests; TESTS=tests/unit for some
 	@$(BIN)/python -m pytest $(TESTS)
 
-test-long: $(READY) ## Try many simulated captures (VOLUME=1000 for so many), more of a real server, every kill point
+test-long: kernels ## Try many simulated captures (VOLUME=1000 for so many), more of a real server, every kill point
 	@WAL2DELTA_LONG=$(VOLUME) $(BIN)/python -m pytest tests/property/test_simulator.py tests/integration/test_live_streams.py \
 		tests/integration/test_exactly_once.py tests/integration/test_complaints.py tests/integration/test_schema_changes.py \
 		tests/integration/test_names.py tests/integration/test_selection.py
@@ -51,17 +54,19 @@ format: $(READY) ## Put the code in order
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-wheel: $(READY) ## Build the wheel into dist/ and look into it
+wheel: kernels ## Build the wheel for this machine into dist/ and look into it
 	@rm -rf dist build/lib build/bdist.*
 	@mkdir -p build
-	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null 2>build/wheel.log || { cat build/wheel.log >&2; exit 1; }
+	@platform=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_platform().replace("-", "_").replace(".", "_"))'); \
+	$(BIN)/python -m build --wheel --no-isolation -C--build-option=--plat-name=$$platform --outdir dist . >/dev/null 2>build/wheel.log || { cat build/wheel.log >&2; exit 1; }
 	@listing=$$($(BIN)/python -m zipfile -l dist/*.whl); \
-	for file in __init__.py py.typed cli.py spark/session.py spark/log4j2-local.properties; do \
+	library=$$($(BIN)/python -c 'from wal2delta.decode.kernel_library import name; print(name())'); \
+	for file in __init__.py py.typed cli.py spark/session.py spark/log4j2-local.properties decode/prebuilt/$$library; do \
 		case "$$listing" in *"wal2delta/$$file "*) ;; *) echo "error: the wheel lacks $$file" >&2; exit 1;; esac; \
 	done
 	@ls dist/*.whl
 
-bench: $(READY) ## Measure how fast it is: SECTIONS="decode apply tables fold archive", all if none is named
+bench: kernels ## Measure how fast it is: SECTIONS="decode apply tables fold archive", all if none is named
 	@$(BIN)/python tests/benchmark/bench.py $(SECTIONS)
 
 clean: ## Remove all that make has made

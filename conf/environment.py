@@ -31,6 +31,7 @@ def main():
     check_java()
     make_venv(venv)
     install_packages(venv)
+    compile_kernels(venv)
     fetch_jars(ROOT / "conf" / "jars.lock", venv / "jars")
     say("ready: %s" % venv)
 
@@ -145,6 +146,12 @@ def install_packages(venv):
     say("installing Python packages")
     run(pip + ["setuptools", "wheel"])
     run(pip + ["--no-build-isolation", "--editable", "%s[spark,dev]" % ROOT])
+
+
+def compile_kernels(venv):
+    """Compile the kernels ahead, so that no process has to; where there is no C compiler, each compiles its own."""
+    say("compiling kernels")
+    run([str(venv / "bin" / "python"), "-m", "wal2delta.kernel_build"])
 
 
 def fetch_jars(lock, directory):

@@ -24,7 +24,7 @@ LAYERS = (
     ("transactions",),
     ("changes",),
     ("inspection", "transcript", "sink"),
-    ("spark",),
+    ("spark", "kernel_build"),
     ("console",),
     ("cli",),
 )

@@ -6,15 +6,12 @@ doubles the speed of the walk.  No bounds are checked here: the callers check fi
 
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from wal2delta.decode.kernel import instruction, ir, types
 
 
-def _load_big_endian(bits: int, result: Any) -> Any:
+def _load_big_endian(bits: int, result: str) -> Any:
     def load(typingctx: Any, buf: Any, index: Any) -> Any:
-        signature = result(buf, index)
+        signature = getattr(types, result)(buf, index)
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             array = context.make_array(sig.args[0])(context, builder, value=args[0])
@@ -30,7 +27,7 @@ def _load_big_endian(bits: int, result: Any) -> Any:
     return load
 
 
-@intrinsic
+@instruction
 def nul_bits(typingctx: Any, buf: Any, index: Any) -> Any:
     """Compare 32 bytes with 0 at once: one bit each, the first byte's is the lowest."""
     signature = types.int64(buf, index)
@@ -47,9 +44,9 @@ def nul_bits(typingctx: Any, buf: Any, index: Any) -> Any:
     return signature, codegen
 
 
-load_u16 = intrinsic(_load_big_endian(16, types.uint16))
-load_u32 = intrinsic(_load_big_endian(32, types.uint32))
-load_u64 = intrinsic(_load_big_endian(64, types.uint64))
-load_i64 = intrinsic(_load_big_endian(64, types.int64))
+load_u16 = instruction(_load_big_endian(16, "uint16"))
+load_u32 = instruction(_load_big_endian(32, "uint32"))
+load_u64 = instruction(_load_big_endian(64, "uint64"))
+load_i64 = instruction(_load_big_endian(64, "int64"))
 
-__all__ = ["cgutils", "load_i64", "load_u16", "load_u32", "load_u64", "nul_bits"]
+__all__ = ["load_i64", "load_u16", "load_u32", "load_u64", "nul_bits"]

@@ -11,21 +11,19 @@ holds.
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
-import tempfile
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 from zipimport import zipimporter
 
-import numba
 from numba.core import caching
 
+from wal2delta.decode.cache_folders import cache_folders
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -54,7 +52,7 @@ class ZipContentLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLoc
         archive = _archive()
         if archive is None or not py_file.startswith(archive):
             return None
-        for folder in _folders():
+        for folder in cache_folders():
             locator = cls(py_func, py_file, archive, folder)
             try:
                 locator.ensure_cache_path()
@@ -76,28 +74,6 @@ def _digest(archive: str) -> str:
     with ZipFile(archive) as file:
         sums = sorted((item.filename, item.CRC) for item in file.infolist() if item.filename.startswith(_PACKAGE))
     return hashlib.sha256(repr(sums).encode()).hexdigest()[:32]
-
-
-def _folders() -> Iterator[Path]:
-    """Give the folders in which compiled code may be kept, best first."""
-    if numba.config.CACHE_DIR:
-        yield Path(numba.config.CACHE_DIR)
-    with suppress(RuntimeError):  # there need not be a home
-        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", _PACKAGE)
-    shared = Path(tempfile.gettempdir(), f"{_PACKAGE}-{_user()}")
-    # Code is run that is found there: nobody else may have made it.
-    shared.mkdir(mode=0o700, exist_ok=True)
-    if _is_own(shared):
-        yield shared
-
-
-def _user() -> str:
-    return str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
-
-
-def _is_own(folder: Path) -> bool:
-    found = folder.lstat()
-    return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
 
 
 def install() -> None:

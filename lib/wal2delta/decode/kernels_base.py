@@ -1,89 +1,20 @@
-"""What the value kernels share: how they are compiled, and machine instructions that numba does not offer.
+"""What the value kernels share: machine instructions that numba does not offer, and digits.
 
-The decorators here are the one place that knows numba's compiler; a build without numba would replace the
-kernels' modules, which have no other interface than arrays.
-
-No bounds are checked inside the kernels and intrinsics: the walk has seen every cell inside its buffer.
+No bounds are checked here: the walk has seen every cell inside its buffer.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from wal2delta.decode import kernel_cache
+from wal2delta.decode.kernel import helper, instruction, ir, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    F = TypeVar("F", bound=Callable[..., Any])
-
-kernel_cache.install()
-
-BYTES: Final = types.Array(types.uint8, 1, "C", readonly=True)
-CELLS: Final = types.Array(types.int32, 1, "C", readonly=True)
-INT64: Final = types.int64
-
-
-def out(dtype: Any) -> Any:
-    """Give the type of an array that a kernel writes."""
-    return types.Array(dtype, 1, "C")
-
-
-class Kernel:
-    """A function with one fixed signature, compiled or loaded from numba's cache when it is first called."""
-
-    __slots__ = ("_compiled", "_function", "_signature")
-
-    def __init__(self, function: Callable[..., Any], signature: tuple[Any, ...]) -> None:
-        self._function = function
-        self._signature = INT64(*signature)
-        self._compiled: Callable[..., int] | None = None
-
-    def __call__(self, *arguments: Any) -> int:
-        """Run the kernel."""
-        if self._compiled is None:
-            self._compiled = _compile(self._function, self._signature)
-        return self._compiled(*arguments)
-
-
-def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Kernel]:
-    """Declare a kernel that takes these types and returns an int64."""
-    return lambda function: Kernel(function, signature)
-
-
-def helper(function: F) -> F:
-    """Declare a function that only kernels call; it is compiled into them."""
-    return cast("F", numba.njit(nogil=True, error_model="numpy", forceinline=True)(function))
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare a function that is compiled, or loaded from numba's cache, for the types it is called with."""
-    try:
-        return cast("Callable[..., Any]", numba.njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # no directory that a cache can be written to
-        return cast("Callable[..., Any]", numba.njit(nogil=True)(function))
-
-
-def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare what a call becomes in LLVM's language."""
-    return cast("Callable[..., Any]", intrinsic(function))
-
-
-def _compile(function: Callable[..., Any], signature: Any) -> Callable[..., int]:
-    try:
-        compiled = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
-    except RuntimeError:  # no directory that a cache can be written to
-        compiled = numba.njit(signature, nogil=True, error_model="numpy")(function)
-    return cast("Callable[..., int]", compiled)
-
 
 # Helpers take a buffer as the address of its first byte: numba counts references to an array that goes from
 # helper to helper at run time, which costs more than reading a number does.

@@ -12,28 +12,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numba import types
 
+from wal2delta.decode.kernel import Kernel, helper, kernel
 from wal2delta.decode.kernels_base import (
-    BYTES,
-    CELLS,
-    INT64,
     POWERS_OF_TEN,
-    Kernel,
     address_of,
     copy_bytes,
-    helper,
-    kernel,
     load_big_16,
     load_big_32,
     load_big_64,
     load_byte,
     load_word,
     multiply_add,
-    out,
     store_uuid,
     store_word,
 )
+from wal2delta.decode.parameters import BYTES, CELLS, INT64, given, out
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +41,7 @@ _TILE: Final = (BYTES, CELLS, CELLS, CELLS, INT64)
 
 
 def _signature(dtype: Any, parameters: int) -> tuple[Any, ...]:
-    return (*_TILE, *(INT64,) * parameters, out(dtype), out(types.uint8), out(types.int32), INT64)
+    return (*_TILE, *(INT64,) * parameters, out(dtype), out("uint8"), out("int32"), INT64)
 
 
 @helper
@@ -107,10 +101,10 @@ def _whole_numbers(buf, offset, length, first, column, width, low, high, shift, 
     return missed
 
 
-whole_numbers_8: Final = Kernel(_whole_numbers, _signature(types.uint8, 4))
-whole_numbers_16: Final = Kernel(_whole_numbers, _signature(types.int16, 4))
-whole_numbers_32: Final = Kernel(_whole_numbers, _signature(types.int32, 4))
-whole_numbers_64: Final = Kernel(_whole_numbers, _signature(types.int64, 4))
+whole_numbers_8: Final = Kernel(_whole_numbers, _signature("uint8", 4))
+whole_numbers_16: Final = Kernel(_whole_numbers, _signature("int16", 4))
+whole_numbers_32: Final = Kernel(_whole_numbers, _signature("int32", 4))
+whole_numbers_64: Final = Kernel(_whole_numbers, _signature("int64", 4))
 
 
 # Text says NaN and no more, so a NaN's sign and payload are not kept.
@@ -120,7 +114,7 @@ _INFINITY_32: Final = np.uint32(0x7F800000)
 _INFINITY_64: Final = np.uint64(0x7FF0000000000000)
 
 
-@kernel(*_signature(types.float32, 0))
+@kernel(*_signature("float32", 0))
 def floats_32(buf, offset, length, first, column, values, valid, misses, count):
     """Read real bit by bit."""
     base = address_of(buf)
@@ -142,7 +136,7 @@ def floats_32(buf, offset, length, first, column, values, valid, misses, count):
     return missed
 
 
-@kernel(*_signature(types.float64, 0))
+@kernel(*_signature("float64", 0))
 def floats_64(buf, offset, length, first, column, values, valid, misses, count):
     """Read double precision bit by bit."""
     base = address_of(buf)
@@ -262,7 +256,7 @@ def _decimal(start, size, precision, scale):
     return high, low, good and fault == np.uint64(0)
 
 
-@kernel(*_signature(types.uint64, 2))
+@kernel(*_signature("uint64", 2))
 def decimals(buf, offset, length, first, column, precision, scale, values, valid, misses, count):
     """Read numerics that have the column's scale; two words a value."""
     base = address_of(buf)
@@ -432,7 +426,7 @@ def _control_bits(word):
     return (~(seven + _FROM_SPACE) | (seven + _ONES)) & other & ~word & _HIGH_BITS
 
 
-@kernel(*_TILE, INT64, out(types.int32), out(types.uint8), out(types.uint8), INT64, INT64)
+@kernel(*_TILE, INT64, out("int32"), out("uint8"), out("uint8"), INT64, INT64)
 def texts(buf, offset, length, first, column, form, ends, valid, data, at, row):
     """Gather text, of cells in either format, from `row` on; give the row that has no room or is a miss, or all.
 
@@ -497,7 +491,7 @@ def texts(buf, offset, length, first, column, form, ends, valid, data, at, row):
     return row
 
 
-@kernel(BYTES, types.Array(types.uint64, 1, "C", readonly=True), INT64, INT64)
+@kernel(BYTES, given("uint64"), INT64, INT64)
 def has_control(data, words, start, end):
     """Tell whether there is any control character, but tabs and line ends, between start and end.
 

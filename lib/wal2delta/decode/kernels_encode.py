@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import types
 
-from wal2delta.decode.kernels_base import BYTES, CELLS, INT64, kernel, out
+from wal2delta.decode.kernel import kernel
+from wal2delta.decode.parameters import BYTES, CELLS, INT64, out
 
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 BASE64: Final = np.frombuffer(_LETTERS + b"+/", dtype=np.uint8)
@@ -19,7 +19,7 @@ HEX: Final = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 _PAD: Final = 61
 
 
-@kernel(BYTES, CELLS, CELLS, INT64, BYTES, out(types.uint8))
+@kernel(BYTES, CELLS, CELLS, INT64, BYTES, out("uint8"))
 def base64_texts(data, ends, text_ends, rows, alphabet, text):
     """Write each row, the bytes from ``ends[row]`` on, in base64 with its padding from ``text_ends[row]`` on."""
     for row in range(rows):
@@ -39,7 +39,7 @@ def base64_texts(data, ends, text_ends, rows, alphabet, text):
     return rows
 
 
-@kernel(BYTES, CELLS, CELLS, INT64, BYTES, out(types.uint8))
+@kernel(BYTES, CELLS, CELLS, INT64, BYTES, out("uint8"))
 def hex_texts(data, ends, text_ends, rows, alphabet, text):
     """Write each row, the bytes from ``ends[row]`` on, in hexadecimal digits from ``text_ends[row]`` on."""
     for i in range(np.int64(ends[0]), np.int64(ends[rows])):

@@ -13,26 +13,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numba import types
 
+from wal2delta.decode.kernel import Kernel, helper, kernel
 from wal2delta.decode.kernels_base import (
     BAD_DIGITS,
-    BYTES,
-    CELLS,
-    INT64,
     POWERS_OF_TEN,
-    Kernel,
     above_nine,
     address_of,
     digits,
-    helper,
-    kernel,
     last_digits,
     load_byte,
     load_word,
     multiply_add,
-    out,
 )
+from wal2delta.decode.parameters import BYTES, CELLS, INT64, out
 from wal2delta.types.datetime import FIRST_MICRO, LAST_MICRO, days_from_civil
 
 if TYPE_CHECKING:
@@ -44,7 +38,7 @@ MISS: Final = -2
 
 def _signature(dtype: Any, parameters: int) -> tuple[Any, ...]:
     tile = (BYTES, CELLS, CELLS, CELLS, INT64)
-    return (*tile, *(INT64,) * parameters, out(dtype), out(types.uint8), out(types.int32))
+    return (*tile, *(INT64,) * parameters, out(dtype), out("uint8"), out("int32"))
 
 
 @helper
@@ -58,7 +52,7 @@ def text_cell(length, first, column, row):
     return np.int64(NO_CELL) if length[np.uint64(cell)] > -3 else np.int64(MISS)
 
 
-@kernel(*_signature(types.uint8, 0))
+@kernel(*_signature("uint8", 0))
 def booleans(buf, offset, length, first, column, values, valid, misses):
     """Read t and f as bytes 1 and 0; the builder packs them."""
     base = address_of(buf)
@@ -116,9 +110,9 @@ def _integers(buf, offset, length, first, column, low, high, values, valid, miss
     return missed
 
 
-integers_16: Final = Kernel(_integers, _signature(types.int16, 2))
-integers_32: Final = Kernel(_integers, _signature(types.int32, 2))
-integers_64: Final = Kernel(_integers, _signature(types.int64, 2))
+integers_16: Final = Kernel(_integers, _signature("int16", 2))
+integers_32: Final = Kernel(_integers, _signature("int32", 2))
+integers_64: Final = Kernel(_integers, _signature("int64", 2))
 
 
 _FLOAT_POWERS: Final = np.array([10.0**exponent for exponent in range(20)], dtype=np.float64)
@@ -172,8 +166,8 @@ def _floats(buf, offset, length, first, column, largest, most_decimals, values, 
     return missed
 
 
-floats_32: Final = Kernel(_floats, _signature(types.float32, 2))
-floats_64: Final = Kernel(_floats, _signature(types.float64, 2))
+floats_32: Final = Kernel(_floats, _signature("float32", 2))
+floats_64: Final = Kernel(_floats, _signature("float64", 2))
 
 
 @helper
@@ -191,7 +185,7 @@ def _split_numeric(base, start, end, precision, scale):
     return whole
 
 
-@kernel(*_signature(types.uint64, 2))
+@kernel(*_signature("uint64", 2))
 def decimals_narrow(buf, offset, length, first, column, precision, scale, values, valid, misses):
     """Read numerics of a precision up to 18 whose text has exactly the scale's digits; two words a value."""
     base = address_of(buf)
@@ -247,7 +241,7 @@ def _append_digits(base, start, count, high, low):
     return high, low, True
 
 
-@kernel(*_signature(types.uint64, 2))
+@kernel(*_signature("uint64", 2))
 def decimals_wide(buf, offset, length, first, column, precision, scale, values, valid, misses):
     """Read numerics of a precision up to 38 whose text has exactly the scale's digits; two words a value."""
     base = address_of(buf)
@@ -355,7 +349,7 @@ def _iso_day(base, start):
     return (new_year >> 1) + _DAYS_BEFORE[month] + day - 1
 
 
-@kernel(*_signature(types.int32, 0))
+@kernel(*_signature("int32", 0))
 def dates(buf, offset, length, first, column, values, valid, misses):
     """Read dates of the years 1 to 9999."""
     base = address_of(buf)
@@ -407,7 +401,7 @@ def _iso_time(base, start, end):
     return micros + np.int64(fraction * POWERS_OF_TEN[6 - count])
 
 
-@kernel(*_signature(types.int64, 0))
+@kernel(*_signature("int64", 0))
 def timestamps(buf, offset, length, first, column, values, valid, misses):
     """Read timestamps without a zone, of the years 1 to 9999."""
     base = address_of(buf)
@@ -446,7 +440,7 @@ def _zone_length(base, start, end):
     return 0
 
 
-@kernel(*_signature(types.int64, 0))
+@kernel(*_signature("int64", 0))
 def timestamps_with_zone(buf, offset, length, first, column, values, valid, misses):
     """Read timestamps with an offset from UTC, as UTC."""
     base = address_of(buf)

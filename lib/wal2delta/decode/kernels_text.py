@@ -11,30 +11,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numba import types
 
-from wal2delta.decode.kernels_base import (
-    BYTES,
-    CELLS,
-    INT64,
-    address_of,
-    copy_bytes,
-    helper,
-    kernel,
-    load_big_32,
-    load_word,
-    out,
-    store_word,
-)
+from wal2delta.decode.kernel import helper, kernel
+from wal2delta.decode.kernels_base import address_of, copy_bytes, load_big_32, load_word, store_word
 from wal2delta.decode.kernels_binary import BINARY
 from wal2delta.decode.kernels_fixed import MISS, text_cell
+from wal2delta.decode.parameters import BYTES, CELLS, INT64, given, out
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _TILE: Final = (BYTES, CELLS, CELLS, CELLS, INT64)
-WORDS: Final = types.Array(types.uint64, 1, "C", readonly=True)
-_VARIABLE: Final = (*_TILE, out(types.int32), out(types.uint8), out(types.uint8), INT64, INT64)
+WORDS: Final = given("uint64")
+_VARIABLE: Final = (*_TILE, out("int32"), out("uint8"), out("uint8"), INT64, INT64)
 
 _ONES: Final = np.uint64(0x0101010101010101)
 _HIGH_BITS: Final = np.uint64(0x8080808080808080)
@@ -102,7 +91,7 @@ def text_flags(data, words, start, end):
     return (HAS_NUL if nul else 0) | (HAS_HIGH if over else 0)
 
 
-@kernel(BYTES, out(types.int32), INT64, INT64)
+@kernel(BYTES, out("int32"), INT64, INT64)
 def first_not_utf8(data, ends, start, stop):
     """Give the first of the rows start to stop that is not UTF-8, or -1."""
     base = address_of(data)
@@ -366,12 +355,12 @@ def _binary_array(buf, i, end, element_oid, text, text_offset, text_length, elem
     *_TILE,
     INT64,
     INT64,
-    out(types.uint8),
-    out(types.int32),
-    out(types.int32),
-    out(types.int32),
-    out(types.uint8),
-    out(types.int32),
+    out("uint8"),
+    out("int32"),
+    out("int32"),
+    out("int32"),
+    out("uint8"),
+    out("int32"),
 )
 def array_elements(
     buf, offset, length, first, column, delimiter, element_oid, text, text_offset, text_length, counts, valid, misses

@@ -21,18 +21,13 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-from numba import types
 
+from wal2delta.decode.kernel import helper, kernel
 from wal2delta.decode.kernels_base import (
     BAD_DIGITS,
-    BYTES,
-    CELLS,
-    INT64,
     address_of,
     copy_bytes,
     digits,
-    helper,
-    kernel,
     last_digits,
     load_big_16,
     load_big_32,
@@ -41,7 +36,6 @@ from wal2delta.decode.kernels_base import (
     load_int32,
     load_int64,
     load_word,
-    out,
     store_8,
     store_16,
     store_32,
@@ -49,6 +43,7 @@ from wal2delta.decode.kernels_base import (
     store_word,
 )
 from wal2delta.decode.kernels_text import HAS_HIGH, HAS_NUL
+from wal2delta.decode.parameters import BYTES, CELLS, INT64, given, out
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -254,28 +249,24 @@ def _look(program):
     return care
 
 
-def _array(dtype):
-    return types.Array(dtype, 1, "C", readonly=True)
-
-
 @kernel(
     BYTES,
     INT64,
-    _array(types.uint8),
+    given("uint8"),
     CELLS,
-    _array(types.int64),
-    _array(types.int64),
-    _array(types.int64),
-    _array(types.int64),
-    CELLS,
-    CELLS,
+    given("int64"),
+    given("int64"),
+    given("int64"),
+    given("int64"),
     CELLS,
     CELLS,
-    _array(types.uint8),
-    _array(types.int64),
-    out(types.int32),
-    out(types.int64),
-    out(types.int64),
+    CELLS,
+    CELLS,
+    given("uint8"),
+    given("int64"),
+    out("int32"),
+    out("int64"),
+    out("int64"),
 )
 def place(
     buf,

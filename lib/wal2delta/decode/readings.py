@@ -14,7 +14,8 @@ import numpy as np
 
 from wal2delta.decode import walk
 from wal2delta.decode.intrinsics import load_i64, load_u32
-from wal2delta.decode.kernels_base import compiled
+from wal2delta.decode.kernel import helper, kernel
+from wal2delta.decode.parameters import BYTES, INT64
 from wal2delta.decode.stream import Place, StreamWalker
 from wal2delta.decode.walk import FRAMING_CODES
 from wal2delta.errors import CaptureError, MalformedMessage, OrderError, TruncatedMessage
@@ -460,12 +461,12 @@ def promised_lsn(data: memoryview, at: int, end: int, place: Place) -> int | Non
 # Where a session may begin.
 
 
-@compiled
+@helper
 def _plausible_time(buf, p, end):  # type: ignore[no-untyped-def]
     return p + 8 > end or 0 <= load_i64(buf, p) < 6_000_000_000_000_000
 
 
-@compiled
+@helper
 def _may_start(buf, p, end):  # type: ignore[no-untyped-def]
     """Say whether a session's first message may begin here, as far as its first bytes tell."""
     tag = buf[p]
@@ -483,7 +484,7 @@ def _may_start(buf, p, end):  # type: ignore[no-untyped-def]
     return False
 
 
-@compiled
+@kernel(BYTES, INT64, INT64, INT64)
 def next_start(buf, p, end, framing):  # type: ignore[no-untyped-def]
     """Give the next offset where a session may begin, or the end."""
     while p < end:

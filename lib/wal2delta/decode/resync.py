@@ -13,7 +13,8 @@ import numpy as np
 
 from wal2delta.decode import walk
 from wal2delta.decode.intrinsics import load_i64, load_u16, load_u32
-from wal2delta.decode.kernels_base import compiled
+from wal2delta.decode.kernel import helper, kernel
+from wal2delta.decode.parameters import BYTES, INT64
 from wal2delta.decode.stream import StreamWalker
 from wal2delta.decode.walk import FRAMING_CODES
 from wal2delta.errors import CaptureError
@@ -32,7 +33,7 @@ _INSIDE: Final = 2
 """Whether what stands at an offset would be a message outside or inside of a streamed block, which carries an xid."""
 
 
-@compiled
+@helper
 def _looks_like_row(buf, p, end, tag):  # type: ignore[no-untyped-def]
     """Say whether a row change's kind of tuple, number of columns and first cell may stand here."""
     if p + 4 > end:
@@ -51,7 +52,7 @@ def _looks_like_row(buf, p, end, tag):  # type: ignore[no-untyped-def]
     return columns == 0 or kind == 110 or kind == 117 or kind == 116 or kind == 98
 
 
-@compiled
+@helper
 def _looks_like_message(buf, p, end, gap):  # type: ignore[no-untyped-def]
     """Say whether a Begin, Commit, row change or Stream Start may begin here, outside or inside of a streamed block.
 
@@ -83,7 +84,7 @@ def _looks_like_message(buf, p, end, gap):  # type: ignore[no-untyped-def]
     return 0
 
 
-@compiled
+@helper
 def _looks_like_frame(buf, p, end, framing):  # type: ignore[no-untyped-def]
     """Say whether a frame may begin here: 1 outside, 2 inside of a streamed block, 3 one or the other, 0 none."""
     if framing == 0:
@@ -102,15 +103,15 @@ def _looks_like_frame(buf, p, end, framing):  # type: ignore[no-untyped-def]
     return 3 if sizes_fit and 1 <= load_u32(buf, p + 22) < 0x7FFFFFFF else 0
 
 
-@compiled
+@kernel(BYTES, INT64, INT64, INT64, INT64)
 def _next_candidate(buf, p, limit, end, framing):  # type: ignore[no-untyped-def]
-    """Give the next offset from p on where a frame may begin (the limit, if none), and what it may be."""
+    """Give the next offset from p on where a frame may begin (the limit, if none) times 4, and what it may be."""
     while p < limit:
         found = _looks_like_frame(buf, p, end, framing)
         if found:
-            return p, found
+            return p * 4 + found
         p += 1
-    return limit, 0
+    return limit * 4
 
 
 class _Probe(StreamWalker):
@@ -163,7 +164,7 @@ def _find(data: bytes | memoryview, framing: Framing, limit: int, codec: str) ->
     weak = None
     at = 0
     for _ in range(_MAX_CANDIDATES):
-        at, found = _next_candidate(buf, at, end, len(buf), code)
+        at, found = divmod(_next_candidate(buf, at, end, len(buf), code), 4)
         if at >= end:
             break
         for streaming, bit in ((False, _OUTSIDE), (True, _INSIDE)):

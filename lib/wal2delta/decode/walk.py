@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from wal2delta.decode.intrinsics import load_i64, load_u16, load_u32, nul_bits
-from wal2delta.decode.kernels_base import compiled, helper
+from wal2delta.decode.kernel import helper, kernel
 from wal2delta.decode.memory import empty
+from wal2delta.decode.parameters import BYTES, INT64, given, out
 from wal2delta.protocol.framing import Framing
 
 if TYPE_CHECKING:
@@ -151,8 +152,8 @@ def _has_nul(buf, p, size):  # type: ignore[no-untyped-def]
     return found
 
 
-@compiled
-def _row_digest(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
+@helper
+def _digest(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
     """Digest a row change and its place in the transaction; a transaction's digest is the exclusive or of its rows'.
 
     It can be made in parts, in any order, by whoever has the bytes.
@@ -229,7 +230,32 @@ def _walk_tuple(buf, p, lim, offset, length, at, want, expected, st):  # type: i
     return p
 
 
-@compiled
+@kernel(BYTES, INT64, INT64, INT64)
+def _row_digest(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
+    return _digest(buf, p, end, ordinal)
+
+
+@kernel(
+    BYTES,
+    INT64,
+    INT64,
+    INT64,
+    INT64,
+    out("int64"),
+    given("int64"),
+    given("int32"),
+    given("int64"),
+    out("int64", ndim=2),
+    *(out("int32"),) * 2,
+    out("uint8"),
+    out("int32"),
+    *(out("int64"),) * 4,
+    *(out("int32"),) * 2,
+    out("uint8"),
+    out("int64"),
+    given("int64"),
+    *(out("int64"),) * 9,
+)
 def _walk(  # type: ignore[no-untyped-def]
     buf,
     end,
@@ -554,7 +580,7 @@ def _walk(  # type: ignore[no-untyped-def]
                 continue
             if recording:
                 rows += 1
-                digest ^= _row_digest(buf, row_at, p, ordinal)
+                digest ^= _digest(buf, row_at, p, ordinal)
             if want and skip == 0:
                 if tag == 85 and old_first >= 0:
                     for i in range(columns):

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from wal2delta.decode.kernels_base import compiled
-from wal2delta.sink.slots import Hashes, new_table, slot_of
+from wal2delta.decode.kernel import kernel
+from wal2delta.decode.parameters import given, out
+from wal2delta.sink.slots import HASHES, TABLE, Hashes, new_table, slot_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,7 +45,23 @@ UNKNOWN: Final = -2
 NO_BASE: Final = -1
 
 
-@compiled
+@kernel(
+    given("uint8"),
+    given("uint8"),
+    *HASHES,
+    *HASHES,
+    out("uint8", ndim=2),
+    *TABLE,
+    out("int32"),
+    out("int32"),
+    out("int32"),
+    out("uint8"),
+    out("uint8"),
+    out("int32"),
+    out("uint8"),
+    out("int32", ndim=2),
+    out("int64"),
+)
 def _fold_keys(  # type: ignore[no-untyped-def]
     action,
     expected,
@@ -64,10 +81,10 @@ def _fold_keys(  # type: ignore[no-untyped-def]
     key_event,
     key_is_old,
     source,
+    conflicts,
 ):
     tracked = unchanged.shape[1]
     used = 0
-    conflicts = 0
     for i in range(action.shape[0]):
         kind = action[i]
         s = slot_of(first, second, i, table, slot_first, slot_second, used)
@@ -85,7 +102,7 @@ def _fold_keys(  # type: ignore[no-untyped-def]
             for c in range(tracked):
                 source[s, c] = -1
         elif expected[i] == 2 and slot_row[s] >= 0:
-            conflicts += 1
+            conflicts[0] += 1
         if kind == 1:
             if not new_slot and slot_row[s] == -1:
                 # The key's row was deleted or has moved away: what the update does not bring is not known.
@@ -152,10 +169,10 @@ def _fold_keys(  # type: ignore[no-untyped-def]
             slot_row[o] = -1
             slot_base[o] = -1
             slot_reset[o] = 1
-    return used, conflicts
+    return used
 
 
-@compiled
+@kernel(given("uint8"), *HASHES, *HASHES, *TABLE, out("int64"), out("uint64"))
 def _stretches(action, first, second, old_first, old_second, table, slot_first, slot_second, stretch, number):  # type: ignore[no-untyped-def]
     used = 0
     count = 0
@@ -177,6 +194,7 @@ def _stretches(action, first, second, old_first, old_second, table, slot_first, 
                 stretch[s] = count
                 count += 1
             number[i] = stretch[s]
+    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +251,8 @@ def fold_keys(
     slot_row, slot_base, carrier, key_event = (np.empty(capacity, np.int32) for _ in range(4))
     slot_expected, slot_reset, key_is_old = (np.empty(capacity, np.uint8) for _ in range(3))
     source = np.empty((capacity, tracked), np.int32)
-    used, conflicts = _fold_keys(
+    conflicts = np.zeros(1, np.int64)
+    used = _fold_keys(
         action,
         expected,
         *key,
@@ -250,6 +269,7 @@ def fold_keys(
         key_event,
         key_is_old,
         source,
+        conflicts,
     )
     live = slot_row[:used] >= 0
     # A base goes on only in the live row that carries it.
@@ -267,7 +287,7 @@ def fold_keys(
         base_is_old=np.concatenate([key_is_old[base_slot], key_is_old[gone]]),
         expected=np.concatenate([np.where(has_base, slot_expected[base_slot], np.uint8(0)), slot_expected[gone]]),
         reset=np.concatenate([slot_reset[rows], slot_reset[gone]]),
-        conflicts=int(conflicts),
+        conflicts=int(conflicts[0]),
     )
 
 

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2delta.decode.kernels_base import compiled
+from wal2delta.decode.kernel import Kernel, helper, kernel
+from wal2delta.decode.parameters import BYTES, CELLS, INT64, given, out
 from wal2delta.decode.rescued import read_rescued, rescued_array, spread
+from wal2delta.sink.slots import HASHES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
 
 _INTEGER: Final = pa.int64()
 
+_MIXED: Final = (out("uint64"), out("uint64"))
 
-@compiled
+
+@helper
 def _mix(h, v):  # type: ignore[no-untyped-def]
     h ^= v
     h *= np.uint64(0xBF58476D1CE4E5B9)
@@ -34,7 +38,7 @@ def _mix(h, v):  # type: ignore[no-untyped-def]
     return h
 
 
-@compiled
+@kernel(BYTES, INT64, INT64, BYTES, INT64, *_MIXED)
 def _hash_fixed(data, width, start, valid, has_valid, first, second):  # type: ignore[no-untyped-def]
     """Mix a column of ``width`` bytes a value (up to 16) into the hashes of its rows."""
     for i in range(first.shape[0]):
@@ -53,9 +57,9 @@ def _hash_fixed(data, width, start, valid, has_valid, first, second):  # type: i
             size = np.uint64(width)
         first[i] = _mix(_mix(first[i] + size, low), high)
         second[i] = _mix(_mix(second[i] ^ high, low + size), np.uint64(0xD6E8FEB86659FD93))
+    return first.shape[0]
 
 
-@compiled
 def _hash_variable(data, offsets, valid, has_valid, first, second):  # type: ignore[no-untyped-def]
     """Mix a column of strings or bytes into the hashes of its rows."""
     for i in range(first.shape[0]):
@@ -80,9 +84,14 @@ def _hash_variable(data, offsets, valid, has_valid, first, second):  # type: ign
             b = _mix(b + size, np.uint64(0xA0761D6478BD642F))
         first[i] = a
         second[i] = b
+    return first.shape[0]
 
 
-@compiled
+_hash_short: Final = Kernel(_hash_variable, (BYTES, CELLS, BYTES, INT64, *_MIXED))
+_hash_long: Final = Kernel(_hash_variable, (BYTES, given("int64"), BYTES, INT64, *_MIXED))
+
+
+@kernel(CELLS, BYTES, INT64, *HASHES, *_MIXED)
 def _hash_lists(offsets, valid, has_valid, child_first, child_second, first, second):  # type: ignore[no-untyped-def]
     """Mix lists into the hashes of their rows, given the hashes of their elements."""
     for i in range(first.shape[0]):
@@ -100,6 +109,7 @@ def _hash_lists(offsets, valid, has_valid, child_first, child_second, first, sec
             b = _mix(b + size, np.uint64(0xE7037ED1A0B428DB))
         first[i] = a
         second[i] = b
+    return first.shape[0]
 
 
 def _mix_lists(array: pa.Array, first: NDArray[np.uint64], second: NDArray[np.uint64]) -> None:
@@ -136,7 +146,8 @@ def _mix_array(array: pa.Array, first: NDArray[np.uint64], second: NDArray[np.ui
     if variable or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         width = np.int32 if variable else np.int64
         offsets = np.frombuffer(buffers[1], width)[array.offset : array.offset + len(array) + 1]
-        _hash_variable(_as_bytes(buffers[2]), offsets, valid, has_valid, first, second)
+        hash_texts = _hash_short if variable else _hash_long
+        hash_texts(_as_bytes(buffers[2]), offsets, valid, has_valid, first, second)
     else:
         _hash_fixed(_as_bytes(buffers[1]), kind.bit_width // 8, array.offset, valid, has_valid, first, second)
 

@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wal2delta.decode.kernels_base import compiled
-from wal2delta.sink.slots import Hashes, new_table, slot_of
+from wal2delta.decode.kernel import kernel
+from wal2delta.decode.parameters import given, out
+from wal2delta.sink.slots import HASHES, TABLE, Hashes, new_table, slot_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@compiled
+@kernel(given("int64"), given("int64"), *HASHES, *TABLE, out("int64"), out("int64"), out("int32"))
 def _net_counts(count, needed, first, second, table, slot_first, slot_second, net, need, last):  # type: ignore[no-untyped-def]
     used = 0
     for i in range(count.shape[0]):
@@ -63,7 +64,7 @@ def count_images(
     return last[kept], net[kept], need[kept]
 
 
-@compiled
+@kernel(given("bool"), *HASHES, *TABLE, out("int32"), out("int32"), out("bool"))
 def _unmatched(comes, first, second, table, slot_first, slot_second, newest, before, left):  # type: ignore[no-untyped-def]
     used = 0
     for i in range(comes.shape[0]):
@@ -80,6 +81,7 @@ def _unmatched(comes, first, second, table, slot_first, slot_second, newest, bef
             newest[s] = before[newest[s]]
         else:
             left[i] = True
+    return used
 
 
 def unmatched(comes: NDArray[np.bool_], image: Hashes) -> NDArray[np.int64]:
@@ -100,7 +102,7 @@ def unmatched(comes: NDArray[np.bool_], image: Hashes) -> NDArray[np.int64]:
     return np.nonzero(left)[0]
 
 
-@compiled
+@kernel(given("bool"), *HASHES, *TABLE, out("int32"), out("int32"), out("int32"), out("int32"))
 def _settle(comes, first, second, table, slot_first, slot_second, base, oldest, newest, after):  # type: ignore[no-untyped-def]
     used = 0
     for i in range(comes.shape[0]):

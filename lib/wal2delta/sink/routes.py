@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from wal2delta.decode.kernels_base import compiled
+from wal2delta.decode.kernel import helper, kernel
+from wal2delta.decode.parameters import given, out
 from wal2delta.sink.events import Events, Identity, Mode, batch_from_ipc, batch_to_ipc, key_hashes
 from wal2delta.sink.fold import MOVE
 from wal2delta.sink.identity import hash_rows
-from wal2delta.sink.slots import new_table, slot_of
+from wal2delta.sink.slots import TABLE, new_table, slot_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,7 +78,7 @@ def links_of(events: Events, identity: Identity, names: Sequence[str]) -> Routes
     return Routes(new, old)
 
 
-@compiled
+@helper
 def _root(parent, s):  # type: ignore[no-untyped-def]
     while parent[s] != s:
         parent[s] = parent[parent[s]]
@@ -85,7 +86,7 @@ def _root(parent, s):  # type: ignore[no-untyped-def]
     return s
 
 
-@compiled
+@kernel(given("uint64"), given("uint64"), given("uint64"), *TABLE, out("int32"))
 def _components(one, other, zero, table, key, unused, parent):  # type: ignore[no-untyped-def]
     used = 0
     for i in range(one.shape[0]):

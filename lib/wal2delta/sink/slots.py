@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from wal2delta.decode.kernels_base import compiled
+from wal2delta.decode.kernel import helper
+from wal2delta.decode.parameters import given, out
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Hashes = tuple["NDArray[np.uint64]", "NDArray[np.uint64]"]
 """The two halves of 128-bit hashes."""
+
+HASHES: Final = (given("uint64"), given("uint64"))
+"""How a kernel takes hashes."""
+
+TABLE: Final = (out("int32"), out("uint64"), out("uint64"))
+"""How a kernel takes a table, and the keys of its slots."""
 
 _LEAST: Final = 16
 
@@ -25,7 +32,7 @@ def new_table(keys: int) -> NDArray[np.int32]:
     return np.full(size, -1, np.int32)
 
 
-@compiled
+@helper
 def slot_of(first, second, i, table, slot_first, slot_second, used):  # type: ignore[no-untyped-def]
     """Give the slot of a key, a new one (== used) where it was not seen."""
     mask = table.shape[0] - 1

@@ -1,4 +1,4 @@
-"""Kernels that are compiled from a zip are found again by its content, whatever its path."""
+"""Kernels that numba compiles from a zip are found again by its content, whatever its path."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ import wal2delta
 _CALL = """
 import sys
 sys.path[:0] = [sys.argv[1]]
-import numpy as np
-from wal2delta.sink.slots import new_table, slot_of
-halves = np.zeros(1, np.uint64)
-slot_of(halves, halves, 0, new_table(1), halves.copy(), halves.copy(), 0)
-(signature,) = slot_of.signatures
-print(slot_of.stats.cache_hits.get(signature, 0), slot_of.stats.cache_path)
+from wal2delta.decode import walk
+walk.row_digest(b"row", 0)
+compiled = walk._row_digest._run
+print(sum(compiled.stats.cache_hits.values()), compiled.stats.cache_path)
 """
 
 
@@ -28,7 +26,7 @@ def _zip(path: Path, *, comment: str = "") -> Path:
     with ZipFile(path, "w") as file:
         for source in package.rglob("*.py"):
             name = source.relative_to(package.parent).as_posix()
-            more = comment if name.endswith("sink/slots.py") else ""
+            more = comment if name.endswith("decode/walk.py") else ""
             file.writestr(name, source.read_text(encoding="utf-8") + more)
     return path
 

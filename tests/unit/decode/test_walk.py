@@ -1,10 +1,12 @@
+import struct
+
 import numpy as np
 import pytest
 
 from support.captures import case, cases
 from support.rows import rows_by_reader, rows_by_walk
 from wal2delta.decode import walk
-from wal2delta.decode.walk import Kernel, RelationSlots
+from wal2delta.decode.walk import Kernel, Outcome, RelationSlots
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import reframe
 
@@ -47,14 +49,25 @@ def test_a_kernel_without_tiles_keeps_no_arrays():
     assert len(Kernel(Framing.RAW)._arrays.offset) == 0
 
 
+def _outcome_of_text(text: bytes, around: int) -> Outcome:
+    """Walk an insert of one text, with other bytes around it."""
+    message = b"I" + struct.pack(">IcHcI", 7, b"N", 1, b"t", len(text)) + text
+    before = 16
+    data = np.frombuffer(bytes([around]) * before + message + bytes([around]) * 48, np.uint8)
+    kernel = Kernel(Framing.RAW)
+    kernel.slots.add(7, 1)
+    kernel.state[walk.POS], kernel.state[walk.TXN] = before, walk.OPEN
+    end = before + len(message)
+    return kernel.walk(data, end, end)
+
+
 @pytest.mark.parametrize("size", [*range(40), 64, 65, 100])
 def test_a_nul_is_seen_wherever_it_stands_in_a_text_and_nowhere_else(size: int) -> None:
     for around in (0, 1, 255):
-        buf = np.full(128, around, np.uint8)
         for fill in (1, 128, 255):
-            buf[16 : 16 + size] = fill
-            assert not walk._has_nul(buf, 16, size)
+            text = bytearray([fill]) * size
+            assert _outcome_of_text(text, around) == Outcome.DONE
             for at in range(size):
-                buf[16 + at] = 0
-                assert walk._has_nul(buf, 16, size)
-                buf[16 + at] = fill
+                text[at] = 0
+                assert _outcome_of_text(text, around) == Outcome.NUL_IN_TEXT
+                text[at] = fill

@@ -16,7 +16,7 @@ from wal2delta.types.binary import bytes_from_text
 
 if TYPE_CHECKING:
     from wal2delta.decode.columns.cells import Bytes, Names
-    from wal2delta.decode.kernels_base import Kernel
+    from wal2delta.decode.kernel import Kernel
     from wal2delta.types.base import ColumnType
 
 

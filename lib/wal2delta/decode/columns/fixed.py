@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wal2delta.decode.columns.cells import Cells, Names, Tile
-    from wal2delta.decode.kernels_base import Kernel
+    from wal2delta.decode.kernel import Kernel
 
 NARROW_PRECISION: Final = 18
 """Up to so many digits a decimal fits 64 bits."""

@@ -1,0 +1,41 @@
+"""What kernels take: arrays and integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A parameter that takes a C-contiguous array of this dtype and number of dimensions."""
+
+    dtype: str
+    readonly: bool = False
+    ndim: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A parameter that takes a number of 64 bits with a sign."""
+
+
+Parameter = Array | Integer
+
+INT64: Final = Integer()
+BYTES: Final = Array("uint8", readonly=True)
+CELLS: Final = Array("int32", readonly=True)
+"""Offsets or lengths of cells, as a tile has them."""
+
+
+def given(dtype: str) -> Array:
+    """Declare an array that a kernel reads."""
+    return Array(dtype, readonly=True)
+
+
+def out(dtype: str, ndim: int = 1) -> Array:
+    """Declare an array that a kernel writes."""
+    return Array(dtype, ndim=ndim)
+
+
+__all__ = ["BYTES", "CELLS", "INT64", "Array", "Integer", "Parameter", "given", "out"]

@@ -1,0 +1,145 @@
+"""Kernels that were compiled ahead need no numba, give the same as with it, and are never those of other sources."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import numpy as np
+import pytest
+
+import wal2delta
+from support.captures import case
+from wal2delta.decode import kernel_library, walk
+from wal2delta.decode.kernel import LIBRARY, Kernel
+
+PACKAGE = Path(wal2delta.__file__).parent
+
+needs_library = pytest.mark.skipif(LIBRARY is None, reason="no library: no C compiler, or other sources")
+
+_READ = """
+import hashlib, sys
+sys.path[:0] = [sys.argv[1]]
+for name in sys.argv[2].split():
+    sys.modules[name] = None
+import pyarrow as pa
+from wal2delta import read_changes
+from wal2delta.decode.kernel import LIBRARY
+digest = hashlib.sha256()
+for batch in read_changes(sys.argv[3:]):
+    digest.update(batch.data.serialize().to_pybytes())
+print(digest.hexdigest(), LIBRARY is not None, LIBRARY._name if LIBRARY else "")
+"""
+
+
+def _read(root: Path, captures: list[Path], *, without: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "PYTHONPATH")}
+    command = [sys.executable, "-c", _READ, str(root), without, *map(str, captures)]
+    return subprocess.run(command, env=environment | more, capture_output=True, text=True, check=False)
+
+
+def _expected(captures: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for batch in wal2delta.read_changes(captures):
+        digest.update(batch.data.serialize().to_pybytes())
+    return digest.hexdigest()
+
+
+def _zip(path: Path, *, comment: str = "") -> Path:
+    with ZipFile(path, "w") as file:
+        for source in sorted(PACKAGE.rglob("*.py")):
+            name = source.relative_to(PACKAGE.parent).as_posix()
+            more = comment if name.endswith("decode/walk.py") else ""
+            file.writestr(name, source.read_text(encoding="utf-8") + more)
+        for library in PACKAGE.rglob("*.so"):
+            file.write(library, library.relative_to(PACKAGE.parent).as_posix())
+    return path
+
+
+@needs_library
+@pytest.mark.parametrize("name", ["o02", "o12", "o18"])
+def test_they_need_no_numba_and_give_the_same_as_with_it(name: str) -> None:
+    captures = case(name).files
+    without = _read(PACKAGE.parent, captures, without="numba llvmlite")
+    assert without.returncode == 0, without.stderr
+    compiled = _read(PACKAGE.parent, captures, WAL2DELTA_KERNELS="numba")
+    assert compiled.returncode == 0, compiled.stderr
+    assert (without.stdout.split()[1], compiled.stdout.split()[1]) == ("True", "False")
+    assert {without.stdout.split()[0], compiled.stdout.split()[0]} == {_expected(captures)}
+
+
+@needs_library
+def test_a_zip_brings_them_along(tmp_path: Path) -> None:
+    captures = case("o02").files
+    home = tmp_path / "home"
+    seen = set()
+    for name in ("one.zip", "other.zip"):
+        done = _read(_zip(tmp_path / name), captures, without="numba llvmlite", XDG_CACHE_HOME=str(home))
+        assert done.returncode == 0, done.stderr
+        seen.add(done.stdout)
+    ((digest, has_library, path),) = map(str.split, seen)
+    assert (digest, has_library) == (_expected(captures), "True")
+    assert Path(path).is_relative_to(home)
+    # What is found there is not taken for the library unless it is.
+    Path(path).write_bytes(b"something else")
+    done = _read(tmp_path / "one.zip", captures, without="numba llvmlite", XDG_CACHE_HOME=str(home))
+    assert done.stdout.split()[0] == digest, done.stderr
+
+
+@needs_library
+def test_those_of_other_sources_are_not_taken(tmp_path: Path) -> None:
+    captures = case("o02").files
+    archive = _zip(tmp_path / "w.zip", comment="# changed\n")
+    home = str(tmp_path / "home")
+    done = _read(archive, captures, without="numba llvmlite", XDG_CACHE_HOME=home)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(
+        "this copy of wal2delta has no compiled kernels for this machine and its sources, and numba is not installed. "
+        "Install it with: pip install numba; or install wal2delta from a wheel for this machine"
+    )
+    done = _read(archive, captures, XDG_CACHE_HOME=home)
+    assert done.stdout.split() == [_expected(captures), "False"], done.stderr
+
+
+@needs_library
+def test_every_kernel_is_in_the_library() -> None:
+    from wal2delta import kernel_build
+
+    for module in kernel_build.MODULES:
+        __import__(f"wal2delta.{module}")
+    assert LIBRARY is not None
+    assert [symbol for symbol in Kernel.all if not hasattr(LIBRARY, symbol)] == []
+
+
+def test_numbers_of_numpy_are_taken_like_pythons() -> None:
+    data = np.frombuffer(b"a row", np.uint8)
+    assert walk._row_digest(data, np.int64(0), np.int32(5), True) == walk.row_digest(b"a row", 1)
+
+
+def test_the_checks_of_the_tests_see_what_a_library_would_not() -> None:
+    data = np.zeros(8, np.uint8)
+    walk._row_digest(data, 0, 8, 0)
+    for wrong in (data.astype(np.int8), data[::2], data.reshape(2, 4), bytes(8)):
+        with pytest.raises(AssertionError):
+            walk._row_digest(wrong, 0, 4, 0)
+    with pytest.raises(AssertionError):
+        walk._row_digest(data, 0, 4)
+
+
+def test_a_processor_without_the_instructions_is_not_given_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor\t: 0\nflags\t\t: fpu sse2 ssse3\n\nprocessor\t: 1\nflags\t\t: avx2\n")
+    assert kernel_library._flags(info) == {"flags", ":", "fpu", "sse2", "ssse3"}
+    assert kernel_library._flags(tmp_path / "missing") == set()
+    monkeypatch.setattr(kernel_library.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(kernel_library, "_flags", lambda: {"sse2"})
+    assert not kernel_library.is_usable()
+    assert kernel_library.load() is None
+    monkeypatch.setattr(kernel_library.platform, "machine", lambda: "aarch64")
+    assert kernel_library.is_usable()
