@@ -27,26 +27,8 @@ def _load_big_endian(bits: int, result: str) -> Any:
     return load
 
 
-@instruction
-def nul_bits(typingctx: Any, buf: Any, index: Any) -> Any:
-    """Compare 32 bytes with 0 at once: one bit each, the first byte's is the lowest."""
-    signature = types.int64(buf, index)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        array = context.make_array(sig.args[0])(context, builder, value=args[0])
-        offset = context.cast(builder, args[1], sig.args[1], types.intp)
-        vector = ir.VectorType(ir.IntType(8), 32)
-        found = builder.load(builder.bitcast(builder.gep(array.data, [offset]), vector.as_pointer()))
-        found.align = 1
-        is_nul = builder.icmp_unsigned("==", found, ir.Constant(vector, [0] * 32))
-        return builder.zext(builder.bitcast(is_nul, ir.IntType(32)), ir.IntType(64))
-
-    return signature, codegen
-
-
 load_u16 = instruction(_load_big_endian(16, "uint16"))
 load_u32 = instruction(_load_big_endian(32, "uint32"))
-load_u64 = instruction(_load_big_endian(64, "uint64"))
 load_i64 = instruction(_load_big_endian(64, "int64"))
 
-__all__ = ["load_i64", "load_u16", "load_u32", "load_u64", "nul_bits"]
+__all__ = ["load_i64", "load_u16", "load_u32"]

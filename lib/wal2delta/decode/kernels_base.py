@@ -125,6 +125,20 @@ def store_word(typingctx: Any, address: Any, word: Any) -> Any:
 
 
 @instruction
+def nul_bits(typingctx: Any, address: Any) -> Any:
+    """Compare the 32 bytes at an address with 0 at once: one bit each, the first byte's is the lowest."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8), 32)
+        found = builder.load(builder.inttoptr(arguments[0], vector.as_pointer()))
+        found.align = 1
+        is_nul = builder.icmp_unsigned("==", found, ir.Constant(vector, [0] * 32))
+        return builder.zext(builder.bitcast(is_nul, ir.IntType(32)), ir.IntType(64))
+
+    return types.int64(types.int64), codegen
+
+
+@instruction
 def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
     """Copy bytes from one address to another; they do not overlap."""
 

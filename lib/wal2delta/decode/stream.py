@@ -634,7 +634,7 @@ class StreamWalker:
     def _take_truncate(self, message: m.Truncate, offset: int) -> None:
         state = self.kernel.state
         for oid in message.relation_oids:
-            self.kernel.add_truncate(self._need_slot(oid, offset), offset)
+            self.kernel.add_truncate(self._need_slot(oid, offset))
         if state[walk.RECORDING]:
             digest = walk.row_digest(encode(replace(message, xid=None)), int(state[walk.ORDINAL]))
             state[walk.ROWS] += 1

@@ -22,8 +22,20 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from wal2delta.decode.intrinsics import load_i64, load_u16, load_u32, nul_bits
 from wal2delta.decode.kernel import helper, kernel
+from wal2delta.decode.kernels_base import (
+    address_of,
+    load_big_16,
+    load_big_32,
+    load_big_64,
+    load_byte,
+    load_int32,
+    load_int64,
+    nul_bits,
+    store_8,
+    store_32,
+    store_64,
+)
 from wal2delta.decode.memory import empty
 from wal2delta.decode.parameters import BYTES, INT64, given, out
 from wal2delta.protocol.framing import Framing
@@ -133,27 +145,27 @@ _RUNS: Final = 1 << 14
 
 
 @helper
-def _has_nul(buf, p, size):  # type: ignore[no-untyped-def]
+def _has_nul(base, p, size):  # type: ignore[no-untyped-def]
     """Say whether a text value holds a NUL, which PostgreSQL's texts never do.
 
     Many bytes at a time; those in front of a short value, its length and what is before it, count as no NUL.
     """
     end = p + size
     if end >= 32:
-        last = nul_bits(buf, end - 32)
+        last = nul_bits(base + end - 32)
         if size <= 32:
             return last >> (32 - size) != 0
         for i in range(p, end - 32, 32):
-            last |= nul_bits(buf, i)
+            last |= nul_bits(base + i)
         return last != 0
     found = False
     for i in range(p, end):
-        found = found or buf[i] == 0
+        found = found or load_byte(base + i) == 0
     return found
 
 
 @helper
-def _digest(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
+def _digest(base, p, end, ordinal):  # type: ignore[no-untyped-def]
     """Digest a row change and its place in the transaction; a transaction's digest is the exclusive or of its rows'.
 
     It can be made in parts, in any order, by whoever has the bytes.
@@ -161,12 +173,12 @@ def _digest(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
     h = (end - p) * 0x1E3779B97F4A7C15
     k = np.int64(0x2545F4914F6CDD1D)
     while p + 8 <= end:
-        h += load_i64(buf, p) * k
+        h += load_big_64(base + p) * k
         k += 0x1B873593CC9E2D50
         p += 8
     v = np.int64(0)
     while p < end:
-        v = (v << 8) | buf[p]
+        v = (v << 8) | load_byte(base + p)
         p += 1
     h += v * k
     h ^= h >> 31
@@ -176,52 +188,55 @@ def _digest(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _walk_tuple(buf, p, lim, offset, length, at, want, expected, st):  # type: ignore[no-untyped-def]
-    """Walk one TupleData; give its end, or minus an outcome."""
+def _walk_tuple(base, p, lim, offset, length, want, expected, st):  # type: ignore[no-untyped-def]
+    """Walk one TupleData; give its end, or minus an outcome.
+
+    What is found of its cells goes to the addresses ``offset`` and ``length``.
+    """
     if p + 2 > lim:
         return -2
-    columns = np.int64(load_u16(buf, p))
+    columns = load_big_16(base + p)
     p += 2
     if expected >= 0 and columns != expected:
         return -14
     for i in range(columns):
         if p >= lim:
             return -2
-        kind = buf[p]
+        kind = load_byte(base + p)
         if kind == 116:  # t
             if p + 5 > lim:
                 return -2
-            size = np.int64(load_u32(buf, p + 1))
+            size = load_big_32(base + p + 1)
             if size > 0x3FFFFFFF:
                 return -13
             if want:
-                offset[at + i] = np.int32(p + 5)
-                length[at + i] = np.int32(size)
+                store_32(offset + 4 * i, p + 5)
+                store_32(length + 4 * i, np.int64(size))
             p += 5 + size
             if p > lim:
                 return -2
-            if not want and _has_nul(buf, p - size, size):
+            if not want and _has_nul(base, p - size, size):
                 return -23
         elif kind == 110:  # n
             if want:
-                offset[at + i] = np.int32(p)
-                length[at + i] = np.int32(-1)
+                store_32(offset + 4 * i, p)
+                store_32(length + 4 * i, np.int64(-1))
             p += 1
         elif kind == 117:  # u
             if want:
-                offset[at + i] = np.int32(p)
-                length[at + i] = np.int32(-2)
+                store_32(offset + 4 * i, p)
+                store_32(length + 4 * i, np.int64(-2))
                 st[14] += 1
             p += 1
         elif kind == 98:  # b
             if p + 5 > lim:
                 return -2
-            size = np.int64(load_u32(buf, p + 1))
+            size = load_big_32(base + p + 1)
             if size > 0x3FFFFFFF:
                 return -13
             if want:
-                offset[at + i] = np.int32(p + 5)
-                length[at + i] = np.int32(-3 - size)
+                store_32(offset + 4 * i, p + 5)
+                store_32(length + 4 * i, np.int64(-3 - size))
             p += 5 + size
             if p > lim:
                 return -2
@@ -232,31 +247,11 @@ def _walk_tuple(buf, p, lim, offset, length, at, want, expected, st):  # type: i
 
 @kernel(BYTES, INT64, INT64, INT64)
 def _row_digest(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
-    return _digest(buf, p, end, ordinal)
+    return _digest(address_of(buf), p, end, ordinal)
 
 
-@kernel(
-    BYTES,
-    INT64,
-    INT64,
-    INT64,
-    INT64,
-    out("int64"),
-    given("int64"),
-    given("int32"),
-    given("int64"),
-    out("int64", ndim=2),
-    *(out("int32"),) * 2,
-    out("uint8"),
-    out("int32"),
-    *(out("int64"),) * 4,
-    *(out("int32"),) * 2,
-    out("uint8"),
-    out("int64"),
-    given("int64"),
-    *(out("int64"),) * 9,
-)
-def _walk(  # type: ignore[no-untyped-def]
+@helper
+def _walk_buffer(  # type: ignore[no-untyped-def]
     buf,
     end,
     tile_end,
@@ -277,8 +272,6 @@ def _walk(  # type: ignore[no-untyped-def]
     c_ordinal,
     c_new,
     c_old,
-    c_old_kind,
-    c_at,
     aborted,
     r_xid,
     r_count,
@@ -290,6 +283,12 @@ def _walk(  # type: ignore[no-untyped-def]
     t_origin,
     t_at,
 ):
+    base = address_of(buf)
+    offsets, lengths = address_of(offset), address_of(length)
+    kinds, slots, lsns, times = address_of(c_kind), address_of(c_slot), address_of(c_lsn), address_of(c_ts)
+    xids, ordinals, news, olds = address_of(c_xid), address_of(c_ordinal), address_of(c_new), address_of(c_old)
+    counts, columns_of = address_of(slot_counts), address_of(slot_columns)
+    known_oids, known_slots = address_of(hash_oids), address_of(hash_slots)
     pos = st[0]
     # What is used for every message lies in registers: the compiler cannot know that no array overlaps the state.
     txn = st[2]
@@ -324,6 +323,7 @@ def _walk(  # type: ignore[no-untyped-def]
     mask = hash_oids.shape[0] - 1
     last_oid = np.int64(-1)
     last_slot = np.int64(-1)
+    expected = np.int64(-1)
     outcome = 0
     inside = False
     counting = in_stream != 0 and not want
@@ -348,14 +348,14 @@ def _walk(  # type: ignore[no-untyped-def]
             a = pos
             lim = end
         elif framing == 2:
-            if buf[pos] != 100:
+            if load_byte(base + pos) != 100:
                 outcome = 15
                 break
             if pos + 6 > end:
                 outcome = 2
                 break
-            size = np.int64(load_u32(buf, pos + 1))
-            kind = buf[pos + 5]
+            size = load_big_32(base + pos + 1)
+            kind = load_byte(base + pos + 5)
             if size > 0x7FFFFFFF or (kind == 119 and size < 4 + 25 + 1) or (kind == 107 and size != 4 + 18):
                 outcome = 15
                 break
@@ -366,7 +366,7 @@ def _walk(  # type: ignore[no-untyped-def]
                 outcome = 2
                 break
             if kind == 107:
-                if buf[pos + 22] > 1:  # whether a reply is asked for
+                if load_byte(base + pos + 22) > 1:  # whether a reply is asked for
                     outcome = 15
                     break
                 previous = pos
@@ -376,7 +376,7 @@ def _walk(  # type: ignore[no-untyped-def]
             a = pos + 30
             lim = pos + 1 + size
         else:
-            if buf[pos] == 80:  # the P of PGCOPY: a header, at the start or where files were concatenated
+            if load_byte(base + pos) == 80:  # the P of PGCOPY: a header, at the start or where files were concatenated
                 outcome = 3
                 message = pos
                 limit = end
@@ -384,7 +384,7 @@ def _walk(  # type: ignore[no-untyped-def]
             if pos + 2 > end:
                 outcome = 2
                 break
-            fields = load_u16(buf, pos)
+            fields = load_big_16(base + pos)
             if fields == 0xFFFF:
                 outcome = 3
                 message = pos
@@ -396,10 +396,10 @@ def _walk(  # type: ignore[no-untyped-def]
             if pos + 26 > end:
                 outcome = 2
                 break
-            if load_u32(buf, pos + 2) != 8 or load_u32(buf, pos + 14) != 4:
+            if load_big_32(base + pos + 2) != 8 or load_big_32(base + pos + 14) != 4:
                 outcome = 15
                 break
-            size = np.int64(load_u32(buf, pos + 22))
+            size = load_big_32(base + pos + 22)
             if size > 0x7FFFFFFF or size < 1:
                 outcome = 15
                 break
@@ -410,7 +410,7 @@ def _walk(  # type: ignore[no-untyped-def]
                 break
         # The message.
         inside = framing >= 2
-        tag = buf[a]
+        tag = load_byte(base + a)
         p = a + 1
         message = a
         limit = lim
@@ -419,7 +419,7 @@ def _walk(  # type: ignore[no-untyped-def]
                 if p + 4 > lim:
                     outcome = 2
                     break
-                xid = np.int64(load_u32(buf, p))
+                xid = load_big_32(base + p)
                 p += 4
             else:
                 xid = txn_xid
@@ -429,50 +429,50 @@ def _walk(  # type: ignore[no-untyped-def]
             if p + 5 > lim:
                 outcome = 2
                 break
-            oid = np.int64(load_u32(buf, p))
+            oid = load_big_32(base + p)
             if oid != last_oid:
                 h = (oid * 2654435761) & mask
-                while hash_oids[h] != oid and hash_oids[h] != -1:
+                found_oid = load_int64(known_oids + 8 * h)
+                while found_oid != oid and found_oid != -1:
                     h = (h + 1) & mask
-                if hash_oids[h] == -1:
+                    found_oid = load_int64(known_oids + 8 * h)
+                if found_oid == -1:
                     st[11] = oid
                     outcome = 4
                     break
                 last_oid = oid
-                last_slot = np.int64(hash_slots[h])
-            expected = slot_columns[last_slot]
-            part = buf[p + 4]
+                last_slot = np.int64(load_int32(known_slots + 4 * h))
+                expected = load_int64(columns_of + 8 * last_slot)
+            part = load_byte(base + p + 4)
             row_at = p
             p += 5
             new_first = np.int64(-1)
             old_first = np.int64(-1)
-            old_kind = np.uint8(0)
             at = cells
             if tag != 73 and (part == 75 or part == 79):
                 old_first = at
-                old_kind = part
-                q = _walk_tuple(buf, p, lim, offset, length, at, want, expected, st)
+                q = _walk_tuple(base, p, lim, offsets + 4 * at, lengths + 4 * at, want, expected, st)
                 if q < 0:
                     outcome = -q
                     break
-                at += np.int64(load_u16(buf, p))
+                at += load_big_16(base + p)
                 p = q
                 if tag == 85:
                     if p >= lim:
                         outcome = 2
                         break
-                    part = buf[p]
+                    part = load_byte(base + p)
                     p += 1
             if tag != 68:
                 if part != 78:
                     outcome = 11
                     break
                 new_first = at
-                q = _walk_tuple(buf, p, lim, offset, length, at, want, expected, st)
+                q = _walk_tuple(base, p, lim, offsets + 4 * at, lengths + 4 * at, want, expected, st)
                 if q < 0:
                     outcome = -q
                     break
-                columns = np.int64(load_u16(buf, p))
+                columns = load_big_16(base + p)
                 at += columns
                 p = q
             elif old_first < 0:
@@ -504,7 +504,7 @@ def _walk(  # type: ignore[no-untyped-def]
             if p >= end:
                 outcome = 2
                 break
-            if buf[p] != 10:
+            if load_byte(base + p) != 10:
                 outcome = 18
                 break
             following = p + 1
@@ -515,7 +515,7 @@ def _walk(  # type: ignore[no-untyped-def]
             following = p
         # It is whole: take it.
         if tag == 66:
-            final_lsn = load_i64(buf, a + 1)
+            final_lsn = load_big_64(base + a + 1)
             if final_lsn <= last_lsn:
                 outcome = 22
                 break
@@ -526,16 +526,16 @@ def _walk(  # type: ignore[no-untyped-def]
             origin = 0
             txn = 1
             lsn = final_lsn
-            commit_ts = load_i64(buf, a + 9)
-            txn_xid = np.int64(load_u32(buf, a + 17))
+            commit_ts = load_big_64(base + a + 9)
+            txn_xid = load_big_32(base + a + 17)
             ordinal = 0
             begin_at = pos
         elif tag == 67:
-            final_lsn = load_i64(buf, a + 2)
+            final_lsn = load_big_64(base + a + 2)
             if lsn == -1:
                 outcome = 5
                 break
-            if buf[a + 1] != 0 or final_lsn != lsn or load_i64(buf, a + 18) != commit_ts:
+            if load_byte(base + a + 1) != 0 or final_lsn != lsn or load_big_64(base + a + 18) != commit_ts:
                 outcome = 21
                 break
             if recording:
@@ -580,7 +580,7 @@ def _walk(  # type: ignore[no-untyped-def]
                 continue
             if recording:
                 rows += 1
-                digest ^= _digest(buf, row_at, p, ordinal)
+                digest ^= _digest(base, row_at, p, ordinal)
             if want and skip == 0:
                 if tag == 85 and old_first >= 0:
                     for i in range(columns):
@@ -589,24 +589,18 @@ def _walk(  # type: ignore[no-untyped-def]
                             if was >= 0 or was <= -3:
                                 length[new_first + i] = was
                                 offset[new_first + i] = offset[old_first + i]
-                c_kind[changes] = tag
-                c_slot[changes] = last_slot
-                c_lsn[changes] = lsn
-                c_ts[changes] = commit_ts
-                c_xid[changes] = txn_xid
-                c_ordinal[changes] = ordinal
-                c_new[changes] = new_first
-                c_old[changes] = old_first
-                c_old_kind[changes] = old_kind
-                c_at[changes] = a
+                store_8(kinds + changes, tag)
+                store_32(slots + 4 * changes, last_slot)
+                store_64(lsns + 8 * changes, lsn)
+                store_64(times + 8 * changes, commit_ts)
+                store_64(xids + 8 * changes, txn_xid)
+                store_64(ordinals + 8 * changes, ordinal)
+                store_32(news + 4 * changes, new_first)
+                store_32(olds + 4 * changes, old_first)
                 changes += 1
                 cells = at
-            if tag == 73:
-                slot_counts[last_slot, 0] += 1
-            elif tag == 85:
-                slot_counts[last_slot, 1] += 1
-            else:
-                slot_counts[last_slot, 2] += 1
+            counted = counts + 32 * last_slot + (0 if tag == 73 else 8 if tag == 85 else 16)
+            store_64(counted, load_int64(counted) + 1)
             ordinal += 1
         messages += 1
         previous = pos
@@ -642,6 +636,94 @@ def _walk(  # type: ignore[no-untyped-def]
         # The frame is there as a whole: more bytes will not mend a message that does not fit in it.
         outcome = 16
     return outcome
+
+
+@kernel(
+    BYTES,
+    INT64,
+    INT64,
+    INT64,
+    INT64,
+    out("int64"),
+    given("int64"),
+    given("int32"),
+    given("int64"),
+    out("int64", ndim=2),
+    *(out("int32"),) * 2,
+    out("uint8"),
+    out("int32"),
+    *(out("int64"),) * 4,
+    *(out("int32"),) * 2,
+    given("int64"),
+    *(out("int64"),) * 9,
+)
+def _walk(  # type: ignore[no-untyped-def]
+    buf,
+    end,
+    tile_end,
+    framing,
+    want,
+    st,
+    hash_oids,
+    hash_slots,
+    slot_columns,
+    slot_counts,
+    offset,
+    length,
+    c_kind,
+    c_slot,
+    c_lsn,
+    c_ts,
+    c_xid,
+    c_ordinal,
+    c_new,
+    c_old,
+    aborted,
+    r_xid,
+    r_count,
+    t_lsn,
+    t_ts,
+    t_xid,
+    t_rows,
+    t_digest,
+    t_origin,
+    t_at,
+):
+    arrays = (
+        st,
+        hash_oids,
+        hash_slots,
+        slot_columns,
+        slot_counts,
+        offset,
+        length,
+        c_kind,
+        c_slot,
+        c_lsn,
+        c_ts,
+        c_xid,
+        c_ordinal,
+        c_new,
+        c_old,
+        aborted,
+        r_xid,
+        r_count,
+        t_lsn,
+        t_ts,
+        t_xid,
+        t_rows,
+        t_digest,
+        t_origin,
+        t_at,
+    )
+    # Each is compiled for itself: what stays the same throughout is not asked for every message.
+    if want:
+        if framing == 0:
+            return _walk_buffer(buf, end, tile_end, 0, True, *arrays)
+        return _walk_buffer(buf, end, tile_end, framing, True, *arrays)
+    if framing == 0:
+        return _walk_buffer(buf, end, tile_end, 0, False, *arrays)
+    return _walk_buffer(buf, end, tile_end, framing, False, *arrays)
 
 
 class _Newest:
@@ -745,8 +827,6 @@ class Tile:
     ordinal: NDArray[np.int64]
     new: NDArray[np.int32]
     old: NDArray[np.int32]
-    old_kind: NDArray[np.uint8]
-    at: NDArray[np.int64]
     offset: NDArray[np.int32]
     length: NDArray[np.int32]
     has_unchanged: bool
@@ -766,12 +846,10 @@ class _Arrays:
         self.ordinal = empty(changes, np.int64)
         self.new = empty(changes, np.int32)
         self.old = empty(changes, np.int32)
-        self.old_kind = empty(changes, np.uint8)
-        self.at = empty(changes, np.int64)
 
     def grow(self) -> None:
         """Make room for more changes."""
-        for name in ("kind", "slot", "lsn", "commit_ts", "xid", "ordinal", "new", "old", "old_kind", "at"):
+        for name in ("kind", "slot", "lsn", "commit_ts", "xid", "ordinal", "new", "old"):
             array = getattr(self, name)
             setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
 
@@ -877,8 +955,6 @@ class Kernel:
                 arrays.ordinal,
                 arrays.new,
                 arrays.old,
-                arrays.old_kind,
-                arrays.at,
                 self.aborted,
                 self._runs[0],
                 self._runs[1],
@@ -920,8 +996,6 @@ class Kernel:
             ordinal=arrays.ordinal[:count],
             new=arrays.new[:count],
             old=arrays.old[:count],
-            old_kind=arrays.old_kind[:count],
-            at=arrays.at[:count],
             offset=arrays.offset,
             length=arrays.length,
             has_unchanged=bool(self.state[UNCHANGED_CELLS]),
@@ -929,7 +1003,7 @@ class Kernel:
         self.state[[CHANGES, CELLS, UNCHANGED_CELLS]] = 0
         return tile
 
-    def add_truncate(self, slot: int, offset: int) -> None:
+    def add_truncate(self, slot: int) -> None:
         """Put a truncate of one relation among the row changes, at the running ordinal."""
         self.slots.counts[slot, 3] += 1
         if not self.want or self.state[SKIP]:
@@ -945,6 +1019,4 @@ class Kernel:
         arrays.xid[at] = self.state[XID]
         arrays.ordinal[at] = self.state[ORDINAL]
         arrays.new[at] = arrays.old[at] = -1
-        arrays.old_kind[at] = 0
-        arrays.at[at] = offset
         self.state[CHANGES] = at + 1
