@@ -10,12 +10,13 @@ No bounds are checked inside of kernels; whoever calls one has seen to it that i
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 
 from wal2delta.decode import kernel_library
-from wal2delta.decode.parameters import Array, Integer, Parameter
+from wal2delta.decode.parameters import Array, Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 LIBRARY: Final = kernel_library.load()
 """The kernels that were compiled ahead; None where numba compiles them."""
+
+_IS_CHECKED: Final = os.environ.get(kernel_library.CHOICE) == "checked"
 
 if LIBRARY is None:
     from wal2delta.decode import kernel_compiler
@@ -66,17 +69,16 @@ class Kernel:
             return self._run(*(item if isinstance(item, np.ndarray) else int(item) for item in arguments))
 
     def check(self, arguments: tuple[Any, ...]) -> None:
-        """Refuse arguments of other types than those that were declared; compiled ahead, a kernel does not look."""
-        assert len(arguments) == len(self.signature), self.symbol
+        """Refuse arguments of other types than those that were declared; compiled ahead, a kernel does not look.
+
+        Raises:
+            TypeError: for the first one.
+        """
+        if len(arguments) != len(self.signature):
+            raise TypeError(f"{self.symbol} takes {len(self.signature)} arguments, not {len(arguments)}")
         for number, (item, parameter) in enumerate(zip(arguments, self.signature, strict=True)):
-            where = f"{self.symbol}, argument {number}"
-            if isinstance(parameter, Integer):
-                assert isinstance(item, (int, np.integer, np.bool_)), where
-                continue
-            assert isinstance(item, np.ndarray), where
-            assert (item.dtype, item.ndim) == (np.dtype(parameter.dtype), parameter.ndim), where
-            assert item.flags.c_contiguous, where
-            assert parameter.readonly or item.flags.writeable, where
+            if not parameter.takes(item):
+                raise TypeError(f"{self.symbol}: argument {number} is no {parameter}")
 
     def _loaded_first(self, *arguments: Any) -> int:
         if LIBRARY is None:
@@ -87,8 +89,15 @@ class Kernel:
             run.argtypes = [
                 ctypes.py_object if isinstance(parameter, Array) else ctypes.c_int64 for parameter in self.signature
             ]
-            self._run = run
+            self._run = self._checking(run) if _IS_CHECKED else run
         return self(*arguments)
+
+    def _checking(self, run: Callable[..., int]) -> Callable[..., int]:
+        def checked(*arguments: Any) -> int:
+            self.check(arguments)
+            return run(*arguments)
+
+        return checked
 
 
 def kernel(*signature: Parameter) -> Callable[[Callable[..., Any]], Kernel]:

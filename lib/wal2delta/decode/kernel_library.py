@@ -31,7 +31,8 @@ _SOURCES: Final = ("decode", "protocol", "sink", "types")
 """The parts of the package that kernels are made of, or take constants from."""
 
 CHOICE: Final = "WAL2DELTA_KERNELS"
-"""The environment's variable that has numba compile the kernels though there is a library: ``numba``."""
+"""A variable of the environment: ``numba`` has it compile the kernels though there is a library, ``checked`` has each
+look at what it is given."""
 
 
 def load() -> ctypes.CDLL | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 
 @dataclass(frozen=True, slots=True)
 class Array:
@@ -14,10 +16,23 @@ class Array:
     readonly: bool = False
     ndim: int = 1
 
+    def takes(self, item: object) -> bool:
+        """Say whether an argument is one."""
+        return (
+            isinstance(item, np.ndarray)
+            and (item.dtype, item.ndim) == (np.dtype(self.dtype), self.ndim)
+            and item.flags.c_contiguous
+            and (self.readonly or item.flags.writeable)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Integer:
     """A parameter that takes a number of 64 bits with a sign."""
+
+    def takes(self, item: object) -> bool:
+        """Say whether an argument is one."""
+        return isinstance(item, (int, np.integer, np.bool_))
 
 
 Parameter = Array | Integer
