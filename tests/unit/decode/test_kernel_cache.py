@@ -13,9 +13,9 @@ import wal2delta
 _CALL = """
 import sys
 sys.path[:0] = [sys.argv[1]]
-from wal2delta.decode import walk
+from wal2delta.decode import kernels_walk, walk
 walk.row_digest(b"row", 0)
-compiled = walk._row_digest._run
+compiled = kernels_walk.digest_row._run
 print(sum(compiled.stats.cache_hits.values()), compiled.stats.cache_path)
 """
 
@@ -26,7 +26,7 @@ def _zip(path: Path, *, comment: str = "") -> Path:
     with ZipFile(path, "w") as file:
         for source in package.rglob("*.py"):
             name = source.relative_to(package.parent).as_posix()
-            more = comment if name.endswith("decode/walk.py") else ""
+            more = comment if name.endswith("decode/kernels_walk.py") else ""
             file.writestr(name, source.read_text(encoding="utf-8") + more)
     return path
 

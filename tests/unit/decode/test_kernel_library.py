@@ -19,7 +19,7 @@ import wal2delta
 import wal2delta.decode
 import wal2delta.sink
 from support.captures import case
-from wal2delta.decode import kernel_library, walk
+from wal2delta.decode import kernel_library, kernels_walk, walk
 from wal2delta.decode.kernel import LIBRARY, Kernel
 
 PACKAGE = Path(wal2delta.__file__).parent
@@ -58,7 +58,7 @@ def _zip(path: Path, *, comment: str = "") -> Path:
     with ZipFile(path, "w") as file:
         for source in sorted(PACKAGE.rglob("*.py")):
             name = source.relative_to(PACKAGE.parent).as_posix()
-            more = comment if name.endswith("decode/walk.py") else ""
+            more = comment if name.endswith("decode/kernels_walk.py") else ""
             file.writestr(name, source.read_text(encoding="utf-8") + more)
         for library in PACKAGE.rglob("*.so"):
             file.write(library, library.relative_to(PACKAGE.parent).as_posix())
@@ -128,19 +128,19 @@ def test_every_kernel_is_in_the_library() -> None:
 
 def test_numbers_of_numpy_are_taken_like_pythons() -> None:
     data = np.frombuffer(b"a row", np.uint8)
-    assert walk._row_digest(data, np.int64(0), np.int32(5), True) == walk.row_digest(b"a row", 1)
+    assert kernels_walk.digest_row(data, np.int64(0), np.int32(5), True) == walk.row_digest(b"a row", 1)
 
 
 def test_arguments_of_other_types_are_refused_where_kernels_are_checked() -> None:
     data = np.zeros(8, np.uint8)
-    walk._row_digest(data, 0, 8, 0)
+    kernels_walk.digest_row(data, 0, 8, 0)
     for wrong in (data.astype(np.int8), data[::2], data.reshape(2, 4), bytes(8)):
         with pytest.raises(TypeError):
-            walk._row_digest(wrong, 0, 4, 0)
+            kernels_walk.digest_row(wrong, 0, 4, 0)
     with pytest.raises(TypeError):
-        walk._row_digest(data, 0, 4)
+        kernels_walk.digest_row(data, 0, 4)
     with pytest.raises(TypeError):
-        walk._row_digest(data, 0, 4, "0")
+        kernels_walk.digest_row(data, 0, 4, "0")
 
 
 def test_a_processor_without_the_instructions_is_not_given_them(

@@ -1,0 +1,609 @@
+"""The kernels of the walk: messages, rows and cells one behind the other, and the digests of rows.
+
+What goes in and out is described where it is made, in `wal2delta.decode.walk`: the state's words by their numbers
+there (`POS` is ``st[0]``, and so on), and an `Outcome` as what comes back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wal2delta.decode.kernel import helper, kernel
+from wal2delta.decode.kernels_base import (
+    address_of,
+    load_big_16,
+    load_big_32,
+    load_big_64,
+    load_byte,
+    load_int32,
+    load_int64,
+    nul_bits,
+    store_8,
+    store_32,
+    store_64,
+)
+from wal2delta.decode.parameters import BYTES, INT64, given, out
+
+
+@helper
+def _has_nul(base, p, size):  # type: ignore[no-untyped-def]
+    """Say whether a text value holds a NUL, which PostgreSQL's texts never do.
+
+    Many bytes at a time; those in front of a short value, its length and what is before it, count as no NUL.
+    """
+    end = p + size
+    if end >= 32:
+        last = nul_bits(base + end - 32)
+        if size <= 32:
+            return last >> (32 - size) != 0
+        for i in range(p, end - 32, 32):
+            last |= nul_bits(base + i)
+        return last != 0
+    found = False
+    for i in range(p, end):
+        found = found or load_byte(base + i) == 0
+    return found
+
+
+@helper
+def _digest(base, p, end, ordinal):  # type: ignore[no-untyped-def]
+    """Digest a row change and its place in the transaction; a transaction's digest is the exclusive or of its rows'.
+
+    It can be made in parts, in any order, by whoever has the bytes.
+    """
+    h = (end - p) * 0x1E3779B97F4A7C15
+    k = np.int64(0x2545F4914F6CDD1D)
+    while p + 8 <= end:
+        h += load_big_64(base + p) * k
+        k += 0x1B873593CC9E2D50
+        p += 8
+    v = np.int64(0)
+    while p < end:
+        v = (v << 8) | load_byte(base + p)
+        p += 1
+    h += v * k
+    h ^= h >> 31
+    h = (h + ordinal) * 0x369DEA0F31A53F85
+    h ^= h >> 29
+    return h * 0x2127599BF4325C37
+
+
+@helper
+def _walk_tuple(base, p, lim, offset, length, want, expected, st):  # type: ignore[no-untyped-def]
+    """Walk one TupleData; give its end, or minus an outcome.
+
+    What is found of its cells goes to the addresses ``offset`` and ``length``.
+    """
+    if p + 2 > lim:
+        return -2
+    columns = load_big_16(base + p)
+    p += 2
+    if expected >= 0 and columns != expected:
+        return -14
+    for i in range(columns):
+        if p >= lim:
+            return -2
+        kind = load_byte(base + p)
+        if kind == 116:  # t
+            if p + 5 > lim:
+                return -2
+            size = load_big_32(base + p + 1)
+            if size > 0x3FFFFFFF:
+                return -13
+            if want:
+                store_32(offset + 4 * i, p + 5)
+                store_32(length + 4 * i, np.int64(size))
+            p += 5 + size
+            if p > lim:
+                return -2
+            if not want and _has_nul(base, p - size, size):
+                return -23
+        elif kind == 110:  # n
+            if want:
+                store_32(offset + 4 * i, p)
+                store_32(length + 4 * i, np.int64(-1))
+            p += 1
+        elif kind == 117:  # u
+            if want:
+                store_32(offset + 4 * i, p)
+                store_32(length + 4 * i, np.int64(-2))
+                st[14] += 1
+            p += 1
+        elif kind == 98:  # b
+            if p + 5 > lim:
+                return -2
+            size = load_big_32(base + p + 1)
+            if size > 0x3FFFFFFF:
+                return -13
+            if want:
+                store_32(offset + 4 * i, p + 5)
+                store_32(length + 4 * i, np.int64(-3 - size))
+            p += 5 + size
+            if p > lim:
+                return -2
+        else:
+            return -12
+    return p
+
+
+@kernel(BYTES, INT64, INT64, INT64)
+def digest_row(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
+    """Digest a row change and its place in the transaction; see `_digest`."""
+    return _digest(address_of(buf), p, end, ordinal)
+
+
+@helper
+def _walk_buffer(  # type: ignore[no-untyped-def]
+    buf,
+    end,
+    tile_end,
+    framing,
+    want,
+    st,
+    hash_oids,
+    hash_slots,
+    slot_columns,
+    slot_counts,
+    offset,
+    length,
+    c_kind,
+    c_slot,
+    c_lsn,
+    c_ts,
+    c_xid,
+    c_ordinal,
+    c_new,
+    c_old,
+    aborted,
+    r_xid,
+    r_count,
+    t_lsn,
+    t_ts,
+    t_xid,
+    t_rows,
+    t_digest,
+    t_origin,
+    t_at,
+):
+    base = address_of(buf)
+    offsets, lengths = address_of(offset), address_of(length)
+    kinds, slots, lsns, times = address_of(c_kind), address_of(c_slot), address_of(c_lsn), address_of(c_ts)
+    xids, ordinals, news, olds = address_of(c_xid), address_of(c_ordinal), address_of(c_new), address_of(c_old)
+    counts, columns_of = address_of(slot_counts), address_of(slot_columns)
+    known_oids, known_slots = address_of(hash_oids), address_of(hash_slots)
+    pos = st[0]
+    # What is used for every message lies in registers: the compiler cannot know that no array overlaps the state.
+    txn = st[2]
+    lsn = st[3]
+    commit_ts = st[4]
+    txn_xid = st[5]
+    ordinal = st[6]
+    message = st[9]
+    limit = st[10]
+    transactions = st[12]
+    messages = st[13]
+    last_lsn = st[15]
+    last_ts = st[16]
+    begin_at = st[17]
+    keepalives = st[18]
+    first_lsn = st[19]
+    first_ts = st[20]
+    skip = st[21]
+    high_lsn = st[22]
+    resent = st[23]
+    previous = st[24]
+    run_count = st[25]
+    record_count = st[27]
+    rows = st[28]
+    digest = st[29]
+    origin = st[30]
+    in_stream = st[1]
+    changes = st[7]
+    cells = st[8]
+    max_changes = c_kind.shape[0]
+    max_cells = offset.shape[0] - 2 * 1664
+    mask = hash_oids.shape[0] - 1
+    last_oid = np.int64(-1)
+    last_slot = np.int64(-1)
+    expected = np.int64(-1)
+    outcome = 0
+    inside = False
+    counting = in_stream != 0 and not want
+    recording = st[26] != 0
+    last_xid = np.int64(-1)
+    dropped = False
+    while True:
+        inside = False
+        if pos >= end:
+            outcome = 0
+            break
+        if pos >= tile_end or (
+            want and (changes >= max_changes or cells > max_cells or record_count >= t_lsn.shape[0])
+        ):
+            outcome = 1
+            break
+        if counting and run_count >= r_xid.shape[0]:
+            outcome = 6
+            break
+        # The frame: where the message begins, and how far it may go.
+        if framing <= 1:
+            a = pos
+            lim = end
+        elif framing == 2:
+            if load_byte(base + pos) != 100:
+                outcome = 15
+                break
+            if pos + 6 > end:
+                outcome = 2
+                break
+            size = load_big_32(base + pos + 1)
+            kind = load_byte(base + pos + 5)
+            if size > 0x7FFFFFFF or (kind == 119 and size < 4 + 25 + 1) or (kind == 107 and size != 4 + 18):
+                outcome = 15
+                break
+            if kind != 119 and kind != 107:
+                outcome = 15
+                break
+            if pos + 1 + size > end:
+                outcome = 2
+                break
+            if kind == 107:
+                if load_byte(base + pos + 22) > 1:  # whether a reply is asked for
+                    outcome = 15
+                    break
+                previous = pos
+                pos += 1 + size
+                keepalives += 1
+                continue
+            a = pos + 30
+            lim = pos + 1 + size
+        else:
+            if load_byte(base + pos) == 80:  # the P of PGCOPY: a header, at the start or where files were concatenated
+                outcome = 3
+                message = pos
+                limit = end
+                break
+            if pos + 2 > end:
+                outcome = 2
+                break
+            fields = load_big_16(base + pos)
+            if fields == 0xFFFF:
+                outcome = 3
+                message = pos
+                limit = end
+                break
+            if fields != 3:
+                outcome = 15
+                break
+            if pos + 26 > end:
+                outcome = 2
+                break
+            if load_big_32(base + pos + 2) != 8 or load_big_32(base + pos + 14) != 4:
+                outcome = 15
+                break
+            size = load_big_32(base + pos + 22)
+            if size > 0x7FFFFFFF or size < 1:
+                outcome = 15
+                break
+            a = pos + 26
+            lim = a + size
+            if lim > end:
+                outcome = 2
+                break
+        # The message.
+        inside = framing >= 2
+        tag = load_byte(base + a)
+        p = a + 1
+        message = a
+        limit = lim
+        if tag == 73 or tag == 85 or tag == 68:  # I U D
+            if in_stream:
+                if p + 4 > lim:
+                    outcome = 2
+                    break
+                xid = load_big_32(base + p)
+                p += 4
+            else:
+                xid = txn_xid
+                if txn == 0:
+                    outcome = 19
+                    break
+            if p + 5 > lim:
+                outcome = 2
+                break
+            oid = load_big_32(base + p)
+            if oid != last_oid:
+                h = (oid * 2654435761) & mask
+                found_oid = load_int64(known_oids + 8 * h)
+                while found_oid != oid and found_oid != -1:
+                    h = (h + 1) & mask
+                    found_oid = load_int64(known_oids + 8 * h)
+                if found_oid == -1:
+                    st[11] = oid
+                    outcome = 4
+                    break
+                last_oid = oid
+                last_slot = np.int64(load_int32(known_slots + 4 * h))
+                expected = load_int64(columns_of + 8 * last_slot)
+            part = load_byte(base + p + 4)
+            row_at = p
+            p += 5
+            new_first = np.int64(-1)
+            old_first = np.int64(-1)
+            at = cells
+            if tag != 73 and (part == 75 or part == 79):
+                old_first = at
+                q = _walk_tuple(base, p, lim, offsets + 4 * at, lengths + 4 * at, want, expected, st)
+                if q < 0:
+                    outcome = -q
+                    break
+                at += load_big_16(base + p)
+                p = q
+                if tag == 85:
+                    if p >= lim:
+                        outcome = 2
+                        break
+                    part = load_byte(base + p)
+                    p += 1
+            if tag != 68:
+                if part != 78:
+                    outcome = 11
+                    break
+                new_first = at
+                q = _walk_tuple(base, p, lim, offsets + 4 * at, lengths + 4 * at, want, expected, st)
+                if q < 0:
+                    outcome = -q
+                    break
+                columns = load_big_16(base + p)
+                at += columns
+                p = q
+            elif old_first < 0:
+                outcome = 11
+                break
+        elif tag == 66:  # B
+            if p + 20 > lim:
+                outcome = 2
+                break
+            if in_stream or txn == 1 or (txn == 2 and ordinal > 0):
+                outcome = 20
+                break
+            p += 20
+        elif tag == 67:  # C
+            if p + 25 > lim:
+                outcome = 2
+                break
+            if in_stream or txn == 0:
+                outcome = 19
+                break
+            p += 25
+        else:
+            outcome = 3
+            break
+        # Its end.
+        if framing == 0:
+            following = p
+        elif framing == 1:
+            if p >= end:
+                outcome = 2
+                break
+            if load_byte(base + p) != 10:
+                outcome = 18
+                break
+            following = p + 1
+        else:
+            if p != lim:
+                outcome = 17
+                break
+            following = p
+        # It is whole: take it.
+        if tag == 66:
+            final_lsn = load_big_64(base + a + 1)
+            if final_lsn <= last_lsn:
+                outcome = 22
+                break
+            # A transaction that is known already is walked, and given no more.
+            skip = 1 if final_lsn <= high_lsn or st[31] != 0 else 0
+            rows = 0
+            digest = 0
+            origin = 0
+            txn = 1
+            lsn = final_lsn
+            commit_ts = load_big_64(base + a + 9)
+            txn_xid = load_big_32(base + a + 17)
+            ordinal = 0
+            begin_at = pos
+        elif tag == 67:
+            final_lsn = load_big_64(base + a + 2)
+            if lsn == -1:
+                outcome = 5
+                break
+            if load_byte(base + a + 1) != 0 or final_lsn != lsn or load_big_64(base + a + 18) != commit_ts:
+                outcome = 21
+                break
+            if recording:
+                record = record_count
+                t_lsn[record] = final_lsn
+                t_ts[record] = commit_ts
+                t_xid[record] = txn_xid
+                t_rows[record] = rows
+                t_digest[record] = digest
+                t_origin[record] = origin
+                t_at[record] = begin_at
+                record_count = record + 1
+            txn = 0
+            transactions += 1
+            last_lsn = final_lsn
+            last_ts = commit_ts
+            if final_lsn <= high_lsn:
+                resent += 1
+            else:
+                high_lsn = final_lsn
+            if first_lsn == -1:
+                first_lsn = final_lsn
+                first_ts = commit_ts
+        else:
+            if xid != last_xid:
+                last_xid = xid
+                dropped = False
+                if in_stream and aborted.shape[0] > 0:
+                    found = np.searchsorted(aborted, xid)
+                    dropped = found < aborted.shape[0] and aborted[found] == xid
+                if counting:
+                    runs = run_count
+                    r_xid[runs] = xid
+                    r_count[runs] = 0
+                    run_count = runs + 1
+            if counting:
+                r_count[run_count - 1] += 1
+            if dropped:
+                messages += 1
+                previous = pos
+                pos = following
+                continue
+            if recording:
+                rows += 1
+                digest ^= _digest(base, row_at, p, ordinal)
+            if want and skip == 0:
+                if tag == 85 and old_first >= 0:
+                    for i in range(columns):
+                        if length[new_first + i] == -2:
+                            was = length[old_first + i]
+                            if was >= 0 or was <= -3:
+                                length[new_first + i] = was
+                                offset[new_first + i] = offset[old_first + i]
+                store_8(kinds + changes, tag)
+                store_32(slots + 4 * changes, last_slot)
+                store_64(lsns + 8 * changes, lsn)
+                store_64(times + 8 * changes, commit_ts)
+                store_64(xids + 8 * changes, txn_xid)
+                store_64(ordinals + 8 * changes, ordinal)
+                store_32(news + 4 * changes, new_first)
+                store_32(olds + 4 * changes, old_first)
+                changes += 1
+                cells = at
+            counted = counts + 32 * last_slot + (0 if tag == 73 else 8 if tag == 85 else 16)
+            store_64(counted, load_int64(counted) + 1)
+            ordinal += 1
+        messages += 1
+        previous = pos
+        pos = following
+    st[0] = pos
+    st[2] = txn
+    st[3] = lsn
+    st[4] = commit_ts
+    st[5] = txn_xid
+    st[6] = ordinal
+    st[9] = message
+    st[10] = limit
+    st[12] = transactions
+    st[13] = messages
+    st[15] = last_lsn
+    st[16] = last_ts
+    st[17] = begin_at
+    st[18] = keepalives
+    st[19] = first_lsn
+    st[20] = first_ts
+    st[21] = skip
+    st[22] = high_lsn
+    st[23] = resent
+    st[24] = previous
+    st[25] = run_count
+    st[27] = record_count
+    st[28] = rows
+    st[29] = digest
+    st[30] = origin
+    st[7] = changes
+    st[8] = cells
+    if outcome == 2 and inside:
+        # The frame is there as a whole: more bytes will not mend a message that does not fit in it.
+        outcome = 16
+    return outcome
+
+
+@kernel(
+    BYTES,
+    INT64,
+    INT64,
+    INT64,
+    INT64,
+    out("int64"),
+    given("int64"),
+    given("int32"),
+    given("int64"),
+    out("int64", ndim=2),
+    *(out("int32"),) * 2,
+    out("uint8"),
+    out("int32"),
+    *(out("int64"),) * 4,
+    *(out("int32"),) * 2,
+    given("int64"),
+    *(out("int64"),) * 9,
+)
+def walk_messages(  # type: ignore[no-untyped-def]
+    buf,
+    end,
+    tile_end,
+    framing,
+    want,
+    st,
+    hash_oids,
+    hash_slots,
+    slot_columns,
+    slot_counts,
+    offset,
+    length,
+    c_kind,
+    c_slot,
+    c_lsn,
+    c_ts,
+    c_xid,
+    c_ordinal,
+    c_new,
+    c_old,
+    aborted,
+    r_xid,
+    r_count,
+    t_lsn,
+    t_ts,
+    t_xid,
+    t_rows,
+    t_digest,
+    t_origin,
+    t_at,
+):
+    """Walk a buffer from ``st[0]`` on; see `wal2delta.decode.walk` for what the state and the arrays are."""
+    arrays = (
+        st,
+        hash_oids,
+        hash_slots,
+        slot_columns,
+        slot_counts,
+        offset,
+        length,
+        c_kind,
+        c_slot,
+        c_lsn,
+        c_ts,
+        c_xid,
+        c_ordinal,
+        c_new,
+        c_old,
+        aborted,
+        r_xid,
+        r_count,
+        t_lsn,
+        t_ts,
+        t_xid,
+        t_rows,
+        t_digest,
+        t_origin,
+        t_at,
+    )
+    # Each is compiled for itself: what stays the same throughout is not asked for every message.
+    if want:
+        if framing == 0:
+            return _walk_buffer(buf, end, tile_end, 0, True, *arrays)
+        return _walk_buffer(buf, end, tile_end, framing, True, *arrays)
+    if framing == 0:
+        return _walk_buffer(buf, end, tile_end, 0, False, *arrays)
+    return _walk_buffer(buf, end, tile_end, framing, False, *arrays)
