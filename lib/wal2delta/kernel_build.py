@@ -1,7 +1,7 @@
 """Compile the kernels into a library: ``python -m wal2delta.kernel_build``.
 
-Needs numba, and a C compiler to link by.  Where either is missing nothing is built, and numba compiles the kernels
-when they are called.
+Needs numba, and a C compiler to link by.  Where that is missing, or the processor is too old, nothing is built, and
+numba compiles the kernels when they are called.
 
 What the library exports takes the objects of arrays as they are, and reads where their data lies and their shape: to
 ask numpy for that from Python would take longer than most kernels do.
@@ -12,7 +12,9 @@ ask numpy for that from Python would take longer than most kernels do.
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import platform
 import shutil
 import subprocess
@@ -21,26 +23,11 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from wal2delta import decode
 from wal2delta.decode import kernel_library
 
 _PROCESSORS: Final = {"x86_64": "x86-64-v3"}
 """What the machine code may ask of a processor, where that is more than the least: see `kernel_library.is_usable`."""
-
-MODULES: Final = (
-    "decode.kernels_binary",
-    "decode.kernels_encode",
-    "decode.kernels_fixed",
-    "decode.kernels_text",
-    "decode.kernels_walk",
-    "decode.placing",
-    "decode.readings",
-    "decode.resync",
-    "sink.fold",
-    "sink.identity",
-    "sink.images",
-    "sink.routes",
-)
-"""Where kernels are."""
 
 _DATA: Final = 2
 _DIMENSIONS: Final = 4
@@ -114,22 +101,23 @@ def _c_compiler() -> list[str] | None:
 
 def _compile_all(folder: Path) -> list[Path]:
     """Compile every kernel into an object file."""
-    from importlib import import_module
-
     from llvmlite import binding
 
+    from wal2delta import sink
     from wal2delta.decode.kernel import Kernel
 
-    for module in MODULES:
-        import_module(f"wal2delta.{module}")
+    # Whatever kernels there are.
+    for package in (decode, sink):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     target = binding.Target.from_default_triple()
     machine = target.create_target_machine(cpu=_processor(), opt=3, reloc="pic", codemodel="default")
     objects = []
     for number, kernel in enumerate(Kernel.all.values()):
-        module = binding.parse_assembly(_llvm(kernel))
-        module.verify()
+        assembly = binding.parse_assembly(_llvm(kernel))
+        assembly.verify()
         objects.append(folder / f"{number}.o")
-        objects[-1].write_bytes(machine.emit_object(module))
+        objects[-1].write_bytes(machine.emit_object(assembly))
     return objects
 
 
@@ -190,10 +178,8 @@ def _array_of(kind: Any) -> Any:
 def main() -> None:
     """Build the library, and say what came of it."""
     path = build()
-    if path is None:
-        print("no C compiler was found: kernels will be compiled when they are first called", file=sys.stderr)  # noqa: T201
-    else:
-        print(path, file=sys.stderr)  # noqa: T201
+    what = "not built, as there is no C compiler or the processor is too old: numba will compile what is called"
+    print(path or what, file=sys.stderr)  # noqa: T201
 
 
 if __name__ == "__main__":

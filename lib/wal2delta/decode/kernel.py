@@ -51,7 +51,8 @@ class Kernel:
         self.function = function
         self.signature = signature
         self._run: Callable[..., int] = self._loaded_first
-        assert Kernel.all.setdefault(self.symbol, self) is self, f"two kernels are named {self.symbol}"
+        if Kernel.all.setdefault(self.symbol, self) is not self:
+            raise TypeError(f"two kernels are named {self.symbol}")
 
     @property
     def symbol(self) -> str:

@@ -10,17 +10,15 @@ holds.
 
 from __future__ import annotations
 
-import hashlib
 import sys
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import ZipFile
 from zipimport import zipimporter
 
 from numba.core import caching
 
 from wal2delta.decode.cache_folders import cache_folders
+from wal2delta.decode.kernel_library import digest_of_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +32,7 @@ class ZipContentLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLoc
     def __init__(self, py_func: Callable[..., Any], py_file: str, archive: str, folder: Path) -> None:
         self._py_file = py_file
         self._lineno = py_func.__code__.co_firstlineno
-        self._digest = _digest(archive)
+        self._digest = digest_of_sources()
         module = Path(py_file).relative_to(archive).with_suffix("")
         self._cache_path = str(folder / self._digest / ".".join(module.parts))
 
@@ -66,14 +64,6 @@ def _archive() -> str | None:
     """Give the zip that the package was imported from."""
     loader = getattr(sys.modules[_PACKAGE], "__loader__", None)
     return loader.archive if isinstance(loader, zipimporter) else None
-
-
-@lru_cache(maxsize=1)
-def _digest(archive: str) -> str:
-    """Digest the package's files, by the check sums that the zip has of them."""
-    with ZipFile(archive) as file:
-        sums = sorted((item.filename, item.CRC) for item in file.infolist() if item.filename.startswith(_PACKAGE))
-    return hashlib.sha256(repr(sums).encode()).hexdigest()[:32]
 
 
 def install() -> None:

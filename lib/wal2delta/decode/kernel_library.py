@@ -13,6 +13,7 @@ import platform
 import sys
 import sysconfig
 from contextlib import suppress
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -40,10 +41,10 @@ def load() -> ctypes.CDLL | None:
     if os.environ.get(CHOICE) == "numba" or not is_usable():
         return None
     found = resources.files(__package__ or "").joinpath(FOLDER).joinpath(name())
-    path = Path(str(found)) if isinstance(found, Path) else None
-    if path is None and found.is_file():
-        path = _extracted(found)
-    if path is None or not path.is_file():
+    if not found.is_file():
+        return None
+    path = found if isinstance(found, Path) else _extracted(found)
+    if path is None:
         return None
     try:
         return ctypes.CDLL(str(path))
@@ -74,10 +75,12 @@ def _flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
 
 def name() -> str:
     """Give the library's name."""
-    return f"kernels-{platform.system()}-{platform.machine()}-{_digest()}.so".lower()
+    return f"kernels-{platform.system()}-{platform.machine()}-{digest_of_sources()}.so".lower()
 
 
-def _digest() -> str:
+@lru_cache(maxsize=1)
+def digest_of_sources() -> str:
+    """Digest what kernels are made of."""
     digest = hashlib.blake2b(digest_size=16)
     package = resources.files(_PACKAGE)
     for folder in _SOURCES:
@@ -103,4 +106,4 @@ def _extracted(file: Traversable) -> Path | None:
     return None
 
 
-__all__ = ["CHOICE", "FOLDER", "is_usable", "load", "name"]
+__all__ = ["CHOICE", "FOLDER", "digest_of_sources", "is_usable", "load", "name"]

@@ -92,7 +92,7 @@ def _walk_tuple(base, p, lim, offset, length, want, expected, st):  # type: igno
                 return -13
             if want:
                 store_32(offset + 4 * i, p + 5)
-                store_32(length + 4 * i, np.int64(size))
+                store_32(length + 4 * i, size)
             p += 5 + size
             if p > lim:
                 return -2
@@ -101,12 +101,12 @@ def _walk_tuple(base, p, lim, offset, length, want, expected, st):  # type: igno
         elif kind == 110:  # n
             if want:
                 store_32(offset + 4 * i, p)
-                store_32(length + 4 * i, np.int64(-1))
+                store_32(length + 4 * i, -1)
             p += 1
         elif kind == 117:  # u
             if want:
                 store_32(offset + 4 * i, p)
-                store_32(length + 4 * i, np.int64(-2))
+                store_32(length + 4 * i, -2)
                 st[14] += 1
             p += 1
         elif kind == 98:  # b
@@ -117,7 +117,7 @@ def _walk_tuple(base, p, lim, offset, length, want, expected, st):  # type: igno
                 return -13
             if want:
                 store_32(offset + 4 * i, p + 5)
-                store_32(length + 4 * i, np.int64(-3 - size))
+                store_32(length + 4 * i, -3 - size)
             p += 5 + size
             if p > lim:
                 return -2

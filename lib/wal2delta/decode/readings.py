@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from wal2delta.decode import walk
-from wal2delta.decode.intrinsics import load_i64, load_u32
 from wal2delta.decode.kernel import helper, kernel
+from wal2delta.decode.kernels_base import address_of, load_big_32, load_big_64, load_byte
 from wal2delta.decode.parameters import BYTES, INT64
 from wal2delta.decode.stream import Place, StreamWalker
 from wal2delta.decode.walk import FRAMING_CODES
@@ -462,41 +462,46 @@ def promised_lsn(data: memoryview, at: int, end: int, place: Place) -> int | Non
 
 
 @helper
-def _plausible_time(buf, p, end):  # type: ignore[no-untyped-def]
-    return p + 8 > end or 0 <= load_i64(buf, p) < 6_000_000_000_000_000
+def _plausible_time(base, p, end):  # type: ignore[no-untyped-def]
+    return p + 8 > end or 0 <= load_big_64(base + p) < 6_000_000_000_000_000
 
 
 @helper
-def _may_start(buf, p, end):  # type: ignore[no-untyped-def]
+def _may_start(base, p, end):  # type: ignore[no-untyped-def]
     """Say whether a session's first message may begin here, as far as its first bytes tell."""
-    tag = buf[p]
+    tag = load_byte(base + p)
     if tag == 66:  # B: final LSN, time, xid
-        return (p + 1 >= end or buf[p + 1] == 0) and _plausible_time(buf, p + 9, end)
+        return (p + 1 >= end or load_byte(base + p + 1) == 0) and _plausible_time(base, p + 9, end)
     if tag == 83:  # S: xid, 1
-        return p + 5 >= end or buf[p + 5] == 1
+        return p + 5 >= end or load_byte(base + p + 5) == 1
     if tag == 98:  # b: prepare LSN, end LSN, time
-        return (p + 1 >= end or buf[p + 1] == 0) and _plausible_time(buf, p + 17, end)
+        return (p + 1 >= end or load_byte(base + p + 1) == 0) and _plausible_time(base, p + 17, end)
     if tag == 75 or tag == 80:  # K, P: 0, LSN, end LSN, time
-        sound = (p + 1 >= end or buf[p + 1] == 0) and (p + 2 >= end or buf[p + 2] == 0)
-        return sound and _plausible_time(buf, p + 18, end)
+        sound = (p + 1 >= end or load_byte(base + p + 1) == 0) and (p + 2 >= end or load_byte(base + p + 2) == 0)
+        return sound and _plausible_time(base, p + 18, end)
     if tag == 114 or tag == 77:  # r: 0, LSN, LSN; M: 0, LSN
-        return (p + 1 >= end or buf[p + 1] == 0) and (p + 2 >= end or buf[p + 2] == 0)
+        return (p + 1 >= end or load_byte(base + p + 1) == 0) and (p + 2 >= end or load_byte(base + p + 2) == 0)
     return False
 
 
 @kernel(BYTES, INT64, INT64, INT64)
 def next_start(buf, p, end, framing):  # type: ignore[no-untyped-def]
     """Give the next offset where a session may begin, or the end."""
+    base = address_of(buf)
     while p < end:
         if framing <= 1:
-            if _may_start(buf, p, end):
+            if _may_start(base, p, end):
                 return p
         elif framing == 2:
-            if buf[p] == 100 and (
-                p + 6 > end or buf[p + 5] == 119 or (buf[p + 5] == 107 and load_u32(buf, p + 1) == 22)
+            if load_byte(base + p) == 100 and (
+                p + 6 > end
+                or load_byte(base + p + 5) == 119
+                or (load_byte(base + p + 5) == 107 and load_big_32(base + p + 1) == 22)
             ):
                 return p
-        elif buf[p] == 80 and (p + 6 > end or (buf[p + 1] == 71 and buf[p + 5] == 89)):  # PGCOPY
+        elif load_byte(base + p) == 80 and (
+            p + 6 > end or (load_byte(base + p + 1) == 71 and load_byte(base + p + 5) == 89)
+        ):  # PGCOPY
             return p
         p += 1
     return end

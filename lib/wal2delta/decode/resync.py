@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from wal2delta.decode import walk
-from wal2delta.decode.intrinsics import load_i64, load_u16, load_u32
 from wal2delta.decode.kernel import helper, kernel
+from wal2delta.decode.kernels_base import address_of, load_big_16, load_big_32, load_big_64, load_byte
 from wal2delta.decode.parameters import BYTES, INT64
 from wal2delta.decode.stream import StreamWalker
 from wal2delta.decode.walk import FRAMING_CODES
@@ -34,80 +34,81 @@ _INSIDE: Final = 2
 
 
 @helper
-def _looks_like_row(buf, p, end, tag):  # type: ignore[no-untyped-def]
+def _looks_like_row(base, p, end, tag):  # type: ignore[no-untyped-def]
     """Say whether a row change's kind of tuple, number of columns and first cell may stand here."""
     if p + 4 > end:
         return False
-    part = buf[p]
+    part = load_byte(base + p)
     if tag == 73 and part != 78:
         return False
     if tag == 85 and part != 78 and part != 75 and part != 79:
         return False
     if tag == 68 and part != 75 and part != 79:
         return False
-    columns = load_u16(buf, p + 1)
+    columns = load_big_16(base + p + 1)
     if columns > 1664:
         return False
-    kind = buf[p + 3]
+    kind = load_byte(base + p + 3)
     return columns == 0 or kind == 110 or kind == 117 or kind == 116 or kind == 98
 
 
 @helper
-def _looks_like_message(buf, p, end, gap):  # type: ignore[no-untyped-def]
+def _looks_like_message(base, p, end, gap):  # type: ignore[no-untyped-def]
     """Say whether a Begin, Commit, row change or Stream Start may begin here, outside or inside of a streamed block.
 
     ``gap`` is how many bytes stand between two messages.
     """
-    tag = buf[p]
+    tag = load_byte(base + p)
     if tag == 66:
-        if p + 21 > end or buf[p + 1] != 0:
+        if p + 21 > end or load_byte(base + p + 1) != 0:
             return 0
-        ts = load_i64(buf, p + 9)
+        ts = load_big_64(base + p + 9)
         return 1 if 0 <= ts < 6_000_000_000_000_000 else 0
     if tag == 67:
-        if p + 26 > end or buf[p + 1] != 0 or buf[p + 2] != 0:
+        if p + 26 > end or load_byte(base + p + 1) != 0 or load_byte(base + p + 2) != 0:
             return 0
-        ts = load_i64(buf, p + 18)
-        return 1 if load_i64(buf, p + 2) < load_i64(buf, p + 10) and 0 <= ts < 6_000_000_000_000_000 else 0
+        ts = load_big_64(base + p + 18)
+        return 1 if load_big_64(base + p + 2) < load_big_64(base + p + 10) and 0 <= ts < 6_000_000_000_000_000 else 0
     if tag == 83:
         q = p + 6 + gap
-        if q >= end or buf[p + 5] > 1 or load_u32(buf, p + 1) == 0:
+        if q >= end or load_byte(base + p + 5) > 1 or load_big_32(base + p + 1) == 0:
             return 0
-        following = buf[q]
+        following = load_byte(base + q)
         for known in (73, 85, 68, 84, 82, 89, 77, 79, 69):  # I U D T R Y M O E
             if following == known:
                 return 1
         return 0
     if tag == 73 or tag == 85 or tag == 68:
-        found = 1 if _looks_like_row(buf, p + 5, end, tag) else 0
-        return found + (2 if _looks_like_row(buf, p + 9, end, tag) else 0)
+        found = 1 if _looks_like_row(base, p + 5, end, tag) else 0
+        return found + (2 if _looks_like_row(base, p + 9, end, tag) else 0)
     return 0
 
 
 @helper
-def _looks_like_frame(buf, p, end, framing):  # type: ignore[no-untyped-def]
+def _looks_like_frame(base, p, end, framing):  # type: ignore[no-untyped-def]
     """Say whether a frame may begin here: 1 outside, 2 inside of a streamed block, 3 one or the other, 0 none."""
     if framing == 0:
-        return _looks_like_message(buf, p, end, 0)
+        return _looks_like_message(base, p, end, 0)
     if framing == 1:
-        return _looks_like_message(buf, p, end, 1) if p == 0 or buf[p - 1] == 10 else 0
+        return _looks_like_message(base, p, end, 1) if p == 0 or load_byte(base + p - 1) == 10 else 0
     if framing == 2:
-        if buf[p] != 100 or p + 6 > end:
+        if load_byte(base + p) != 100 or p + 6 > end:
             return 0
-        size = np.int64(load_u32(buf, p + 1))
-        kind = buf[p + 5]
+        size = load_big_32(base + p + 1)
+        kind = load_byte(base + p + 5)
         return 3 if (kind == 107 and size == 22) or (kind == 119 and 30 <= size < 0x7FFFFFFF) else 0
-    if buf[p] != 0 or p + 26 > end or load_u16(buf, p) != 3:
+    if load_byte(base + p) != 0 or p + 26 > end or load_big_16(base + p) != 3:
         return 0
-    sizes_fit = load_u32(buf, p + 2) == 8 and load_u32(buf, p + 14) == 4
-    return 3 if sizes_fit and 1 <= load_u32(buf, p + 22) < 0x7FFFFFFF else 0
+    sizes_fit = load_big_32(base + p + 2) == 8 and load_big_32(base + p + 14) == 4
+    return 3 if sizes_fit and 1 <= load_big_32(base + p + 22) < 0x7FFFFFFF else 0
 
 
 @kernel(BYTES, INT64, INT64, INT64, INT64)
 def _next_candidate(buf, p, limit, end, framing):  # type: ignore[no-untyped-def]
     """Give the next offset from p on where a frame may begin (the limit, if none) times 4, and what it may be."""
+    base = address_of(buf)
     while p < limit:
-        found = _looks_like_frame(buf, p, end, framing)
+        found = _looks_like_frame(base, p, end, framing)
         if found:
             return p * 4 + found
         p += 1

@@ -6,9 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from zipfile import ZipFile
 
-import wal2delta
+from support.zipped import zip_package
 
 _CALL = """
 import sys
@@ -18,17 +17,6 @@ walk.row_digest(b"row", 0)
 compiled = kernels_walk.digest_row._run
 print(sum(compiled.stats.cache_hits.values()), compiled.stats.cache_path)
 """
-
-
-def _zip(path: Path, *, comment: str = "") -> Path:
-    package = Path(wal2delta.__file__).parent
-    path.parent.mkdir(parents=True)
-    with ZipFile(path, "w") as file:
-        for source in package.rglob("*.py"):
-            name = source.relative_to(package.parent).as_posix()
-            more = comment if name.endswith("decode/kernels_walk.py") else ""
-            file.writestr(name, source.read_text(encoding="utf-8") + more)
-    return path
 
 
 def _hits(archive: Path, home: Path, **more: str) -> tuple[int, str]:
@@ -42,7 +30,7 @@ def _hits(archive: Path, home: Path, **more: str) -> tuple[int, str]:
 
 
 def test_a_copy_at_another_path_is_not_compiled_again(tmp_path: Path) -> None:
-    first, copy = _zip(tmp_path / "a" / "w.zip"), _zip(tmp_path / "b" / "w.zip")
+    first, copy = zip_package(tmp_path / "a" / "w.zip"), zip_package(tmp_path / "b" / "w.zip")
     home = tmp_path / "home"
     hits, path = _hits(first, home)
     assert (hits, Path(path).is_relative_to(home)) == (0, True)
@@ -52,15 +40,15 @@ def test_a_copy_at_another_path_is_not_compiled_again(tmp_path: Path) -> None:
 
 def test_other_sources_are_compiled_anew(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    _hits(_zip(tmp_path / "a" / "w.zip"), home)
-    assert _hits(_zip(tmp_path / "b" / "w.zip", comment="# changed\n"), home)[0] == 0
+    _hits(zip_package(tmp_path / "a" / "w.zip"), home)
+    assert _hits(zip_package(tmp_path / "b" / "w.zip", comment="# changed\n"), home)[0] == 0
 
 
 def test_a_home_that_cannot_be_written_to(tmp_path: Path) -> None:
     home, temporary = tmp_path / "home", tmp_path / "tmp"
     home.write_text("a file")
     temporary.mkdir()
-    archive = _zip(tmp_path / "a" / "w.zip")
+    archive = zip_package(tmp_path / "a" / "w.zip")
     hits, path = _hits(archive, home, TMPDIR=str(temporary))
     assert (hits, Path(path).is_relative_to(temporary)) == (0, True)
     assert _hits(archive, home, TMPDIR=str(temporary)) == (1, path)

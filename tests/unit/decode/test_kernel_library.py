@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -19,10 +18,9 @@ import wal2delta
 import wal2delta.decode
 import wal2delta.sink
 from support.captures import case
+from support.zipped import PACKAGE, zip_package
 from wal2delta.decode import kernel_library, kernels_walk, walk
 from wal2delta.decode.kernel import LIBRARY, Kernel
-
-PACKAGE = Path(wal2delta.__file__).parent
 
 needs_library = pytest.mark.skipif(LIBRARY is None, reason="no library: no C compiler, or other sources")
 
@@ -54,17 +52,6 @@ def _expected(captures: list[Path]) -> str:
     return digest.hexdigest()
 
 
-def _zip(path: Path, *, comment: str = "") -> Path:
-    with ZipFile(path, "w") as file:
-        for source in sorted(PACKAGE.rglob("*.py")):
-            name = source.relative_to(PACKAGE.parent).as_posix()
-            more = comment if name.endswith("decode/kernels_walk.py") else ""
-            file.writestr(name, source.read_text(encoding="utf-8") + more)
-        for library in PACKAGE.rglob("*.so"):
-            file.write(library, library.relative_to(PACKAGE.parent).as_posix())
-    return path
-
-
 @pytest.mark.skipif(os.environ.get(kernel_library.CHOICE) == "numba", reason="numba is to compile them")
 def test_where_they_can_be_compiled_ahead_they_are() -> None:
     assert LIBRARY is not None or not kernel_library.is_usable() or shutil.which("cc") is None, "run `make kernels`"
@@ -88,7 +75,9 @@ def test_a_zip_brings_them_along(tmp_path: Path) -> None:
     home = tmp_path / "home"
     seen = set()
     for name in ("one.zip", "other.zip"):
-        done = _read(_zip(tmp_path / name), captures, without="numba llvmlite", XDG_CACHE_HOME=str(home))
+        done = _read(
+            zip_package(tmp_path / name, library=True), captures, without="numba llvmlite", XDG_CACHE_HOME=str(home)
+        )
         assert done.returncode == 0, done.stderr
         seen.add(done.stdout)
     ((digest, has_library, path),) = map(str.split, seen)
@@ -103,7 +92,7 @@ def test_a_zip_brings_them_along(tmp_path: Path) -> None:
 @needs_library
 def test_those_of_other_sources_are_not_taken(tmp_path: Path) -> None:
     captures = case("o02").files
-    archive = _zip(tmp_path / "w.zip", comment="# changed\n")
+    archive = zip_package(tmp_path / "w.zip", comment="# changed\n", library=True)
     home = str(tmp_path / "home")
     done = _read(archive, captures, without="numba llvmlite", XDG_CACHE_HOME=home)
     assert done.returncode == 1
