@@ -15,7 +15,6 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-import platform
 import shutil
 import subprocess
 import sys
@@ -25,9 +24,6 @@ from typing import Any, Final
 
 from wal2delta import decode
 from wal2delta.decode import kernel_library
-
-_PROCESSORS: Final = {"x86_64": "x86-64-v3"}
-"""What the machine code may ask of a processor, where that is more than the least: see `kernel_library.is_usable`."""
 
 _DATA: Final = 2
 _DIMENSIONS: Final = 4
@@ -72,7 +68,7 @@ def build() -> Path | None:
     if not kernel_library.is_usable() or compiler is None:
         return None
     # All this is read when numba, and the kernels' modules, are imported.
-    os.environ |= {kernel_library.CHOICE: "numba", "NUMBA_CPU_NAME": _processor(), "NUMBA_CPU_FEATURES": ""}
+    os.environ |= {kernel_library.CHOICE: "numba", "NUMBA_CPU_NAME": kernel_library.PROCESSOR, "NUMBA_CPU_FEATURES": ""}
     path.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         objects = _compile_all(Path(folder))
@@ -85,10 +81,6 @@ def build() -> Path | None:
             old.unlink()
         shutil.move(linked, path)
     return path
-
-
-def _processor() -> str:
-    return _PROCESSORS.get(platform.machine(), "generic")
 
 
 def _c_compiler() -> list[str] | None:
@@ -111,7 +103,7 @@ def _compile_all(folder: Path) -> list[Path]:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     target = binding.Target.from_default_triple()
-    machine = target.create_target_machine(cpu=_processor(), opt=3, reloc="pic", codemodel="default")
+    machine = target.create_target_machine(cpu=kernel_library.PROCESSOR, opt=3, reloc="pic", codemodel="default")
     objects = []
     for number, kernel in enumerate(Kernel.all.values()):
         assembly = binding.parse_assembly(_llvm(kernel))

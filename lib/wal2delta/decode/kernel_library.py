@@ -31,6 +31,12 @@ _PACKAGE: Final = "wal2delta"
 _SOURCES: Final = ("decode", "protocol", "sink", "types")
 """The parts of the package that kernels are made of, or take constants from."""
 
+PROCESSOR: Final = {"x86_64": "x86-64-v3"}.get(platform.machine(), "generic")
+"""What the library is compiled for."""
+
+_INSTRUCTIONS: Final = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
+"""What x86-64-v3 has and older processors, those up to 2013, have not, by the names that Linux gives."""
+
 CHOICE: Final = "WAL2DELTA_KERNELS"
 """A variable of the environment: ``numba`` has it compile the kernels though there is a library, ``checked`` has each
 look at what it is given."""
@@ -51,10 +57,6 @@ def load() -> ctypes.CDLL | None:
     except OSError:
         # It was made for another system library.
         return None
-
-
-_INSTRUCTIONS: Final = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
-"""What x86-64-v3 has and older processors, those up to 2013, have not, by the names that Linux gives."""
 
 
 def is_usable() -> bool:
@@ -106,4 +108,4 @@ def _extracted(file: Traversable) -> Path | None:
     return None
 
 
-__all__ = ["CHOICE", "FOLDER", "digest_of_sources", "is_usable", "load", "name"]
+__all__ = ["CHOICE", "FOLDER", "PROCESSOR", "digest_of_sources", "is_usable", "load", "name"]

@@ -9,7 +9,7 @@ from a row like the kernels of `kernels_text`.  A cell of n bytes in binary form
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from wal2delta.decode.kernels_base import (
     store_uuid,
     store_word,
 )
-from wal2delta.decode.parameters import BYTES, CELLS, INT64, given, out
+from wal2delta.decode.parameters import BYTES, INT64, TILE, Parameter, given, out
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,11 +37,9 @@ BINARY: Final = -3
 ALL_ROWS: Final = -1
 """Instead of a number of misses: no kernel has seen the tile yet."""
 
-_TILE: Final = (BYTES, CELLS, CELLS, CELLS, INT64)
 
-
-def _signature(dtype: Any, parameters: int) -> tuple[Any, ...]:
-    return (*_TILE, *(INT64,) * parameters, out(dtype), out("uint8"), out("int32"), INT64)
+def _signature(dtype: str, parameters: int) -> tuple[Parameter, ...]:
+    return (*TILE, *(INT64,) * parameters, out(dtype), out("uint8"), out("int32"), INT64)
 
 
 @helper
@@ -426,7 +424,7 @@ def _control_bits(word):
     return (~(seven + _FROM_SPACE) | (seven + _ONES)) & other & ~word & _HIGH_BITS
 
 
-@kernel(*_TILE, INT64, out("int32"), out("uint8"), out("uint8"), INT64, INT64)
+@kernel(*TILE, INT64, out("int32"), out("uint8"), out("uint8"), INT64, INT64)
 def texts(buf, offset, length, first, column, form, ends, valid, data, at, row):
     """Gather text, of cells in either format, from `row` on; give the row that has no room or is a miss, or all.
 

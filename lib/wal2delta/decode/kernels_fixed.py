@@ -10,7 +10,7 @@ Cells in binary format are misses as well: the kernels for those, in `kernels_bi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from wal2delta.decode.kernels_base import (
     load_word,
     multiply_add,
 )
-from wal2delta.decode.parameters import BYTES, CELLS, INT64, out
+from wal2delta.decode.parameters import INT64, TILE, Parameter, out
 from wal2delta.types.datetime import FIRST_MICRO, LAST_MICRO, days_from_civil
 
 if TYPE_CHECKING:
@@ -36,9 +36,8 @@ NO_CELL: Final = -1
 MISS: Final = -2
 
 
-def _signature(dtype: Any, parameters: int) -> tuple[Any, ...]:
-    tile = (BYTES, CELLS, CELLS, CELLS, INT64)
-    return (*tile, *(INT64,) * parameters, out(dtype), out("uint8"), out("int32"))
+def _signature(dtype: str, parameters: int) -> tuple[Parameter, ...]:
+    return (*TILE, *(INT64,) * parameters, out(dtype), out("uint8"), out("int32"))
 
 
 @helper

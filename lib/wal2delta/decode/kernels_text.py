@@ -16,14 +16,13 @@ from wal2delta.decode.kernel import helper, kernel
 from wal2delta.decode.kernels_base import address_of, copy_bytes, load_big_32, load_word, store_word
 from wal2delta.decode.kernels_binary import BINARY
 from wal2delta.decode.kernels_fixed import MISS, text_cell
-from wal2delta.decode.parameters import BYTES, CELLS, INT64, given, out
+from wal2delta.decode.parameters import BYTES, CELLS, INT64, TILE, given, out
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_TILE: Final = (BYTES, CELLS, CELLS, CELLS, INT64)
 WORDS: Final = given("uint64")
-_VARIABLE: Final = (*_TILE, out("int32"), out("uint8"), out("uint8"), INT64, INT64)
+_VARIABLE: Final = (*TILE, out("int32"), out("uint8"), out("uint8"), INT64, INT64)
 
 _ONES: Final = np.uint64(0x0101010101010101)
 _HIGH_BITS: Final = np.uint64(0x8080808080808080)
@@ -217,7 +216,7 @@ def count_binary(length, first, column):
     return count
 
 
-@kernel(*_TILE)
+@kernel(*TILE)
 def has_high(buf, offset, length, first, column):
     """Say whether a byte of the cells, of either format, is none of ASCII."""
     base = address_of(buf)
@@ -352,7 +351,7 @@ def _binary_array(buf, i, end, element_oid, text, text_offset, text_length, elem
 
 
 @kernel(
-    *_TILE,
+    *TILE,
     INT64,
     INT64,
     out("uint8"),

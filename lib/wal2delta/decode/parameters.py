@@ -42,6 +42,9 @@ BYTES: Final = Array("uint8", readonly=True)
 CELLS: Final = Array("int32", readonly=True)
 """Offsets or lengths of cells, as a tile has them."""
 
+TILE: Final = (BYTES, CELLS, CELLS, CELLS, INT64)
+"""One column of a tile: its bytes, its cells' offsets and lengths, each row's first cell, and the column's number."""
+
 
 def given(dtype: str) -> Array:
     """Declare an array that a kernel reads."""
@@ -53,4 +56,4 @@ def out(dtype: str, ndim: int = 1) -> Array:
     return Array(dtype, ndim=ndim)
 
 
-__all__ = ["BYTES", "CELLS", "INT64", "Array", "Integer", "Parameter", "given", "out"]
+__all__ = ["BYTES", "CELLS", "INT64", "TILE", "Array", "Integer", "Parameter", "given", "out"]
