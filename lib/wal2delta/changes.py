@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from wal2delta.decode.batches import TILE_BYTES, ChangeBatch, Decoder
 from wal2delta.decode.files import scan_file
+from wal2delta.decode.onepass import NotPlain, OnePass, without
 from wal2delta.decode.scan import fingerprint
 from wal2delta.errors import ConfigError, OrderError, Wal2DeltaError
 from wal2delta.listing import list_files, map_file
@@ -19,7 +20,9 @@ from wal2delta.transactions.plan import FilePlan, Plan, Step
 from wal2delta.transactions.stitch import Stitch
 from wal2delta.types.text import UTF8, codec_of
 
-__all__ = ["ChangeBatch", "PlannedBytes", "decode_plan", "plan_files", "read_changes"]
+__all__ = ["ChangeBatch", "PlannedBytes", "decode_files", "decode_plan", "plan_files", "read_changes"]
+
+Read: TypeAlias = Callable[[str], "bytes | memoryview"]
 
 _FILES_OPEN: Final = 8
 """So many files are kept at hand; a streamed transaction may lie in many."""
@@ -50,10 +53,37 @@ def read_changes(
         CaptureError: with file and offset of what cannot be.
         ConfigError: no framing or encoding has the name that was given.
     """
-    codec = codec_of(source_encoding)
-    files = list_files(paths)
-    plan = plan_files(files, known_framing(framing), codec=codec)
-    yield from decode_plan(plan, map_file, tile_bytes=tile_bytes, codec=codec)
+    framing_given, codec = known_framing(framing), codec_of(source_encoding)
+    yield from decode_files(list_files(paths), map_file, framing_given, tile_bytes=tile_bytes, codec=codec)
+
+
+def decode_files(
+    files: Sequence[str],
+    read: Read,
+    framing: Framing | None = None,
+    *,
+    tile_bytes: int | None = None,
+    codec: str = UTF8,
+) -> Iterator[ChangeBatch]:
+    """Decode the files of one stream: in one pass as far as that goes, by a plan of all of them behind that.
+
+    Args:
+        read: gives a file's bytes as stored.
+        framing: where it is known.
+        tile_bytes, codec: as `decode_plan` takes them.
+    """
+    one_pass = OnePass(framing, tile_bytes=tile_bytes, codec=codec)
+    try:
+        for path in files:
+            yield from one_pass.read(read(path))
+        yield from one_pass.rest()
+        return
+    except NotPlain:
+        given = one_pass.given
+    # What it holds is not needed any more.
+    del one_pass
+    plan = plan_files(files, framing, codec=codec, read=read)
+    yield from without(decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec), given)
 
 
 def known_framing(name: str | None) -> Framing | None:
@@ -66,16 +96,19 @@ def known_framing(name: str | None) -> Framing | None:
         raise ConfigError(f"no framing is called {name!r}", remedy=f"There are {known}") from None
 
 
-def plan_files(files: Sequence[str], framing: Framing | None = None, *, codec: str = UTF8) -> Plan:
-    """Scan local files one after the other, each from where the one before ends.
+def plan_files(
+    files: Sequence[str], framing: Framing | None = None, *, codec: str = UTF8, read: Read = map_file
+) -> Plan:
+    """Scan files one after the other, each from where the one before ends.
 
     Args:
         framing: where it is known.
         codec: what names are in.
+        read: gives a file's bytes as stored.
     """
     stitch = Stitch(None)
     for path in files:
-        content = map_file(path)
+        content = read(path)
         first = stitch.place is None
         scan = scan_file(
             path,
@@ -92,7 +125,7 @@ def plan_files(files: Sequence[str], framing: Framing | None = None, *, codec: s
 
 
 def decode_plan(
-    plan: Plan, read: Callable[[str], bytes | memoryview], *, tile_bytes: int | None = None, codec: str = UTF8
+    plan: Plan, read: Read, *, tile_bytes: int | None = None, codec: str = UTF8
 ) -> Iterator[ChangeBatch]:
     """Decode what a plan applies, in commit order within each relation.
 
@@ -119,7 +152,7 @@ def _decoder(plan: Plan, tile_bytes: int | None, codec: str, *, recording: bool)
 
 
 def _decode_steps(
-    plan: Plan, read: Callable[[str], bytes | memoryview], decoder: Decoder, copies: Copies | None
+    plan: Plan, read: Read, decoder: Decoder, copies: Copies | None
 ) -> Iterator[ChangeBatch]:
     opened: dict[str, PlannedBytes] = {}
     steps = sorted(((step, file) for file in plan.files for step in file.steps), key=lambda pair: pair[0].sequence)

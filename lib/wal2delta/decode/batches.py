@@ -80,6 +80,36 @@ class ChangeBatch:
     rescued: pa.Array | None = None
     before_rescued: pa.Array | None = None
 
+    def slice(self, start: int, stop: int) -> ChangeBatch:
+        """Give some of the rows; they are not copied."""
+        if start == 0 and stop == self.data.num_rows:
+            return self
+        count = stop - start
+        unchanged = {name: mask.slice(start, count) for name, mask in self.unchanged.items()}
+        before = before_rescued = None
+        if self.before is not None:
+            rows = self.before.column(ROW).to_numpy()
+            first, last = np.searchsorted(rows, [start, stop]).tolist()
+            if first < last:
+                columns = self.before.slice(first, last - first).columns
+                own = pa.array(rows[first:last] - start)
+                before = pa.RecordBatch.from_arrays([own, *columns[1:]], names=self.before.schema.names)
+                before_rescued = _if_any(self.before_rescued, first, last)
+        return ChangeBatch(
+            self.relation,
+            self.data.slice(start, count),
+            {name: mask for name, mask in unchanged.items() if mask.true_count},
+            before,
+            _if_any(self.rescued, start, stop),
+            before_rescued,
+        )
+
+
+def _if_any(values: pa.Array | None, start: int, stop: int) -> pa.Array | None:
+    """Give some of the values, if one of them is not NULL."""
+    found = None if values is None else values.slice(start, stop - start)
+    return None if found is None or found.null_count == len(found) else found
+
 
 def column_types(
     relation: m.Relation, types: Mapping[int, m.Type], options: TypeOptions = DEFAULT_OPTIONS
@@ -509,7 +539,7 @@ class Decoder(StreamWalker):
         buf = np.frombuffer(view, np.uint8)
         self._path = path
         for tile in self.walk(view, start):
-            yield from self._convert(buf, tile)
+            yield from self.convert(buf, tile)
         self.on_records()
         self._record_open()
 
@@ -647,7 +677,8 @@ class Decoder(StreamWalker):
 
     # Rows to columns.
 
-    def _convert(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:
+    def convert(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:
+        """Take a tile's rows; give the batches that they fill."""
         count = len(self.slot_relations)
         if count > len(self._programs):
             more = np.full(count, placing.UNSEEN, np.int64)

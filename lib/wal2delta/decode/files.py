@@ -19,6 +19,7 @@ from wal2delta.types.text import UTF8, names_in
 HEAD_LIMIT: Final = 4 << 20
 """A head longer than this is not carried to the driver; the file is walked again from its true start instead."""
 
+_HEAD: Final = 4096
 RECOGNISABLE_BYTES: Final = 64
 """A stream cut before this many bytes may not show its framing yet; it goes on in the next file."""
 
@@ -62,12 +63,11 @@ def scan_file(
         if known_length:
             scan.known_fingerprint = fingerprint(content, known_length)
         if first and place is None:
-            head = prefix + bytes(data[:4096])
-            if framing is None and len(head) < RECOGNISABLE_BYTES:
+            if framing is None and len(prefix) + len(data) < RECOGNISABLE_BYTES:
                 scan.tail = prefix + bytes(data)
                 return scan
             try:
-                framing = framing or _recognise(head, prefix, data, codec)
+                framing = framing or recognise(data, codec, prefix=prefix)
             except TruncatedMessage:
                 scan.tail = prefix + bytes(data)
                 return scan
@@ -90,13 +90,17 @@ def scan_file(
     return scan
 
 
-def _recognise(head: bytes, prefix: bytes, data: memoryview, codec: str) -> Framing | None:
+def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Framing | None:
     """Recognise the framing of a stream by its first bytes.
+
+    Args:
+        data: its first file, behind the ``prefix``.
+        codec: what names are in.
 
     Raises:
         TruncatedMessage: more bytes will tell.
     """
-    found = detect_framing(head, names=names_in(codec))
+    found = detect_framing(prefix + bytes(data[:_HEAD]), names=names_in(codec))
     # One logical message may be longer than all else that a stream begins with.
     beginning = memoryview(prefix + bytes(data[:HEAD_LIMIT]))
     if found is not None and is_framed_so(beginning, found, codec):
@@ -236,4 +240,4 @@ def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
     scan.tail = bytes(data[found[-1].stop :])
 
 
-__all__ = ["HEAD_LIMIT", "RECOGNISABLE_BYTES", "scan_file"]
+__all__ = ["HEAD_LIMIT", "RECOGNISABLE_BYTES", "recognise", "scan_file"]

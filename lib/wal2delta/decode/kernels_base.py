@@ -7,6 +7,7 @@ No bounds are checked here: the walk has seen every cell inside its buffer.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -134,6 +135,44 @@ def nul_bits(typingctx: Any, address: Any) -> Any:
         found.align = 1
         is_nul = builder.icmp_unsigned("==", found, ir.Constant(vector, [0] * 32))
         return builder.zext(builder.bitcast(is_nul, ir.IntType(32)), ir.IntType(64))
+
+    return types.int64(types.int64), codegen
+
+
+@instruction
+def utf8_faults(typingctx: Any, address: Any) -> Any:
+    """Compare the 32 bytes at an address, and the 3 in front of them, with the forms of UTF-8; 0 if all fit.
+
+    A byte goes on a character exactly where the bytes before it ask for that; RFC 3629 excludes some bytes, and some
+    second bytes: overlong forms, surrogates and what lies beyond U+10FFFF.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8), 32)
+
+        def load(back: int) -> Any:
+            start = builder.sub(arguments[0], ir.Constant(ir.IntType(64), back))
+            found = builder.load(builder.inttoptr(start, vector.as_pointer()))
+            found.align = 1
+            return found
+
+        def is_(comparison: str, bytes_: Any, limit: int) -> Any:
+            return builder.icmp_unsigned(comparison, bytes_, ir.Constant(vector, [limit] * 32))
+
+        def any_of(*conditions: Any) -> Any:
+            return reduce(builder.or_, conditions)
+
+        this, *before = (load(back) for back in range(4))
+        goes_on = builder.and_(is_(">=", this, 0x80), is_("<", this, 0xC0))
+        has_to = any_of(*(is_(">=", bytes_, lead) for bytes_, lead in zip(before, (0xC0, 0xE0, 0xF0), strict=True)))
+        seconds = ((0xE0, "<", 0xA0), (0xED, ">=", 0xA0), (0xF0, "<", 0x90), (0xF4, ">=", 0x90))
+        faults = any_of(
+            builder.xor(goes_on, has_to),
+            builder.and_(is_(">=", this, 0xC0), is_("<", this, 0xC2)),
+            is_(">=", this, 0xF5),
+            *(builder.and_(is_("==", before[0], lead), is_(how, this, limit)) for lead, how, limit in seconds),
+        )
+        return builder.zext(builder.bitcast(faults, ir.IntType(32)), ir.IntType(64))
 
     return types.int64(types.int64), codegen
 

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from wal2delta.decode.kernel import helper, kernel
-from wal2delta.decode.kernels_base import address_of, copy_bytes, load_big_32, load_word, store_word
+from wal2delta.decode.kernels_base import (
+    address_of,
+    copy_bytes,
+    load_big_32,
+    load_byte,
+    load_word,
+    store_word,
+    utf8_faults,
+)
 from wal2delta.decode.kernels_binary import BINARY
 from wal2delta.decode.kernels_fixed import MISS, text_cell
 from wal2delta.decode.parameters import BYTES, CELLS, INT64, TILE, given, out
@@ -90,36 +98,80 @@ def text_flags(data, words, start, end):
     return (HAS_NUL if nul else 0) | (HAS_HIGH if over else 0)
 
 
+@helper
+def _after_character(base, i, end):
+    """Give the end of the character of UTF-8 at `i`, or -1 where there is none."""
+    lead = load_byte(base + i)
+    if lead < 0x80:
+        return i + 1
+    if lead < 0xC2 or lead > 0xF4:
+        return np.int64(-1)
+    more = 1 if lead < 0xE0 else (2 if lead < 0xF0 else 3)
+    if i + more >= end:
+        return np.int64(-1)
+    second = load_byte(base + i + 1)
+    # Overlong forms, surrogates and what lies beyond U+10FFFF show in the second byte.
+    low = 0xA0 if lead == 0xE0 else (0x90 if lead == 0xF0 else 0x80)
+    high = 0x9F if lead == 0xED else (0x8F if lead == 0xF4 else 0xBF)
+    if second < low or second > high:
+        return np.int64(-1)
+    for j in range(i + 2, i + more + 1):
+        if load_byte(base + j) & 0xC0 != 0x80:
+            return np.int64(-1)
+    return i + more + 1
+
+
+@helper
+def _fault_from(base, i, stop, end):
+    """Give the place of the first fault between a character's start and `stop`, or where the character there begins."""
+    while i < stop:
+        after = _after_character(base, i, end)
+        if after < 0:
+            return i, True
+        i = after
+    return i, False
+
+
+@kernel(BYTES, out("int32"), INT64, INT64)
+def are_utf8(data, ends, start, stop):
+    """Say whether the text of the rows start to stop is UTF-8, and none begins inside of a character."""
+    base = address_of(data)
+    first = np.int64(ends[start])
+    end = np.int64(ends[stop])
+    # The words look back by 3 bytes, at whole characters.
+    i, fault = _fault_from(base, first, min(first + 3, end), end)
+    if fault:
+        return 0
+    faults = np.int64(0)
+    while i + 32 <= end:
+        faults |= utf8_faults(base + i)
+        i += 32
+    if faults != 0:
+        return 0
+    # What the last character asks for they have not seen.
+    i = max(first, i - 1)
+    while i > first and load_byte(base + i) & 0xC0 == 0x80:
+        i -= 1
+    i, fault = _fault_from(base, i, end, end)
+    if fault:
+        return 0
+    for row in range(start, stop):
+        at = np.int64(ends[row])
+        # Of an empty row's place the next row tells.
+        if at < end and load_byte(base + at) & 0xC0 == 0x80:
+            return 0
+    return 1
+
+
 @kernel(BYTES, out("int32"), INT64, INT64)
 def first_not_utf8(data, ends, start, stop):
     """Give the first of the rows start to stop that is not UTF-8, or -1."""
     base = address_of(data)
     for row in range(start, stop):
-        i = np.int64(ends[row])
         end = np.int64(ends[row + 1])
-        while i < end:
-            if i + 8 <= end and (load_word(base + i) & _HIGH_BITS) == _ZERO:
-                i += 8
-                continue
-            lead = data[i]
-            if lead < 0x80:
-                i += 1
-                continue
-            if lead < 0xC2 or lead > 0xF4:
-                return row
-            more = 1 if lead < 0xE0 else (2 if lead < 0xF0 else 3)
-            if i + more >= end:
-                return row
-            second = data[i + 1]
-            # Overlong forms, surrogates and what lies beyond U+10FFFF show in the second byte.
-            low = 0xA0 if lead == 0xE0 else (0x90 if lead == 0xF0 else 0x80)
-            high = 0x9F if lead == 0xED else (0x8F if lead == 0xF4 else 0xBF)
-            if second < low or second > high:
-                return row
-            for j in range(i + 2, i + more + 1):
-                if data[j] & 0xC0 != 0x80:
-                    return row
-            i += more + 1
+        _, fault = _fault_from(base, np.int64(ends[row]), end, end)
+        if fault:
+            return row
     return -1
 
 

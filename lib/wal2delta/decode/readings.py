@@ -43,8 +43,8 @@ LONGEST_START: Final = 300
 """No message that a session may begin with is longer (a gid has up to 199 bytes), but for a logical message."""
 
 _RECENT: Final = 16
-_FAR: Final = 1 << 14
-"""Torn bytes and those behind them look like messages for so long at the most."""
+FAR: Final = 1 << 14
+"""Torn bytes and those behind them look like messages for so long at the most; no torn message is looked for further back."""
 
 _HEADER: Final = PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
 
@@ -174,7 +174,7 @@ class Reader(StreamWalker):
             lows.append(int(state[walk.BEGIN_AT]))
         if self.restarted_at is not None:
             lows.append(self.restarted_at)
-        return tuple(sorted({max(at, start, previous - _FAR) for at in lows if at <= previous}, reverse=True))
+        return tuple(sorted({max(at, start, previous - FAR) for at in lows if at <= previous}, reverse=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,25 +160,10 @@ class TextBuilder(VariableBuilder):
             place = int(self._ends[start]) + int(np.argmin(self._data[self._ends[start] : self._ends[end]]))
             row = int(np.searchsorted(self._ends[start : end + 1], place, side="right")) - 1
             return ValueFormatError(HAS_NUL, offset=tile.place(row))
-        if flags & kernels_text.HAS_HIGH and not self._is_utf8(start, end):
+        if flags & kernels_text.HAS_HIGH and not kernels_text.are_utf8(self._data, self._ends, start, end):
             row = kernels_text.first_not_utf8(self._data, self._ends, start, end)
-            if row >= 0:
-                return ValueFormatError(NOT_UTF8, offset=tile.place(row - start), remedy=NOT_UTF8_REMEDY)
+            return ValueFormatError(NOT_UTF8, offset=tile.place(row - start), remedy=NOT_UTF8_REMEDY)
         return None
-
-    def _is_utf8(self, start: int, end: int) -> bool:
-        """Say whether all of the rows' text is UTF-8, taken together, and none begins inside of a character."""
-        first, stop = int(self._ends[start]), int(self._ends[end])
-        whole = pa.py_buffer(np.array([0, stop - first], np.int32))
-        text = pa.Array.from_buffers(pa.string(), 1, [None, whole, pa.py_buffer(self._data[first:stop])])
-        try:
-            text.validate(full=True)
-        except pa.ArrowInvalid:
-            return False
-        starts = self._ends[start:end]
-        # Of an empty row's place the next row tells.
-        leads = self._data[starts[starts < stop]]
-        return not ((leads & 0xC0) == 0x80).any()
 
     @property
     def _words(self) -> NDArray[np.uint64]:

@@ -1,0 +1,187 @@
+"""Decode files in one pass, while nothing in them hangs on what comes later.
+
+A plan of all files (`wal2delta.transactions`) needs a pass of its own, in front of that which decodes.  One session of
+ordinary transactions (Begin to Commit) needs none: each describes itself, and is decoded where it lies.  Whatever else
+is found ends the pass with `NotPlain`: streamed and prepared transactions, another session, logical messages (whose
+content can be anything), and all that cannot be.  Then the plan decides, and what was given is skipped.
+
+Invariants
+----------
+- Rows are given once their transaction's Commit was read, and it cannot be read otherwise any more: either the file has
+  come to its end, or the walk is further than the search for a torn message ever goes back (`readings.FAR` bytes from
+  the last whole message, and from there to the beginning of the message before that).
+- What was given of a relation is the beginning of what the plan gives of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, Final
+
+import numpy as np
+
+from wal2delta.decode import readings, walk
+from wal2delta.decode.batches import COMMIT_LSN, TILE_BYTES, ChangeBatch, Decoder
+from wal2delta.decode.files import HEAD_LIMIT, RECOGNISABLE_BYTES, recognise
+from wal2delta.decode.sessions import may_begin
+from wal2delta.decode.stream import Place
+from wal2delta.errors import Wal2DeltaError
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.compression import HEAD_BYTES, decompress, detect_compression
+from wal2delta.protocol.framing import Framing
+from wal2delta.types.text import UTF8
+
+_TILES_BACK: Final = 2
+"""A tile has a message at least."""
+
+_PLAIN: Final = (m.Relation, m.Type, m.Origin, m.Truncate)
+
+
+class NotPlain(Exception):  # noqa: N818 - nothing is wrong
+    """The files hold what only a plan of all of them can tell."""
+
+
+class _Walker(Decoder):
+    breaks: ClassVar[bool] = True
+
+    def on_message(self, message: m.AnyMessage, offset: int) -> None:
+        if not isinstance(message, _PLAIN) or self.doubtful_at is not None:
+            raise NotPlain
+        super().on_message(message, offset)
+
+    def rows_of(self, data: memoryview, start: int, stop_at: int | None = None) -> Iterator[list[ChangeBatch]]:
+        """Walk whole messages; for each tile, give the batches that it has filled."""
+        buf = np.frombuffer(data, np.uint8)
+        for tile in self.walk(data, start, stop_at):
+            yield list(self.convert(buf, tile))
+        if self.broke:
+            raise NotPlain
+
+    @property
+    def last_lsn(self) -> int:
+        """The commit LSN of the last transaction that has ended."""
+        return int(self.kernel.state[walk.LAST_LSN])
+
+    @property
+    def last_at(self) -> int:
+        """Where the last whole message begins."""
+        return int(self.kernel.state[walk.PREVIOUS])
+
+
+class OnePass:
+    """Decode the files of a stream, one after the other.
+
+    Args:
+        framing: where it is known.
+        tile_bytes, codec: see `Decoder`.
+
+    Attributes:
+        given: how many rows were given of each relation, by its oid.
+    """
+
+    def __init__(self, framing: Framing | None, *, tile_bytes: int | None = None, codec: str = UTF8) -> None:
+        self.given: Counter[int] = Counter()
+        self._framing = framing
+        self._tile_bytes = tile_bytes or TILE_BYTES
+        self._codec = codec
+        self._walker: _Walker | None = None
+        self._place: Place | None = None
+        self._tail = b""
+        self._waiting: deque[ChangeBatch] = deque()
+        self._final = walk.NO_LSN
+        """Transactions up to this commit LSN are as they were read."""
+        self._ended: deque[tuple[int, int]] = deque()
+        """Where the tiles end in the file, and the commit LSN of the last transaction before that."""
+
+    def read(self, content: bytes | memoryview) -> Iterator[ChangeBatch]:
+        """Read the next file; give the batches that are full.
+
+        Raises:
+            NotPlain: and nothing more can be read.
+        """
+        try:
+            yield from self._read(content)
+        except Wal2DeltaError as error:
+            # The plan tells what is wrong, and where.
+            raise NotPlain from error
+
+    def rest(self) -> Iterator[ChangeBatch]:
+        """Give what is left when there are no more files; a transaction that has not ended is left out."""
+        for batch in (*self._waiting, *(self._walker.rest() if self._walker is not None else ())):
+            rows = batch.data.num_rows
+            if _last_lsn(batch) > self._final:
+                rows = int(np.searchsorted(batch.data.column(COMMIT_LSN).to_numpy(), self._final, side="right"))
+            if rows:
+                yield self._give(batch.slice(0, rows))
+
+    def _read(self, content: bytes | memoryview) -> Iterator[ChangeBatch]:
+        compressed = detect_compression(bytes(content[:HEAD_BYTES]))
+        data = memoryview(decompress(bytes(content)) if compressed else content).cast("B")
+        walker, place = self._begin(data)
+        start = 0
+        if self._tail:
+            start, place = self._read_seam(walker, place, data)
+        walker.start(place, walker.relations)
+        for full in walker.rows_of(data, start):
+            self._waiting += full
+            self._note_tile(walker)
+            yield from self._final_ones()
+        self._place, position = walker.place, walker.position
+        readings.check_tail(data, position, self._place, self._codec)
+        self._tail = bytes(data[position:])
+        self._final = walker.last_lsn
+        self._ended.clear()
+        yield from self._final_ones()
+
+    def _begin(self, data: memoryview) -> tuple[_Walker, Place]:
+        if self._walker is not None and self._place is not None:
+            return self._walker, self._place
+        framing = self._framing
+        if framing is None:
+            framing = recognise(data, self._codec) if len(data) >= RECOGNISABLE_BYTES else None
+        if framing is None:
+            raise NotPlain
+        self._walker = _Walker(framing, tile_bytes=self._tile_bytes, codec=self._codec)
+        return self._walker, Place(framing)
+
+    def _read_seam(self, walker: _Walker, place: Place, data: memoryview) -> tuple[int, Place]:
+        """Read the message that the file before has begun; give where the next one begins, and the place."""
+        if may_begin(data, place.framing):
+            raise NotPlain
+        size = len(self._tail)
+        walker.start(place, walker.relations)
+        for full in walker.rows_of(memoryview(self._tail + bytes(data[:HEAD_LIMIT])), 0, size):
+            self._waiting += full
+        if walker.position < size:
+            raise NotPlain
+        return walker.position - size, walker.place
+
+    def _note_tile(self, walker: _Walker) -> None:
+        self._ended.append((walker.position, walker.last_lsn))
+        while len(self._ended) > _TILES_BACK and self._ended[_TILES_BACK][0] <= walker.last_at - readings.FAR:
+            self._final = self._ended.popleft()[1]
+
+    def _final_ones(self) -> Iterator[ChangeBatch]:
+        while self._waiting and _last_lsn(self._waiting[0]) <= self._final:
+            yield self._give(self._waiting.popleft())
+
+    def _give(self, batch: ChangeBatch) -> ChangeBatch:
+        self.given[batch.relation.oid] += batch.data.num_rows
+        return batch
+
+
+def without(batches: Iterable[ChangeBatch], given: Counter[int]) -> Iterator[ChangeBatch]:
+    """Leave out what was given already: the first rows of each relation, so many."""
+    left = given.copy()
+    for batch in batches:
+        rows, oid = batch.data.num_rows, batch.relation.oid
+        known = min(rows, left[oid])
+        left[oid] -= known
+        if known < rows:
+            yield batch.slice(known, rows)
+
+
+def _last_lsn(batch: ChangeBatch) -> int:
+    lsns = batch.data.column(COMMIT_LSN)
+    return int(lsns[len(lsns) - 1].as_py())
