@@ -1,5 +1,6 @@
 """How time and memory grow with an archive: `apply` of its first files, and of more of them, each in a process anew.
 
+Two more archives are of a kind of their own: millions of small transactions, and one transaction of gigabytes, streamed.
 The driver's heap is a gigabyte, whatever the archive's size.  Every process that a run has is watched: the peak of what
 is resident of the Java virtual machine, and of the Python worker that needs most.
 """
@@ -21,17 +22,24 @@ from typing import Any
 import numpy as np
 import psutil
 import pygal
+import streamed
 from generate import MEGABYTE, write_archive
 from measuring import Timing
 
 HEAP = "1g"
 FILE_BYTES = 32 * MEGABYTE
 _GIGABYTE = 1000 * MEGABYTE
+_MANY = 1_350 * MEGABYTE
+_HUGE = 2_000 * MEGABYTE
 _CONFIG = {"source": "bench"}
 
 
 def run(folder: Path, sizes: Sequence[float], charts: Path) -> list[list[Timing]]:
-    """Measure archives of so many gigabytes, and draw the curves."""
+    """Measure archives of so many gigabytes, and draw the curves; then those that are of a kind of their own."""
+    return [_by_size(folder, sizes, charts), [_many_transactions(folder), _one_transaction(folder)]]
+
+
+def _by_size(folder: Path, sizes: Sequence[float], charts: Path) -> list[Timing]:
     archive = write_archive(folder / f"archive-{max(sizes):g}", int(max(sizes) * _GIGABYTE), FILE_BYTES)
     timings = [_measured(folder / "archive-run", archive, size) for size in sorted(sizes)]
     slope, base = _line(timings)
@@ -39,7 +47,29 @@ def run(folder: Path, sizes: Sequence[float], charts: Path) -> list[list[Timing]
         expected = base + slope * timing.bytes
         timing.more |= {"line_s": round(expected, 2), "residual": round(timing.median / expected - 1, 3)}
     _draw(timings, charts, slope, base)
-    return [timings]
+    return timings
+
+
+def _many_transactions(folder: Path) -> Timing:
+    captures = write_archive(folder / "transactions", _MANY, FILE_BYTES, "pgbench")
+    timing = watched(captures, folder / "archive-run" / "mirror", HEAP)
+    timing.name = f"{timing.more['transactions']:,} transactions"
+    return timing
+
+
+def _one_transaction(folder: Path) -> Timing:
+    """Apply one streamed transaction of many savepoints; its tables are looked at afterwards."""
+    made = folder / "transaction"
+    if not (made / "expected.json").exists():
+        shutil.rmtree(made, ignore_errors=True)
+        streamed.write_capture(made, _HUGE, -(-_HUGE // (2 * FILE_BYTES)))
+    mirror = folder / "archive-run" / "mirror"
+    timing = watched(made / "capture", mirror, HEAP, keep=True)
+    command = [sys.executable, streamed.__file__, str(made), "--check", str(mirror)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree(mirror)
+    timing.name = f"one transaction of {timing.bytes / _GIGABYTE:.1f} GB"
+    return timing
 
 
 def _line(timings: Sequence[Timing]) -> tuple[float, float]:
@@ -63,8 +93,10 @@ def _measured(folder: Path, archive: Path, size: float) -> Timing:
     return timing
 
 
-def watched(captures: Path, target: Path, heap: str) -> Timing:
+def watched(captures: Path, target: Path, heap: str, *, keep: bool = False) -> Timing:
     """Apply captures to a new target in a process with so much heap, and watch what it takes.
+
+    The target goes afterwards, but to ``keep`` it.
 
     Gives beside the seconds: transactions, changes, MB spilled and shuffled by Spark, peaks of memory, and the stages.
     """
@@ -81,7 +113,8 @@ def watched(captures: Path, target: Path, heap: str) -> Timing:
         raise SystemExit(f"the run of {captures} has failed")
     report: dict[str, Any] = json.loads(output.splitlines()[-1])
     sizes = [path.stat().st_size for path in captures.iterdir()]
-    shutil.rmtree(target)
+    if not keep:
+        shutil.rmtree(target)
     seconds = report.pop("seconds")
     report |= {
         "files": len(sizes),

@@ -418,7 +418,7 @@ class _Places(NamedTuple):
     ids: NDArray[np.int64]
 
     @classmethod
-    def of(cls, capture: bytes) -> _Places:
+    def of(cls, capture: bytes, *, orders: bool) -> _Places:
         places: tuple[list[int], ...] = ([], [], [], [])
         lsns, times, xids, ids = places
         at = 0
@@ -431,25 +431,25 @@ class _Places(NamedTuple):
             elif isinstance(message, m.Commit):
                 lsns += [at + 2, at + 10]
                 times.append(at + 18)
-            elif isinstance(message, m.Insert | m.Update):
+            elif orders and isinstance(message, m.Insert | m.Update):
                 ids.append(at + 1 + _CHANGE.size + 5)
             at = end
-        return cls(*(np.array(found) for found in places))
+        return cls(*(np.array(found, np.int64) for found in places))
 
 
 _COPIED: Final = 20 * MEGABYTE
 _FIRST_ID: Final = 100_000_000
 
 
-def write_archive(folder: Path, size: int, file_bytes: int) -> Path:
-    """Write an archive of orders that may be large: copies of a piece, each with LSNs, times, xids and ids of its own.
+def write_archive(folder: Path, size: int, file_bytes: int, kind: str = "orders") -> Path:
+    """Write an archive that may be large: copies of a piece, each with LSNs, times, xids and orders' ids of its own.
 
-    Ten gigabytes are some 3.6 million transactions.  They take a minute.
+    Ten gigabytes take a minute.  Of orders they are 3 million transactions, of pgbench 30 million.
     """
     if folder.exists():
         return folder
-    piece = b"".join(capture(Shape("orders", Framing.RAW, first_id=_FIRST_ID), _COPIED))
-    places = _Places.of(piece)
+    piece = b"".join(capture(Shape(kind, Framing.RAW, first_id=_FIRST_ID), _COPIED))
+    places = _Places.of(piece, orders=kind == "orders")
     original = np.frombuffer(piece, np.uint8)
 
     def numbers(at: NDArray[np.int64], kind: str) -> NDArray[np.int64]:
@@ -472,7 +472,7 @@ def write_archive(folder: Path, size: int, file_bytes: int) -> Path:
         ):
             width = np.dtype(kind).itemsize
             copy[at[:, None] + np.arange(width)] = values.astype(kind).view(np.uint8).reshape(-1, width)
-        moved = ids + number * (ids.max() - _FIRST_ID + 1)
+        moved = ids + number * (ids.max(initial=_FIRST_ID) - _FIRST_ID + 1)
         copy[digits] = (moved[:, None] // powers % 10 + ord("0")).astype(np.uint8)
         rest += copy.tobytes()
         while len(rest) >= file_bytes:

@@ -273,23 +273,29 @@ def above_nine(word):
 
 
 @helper
-def last_digits(base, end, count):
-    """Read the 1 to 8 digits that stand in front of `end` in the buffer at `base`, all at once."""
-    if end < 8:
-        value = np.uint64(0)
-        for i in range(end - count, end):
-            digit = np.uint64(load_byte(base + i)) - _48
-            if digit >= _10:
-                return BAD_DIGITS
-            value = value * _10 + digit
-        return value
+def digits_of_word(end, count):
+    """Read the 1 to 8 digits that stand in front of an address, all at once; there are 8 bytes at least."""
     # What stands in front of the digits is the low bytes of the word; they become leading zeros.
-    word = (load_word(base + end - 8) ^ _ZEROS) & (_ALL << np.uint64(64 - 8 * count))
+    word = (load_word(end - 8) ^ _ZEROS) & (_ALL << np.uint64(64 - 8 * count))
     if above_nine(word) != np.uint64(0):
         return BAD_DIGITS
     word = ((word * _TEN) >> _8) & _PAIRS
     word = ((word * _HUNDRED) >> _16) & _FOURS
     return (word * _TEN_THOUSAND) >> _32
+
+
+@helper
+def last_digits(base, end, count):
+    """Read the 1 to 8 digits that stand in front of `end` in the buffer at `base`."""
+    if end >= 8:
+        return digits_of_word(base + end, count)
+    value = np.uint64(0)
+    for i in range(end - count, end):
+        digit = np.uint64(load_byte(base + i)) - _48
+        if digit >= _10:
+            return BAD_DIGITS
+        value = value * _10 + digit
+    return value
 
 
 @helper

@@ -28,7 +28,7 @@ from wal2delta.decode.kernels_base import (
     address_of,
     copy_bytes,
     digits,
-    last_digits,
+    digits_of_word,
     load_big_16,
     load_big_32,
     load_big_64,
@@ -144,20 +144,22 @@ def _place_integer(base, column, kind, row, start, size):
     """Convert one integer; False where it is in another form."""
     value = np.int64(0)
     good = False
-    if size >= 0:
-        negative = size > 0 and load_byte(base + start) == 45
-        count = size - 1 if negative else size
+    if size > 0:
+        negative = np.int64(load_byte(base + start) == 45)
+        count = size - negative
         end = start + size
         magnitude = BAD_DIGITS
         if 1 <= count <= 8:
-            magnitude = last_digits(base, end, count)
+            # In front of a tuple's value there are 8 bytes at least.
+            magnitude = digits_of_word(base + end, count)
         elif 8 < count <= 19:
             magnitude = digits(base, end - count, count)
         # The smallest bigint alone is left to the exact reader.
         if magnitude <= np.uint64(0x7FFFFFFFFFFFFFFF):
-            value = -np.int64(magnitude) if negative else np.int64(magnitude)
-            good = _get(column, LOW) <= value <= _get(column, HIGH)
-    else:
+            value = (np.int64(magnitude) ^ -negative) + negative
+            # Eight digits fit all but a smallint.
+            good = (kind != INT16 and count <= 8) or _get(column, LOW) <= value <= _get(column, HIGH)
+    elif size < 0:
         count = -3 - size
         if kind == INT16 and count == 2:
             value = np.int64(np.int16(load_big_16(base + start)))

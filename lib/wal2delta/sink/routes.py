@@ -135,13 +135,20 @@ def _parts(key: NDArray[np.uint64], buckets: int) -> list[tuple[int, NDArray[np.
     ]
 
 
-def split(events: Events, identity: Identity, names: Sequence[str], buckets: int) -> list[tuple[int, Events]]:
+def split(
+    events: Events, identity: Identity, names: Sequence[str], buckets: int, turn: int = 0
+) -> list[tuple[int, Events]]:
     """Part events by row identity, so that all events of one row come to one task.
 
     Where there are `MOVE`s, one goes with its new key, and the parts have their events' positions.
+
+    Args:
+        turn: the number of these events among others; rows that are only added go to the buckets in turn.
     """
-    if buckets == 1 or identity.mode is Mode.APPEND or events.rows == 0:
+    if buckets == 1 or events.rows == 0:
         return [(0, events)]
+    if identity.mode is Mode.APPEND:
+        return [(turn % buckets, events)]
     if events.has_moves:
         events = replace(events, position=np.arange(events.rows))
     return route(events, identity, names, NO_ROUTES, buckets)

@@ -417,7 +417,7 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
             links = links_of(events, found.identity, found.names)
             if links is not None:
                 yield _staged_row(links_table(table), found.relation, at, "", data=links.to_ipc())
-            parts = split(events, found.identity, found.names, task.buckets)
+            parts = split(events, found.identity, found.names, task.buckets, sequence)
             if not parts:
                 yield _staged_row(table, found.relation, at, _info(), rows=found.rows, lsns=lsns)
             for part_number, (bucket, part) in enumerate(parts):
@@ -545,10 +545,12 @@ def fold_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterat
     """
     current: int | None = None
     parts: list[tuple[int, Events]] = []
+    # Rows that are only added need not meet: a table of such may have all of an archive's.
+    is_alone = task.identity.mode is Mode.APPEND
     for batch in batches:
         columns = batch.column("bucket"), batch.column("sequence"), batch.column("data")
         for bucket, sequence, data in zip(*columns, strict=True):
-            if bucket.as_py() != current and parts:
+            if (is_alone or bucket.as_py() != current) and parts:
                 yield from _merge_rows(parts, task)
                 parts = []
             current = bucket.as_py()
