@@ -124,9 +124,7 @@ def plan_files(
     return stitch.plan()
 
 
-def decode_plan(
-    plan: Plan, read: Read, *, tile_bytes: int | None = None, codec: str = UTF8
-) -> Iterator[ChangeBatch]:
+def decode_plan(plan: Plan, read: Read, *, tile_bytes: int | None = None, codec: str = UTF8) -> Iterator[ChangeBatch]:
     """Decode what a plan applies, in commit order within each relation.
 
     Args:
@@ -151,9 +149,7 @@ def _decoder(plan: Plan, tile_bytes: int | None, codec: str, *, recording: bool)
     return Decoder(framing, recording=recording, tile_bytes=tile_bytes or TILE_BYTES, codec=codec)
 
 
-def _decode_steps(
-    plan: Plan, read: Read, decoder: Decoder, copies: Copies | None
-) -> Iterator[ChangeBatch]:
+def _decode_steps(plan: Plan, read: Read, decoder: Decoder, copies: Copies | None) -> Iterator[ChangeBatch]:
     opened: dict[str, PlannedBytes] = {}
     steps = sorted(((step, file) for file in plan.files for step in file.steps), key=lambda pair: pair[0].sequence)
     for step, file in steps:

@@ -1,6 +1,6 @@
 """How time and memory grow with an archive: `apply` of its first files, and of more of them, each in a process anew.
 
-Two more archives are of a kind of their own: millions of small transactions, and one transaction of gigabytes, streamed.
+Two more archives are of a kind of their own: millions of small transactions, and one of gigabytes that is streamed.
 The driver's heap is a gigabyte, whatever the archive's size.  Every process that a run has is watched: the peak of what
 is resident of the Java virtual machine, and of the Python worker that needs most.
 """

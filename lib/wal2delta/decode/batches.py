@@ -7,7 +7,6 @@ thousand rows and not a tile's few thousand.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -151,9 +150,13 @@ class _Columns:
     ) -> None:
         """Append rows to all columns, or to some."""
         for number, builder in enumerate(self.builders) if builders is None else builders:
-            with self._naming(number):
+            try:
                 bad = builder.append(buf, tile.offset, tile.length, first, number)
-            self._keep(number, builder.rows - len(first), bad)
+            except ValueFormatError as error:
+                self._name(error, number)
+                raise
+            if bad:
+                self._keep(number, builder.rows - len(first), bad)
         if builders is None:
             self.rows += len(first)
 
@@ -169,22 +172,21 @@ class _Columns:
     ) -> None:
         """See to what is left of the rows from `start` on, whose column was placed."""
         builder = self.builders[number]
-        with self._naming(number):
-            bad = builder.finish_placed(builder.tile(buf, tile.offset, tile.length, first, number), missed, flags)
-        self._keep(number, start, bad)
-
-    @contextmanager
-    def _naming(self, number: int) -> Iterator[None]:
         try:
-            yield
+            bad = builder.finish_placed(builder.tile(buf, tile.offset, tile.length, first, number), missed, flags)
         except ValueFormatError as error:
-            error.table = f"{self.relation.qualified_name}.{self.relation.columns[number].name}"
+            self._name(error, number)
             raise
+        if bad:
+            self._keep(number, start, bad)
 
-    def _keep(self, number: int, start: int, bad: Sequence[Rescued] | None) -> None:
+    def _name(self, error: ValueFormatError, number: int) -> None:
+        error.table = f"{self.relation.qualified_name}.{self.relation.columns[number].name}"
+
+    def _keep(self, number: int, start: int, bad: Sequence[Rescued]) -> None:
         """Keep the values that a column cannot hold, of rows from `start` on."""
         name = self.relation.columns[number].name
-        for value in bad or ():
+        for value in bad:
             self.rescued.setdefault(start + value.row, {})[name] = value.text
 
     @property

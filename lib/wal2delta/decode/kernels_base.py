@@ -243,6 +243,16 @@ def multiply_add(typingctx: Any, high: Any, low: Any, factor: Any, addend: Any) 
     return types.UniTuple(types.uint64, 2)(word, word, word, word), codegen
 
 
+@instruction
+def leading_zeros(typingctx: Any, word: Any) -> Any:
+    """Count the bits in front of the first that is set."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), codegen
+
+
 BAD_DIGITS: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
 """What `digits` gives for other characters; no 19 digits come near."""
 

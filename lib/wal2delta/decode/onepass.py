@@ -38,7 +38,7 @@ _TILES_BACK: Final = 2
 _PLAIN: Final = (m.Relation, m.Type, m.Origin, m.Truncate)
 
 
-class NotPlain(Exception):  # noqa: N818 - nothing is wrong
+class NotPlain(Exception):
     """The files hold what only a plan of all of them can tell."""
 
 

@@ -44,7 +44,7 @@ LONGEST_START: Final = 300
 
 _RECENT: Final = 16
 FAR: Final = 1 << 14
-"""Torn bytes and those behind them look like messages for so long at the most; no torn message is looked for further back."""
+"""Torn bytes and those behind them look like messages for so long at the most: further back none is looked for."""
 
 _HEADER: Final = PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
 

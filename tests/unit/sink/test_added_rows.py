@@ -35,7 +35,8 @@ def test_rows_of_a_file_come_out_before_those_of_the_next_but_one_are_read() -> 
         nonlocal read
         for file in range(FILES):
             read += 1
-            yield pa.RecordBatch.from_pylist([{"bucket": 0, "sequence": file, "data": to_ipc(added(file)).to_pybytes()}])
+            row = {"bucket": 0, "sequence": file, "data": to_ipc(added(file)).to_pybytes()}
+            yield pa.RecordBatch.from_pylist([row])
 
     projection = Projection((0, 1, 2), ((NUMBER,),) * 3, NAMES, NAMES)
     task = FoldTask((pa.int64(),) * 3, NAMES, ADDED, (), False, ((0, projection, ()),))

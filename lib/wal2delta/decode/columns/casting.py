@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from wal2delta.decode import kernels_fixed
 from wal2delta.decode.columns.base import Call, ColumnBuilder
 from wal2delta.decode.columns.fixed import NARROW_PRECISION, DecimalBuilder, FixedBuilder
-from wal2delta.decode.columns.floats import EXACT_IN_DOUBLE, EXACT_IN_SINGLE
+from wal2delta.decode.columns.floats import DOUBLE, SINGLE
 from wal2delta.decode.columns.variable import plain_texts
 from wal2delta.types.base import ColumnType, Family, Rescued
 from wal2delta.types.integers import LIMITS
@@ -70,9 +70,9 @@ class CastingDecimalBuilder(CastingBuilder, DecimalBuilder):
 def rounded(column_type: ColumnType, names: Names, reader: Callable[[str], float]) -> ColumnBuilder:
     """Give the builder of floats that are rounded from their text."""
     if column_type.arrow == pa.float32():
-        dtype, text = np.float32, Call(kernels_fixed.floats_32, EXACT_IN_SINGLE)
+        dtype, text = np.float32, Call(kernels_fixed.floats_32, SINGLE)
     else:
-        dtype, text = np.float64, Call(kernels_fixed.floats_64, EXACT_IN_DOUBLE)
+        dtype, text = np.float64, Call(kernels_fixed.floats_64, DOUBLE)
     return CastingBuilder(column_type, names, dtype=dtype, text=text, reader=reader, usual=_USUAL_NUMBER)
 
 

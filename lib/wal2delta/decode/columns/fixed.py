@@ -81,7 +81,9 @@ class FixedBuilder(ColumnBuilder):
                 return self._read_exactly(tile, misses[:count])
             self._only_binary = False
         count = self._text.kernel(*tile.arguments, *self._text.parameters, *outputs)
-        if count and self._binary is not None and tile.has_binary():
+        if not count:
+            return []
+        if self._binary is not None and tile.has_binary():
             self._only_binary = not outputs[1][: tile.size].any()
             count = self._binary.kernel(*tile.arguments, *self._binary.parameters, *outputs, count)
         return self._read_exactly(tile, misses[:count])

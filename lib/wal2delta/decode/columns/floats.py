@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from wal2delta.decode.columns.cells import Cells, Names, Tile
     from wal2delta.types.base import ColumnType
 
-EXACT_IN_SINGLE: Final = (2**24, 10)
-EXACT_IN_DOUBLE: Final = (2**53, 19)
-"""The largest integer up to which all are floats of the type, and a power of ten up to which all are."""
+SINGLE: Final = (23,)
+DOUBLE: Final = (52,)
+"""How many bits the fractions have, for the kernels."""
 
 
 class FloatBuilder(FixedBuilder):

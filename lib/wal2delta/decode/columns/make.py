@@ -13,7 +13,7 @@ from wal2delta.decode.columns.base import Call, ColumnBuilder
 from wal2delta.decode.columns.casting import numeric_as_double, overridden_decimal, overridden_integer, rounded
 from wal2delta.decode.columns.encoded import encoded_bytea
 from wal2delta.decode.columns.fixed import FixedBuilder, boolean, date, decimal, integer, timestamp
-from wal2delta.decode.columns.floats import EXACT_IN_DOUBLE, EXACT_IN_SINGLE, FloatBuilder
+from wal2delta.decode.columns.floats import DOUBLE, SINGLE, FloatBuilder
 from wal2delta.decode.columns.lists import ListBuilder, OverriddenListBuilder
 from wal2delta.decode.columns.variable import VariableBuilder, bytea, string
 from wal2delta.decode.columns.vectors import VectorBuilder
@@ -120,13 +120,13 @@ _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
     Family.FLOAT32: partial(
         FloatBuilder,
         dtype=np.float32,
-        text=Call(kernels_fixed.floats_32, EXACT_IN_SINGLE),
+        text=Call(kernels_fixed.floats_32, SINGLE),
         binary=Call(kernels_binary.floats_32),
     ),
     Family.FLOAT64: partial(
         FloatBuilder,
         dtype=np.float64,
-        text=Call(kernels_fixed.floats_64, EXACT_IN_DOUBLE),
+        text=Call(kernels_fixed.floats_64, DOUBLE),
         binary=Call(kernels_binary.floats_64),
     ),
     Family.DECIMAL: decimal,
