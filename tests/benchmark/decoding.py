@@ -7,6 +7,7 @@ from pathlib import Path
 from generate import MEGABYTE, Shape, write_capture
 from measuring import Timing, Work, compared, in_turn
 from peers.beside import peers
+from recorded import record
 
 from wal2delta import read_changes
 from wal2delta.changes import plan_files
@@ -29,6 +30,7 @@ def _of_kind(folder: Path, kind: str, megabytes: int, runs: int) -> list[Timing]
         for name, shape in shapes.items()
         for size in (megabytes * MEGABYTE,)
     }
+    paths[f"{kind} recorded from PostgreSQL"] = record(folder / f"{kind}-recorded.bin", kind)
     raw, boundaries = f"{kind} text, raw", f"{kind} boundaries alone, raw"
     sides: dict[str, Work] = {name: _decoding(path) for name, path in paths.items()}
     sides[boundaries] = lambda: plan_files([str(paths[raw])])
