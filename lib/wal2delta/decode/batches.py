@@ -22,7 +22,6 @@ from wal2delta.decode.rescued import rescued_array, spread
 from wal2delta.decode.stream import Place, StreamWalker
 from wal2delta.decode.walk import Records, Tile
 from wal2delta.errors import ValueFormatError
-from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.types import ColumnType, resolve
@@ -204,6 +203,9 @@ class _Columns:
 
 _MIN_ROWS: Final = 256
 
+_COUNTED: Final = np.arange(BATCH_ROWS + 1, dtype=np.int32)
+"""Where operations end: each is one character."""
+
 
 class _Metadata:
     """What is known of each row beside its values, in arrays that grow."""
@@ -235,14 +237,12 @@ class _Metadata:
     def finish(self, rows: int) -> list[pa.Array]:
         """Give the columns, without a copy, and begin anew."""
         op, words = self._op, self._words
-        words[1][:rows] += POSTGRES_EPOCH_UNIX_MICROS
         types = (pa.int64(), TIMESTAMP, pa.int64(), pa.int64())
         columns = [
             pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(values[:rows])])
             for type_, values in zip(types, words, strict=True)
         ]
-        # Each is one character.
-        ends = pa.py_buffer(np.arange(rows + 1, dtype=np.int32))
+        ends = pa.py_buffer(_COUNTED[: rows + 1])
         self._make(len(op))
         return [pa.Array.from_buffers(pa.string(), rows, [None, ends, pa.py_buffer(op[:rows])]), *columns]
 

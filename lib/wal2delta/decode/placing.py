@@ -44,6 +44,7 @@ from wal2delta.decode.kernels_base import (
 )
 from wal2delta.decode.kernels_text import HAS_HIGH, HAS_NUL
 from wal2delta.decode.parameters import BYTES, CELLS, INT64, given, out
+from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -377,7 +378,7 @@ def place(
         letter = np.int64(kind[change]) + 32
         store_8(_get(program, OP) + row, 99 if letter == 105 else letter)  # an insert is a c, for create
         store_64(_get(program, LSN) + 8 * row, lsn[change])
-        store_64(_get(program, COMMIT_TS) + 8 * row, commit_ts[change])
+        store_64(_get(program, COMMIT_TS) + 8 * row, commit_ts[change] + POSTGRES_EPOCH_UNIX_MICROS)
         store_64(_get(program, XID) + 8 * row, xid[change])
         store_64(_get(program, ORDINAL) + 8 * row, ordinal[change])
         store_32(_get(program, FIRSTS) + 4 * pending, first)
