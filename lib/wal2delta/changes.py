@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from wal2delta.decode.batches import TILE_BYTES, ChangeBatch, Decoder
 from wal2delta.decode.files import scan_file
-from wal2delta.decode.onepass import NotPlain, OnePass, without
+from wal2delta.decode.onepass import NotPlain, OnePass, behind, without
 from wal2delta.decode.scan import fingerprint
 from wal2delta.errors import ConfigError, OrderError, Wal2DeltaError
 from wal2delta.listing import list_files, map_file
@@ -79,11 +79,19 @@ def decode_files(
         yield from one_pass.rest()
         return
     except NotPlain:
+        pass
+    if not one_pass.is_sound:
         given = one_pass.given
+        del one_pass
+        plan = plan_files(files, framing, codec=codec, read=read)
+        yield from without(decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec), given)
+        return
+    yield from one_pass.rest()
+    lsn, known = one_pass.final, frozenset(files[: one_pass.first_needed])
     # What it holds is not needed any more.
     del one_pass
     plan = plan_files(files, framing, codec=codec, read=read)
-    yield from without(decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec), given)
+    yield from behind(decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec, known=known), lsn)
 
 
 def known_framing(name: str | None) -> Framing | None:
@@ -124,13 +132,21 @@ def plan_files(
     return stitch.plan()
 
 
-def decode_plan(plan: Plan, read: Read, *, tile_bytes: int | None = None, codec: str = UTF8) -> Iterator[ChangeBatch]:
+def decode_plan(
+    plan: Plan,
+    read: Read,
+    *,
+    tile_bytes: int | None = None,
+    codec: str = UTF8,
+    known: Collection[str] = (),
+) -> Iterator[ChangeBatch]:
     """Decode what a plan applies, in commit order within each relation.
 
     Args:
         read: gives a file's bytes as stored.
         tile_bytes: as `read_changes` takes it.
         codec: what text and names are in: the files were planned with it.
+        known: files of which nothing is wanted.
 
     Raises:
         CaptureError: with file and offset.
@@ -141,7 +157,7 @@ def decode_plan(plan: Plan, read: Read, *, tile_bytes: int | None = None, codec:
         for _ in _decode_steps(plan, read, _decoder(plan, tile_bytes, codec, recording=True), copies):
             pass
         copies.check()
-    yield from _decode_steps(plan, read, _decoder(plan, tile_bytes, codec, recording=False), None)
+    yield from _decode_steps(plan, read, _decoder(plan, tile_bytes, codec, recording=False), None, known)
 
 
 def _decoder(plan: Plan, tile_bytes: int | None, codec: str, *, recording: bool) -> Decoder:
@@ -149,9 +165,12 @@ def _decoder(plan: Plan, tile_bytes: int | None, codec: str, *, recording: bool)
     return Decoder(framing, recording=recording, tile_bytes=tile_bytes or TILE_BYTES, codec=codec)
 
 
-def _decode_steps(plan: Plan, read: Read, decoder: Decoder, copies: Copies | None) -> Iterator[ChangeBatch]:
+def _decode_steps(
+    plan: Plan, read: Read, decoder: Decoder, copies: Copies | None, known: Collection[str] = ()
+) -> Iterator[ChangeBatch]:
     opened: dict[str, PlannedBytes] = {}
-    steps = sorted(((step, file) for file in plan.files for step in file.steps), key=lambda pair: pair[0].sequence)
+    wanted = ((step, file) for file in plan.files if file.path not in known for step in file.steps)
+    steps = sorted(wanted, key=lambda pair: pair[0].sequence)
     for step, file in steps:
         if file.path not in opened:
             if len(opened) >= _FILES_OPEN:

@@ -5,12 +5,15 @@ ordinary transactions (Begin to Commit) needs none: each describes itself, and i
 is found ends the pass with `NotPlain`: streamed and prepared transactions, another session, logical messages (whose
 content can be anything), and all that cannot be.  Then the plan decides, and what was given is skipped.
 
+Where one transaction is as large as that, it would have to be held until its Commit comes: the pass ends, too.
+
 Invariants
 ----------
 - Rows are given once their transaction's Commit was read, and it cannot be read otherwise any more: either the file has
   come to its end, or the walk is further than the search for a torn message ever goes back (`readings.FAR` bytes from
   the last whole message, and from there to the beginning of the message before that).
-- What was given of a relation is the beginning of what the plan gives of it.
+- What was given of a relation is the beginning of what the plan gives of it; but for an error in a value, all up to one
+  commit LSN can be given (`OnePass.rest`) before the plan takes over, which need not decode it again.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ from wal2delta.types.text import UTF8
 _TILES_BACK: Final = 2
 """A tile has a message at least."""
 
+MOST_WAITING: Final = 256 << 20
+"""So many bytes of batches wait for their Commit at the most."""
+
 _PLAIN: Final = (m.Relation, m.Type, m.Origin, m.Truncate)
 
 
@@ -44,6 +50,8 @@ class NotPlain(Exception):
 
 class _Walker(Decoder):
     breaks: ClassVar[bool] = True
+    is_sound = True
+    """The rows that are gathered are whole; not once a value was refused."""
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         if not isinstance(message, _PLAIN) or self.doubtful_at is not None:
@@ -54,7 +62,10 @@ class _Walker(Decoder):
         """Walk whole messages; for each tile, give the batches that it has filled."""
         buf = np.frombuffer(data, np.uint8)
         for tile in self.walk(data, start, stop_at):
-            yield list(self.convert(buf, tile))
+            self.is_sound = False
+            full = list(self.convert(buf, tile))
+            self.is_sound = True
+            yield full
         if self.broke:
             raise NotPlain
 
@@ -78,6 +89,8 @@ class OnePass:
 
     Attributes:
         given: how many rows were given of each relation, by its oid.
+        final: transactions up to this commit LSN are as they were read.
+        first_needed: the number of the first file with a transaction behind that, or that was not read to its end.
     """
 
     def __init__(self, framing: Framing | None, *, tile_bytes: int | None = None, codec: str = UTF8) -> None:
@@ -89,8 +102,9 @@ class OnePass:
         self._place: Place | None = None
         self._tail = b""
         self._waiting: deque[ChangeBatch] = deque()
-        self._final = walk.NO_LSN
-        """Transactions up to this commit LSN are as they were read."""
+        self.final = walk.NO_LSN
+        self.first_needed = 0
+        self._files = 0
         self._ended: deque[tuple[int, int]] = deque()
         """Where the tiles end in the file, and the commit LSN of the last transaction before that."""
 
@@ -106,12 +120,15 @@ class OnePass:
             # The plan tells what is wrong, and where.
             raise NotPlain from error
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether `rest` can be given."""
+        return self._walker is None or self._walker.is_sound
+
     def rest(self) -> Iterator[ChangeBatch]:
-        """Give what is left when there are no more files; a transaction that has not ended is left out."""
+        """Give what is left up to `final`: when there are no more files, or no more can be read."""
         for batch in (*self._waiting, *(self._walker.rest() if self._walker is not None else ())):
-            rows = batch.data.num_rows
-            if _last_lsn(batch) > self._final:
-                rows = int(np.searchsorted(batch.data.column(COMMIT_LSN).to_numpy(), self._final, side="right"))
+            rows = _rows_up_to(batch, self.final)
             if rows:
                 yield self._give(batch.slice(0, rows))
 
@@ -126,13 +143,24 @@ class OnePass:
         for full in walker.rows_of(data, start):
             self._waiting += full
             self._note_tile(walker)
-            yield from self._final_ones()
+            yield from self._ready()
+            if sum(batch.data.nbytes for batch in self._waiting) > MOST_WAITING:
+                raise NotPlain
         self._place, position = walker.place, walker.position
         readings.check_tail(data, position, self._place, self._codec)
         self._tail = bytes(data[position:])
-        self._final = walker.last_lsn
+        self.final = walker.last_lsn
         self._ended.clear()
-        yield from self._final_ones()
+        self._files += 1
+        self._note_needed(walker)
+        yield from self._ready()
+
+    def _note_needed(self, walker: _Walker) -> None:
+        state = walker.kernel.state
+        if state[walk.TXN] == walk.IDLE:
+            self.first_needed = self._files
+        elif state[walk.BEGIN_AT] != walk.NO_OFFSET:
+            self.first_needed = self._files - 1
 
     def _begin(self, data: memoryview) -> tuple[_Walker, Place]:
         if self._walker is not None and self._place is not None:
@@ -160,10 +188,10 @@ class OnePass:
     def _note_tile(self, walker: _Walker) -> None:
         self._ended.append((walker.position, walker.last_lsn))
         while len(self._ended) > _TILES_BACK and self._ended[_TILES_BACK][0] <= walker.last_at - readings.FAR:
-            self._final = self._ended.popleft()[1]
+            self.final = self._ended.popleft()[1]
 
-    def _final_ones(self) -> Iterator[ChangeBatch]:
-        while self._waiting and _last_lsn(self._waiting[0]) <= self._final:
+    def _ready(self) -> Iterator[ChangeBatch]:
+        while self._waiting and _last_lsn(self._waiting[0]) <= self.final:
             yield self._give(self._waiting.popleft())
 
     def _give(self, batch: ChangeBatch) -> ChangeBatch:
@@ -180,6 +208,18 @@ def without(batches: Iterable[ChangeBatch], given: Counter[int]) -> Iterator[Cha
         left[oid] -= known
         if known < rows:
             yield batch.slice(known, rows)
+
+
+def behind(batches: Iterable[ChangeBatch], lsn: int) -> Iterator[ChangeBatch]:
+    """Leave out the rows of transactions up to a commit LSN."""
+    for batch in batches:
+        rows, known = batch.data.num_rows, _rows_up_to(batch, lsn)
+        if known < rows:
+            yield batch.slice(known, rows)
+
+
+def _rows_up_to(batch: ChangeBatch, lsn: int) -> int:
+    return int(np.searchsorted(batch.data.column(COMMIT_LSN).to_numpy(), lsn, side="right"))
 
 
 def _last_lsn(batch: ChangeBatch) -> int:
