@@ -204,7 +204,8 @@ class _Columns:
 _MIN_ROWS: Final = 256
 
 _COUNTED: Final = np.arange(BATCH_ROWS + 1, dtype=np.int32)
-"""Where operations end: each is one character."""
+"""Where operations end: each is one character.  All batches share it."""
+_COUNTED.setflags(write=False)
 
 
 class _Metadata:
