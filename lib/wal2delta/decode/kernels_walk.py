@@ -80,8 +80,6 @@ def _walk_tuple(base, p, lim, offset, length, want, expected, st):  # type: igno
     p += 2
     if expected >= 0 and columns != expected:
         return -14
-    # No value is longer, so that one comparison tells what runs over the end and what is no length.
-    furthest = min(lim, p + 0x3FFFFFFF)
     for i in range(columns):
         if p >= lim:
             return -2
@@ -90,12 +88,14 @@ def _walk_tuple(base, p, lim, offset, length, want, expected, st):  # type: igno
             if p + 5 > lim:
                 return -2
             size = load_big_32(base + p + 1)
+            if size > 0x3FFFFFFF:
+                return -13
             if want:
                 store_32(offset + 4 * i, p + 5)
                 store_32(length + 4 * i, size)
             p += 5 + size
-            if p > furthest and (p > lim or size > 0x3FFFFFFF):
-                return -13 if size > 0x3FFFFFFF else -2
+            if p > lim:
+                return -2
             if not want and _has_nul(base, p - size, size):
                 return -23
         elif kind == 110:  # n
