@@ -5,7 +5,7 @@ ordinary transactions (Begin to Commit) needs none: each describes itself, and i
 is found ends the pass with `NotPlain`: streamed and prepared transactions, another session, logical messages (whose
 content can be anything), and all that cannot be.  Then the plan decides, and what was given is skipped.
 
-Where one transaction is as large as that, it would have to be held until its Commit comes: the pass ends, too.
+No transaction is held as a whole: one whose batches come to `MOST_WAITING` bytes before its Commit ends the pass, too.
 
 Invariants
 ----------
