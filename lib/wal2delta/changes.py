@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from wal2delta.decode.batches import TILE_BYTES, ChangeBatch, Decoder
 from wal2delta.decode.files import scan_file
-from wal2delta.decode.onepass import NotPlain, OnePass, behind, without
+from wal2delta.decode.onepass import NotPlain, OnePass, behind
 from wal2delta.decode.scan import fingerprint
 from wal2delta.errors import ConfigError, OrderError, Wal2DeltaError
 from wal2delta.listing import list_files, map_file
@@ -80,18 +80,12 @@ def decode_files(
         return
     except NotPlain:
         pass
-    if not one_pass.is_sound:
-        given = one_pass.given
-        del one_pass
-        plan = plan_files(files, framing, codec=codec, read=read)
-        yield from without(decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec), given)
-        return
     yield from one_pass.rest()
-    lsn, known = one_pass.final, frozenset(files[: one_pass.first_needed])
+    known, known_rows = frozenset(files[: one_pass.first_needed]), one_pass.known_rows()
     # What it holds is not needed any more.
     del one_pass
     plan = plan_files(files, framing, codec=codec, read=read)
-    yield from behind(decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec, known=known), lsn)
+    yield from behind(decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec, known=known), known_rows)
 
 
 def known_framing(name: str | None) -> Framing | None:

@@ -117,13 +117,13 @@ integers_32: Final = Kernel(_integers, _signature("int32", 2))
 integers_64: Final = Kernel(_integers, _signature("int64", 2))
 
 
-MOST_DECIMALS: Final = 19
+_MOST_DECIMALS: Final = 19
 
 
 def _inverse_powers() -> NDArray[np.uint64]:
     """Give 1 / 5 ** decimals as the upper and the lower half of 128 bits, the first of which is set; rounded up."""
-    table = np.zeros(2 * (MOST_DECIMALS + 1), np.uint64)
-    for decimals in range(MOST_DECIMALS + 1):
+    table = np.zeros(2 * (_MOST_DECIMALS + 1), np.uint64)
+    for decimals in range(_MOST_DECIMALS + 1):
         power = 5**decimals
         bits = (1 << 127) if decimals == 0 else (1 << ((power - 1).bit_length() + 127)) // power + 1
         table[2 * decimals] = bits >> 64
@@ -190,7 +190,7 @@ def _floats(buf, offset, length, first, column, fraction_bits, values, valid, mi
                 decimals = np.int64(0)
                 if 1 <= end - start <= 19:
                     magnitude = digits(base, start, end - start)
-            elif 1 <= decimals <= 19:
+            elif 1 <= decimals <= _MOST_DECIMALS:
                 fraction = digits(base, end - decimals, decimals)
                 if fraction != BAD_DIGITS:
                     if point == start + 1 and load_byte(base + start) == 48:
@@ -204,10 +204,8 @@ def _floats(buf, offset, length, first, column, fraction_bits, values, valid, mi
                 if magnitude != _NOUGHT:
                     bits = _nearest_float(magnitude, decimals, fraction_bits)
                 bits |= negative << (63 if fraction_bits == 52 else 31)
-        if good or cell == NO_CELL:
-            valid[row] = good
-        else:
-            valid[row] = 0
+        valid[row] = good
+        if not good and cell != NO_CELL:
             misses[missed] = row
             missed += 1
         if fraction_bits == 52:

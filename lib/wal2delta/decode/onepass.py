@@ -19,7 +19,8 @@ Invariants
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
@@ -90,7 +91,6 @@ class OnePass:
     Attributes:
         given: how many rows were given of each relation, by its oid.
         final: transactions up to this commit LSN are as they were read.
-        first_needed: the number of the first file with a transaction behind that, or that was not read to its end.
     """
 
     def __init__(self, framing: Framing | None, *, tile_bytes: int | None = None, codec: str = UTF8) -> None:
@@ -103,7 +103,7 @@ class OnePass:
         self._tail = b""
         self._waiting: deque[ChangeBatch] = deque()
         self.final = walk.NO_LSN
-        self.first_needed = 0
+        self._first_needed = 0
         self._files = 0
         self._ended: deque[tuple[int, int]] = deque()
         """Where the tiles end in the file, and the commit LSN of the last transaction before that."""
@@ -121,12 +121,27 @@ class OnePass:
             raise NotPlain from error
 
     @property
-    def is_sound(self) -> bool:
-        """Whether `rest` can be given."""
+    def _is_sound(self) -> bool:
         return self._walker is None or self._walker.is_sound
 
+    @property
+    def first_needed(self) -> int:
+        """The number of the first file with rows that were not given, once `rest` was."""
+        return self._first_needed if self._is_sound else 0
+
+    def known_rows(self) -> Callable[[ChangeBatch], int]:
+        """Give a count of a batch's first rows that were given, by `rest` too; for a plan's batches in their order."""
+        if self._is_sound:
+            return partial(_rows_up_to, lsn=self.final)
+        return partial(_first_rows, left=self.given.copy())
+
     def rest(self) -> Iterator[ChangeBatch]:
-        """Give what is left up to `final`: when there are no more files, or no more can be read."""
+        """Give what is left up to `final`, when there are no more files, or no more can be read.
+
+        Nothing once a value was refused: then not all rows that are gathered are whole.
+        """
+        if not self._is_sound:
+            return
         for batch in (*self._waiting, *(self._walker.rest() if self._walker is not None else ())):
             rows = _rows_up_to(batch, self.final)
             if rows:
@@ -158,9 +173,9 @@ class OnePass:
     def _note_needed(self, walker: _Walker) -> None:
         state = walker.kernel.state
         if state[walk.TXN] == walk.IDLE:
-            self.first_needed = self._files
+            self._first_needed = self._files
         elif state[walk.BEGIN_AT] != walk.NO_OFFSET:
-            self.first_needed = self._files - 1
+            self._first_needed = self._files - 1
 
     def _begin(self, data: memoryview) -> tuple[_Walker, Place]:
         if self._walker is not None and self._place is not None:
@@ -199,23 +214,19 @@ class OnePass:
         return batch
 
 
-def without(batches: Iterable[ChangeBatch], given: Counter[int]) -> Iterator[ChangeBatch]:
-    """Leave out what was given already: the first rows of each relation, so many."""
-    left = given.copy()
+def behind(batches: Iterable[ChangeBatch], known_rows: Callable[[ChangeBatch], int]) -> Iterator[ChangeBatch]:
+    """Leave out the first rows of each batch, as many as are known."""
     for batch in batches:
-        rows, oid = batch.data.num_rows, batch.relation.oid
-        known = min(rows, left[oid])
-        left[oid] -= known
+        rows, known = batch.data.num_rows, known_rows(batch)
         if known < rows:
             yield batch.slice(known, rows)
 
 
-def behind(batches: Iterable[ChangeBatch], lsn: int) -> Iterator[ChangeBatch]:
-    """Leave out the rows of transactions up to a commit LSN."""
-    for batch in batches:
-        rows, known = batch.data.num_rows, _rows_up_to(batch, lsn)
-        if known < rows:
-            yield batch.slice(known, rows)
+def _first_rows(batch: ChangeBatch, left: Counter[int]) -> int:
+    """Count rows among the first of a relation, of which so many are left to be counted."""
+    known: int = min(batch.data.num_rows, left[batch.relation.oid])
+    left[batch.relation.oid] -= known
+    return known
 
 
 def _rows_up_to(batch: ChangeBatch, lsn: int) -> int:
