@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from wal2delta.decode import kernels_place as words
 from wal2delta.decode import placing, walk
 from wal2delta.decode.columns import ColumnBuilder, make_builder
 from wal2delta.decode.columns.variable import TextBuilder
 from wal2delta.decode.memory import empty
-from wal2delta.decode.placing import Left, Marks
+from wal2delta.decode.placing import Left, Placer
 from wal2delta.decode.rescued import rescued_array, spread
 from wal2delta.decode.stream import Place, StreamWalker
 from wal2delta.decode.walk import Records, Tile
@@ -270,16 +271,16 @@ class _RelationRows:
         self._before_rows: list[NDArray[np.int64]] = []
         self._metadata = _Metadata()
         self._unchanged: dict[int, list[tuple[int, NDArray[np.bool_]]]] = {}
-        self.program = np.zeros(placing.HEAD + len(self._placed) * placing.COLUMN, np.int64)
-        self.program[placing.NEEDS_CARE] = bool(self._others)
-        self.program[placing.COLUMNS] = len(self._placed)
+        self.program = np.zeros(words.HEAD + len(builders) * words.COLUMN, np.int64)
+        self.program[words.NEEDS_CARE] = bool(self._others)
+        self.program[words.COLUMNS] = len(builders)
         self._capacity = 0
         self._make_pending(placing.LEAST_PENDING)
         self.reserve(_MIN_ROWS)
 
     @property
     def rows(self) -> int:
-        return int(self.program[placing.ROWS])
+        return int(self.program[words.ROWS])
 
     @property
     def full(self) -> bool:
@@ -302,7 +303,7 @@ class _RelationRows:
 
     def widen(self) -> None:
         """Let more rows be pending, when none are."""
-        room = int(self.program[placing.PENDING_ROOM])
+        room = int(self.program[words.PENDING_ROOM])
         if room < placing.MOST_PENDING:
             self._make_pending(2 * room)
             self._tell()
@@ -310,15 +311,25 @@ class _RelationRows:
     def _make_pending(self, room: int) -> None:
         self._firsts = np.zeros((2, room), np.int32)
         self._pending_before = np.zeros(room, np.int64)
-        self.program[placing.PENDING_ROOM] = room
+        self.program[words.PENDING_ROOM] = room
 
     def make_room(self, column: int, more: int) -> None:
-        """Make room for so many bytes more in one of the placed columns."""
+        """Make room for so many bytes more in a column of text."""
         self._count()
-        _, builder = self._placed[column]
+        builder = self.columns.builders[column]
         assert isinstance(builder, TextBuilder)
         builder.make_room(more)
         self._tell()
+
+    def leave(self, column: int) -> None:
+        """Leave a column to its builder from here on."""
+        self._count()
+        builder = self.columns.builders[column]
+        builder.placing = None
+        self._placed.remove((column, builder))
+        self._others.append((column, builder))
+        self.program[words.NEEDS_CARE] = True
+        self.program[words.HEAD + column * words.COLUMN + words.KIND] = words.OTHER
 
     def _count(self) -> None:
         """Let the builders know of the rows that were placed."""
@@ -330,32 +341,32 @@ class _RelationRows:
     def _tell(self) -> None:
         """Tell the kernel where the outputs lie."""
         program = self.program
-        program[placing.ROOM] = self._capacity
-        program[placing.OP : placing.ORDINAL + 1] = self._metadata.addresses()
-        program[placing.FIRSTS] = self._firsts[0].ctypes.data
-        program[placing.BEFORE_FIRSTS] = self._firsts[1].ctypes.data
-        program[placing.BEFORE_ROWS] = self._pending_before.ctypes.data
-        at = placing.HEAD
+        program[words.ROOM] = self._capacity
+        program[words.LIMIT] = min(self._capacity, program[words.SETTLED] + program[words.PENDING_ROOM])
+        program[words.OP : words.ORDINAL + 1] = self._metadata.addresses()
+        program[words.FIRSTS] = self._firsts[0].ctypes.data
+        program[words.BEFORE_FIRSTS] = self._firsts[1].ctypes.data
+        program[words.BEFORE_ROWS] = self._pending_before.ctypes.data
         for number, builder in self._placed:
             how = builder.placing
             assert how is not None
+            at = words.HEAD + number * words.COLUMN
             values, valid, data, size = builder.addresses()
-            program[at : at + placing.COLUMN] = (how.kind, number, values, valid, how.low, how.high, data, size, 0)
-            at += placing.COLUMN
+            program[at : at + words.COLUMN] = (how.kind, values, valid, how.low, how.high, data, size, 0)
 
     def see_to(self, buf: NDArray[np.uint8], tile: Tile, missed: NDArray[np.int64]) -> None:
         """See to the pending rows.
 
         Args:
-            missed: column among the placed, row and first cell of each value in another form.
+            missed: column, row and first cell of each value in another form.
         """
         program = self.program
-        pending, rows = int(program[placing.PENDING]), self.rows
-        start, first = rows - pending, self._firsts[0][:pending]
+        start, rows = int(program[words.SETTLED]), self.rows
+        first = self._firsts[0][: rows - start]
         self.columns.append(buf, tile, first, self._others)
-        for at, (number, builder) in enumerate(self._placed):
-            flags = placing.HEAD + at * placing.COLUMN + placing.FLAGS
-            bad = missed[missed[:, 0] == at, 1] if len(missed) else missed[:, 1]
+        for number, builder in self._placed:
+            flags = words.HEAD + number * words.COLUMN + words.FLAGS
+            bad = missed[missed[:, 0] == number, 1] if len(missed) else missed[:, 1]
             if program[flags] or len(bad):
                 builder.rows = start
                 self.columns.finish_placed(
@@ -364,13 +375,13 @@ class _RelationRows:
                 program[flags] = 0
         if tile.has_unchanged:
             self._note_unchanged(tile, first, start)
-        befores = int(program[placing.BEFORES])
+        befores = int(program[words.BEFORES])
         if befores:
             if self._before is None:
                 self._before = _Columns(self.relation, self.types, self.names, self.codec)
             self._before.append(buf, tile, self._firsts[1][:befores])
             self._before_rows.append(self._pending_before[:befores].copy())
-        program[[placing.PENDING, placing.BEFORES, placing.HAS_UNCHANGED, placing.HAS_MISSES]] = 0
+        self._settle(rows)
 
     def _note_unchanged(self, tile: Tile, first: NDArray[np.int32], start: int) -> None:
         rows = np.nonzero((first >= 0) & ~self._metadata.deleted(start, start + len(first)))[0]
@@ -380,7 +391,19 @@ class _RelationRows:
             if mask.any():
                 self._unchanged.setdefault(number, []).append((start, mask))
 
+    def drop_pending(self) -> None:
+        """Forget the rows that nobody has seen to."""
+        self._settle(int(self.program[words.SETTLED]))
+
+    def _settle(self, rows: int) -> None:
+        """Have so many rows, and none pending."""
+        program = self.program
+        program[[words.ROWS, words.SETTLED]] = rows
+        program[[words.BEFORES, words.HAS_UNCHANGED, words.HAS_MISSES]] = 0
+        program[words.LIMIT] = min(program[words.ROOM], rows + program[words.PENDING_ROOM])
+
     def finish(self) -> ChangeBatch:
+        self.drop_pending()
         self._count()
         rows = self.rows
         arrays, rescued = self.columns.finish()
@@ -402,7 +425,7 @@ class _RelationRows:
                 [pa.array(np.concatenate(self._before_rows)), *before_arrays], names=[ROW, *names]
             )
         self._before, self._before_rows, self._unchanged = None, [], {}
-        self.program[placing.ROWS] = 0
+        self._settle(0)
         self._tell()
         return ChangeBatch(self.relation, data, unchanged, before, rescued, before_rescued)
 
@@ -508,9 +531,7 @@ class Decoder(StreamWalker):
         """The version of each relation (by oid) that rows came of last."""
         self._recorded: list[Recorded] = []
         self._messages: list[LogicalMessage] = []
-        self._marks = Marks()
-        self._programs = np.zeros(0, np.int64)
-        """The address of each slot's program."""
+        self._placer = Placer()
         self._slot_rows: dict[int, _RelationRows] = {}
         super().__init__(framing, place=Place(framing), relations={}, tile_bytes=tile_bytes, codec=codec)
 
@@ -573,7 +594,12 @@ class Decoder(StreamWalker):
     def start(self, place: Place | None, relations: Mapping[int, m.Relation], *, streaming: bool = False) -> None:
         """Go to another place."""
         super().start(place, relations, streaming=streaming)
-        self._programs, self._slot_rows = np.zeros(0, np.int64), {}
+        for rows in self._slot_rows.values() if self._placer.has_any else ():
+            rows.drop_pending()
+        self._placer.reset()
+        self._slot_rows = {}
+        # Where only some rows are wanted, the arrays tell which.
+        self.kernel.placer = None if len(self._skipped) or self._truncates else self._placer
         state, fate = self.kernel.state, self._fate
         state[walk.RECORDING] = self._recording
         if fate is None:
@@ -682,41 +708,51 @@ class Decoder(StreamWalker):
 
     def convert(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:
         """Take a tile's rows; give the batches that they fill."""
-        count = len(self.slot_relations)
-        if count > len(self._programs):
-            more = np.full(count, placing.UNSEEN, np.int64)
-            self._programs = np.concatenate([self._programs, more])
-        kept, change = self._kept(tile), 0
-        while True:
-            left = self._marks.place(buf, tile, change, kept, self._programs)
-            change = self._marks.next
-            missed = self._marks.missed
-            for slot in self._marks.slots:
-                rows = self._slot_rows[slot]
-                rows.see_to(buf, tile, missed[missed[:, 0] == slot, 1:])
-                if rows.full:
-                    yield rows.finish()
-            slot, column, more_bytes = self._marks.wanting
-            if left is Left.DONE:
-                return
-            if left is Left.NEW:
-                yield from self._begin_slot(slot)
-                continue
+        placer = self._placer
+        yield from self._settle(buf, tile)
+        if not tile.changes:
+            return
+        placer.extend(len(self.slot_relations))
+        placer.begin()
+        kept, is_done = self._kept(tile), False
+        while not is_done:
+            placer.place(buf, tile, kept)
+            is_done = not placer.has_left
+            yield from self._settle(buf, tile)
+
+    def _settle(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:
+        """See to the rows that were placed, and to what the next one needs."""
+        placer = self._placer
+        slots, missed = placer.settle()
+        for slot in slots:
             rows = self._slot_rows[slot]
-            if left is Left.CARE:
-                rows.widen()
-            elif rows.full:
+            rows.see_to(buf, tile, missed[missed[:, 0] == rows.program.ctypes.data, 1:])
+            if rows.full:
                 yield rows.finish()
-            elif left is Left.ROOM:
-                rows.grow()
-            else:
-                rows.make_room(column, more_bytes)
+        left = placer.take_left()
+        if left is Left.DONE:
+            return
+        slot, column, more_bytes = placer.wanting
+        if left is Left.NEW:
+            yield from self._begin_slot(slot)
+            return
+        rows = self._slot_rows[slot]
+        if left is Left.CARE:
+            rows.widen()
+        elif left is Left.NOT_TEXT:
+            rows.leave(column)
+        elif rows.full:
+            yield rows.finish()
+        elif left is Left.ROOM:
+            rows.grow()
+        else:
+            rows.make_room(column, more_bytes)
 
     def _begin_slot(self, slot: int) -> Iterator[ChangeBatch]:
         """Have a slot's rows placed from here on, if they are wanted."""
         relation = self.slot_relations[slot]
         if relation is None or (self._wanted is not None and relation not in self._wanted):
-            self._programs[slot] = placing.NO_PROGRAM
+            self._placer.programs[slot] = words.NO_PROGRAM
             return
         rows = self._rows.get(relation)
         if rows is None:
@@ -726,14 +762,14 @@ class Decoder(StreamWalker):
             if before is not None:
                 for other, own in self._slot_rows.items():
                     if own is before:
-                        self._programs[other] = placing.UNSEEN
+                        self._placer.programs[other] = words.UNSEEN
                 if before.rows:
                     yield before.finish()
             self._newest[relation.oid] = relation
             types = self._column_types.get(relation) or column_types(relation, self._types)
             rows = self._rows[relation] = _RelationRows(relation, types, type_names(self._types), self._codec)
         self._slot_rows[slot] = rows
-        self._programs[slot] = rows.program.ctypes.data
+        self._placer.programs[slot] = rows.program.ctypes.data
 
     def _kept(self, tile: Tile) -> NDArray[np.uint8]:
         """Say which rows are wanted; empty for all."""

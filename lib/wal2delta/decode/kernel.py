@@ -111,9 +111,14 @@ def helper(function: F) -> F:
     return function if LIBRARY is not None else cast("F", kernel_compiler.helper(function))
 
 
+def routine(function: F) -> F:
+    """Declare a function that only kernels call, and that is not compiled into them: large, or seldom needed."""
+    return function if LIBRARY is not None else cast("F", kernel_compiler.routine(function))
+
+
 def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
     """Declare what a call in a kernel becomes in LLVM's language."""
     return function if LIBRARY is not None else cast("Callable[..., Any]", kernel_compiler.instruction(function))
 
 
-__all__ = ["LIBRARY", "Kernel", "helper", "instruction", "ir", "kernel", "types"]
+__all__ = ["LIBRARY", "Kernel", "helper", "instruction", "ir", "kernel", "routine", "types"]

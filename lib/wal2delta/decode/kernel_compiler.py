@@ -63,9 +63,14 @@ def helper(function: Callable[..., Any]) -> Any:
     return numba.njit(nogil=True, error_model="numpy", forceinline=True)(function)
 
 
+def routine(function: Callable[..., Any]) -> Any:
+    """Have a function compiled once beside whatever calls it."""
+    return numba.njit(nogil=True, error_model="numpy")(function)
+
+
 def instruction(function: Callable[..., Any]) -> Any:
     """Have a call become what the function gives."""
     return intrinsic(function)
 
 
-__all__ = ["compile_kernel", "compiled", "helper", "instruction", "ir", "signature_of", "type_of", "types"]
+__all__ = ["compile_kernel", "compiled", "helper", "instruction", "ir", "routine", "signature_of", "type_of", "types"]

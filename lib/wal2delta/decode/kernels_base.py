@@ -126,6 +126,20 @@ def store_word(typingctx: Any, address: Any, word: Any) -> Any:
 
 
 @instruction
+def copy_32(typingctx: Any, target: Any, source: Any) -> Any:
+    """Copy 32 bytes from one address to another."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8), 32).as_pointer()
+        found = builder.load(builder.inttoptr(arguments[1], vector))
+        found.align = 1
+        builder.store(found, builder.inttoptr(arguments[0], vector)).align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@instruction
 def nul_bits(typingctx: Any, address: Any) -> Any:
     """Compare the 32 bytes at an address with 0 at once: one bit each, the first byte's is the lowest."""
 

@@ -106,10 +106,24 @@ whole_numbers_64: Final = Kernel(_whole_numbers, _signature("int64", 4))
 
 
 # Text says NaN and no more, so a NaN's sign and payload are not kept.
-_NAN_32: Final = np.uint32(0x7FC00000)
-_NAN_64: Final = np.uint64(0x7FF8000000000000)
-_INFINITY_32: Final = np.uint32(0x7F800000)
-_INFINITY_64: Final = np.uint64(0x7FF0000000000000)
+_NAN_32: Final = 0x7FC00000
+_NAN_64: Final = 0x7FF8000000000000
+_INFINITY_32: Final = 0x7F800000
+_INFINITY_64: Final = 0x7FF0000000000000
+
+
+@helper
+def float_32_of(start):
+    """Read real at an address; give its bits."""
+    word = load_big_32(start)
+    return np.int64(_NAN_32) if (word & 0x7FFFFFFF) > _INFINITY_32 else word
+
+
+@helper
+def float_64_of(start):
+    """Read double precision at an address; give its bits."""
+    word = load_big_64(start)
+    return np.int64(_NAN_64) if (word & 0x7FFFFFFFFFFFFFFF) > _INFINITY_64 else word
 
 
 @kernel(*_signature("float32", 0))
@@ -122,8 +136,7 @@ def floats_32(buf, offset, length, first, column, values, valid, misses, count):
         row = _row_of(misses, count, i)
         size = _sent_length(length, first, column, row)
         if size == BINARY - 4:
-            word = np.uint32(load_big_32(base + np.int64(offset[_cell_of(first, column, row)])))
-            words[np.uint64(row)] = _NAN_32 if (word & np.uint32(0x7FFFFFFF)) > _INFINITY_32 else word
+            words[np.uint64(row)] = float_32_of(base + np.int64(offset[_cell_of(first, column, row)]))
             valid[np.uint64(row)] = 1
         else:
             words[np.uint64(row)] = 0
@@ -144,8 +157,7 @@ def floats_64(buf, offset, length, first, column, values, valid, misses, count):
         row = _row_of(misses, count, i)
         size = _sent_length(length, first, column, row)
         if size == BINARY - 8:
-            word = np.uint64(load_big_64(base + np.int64(offset[_cell_of(first, column, row)])))
-            words[np.uint64(row)] = _NAN_64 if (word & np.uint64(0x7FFFFFFFFFFFFFFF)) > _INFINITY_64 else word
+            words[np.uint64(row)] = float_64_of(base + np.int64(offset[_cell_of(first, column, row)]))
             valid[np.uint64(row)] = 1
         else:
             words[np.uint64(row)] = 0
@@ -163,7 +175,7 @@ _NEGATIVE: Final = 0x4000
 _NAN: Final = 0xC000
 _INFINITY: Final = 0xD000
 _MINUS_INFINITY: Final = 0xF000
-_NARROW_PRECISION: Final = 18
+NARROW_PRECISION: Final = 18
 _GROUP: Final = np.uint64(10_000)
 _1E8: Final = np.uint64(10**8)
 _1E16: Final = np.uint64(10**16)
@@ -193,7 +205,7 @@ def _groups_before(end, count):
 
 
 @helper
-def _decimal(start, size, precision, scale):
+def decimal_of(start, size, precision, scale):
     """Read a numeric that has the scale; give it in two words, and whether it is one."""
     high = np.uint64(0)
     low = np.uint64(0)
@@ -223,7 +235,7 @@ def _decimal(start, size, precision, scale):
     good = good and group <= 9999
     count = groups - 1
     low, fault = _groups_before(last, min(count, 4))
-    if precision <= _NARROW_PRECISION:
+    if precision <= NARROW_PRECISION:
         if count > 4:
             upper, upper_fault = _groups_before(last - 8, count - 4)
             low += upper * _1E16
@@ -267,7 +279,7 @@ def decimals(buf, offset, length, first, column, precision, scale, values, valid
         good = size <= BINARY
         if good:
             start = base + np.int64(offset[_cell_of(first, column, row)])
-            high, low, good = _decimal(start, BINARY - size, precision, scale)
+            high, low, good = decimal_of(start, BINARY - size, precision, scale)
         if not good:
             high = np.uint64(0)
             low = np.uint64(0)

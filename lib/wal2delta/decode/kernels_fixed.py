@@ -54,6 +54,13 @@ def text_cell(length, first, column, row):
     return np.int64(NO_CELL) if length[np.uint64(cell)] > -3 else np.int64(MISS)
 
 
+@helper
+def boolean_of(start, size):
+    """Read t and f at an address as 1 and 0; below 0 for anything else."""
+    letter = load_byte(start) if size == 1 else np.int64(0)
+    return np.int64(letter == 116) if letter == 116 or letter == 102 else np.int64(-1)
+
+
 @kernel(*_signature("uint8", 0))
 def booleans(buf, offset, length, first, column, values, valid, misses):
     """Read t and f as bytes 1 and 0; the builder packs them."""
@@ -68,12 +75,11 @@ def booleans(buf, offset, length, first, column, values, valid, misses):
                 misses[missed] = row
                 missed += 1
             continue
-        if length[np.uint64(cell)] == 1:
-            letter = load_byte(base + offset[np.uint64(cell)])
-            if letter == 116 or letter == 102:
-                values[row] = letter == 116
-                valid[row] = 1
-                continue
+        value = boolean_of(base + offset[np.uint64(cell)], length[np.uint64(cell)])
+        if value >= 0:
+            values[row] = value
+            valid[row] = 1
+            continue
         misses[missed] = row
         missed += 1
     return missed
@@ -167,6 +173,37 @@ def _nearest_float(number, decimals, fraction_bits):
     return np.int64(fraction) + ((exponent - 1) << fraction_bits)
 
 
+@helper
+def float_of(base, start, end, fraction_bits):
+    """Read a number of up to 19 digits without an exponent; give its bits, and whether it is one."""
+    negative = np.int64(end > start and load_byte(base + start) == 45)
+    start += negative
+    point = start
+    while point < end and load_byte(base + point) != 46:
+        point += 1
+    decimals = end - point - 1
+    magnitude = BAD_DIGITS
+    if point == end:
+        decimals = np.int64(0)
+        if 1 <= end - start <= 19:
+            magnitude = digits(base, start, end - start)
+    elif 1 <= decimals <= _MOST_DECIMALS:
+        fraction = digits(base, end - decimals, decimals)
+        if fraction != BAD_DIGITS:
+            if point == start + 1 and load_byte(base + start) == 48:
+                magnitude = fraction
+            elif point > start and point - start + decimals <= 19:
+                magnitude = digits(base, start, point - start)
+                if magnitude != BAD_DIGITS:
+                    magnitude = magnitude * POWERS_OF_TEN[decimals] + fraction
+    if magnitude == BAD_DIGITS:
+        return np.int64(0), False
+    bits = np.int64(0)
+    if magnitude != _NOUGHT:
+        bits = _nearest_float(magnitude, decimals, fraction_bits)
+    return bits | (negative << (63 if fraction_bits == 52 else 31)), True
+
+
 def _floats(buf, offset, length, first, column, fraction_bits, values, valid, misses):
     """Read numbers of up to 19 digits without an exponent."""
     base = address_of(buf)
@@ -178,32 +215,7 @@ def _floats(buf, offset, length, first, column, fraction_bits, values, valid, mi
         cell = text_cell(length, first, column, row)
         if cell >= 0:
             start = np.int64(offset[np.uint64(cell)])
-            end = start + np.int64(length[np.uint64(cell)])
-            negative = np.int64(end > start and load_byte(base + start) == 45)
-            start += negative
-            point = start
-            while point < end and load_byte(base + point) != 46:
-                point += 1
-            decimals = end - point - 1
-            magnitude = BAD_DIGITS
-            if point == end:
-                decimals = np.int64(0)
-                if 1 <= end - start <= 19:
-                    magnitude = digits(base, start, end - start)
-            elif 1 <= decimals <= _MOST_DECIMALS:
-                fraction = digits(base, end - decimals, decimals)
-                if fraction != BAD_DIGITS:
-                    if point == start + 1 and load_byte(base + start) == 48:
-                        magnitude = fraction
-                    elif point > start and point - start + decimals <= 19:
-                        magnitude = digits(base, start, point - start)
-                        if magnitude != BAD_DIGITS:
-                            magnitude = magnitude * POWERS_OF_TEN[decimals] + fraction
-            if magnitude != BAD_DIGITS:
-                good = True
-                if magnitude != _NOUGHT:
-                    bits = _nearest_float(magnitude, decimals, fraction_bits)
-                bits |= negative << (63 if fraction_bits == 52 else 31)
+            bits, good = float_of(base, start, start + np.int64(length[np.uint64(cell)]), fraction_bits)
         valid[row] = good
         if not good and cell != NO_CELL:
             misses[missed] = row
@@ -234,42 +246,41 @@ def _split_numeric(base, start, end, precision, scale):
     return whole
 
 
+@helper
+def narrow_decimal_of(base, start, end, precision, scale):
+    """Read a numeric of a precision up to 18 that has exactly the scale's digits; give it, and whether it is one."""
+    negative = np.int64(end > start and load_byte(base + start) == 45)
+    start += negative
+    whole = _split_numeric(base, start, end, precision, scale)
+    if whole == MISS:
+        return np.int64(0), False
+    magnitude = digits(base, start, whole)
+    if scale > 0 and magnitude != BAD_DIGITS:
+        fraction = digits(base, end - scale, scale)
+        magnitude = BAD_DIGITS if fraction == BAD_DIGITS else magnitude * POWERS_OF_TEN[scale] + fraction
+    if magnitude == BAD_DIGITS:
+        return np.int64(0), False
+    return (np.int64(magnitude) ^ -negative) + negative, True
+
+
 @kernel(*_signature("uint64", 2))
 def decimals_narrow(buf, offset, length, first, column, precision, scale, values, valid, misses):
     """Read numerics of a precision up to 18 whose text has exactly the scale's digits; two words a value."""
     base = address_of(buf)
     missed = 0
     for row in range(first.size):
-        values[2 * row] = 0
-        values[2 * row + 1] = 0
-        valid[row] = 0
+        value = np.int64(0)
+        good = False
         cell = text_cell(length, first, column, row)
-        if cell < 0:
-            if cell == MISS:
-                misses[missed] = row
-                missed += 1
-            continue
-        start = np.int64(offset[np.uint64(cell)])
-        end = start + np.int64(length[np.uint64(cell)])
-        negative = end > start and load_byte(base + start) == 45
-        if negative:
-            start += 1
-        whole = _split_numeric(base, start, end, precision, scale)
-        if whole != MISS:
-            magnitude = digits(base, start, whole)
-            if scale > 0 and magnitude != BAD_DIGITS:
-                fraction = digits(base, end - scale, scale)
-                magnitude = BAD_DIGITS if fraction == BAD_DIGITS else magnitude * POWERS_OF_TEN[scale] + fraction
-            if magnitude != BAD_DIGITS:
-                value = np.int64(magnitude)
-                if negative:
-                    value = -value
-                values[2 * row] = np.uint64(value)
-                values[2 * row + 1] = np.uint64(value >> 63)
-                valid[row] = 1
-                continue
-        misses[missed] = row
-        missed += 1
+        if cell >= 0:
+            start = np.int64(offset[np.uint64(cell)])
+            value, good = narrow_decimal_of(base, start, start + np.int64(length[np.uint64(cell)]), precision, scale)
+        values[2 * row] = np.uint64(value)
+        values[2 * row + 1] = np.uint64(value >> 63)
+        valid[row] = good
+        if not good and cell != NO_CELL:
+            misses[missed] = row
+            missed += 1
     return missed
 
 
@@ -290,48 +301,53 @@ def _append_digits(base, start, count, high, low):
     return high, low, True
 
 
+@helper
+def wide_decimal_of(base, start, end, precision, scale):
+    """Read a numeric of a precision up to 38 that has exactly the scale's digits; (high, low, whether it is one)."""
+    negative = end > start and load_byte(base + start) == 45
+    if negative:
+        start += 1
+    whole = _split_numeric(base, start, end, precision, scale)
+    if whole == MISS:
+        return _NOUGHT, _NOUGHT, False
+    high, low, good = _append_digits(base, start, whole, np.uint64(0), np.uint64(0))
+    if good and scale > 0:
+        high, low, good = _append_digits(base, end - scale, scale, high, low)
+    if not good:
+        return _NOUGHT, _NOUGHT, False
+    if negative:
+        low = ~low + np.uint64(1)
+        high = ~high + np.uint64(low == np.uint64(0))
+    return high, low, True
+
+
 @kernel(*_signature("uint64", 2))
 def decimals_wide(buf, offset, length, first, column, precision, scale, values, valid, misses):
     """Read numerics of a precision up to 38 whose text has exactly the scale's digits; two words a value."""
     base = address_of(buf)
     missed = 0
     for row in range(first.size):
-        values[2 * row] = 0
-        values[2 * row + 1] = 0
-        valid[row] = 0
+        high = np.uint64(0)
+        low = np.uint64(0)
+        good = False
         cell = text_cell(length, first, column, row)
-        if cell < 0:
-            if cell == MISS:
-                misses[missed] = row
-                missed += 1
-            continue
-        start = np.int64(offset[np.uint64(cell)])
-        end = start + np.int64(length[np.uint64(cell)])
-        negative = end > start and load_byte(base + start) == 45
-        if negative:
-            start += 1
-        whole = _split_numeric(base, start, end, precision, scale)
-        if whole != MISS:
-            high, low, good = _append_digits(base, start, whole, np.uint64(0), np.uint64(0))
-            if good and scale > 0:
-                high, low, good = _append_digits(base, end - scale, scale, high, low)
-            if good:
-                if negative:
-                    low = ~low + np.uint64(1)
-                    high = ~high + np.uint64(low == np.uint64(0))
-                values[2 * row] = low
-                values[2 * row + 1] = high
-                valid[row] = 1
-                continue
-        misses[missed] = row
-        missed += 1
+        if cell >= 0:
+            start = np.int64(offset[np.uint64(cell)])
+            end = start + np.int64(length[np.uint64(cell)])
+            high, low, good = wide_decimal_of(base, start, end, precision, scale)
+        values[2 * row] = low
+        values[2 * row + 1] = high
+        valid[row] = good
+        if not good and cell != NO_CELL:
+            misses[missed] = row
+            missed += 1
     return missed
 
 
 _DATE_ZEROS: Final = np.uint64(int.from_bytes(b"00-00-00", "little"))
 _TIME_ZEROS: Final = np.uint64(int.from_bytes(b"00:00:00", "little"))
 _MARKS: Final = np.uint64(int.from_bytes(b"\0\0\xff\0\0\xff\0\0", "little"))
-_BAD_DAY: Final = -(2**40)
+BAD_DAY: Final = -(2**40)
 _BAD_PAIRS: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
 _DAY_MICROS: Final = 86_400_000_000
 _FIRST_MICRO: Final = FIRST_MICRO
@@ -383,18 +399,18 @@ def _two_digits(base, start):
 
 
 @helper
-def _iso_day(base, start):
-    """Read YYYY-MM-DD as days since 1970-01-01, or give _BAD_DAY."""
+def iso_day(base, start):
+    """Read YYYY-MM-DD as days since 1970-01-01, or give BAD_DAY."""
     pairs = _pairs(load_word(base + start + 2) ^ _DATE_ZEROS)
     century = _two_digits(base, start)
     if pairs == _BAD_PAIRS or century > 99:
-        return np.int64(_BAD_DAY)
+        return np.int64(BAD_DAY)
     year = century * 100 + _byte(pairs, 0)
     new_year = np.int64(_YEARS[year])
     month = _byte(pairs, 3) + 100 * (new_year & 1)
     day = _byte(pairs, 6)
     if year < 1 or day < 1 or day > _MONTH_DAYS[month]:
-        return np.int64(_BAD_DAY)
+        return np.int64(BAD_DAY)
     return (new_year >> 1) + _DAYS_BEFORE[month] + day - 1
 
 
@@ -413,8 +429,8 @@ def dates(buf, offset, length, first, column, values, valid, misses):
                 missed += 1
             continue
         if length[np.uint64(cell)] == 10:
-            day = _iso_day(base, np.int64(offset[np.uint64(cell)]))
-            if day != _BAD_DAY:
+            day = iso_day(base, np.int64(offset[np.uint64(cell)]))
+            if day != BAD_DAY:
                 values[row] = day
                 valid[row] = 1
                 continue
@@ -423,56 +439,31 @@ def dates(buf, offset, length, first, column, values, valid, misses):
     return missed
 
 
-_NO_TIME: Final = -(2**62)
+NO_TIME: Final = -(2**62)
 
 
 @helper
-def _iso_time(base, start, end):
-    """Read YYYY-MM-DD HH:MM:SS[.f] as microseconds, or give _NO_TIME."""
+def iso_time(base, start, end):
+    """Read YYYY-MM-DD HH:MM:SS[.f] as microseconds, or give NO_TIME."""
     if end - start < 19 or load_byte(base + start + 10) != 32:
-        return np.int64(_NO_TIME)
-    day = _iso_day(base, start)
+        return np.int64(NO_TIME)
+    day = iso_day(base, start)
     pairs = _pairs(load_word(base + start + 11) ^ _TIME_ZEROS)
-    if day == _BAD_DAY or pairs == _BAD_PAIRS:
-        return np.int64(_NO_TIME)
+    if day == BAD_DAY or pairs == _BAD_PAIRS:
+        return np.int64(NO_TIME)
     hour, minute, second = _byte(pairs, 0), _byte(pairs, 3), _byte(pairs, 6)
     if hour > 23 or minute > 59 or second > 59:
-        return np.int64(_NO_TIME)
+        return np.int64(NO_TIME)
     micros = day * _DAY_MICROS + (hour * 3600 + minute * 60 + second) * 1_000_000
     count = end - start - 20
     if count == -1:
         return micros
     if count < 1 or count > 6 or load_byte(base + start + 19) != 46:
-        return np.int64(_NO_TIME)
+        return np.int64(NO_TIME)
     fraction = last_digits(base, end, count)
     if fraction == BAD_DIGITS:
-        return np.int64(_NO_TIME)
+        return np.int64(NO_TIME)
     return micros + np.int64(fraction * POWERS_OF_TEN[6 - count])
-
-
-@kernel(*_signature("int64", 0))
-def timestamps(buf, offset, length, first, column, values, valid, misses):
-    """Read timestamps without a zone, of the years 1 to 9999."""
-    base = address_of(buf)
-    missed = 0
-    for row in range(first.size):
-        values[row] = 0
-        valid[row] = 0
-        cell = text_cell(length, first, column, row)
-        if cell < 0:
-            if cell == MISS:
-                misses[missed] = row
-                missed += 1
-            continue
-        start = np.int64(offset[np.uint64(cell)])
-        micros = _iso_time(base, start, start + np.int64(length[np.uint64(cell)]))
-        if micros == _NO_TIME:
-            misses[missed] = row
-            missed += 1
-        else:
-            values[row] = micros
-            valid[row] = 1
-    return missed
 
 
 @helper
@@ -489,9 +480,33 @@ def _zone_length(base, start, end):
     return 0
 
 
-@kernel(*_signature("int64", 0))
-def timestamps_with_zone(buf, offset, length, first, column, values, valid, misses):
-    """Read timestamps with an offset from UTC, as UTC."""
+@helper
+def zoned_time(base, start, end):
+    """Read YYYY-MM-DD HH:MM:SS[.f] with an offset from UTC as microseconds, or give NO_TIME."""
+    size = _zone_length(base, start, end)
+    if size == 0:
+        return np.int64(NO_TIME)
+    zone = end - size
+    hours = _two_digits(base, zone + 1)
+    minutes = np.int64(0)
+    seconds = np.int64(0)
+    good = hours <= 15
+    if size > 3:
+        minutes = _two_digits(base, zone + 4)
+        good = good and load_byte(base + zone + 3) == 58 and minutes <= 59
+    if size > 6:
+        seconds = _two_digits(base, zone + 7)
+        good = good and load_byte(base + zone + 6) == 58 and seconds <= 59
+    micros = iso_time(base, start, zone)
+    if not good or micros == NO_TIME:
+        return np.int64(NO_TIME)
+    shift = (hours * 3600 + minutes * 60 + seconds) * 1_000_000
+    micros += shift if load_byte(base + zone) == 45 else -shift
+    return micros if _FIRST_MICRO <= micros <= _LAST_MICRO else np.int64(NO_TIME)
+
+
+@helper
+def _timestamps_of(buf, offset, length, first, column, with_zone, values, valid, misses):
     base = address_of(buf)
     missed = 0
     for row in range(first.size):
@@ -505,27 +520,23 @@ def timestamps_with_zone(buf, offset, length, first, column, values, valid, miss
             continue
         start = np.int64(offset[np.uint64(cell)])
         end = start + np.int64(length[np.uint64(cell)])
-        size = _zone_length(base, start, end)
-        if size > 0:
-            zone = end - size
-            hours = _two_digits(base, zone + 1)
-            minutes = np.int64(0)
-            seconds = np.int64(0)
-            good = hours <= 15
-            if size > 3:
-                minutes = _two_digits(base, zone + 4)
-                good = good and load_byte(base + zone + 3) == 58 and minutes <= 59
-            if size > 6:
-                seconds = _two_digits(base, zone + 7)
-                good = good and load_byte(base + zone + 6) == 58 and seconds <= 59
-            micros = _iso_time(base, start, zone)
-            if good and micros != _NO_TIME:
-                shift = (hours * 3600 + minutes * 60 + seconds) * 1_000_000
-                micros += shift if load_byte(base + zone) == 45 else -shift
-                if _FIRST_MICRO <= micros <= _LAST_MICRO:
-                    values[row] = micros
-                    valid[row] = 1
-                    continue
-        misses[missed] = row
-        missed += 1
+        micros = zoned_time(base, start, end) if with_zone else iso_time(base, start, end)
+        if micros == NO_TIME:
+            misses[missed] = row
+            missed += 1
+        else:
+            values[row] = micros
+            valid[row] = 1
     return missed
+
+
+@kernel(*_signature("int64", 0))
+def timestamps(buf, offset, length, first, column, values, valid, misses):
+    """Read timestamps without a zone, of the years 1 to 9999."""
+    return _timestamps_of(buf, offset, length, first, column, False, values, valid, misses)
+
+
+@kernel(*_signature("int64", 0))
+def timestamps_with_zone(buf, offset, length, first, column, values, valid, misses):
+    """Read timestamps with an offset from UTC, as UTC."""
+    return _timestamps_of(buf, offset, length, first, column, True, values, valid, misses)

@@ -18,6 +18,7 @@ from wal2delta.decode.kernels_base import (
     copy_bytes,
     load_big_32,
     load_byte,
+    load_int32,
     load_word,
     store_word,
     utf8_faults,
@@ -132,35 +133,43 @@ def _fault_from(base, i, stop, end):
     return i, False
 
 
-@kernel(BYTES, out("int32"), INT64, INT64)
-def are_utf8(data, ends, start, stop):
-    """Say whether the text of the rows start to stop is UTF-8, and none begins inside of a character."""
-    base = address_of(data)
-    first = np.int64(ends[start])
-    end = np.int64(ends[stop])
+@helper
+def is_utf8(base, ends, start, stop):
+    """Say whether the text at `base` of the rows start to stop is UTF-8, and none begins inside of a character.
+
+    `ends` is the address of where they end.
+    """
+    first = np.int64(load_int32(ends + 4 * start))
+    end = np.int64(load_int32(ends + 4 * stop))
     # The words look back by 3 bytes, at whole characters.
     i, fault = _fault_from(base, first, min(first + 3, end), end)
     if fault:
-        return 0
+        return False
     faults = np.int64(0)
     while i + 32 <= end:
         faults |= utf8_faults(base + i)
         i += 32
     if faults != 0:
-        return 0
+        return False
     # What the last character asks for they have not seen.
     i = max(first, i - 1)
     while i > first and load_byte(base + i) & 0xC0 == 0x80:
         i -= 1
     i, fault = _fault_from(base, i, end, end)
     if fault:
-        return 0
+        return False
     for row in range(start, stop):
-        at = np.int64(ends[row])
+        at = np.int64(load_int32(ends + 4 * row))
         # Of an empty row's place the next row tells.
         if at < end and load_byte(base + at) & 0xC0 == 0x80:
-            return 0
-    return 1
+            return False
+    return True
+
+
+@kernel(BYTES, out("int32"), INT64, INT64)
+def are_utf8(data, ends, start, stop):
+    """Say whether the text of the rows start to stop is UTF-8, and none begins inside of a character."""
+    return np.int64(is_utf8(address_of(data), address_of(ends), start, stop))
 
 
 @kernel(BYTES, out("int32"), INT64, INT64)

@@ -2,9 +2,14 @@
 
 What goes in and out is described where it is made, in `wal2delta.decode.walk`: the state's words by their numbers
 there (`POS` is ``st[0]``, and so on), and an `Outcome` as what comes back.
+
+Three things can be made of the rows (`want`): nothing, arrays that say where they lie (`ARRAYS`), or values in their
+columns (`COLUMNS`, by `wal2delta.decode.kernels_place`).
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 
@@ -22,7 +27,37 @@ from wal2delta.decode.kernels_base import (
     store_32,
     store_64,
 )
+from wal2delta.decode.kernels_place import (
+    COLUMN,
+    DONE,
+    HAS_UNCHANGED,
+    HEAD,
+    LEFT,
+    LEFT_SLOT,
+    LIMIT,
+    MISSED,
+    MISSED_VALUE,
+    MISSES,
+    MOST_COLUMNS,
+    NO_PROGRAM,
+    NO_ROOM,
+    ROWS,
+    forget_tried,
+    get,
+    may_place,
+    note_before,
+    note_miss,
+    place_binary_form,
+    place_cells,
+    place_null,
+    place_text_form,
+    put,
+    take_row,
+)
 from wal2delta.decode.parameters import BYTES, INT64, given, out
+
+ARRAYS: Final = 1
+COLUMNS: Final = 2
 
 
 @helper
@@ -69,7 +104,7 @@ def _digest(base, p, end, ordinal):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _walk_tuple(base, p, lim, offset, length, want, expected, st):  # type: ignore[no-untyped-def]
+def _walk_tuple(base, p, lim, offset, length, want, expected, unchanged):  # type: ignore[no-untyped-def]
     """Walk one TupleData; give its end, or minus an outcome.
 
     What is found of its cells goes to the addresses ``offset`` and ``length``.
@@ -107,7 +142,7 @@ def _walk_tuple(base, p, lim, offset, length, want, expected, st):  # type: igno
             if want:
                 store_32(offset + 4 * i, p)
                 store_32(length + 4 * i, -2)
-                st[14] += 1
+                store_64(unchanged, load_int64(unchanged) + 1)
             p += 1
         elif kind == 98:  # b
             if p + 5 > lim:
@@ -124,6 +159,176 @@ def _walk_tuple(base, p, lim, offset, length, want, expected, st):  # type: igno
         else:
             return -12
     return p
+
+
+@helper
+def _place_tuple(  # type: ignore[no-untyped-def]
+    base, p, lim, last, offset, length, expected, program, row, first, misses, marks, unchanged
+):
+    """Walk one TupleData and place its values in the columns' next row; give its end, or below 0 where that fails."""
+    if load_big_16(base + p) != expected:
+        return -1
+    p += 2
+    column = program + HEAD * 8
+    for i in range(expected):
+        if p >= lim:
+            return -1
+        kind = load_byte(base + p)
+        if kind == 116 or kind == 98:  # t b
+            start = p + 5
+            if start > lim:
+                return -1
+            size = load_big_32(base + p + 1)
+            p = start + size
+            if size > 0x3FFFFFFF or p > lim:
+                return -1
+            store_32(offset + 4 * i, start)
+            if kind == 116:
+                store_32(length + 4 * i, size)
+                placed = place_text_form(base, last, column, row, start, size)
+            else:
+                store_32(length + 4 * i, -3 - size)
+                placed = place_binary_form(base, last, column, row, start, size)
+            if placed == MISSED_VALUE:
+                note_miss(misses, marks, program, i, row, first)
+            elif placed >= NO_ROOM:
+                return -1
+        elif kind == 110 or kind == 117:  # n u
+            store_32(offset + 4 * i, p)
+            store_32(length + 4 * i, -1 if kind == 110 else -2)
+            place_null(column, row)
+            if kind == 117:
+                put(program, HAS_UNCHANGED, np.int64(1))
+                store_64(unchanged, load_int64(unchanged) + 1)
+            p += 1
+        else:
+            return -1
+        column += COLUMN * 8
+    return p
+
+
+@helper
+def _place_rows(  # type: ignore[no-untyped-def]
+    base,
+    pos,
+    stop,
+    end,
+    framing,
+    lead,
+    known_oids,
+    known_slots,
+    mask,
+    columns_of,
+    counts,
+    programs,
+    touched,
+    misses,
+    marks,
+    last,
+    offsets,
+    lengths,
+    at,
+    max_cells,
+    lsn,
+    commit_ts,
+    xid,
+    ordinal,
+    recording,
+    digest,
+    previous,
+    unchanged,
+):
+    """Place rows that lie one behind the other, as long as there is nothing unusual about them.
+
+    What is unusual is left to the walk, which tells what it is: another message, damage, two tuples in one, a relation
+    that is not known, no room.  `lead` bytes stand in front of each row's oid, but for its tag.
+
+    Gives where it ends, the place of the last row, the next cell and ordinal, and the digest.
+    """
+    last_oid = np.int64(-1)
+    slot = np.int64(0)
+    program = np.int64(0)
+    expected = np.int64(0)
+    while pos < stop and at <= max_cells:
+        a = pos
+        lim = end
+        if framing == 2:
+            if pos + 30 > end or load_byte(base + pos) != 100 or load_byte(base + pos + 5) != 119:
+                break
+            lim = pos + 1 + load_big_32(base + pos + 1)
+            a = pos + 30
+        elif framing == 3:
+            if pos + 26 > end or load_big_16(base + pos) != 3 or load_big_32(base + pos + 2) != 8:
+                break
+            if load_big_32(base + pos + 14) != 4:
+                break
+            a = pos + 26
+            lim = a + load_big_32(base + pos + 22)
+        p = a + 1 + lead
+        # The least that a row has behind its oid: a letter and the number of columns.
+        if lim > end or p + 7 > lim:
+            break
+        tag = load_byte(base + a)
+        part = load_byte(base + p + 4)
+        if tag == 85 or tag == 73:  # U I
+            if part != 78:
+                break
+        elif tag != 68 or (part != 75 and part != 79):  # D, K O
+            break
+        oid = load_big_32(base + p)
+        if oid != last_oid:
+            h = (oid * 2654435761) & mask
+            found_oid = load_int64(known_oids + 8 * h)
+            while found_oid != oid and found_oid != -1:
+                h = (h + 1) & mask
+                found_oid = load_int64(known_oids + 8 * h)
+            if found_oid == -1:
+                break
+            last_oid = oid
+            slot = np.int64(load_int32(known_slots + 4 * h))
+            expected = load_int64(columns_of + 8 * slot)
+            program = load_int64(programs + 8 * slot)
+        if program <= 0:
+            break
+        row = get(program, ROWS)
+        if row >= get(program, LIMIT) or get(marks, MISSED) > MISSES - MOST_COLUMNS:
+            break
+        row_at = p
+        p = _place_tuple(
+            base,
+            p + 5,
+            lim,
+            last,
+            offsets + 4 * at,
+            lengths + 4 * at,
+            expected,
+            program,
+            row,
+            at,
+            misses,
+            marks,
+            unchanged,
+        )
+        if p < 0:
+            break
+        following = p
+        if framing == 1:
+            if p >= end or load_byte(base + p) != 10:
+                break
+            following = p + 1
+        elif framing >= 2 and p != lim:
+            break
+        if recording:
+            digest ^= _digest(base, row_at, p, ordinal)
+        take_row(program, slot, touched, marks, tag, lsn, commit_ts, xid, ordinal, at)
+        counted = counts + 32 * slot + (0 if tag == 73 else 8 if tag == 85 else 16)
+        store_64(counted, load_int64(counted) + 1)
+        at += expected
+        ordinal += 1
+        previous = pos
+        pos = following
+    forget_tried(marks)
+    return pos, previous, at, ordinal, digest
 
 
 @kernel(BYTES, INT64, INT64, INT64)
@@ -164,8 +369,20 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     t_digest,
     t_origin,
     t_at,
+    programs,
+    touched,
+    misses,
+    marks,
 ):
     base = address_of(buf)
+    last = base + buf.size - 32
+    unchanged = address_of(st) + 14 * 8
+    program_of, touching, missing, marking = (
+        address_of(programs),
+        address_of(touched),
+        address_of(misses),
+        address_of(marks),
+    )
     offsets, lengths = address_of(offset), address_of(length)
     kinds, slots, lsns, times = address_of(c_kind), address_of(c_slot), address_of(c_lsn), address_of(c_ts)
     xids, ordinals, news, olds = address_of(c_xid), address_of(c_ordinal), address_of(c_new), address_of(c_old)
@@ -201,6 +418,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     changes = st[7]
     cells = st[8]
     max_changes = c_kind.shape[0]
+    most_records = t_lsn.shape[0]
     max_cells = offset.shape[0] - 2 * 1664
     mask = hash_oids.shape[0] - 1
     last_oid = np.int64(-1)
@@ -208,17 +426,21 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     expected = np.int64(-1)
     outcome = 0
     inside = False
-    counting = in_stream != 0 and not want
+    counting = in_stream != 0 and want == 0
     recording = st[26] != 0
     last_xid = np.int64(-1)
     dropped = False
+    is_new_run = False
+    program = np.int64(NO_PROGRAM)
+    q = np.int64(0)
     while True:
         inside = False
         if pos >= end:
             outcome = 0
             break
         if pos >= tile_end or (
-            want and (changes >= max_changes or cells > max_cells or record_count >= t_lsn.shape[0])
+            want != 0
+            and ((want == ARRAYS and changes >= max_changes) or cells > max_cells or record_count >= most_records)
         ):
             outcome = 1
             break
@@ -297,6 +519,44 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
         message = a
         limit = lim
         if tag == 73 or tag == 85 or tag == 68:  # I U D
+            if want == COLUMNS and skip == 0 and (aborted.shape[0] == 0 if in_stream else txn != 0):
+                first_ordinal = ordinal
+                pos, previous, cells, ordinal, digest = _place_rows(
+                    base,
+                    pos,
+                    tile_end,
+                    end,
+                    framing,
+                    4 if in_stream else 0,
+                    known_oids,
+                    known_slots,
+                    mask,
+                    columns_of,
+                    counts,
+                    program_of,
+                    touching,
+                    missing,
+                    marking,
+                    last,
+                    offsets,
+                    lengths,
+                    cells,
+                    max_cells,
+                    lsn,
+                    commit_ts,
+                    txn_xid,
+                    ordinal,
+                    recording,
+                    digest,
+                    previous,
+                    unchanged,
+                )
+                count = ordinal - first_ordinal
+                if count > 0:
+                    if recording:
+                        rows += count
+                    messages += count
+                    continue
             if in_stream:
                 if p + 4 > lim:
                     outcome = 2
@@ -325,15 +585,32 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                 last_oid = oid
                 last_slot = np.int64(load_int32(known_slots + 4 * h))
                 expected = load_int64(columns_of + 8 * last_slot)
+            if in_stream and xid != last_xid:
+                last_xid = xid
+                dropped = False
+                if aborted.shape[0] > 0:
+                    found = np.searchsorted(aborted, xid)
+                    dropped = found < aborted.shape[0] and aborted[found] == xid
+                is_new_run = True
             part = load_byte(base + p + 4)
             row_at = p
             p += 5
             new_first = np.int64(-1)
             old_first = np.int64(-1)
             at = cells
+            is_placed = False
+            if want == COLUMNS and skip == 0 and not dropped:
+                program = load_int64(program_of + 8 * last_slot)
+                is_placed = program != NO_PROGRAM
+                if is_placed:
+                    left = may_place(program, marking)
+                    if left != DONE:
+                        put(marking, LEFT, np.int64(left))
+                        outcome = 24
+                        break
             if tag != 73 and (part == 75 or part == 79):
                 old_first = at
-                q = _walk_tuple(base, p, lim, offsets + 4 * at, lengths + 4 * at, want, expected, st)
+                q = _walk_tuple(base, p, lim, offsets + 4 * at, lengths + 4 * at, want != 0, expected, unchanged)
                 if q < 0:
                     outcome = -q
                     break
@@ -350,7 +627,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                     outcome = 11
                     break
                 new_first = at
-                q = _walk_tuple(base, p, lim, offsets + 4 * at, lengths + 4 * at, want, expected, st)
+                q = _walk_tuple(base, p, lim, offsets + 4 * at, lengths + 4 * at, want != 0, expected, unchanged)
                 if q < 0:
                     outcome = -q
                     break
@@ -442,28 +719,19 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                 first_lsn = final_lsn
                 first_ts = commit_ts
         else:
-            if xid != last_xid:
-                last_xid = xid
-                dropped = False
-                if in_stream and aborted.shape[0] > 0:
-                    found = np.searchsorted(aborted, xid)
-                    dropped = found < aborted.shape[0] and aborted[found] == xid
-                if counting:
-                    runs = run_count
-                    r_xid[runs] = xid
-                    r_count[runs] = 0
-                    run_count = runs + 1
             if counting:
+                if is_new_run:
+                    r_xid[run_count] = xid
+                    r_count[run_count] = 0
+                    run_count += 1
+                    is_new_run = False
                 r_count[run_count - 1] += 1
             if dropped:
                 messages += 1
                 previous = pos
                 pos = following
                 continue
-            if recording:
-                rows += 1
-                digest ^= _digest(base, row_at, p, ordinal)
-            if want and skip == 0:
+            if want != 0 and skip == 0:
                 if tag == 85 and old_first >= 0:
                     for i in range(columns):
                         if length[new_first + i] == -2:
@@ -471,16 +739,32 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                             if was >= 0 or was <= -3:
                                 length[new_first + i] = was
                                 offset[new_first + i] = offset[old_first + i]
-                store_8(kinds + changes, tag)
-                store_32(slots + 4 * changes, last_slot)
-                store_64(lsns + 8 * changes, lsn)
-                store_64(times + 8 * changes, commit_ts)
-                store_64(xids + 8 * changes, txn_xid)
-                store_64(ordinals + 8 * changes, ordinal)
-                store_32(news + 4 * changes, new_first)
-                store_32(olds + 4 * changes, old_first)
-                changes += 1
-                cells = at
+                if is_placed:
+                    first = np.int64(new_first if new_first >= 0 else old_first)
+                    row = get(program, ROWS)
+                    left = place_cells(base, last, program, row, first, offsets, lengths, missing, marking)
+                    if left != DONE:
+                        put(marking, LEFT, np.int64(left))
+                        outcome = 24
+                        break
+                    if new_first >= 0 and old_first >= 0:
+                        note_before(program, row, np.int64(old_first))
+                    take_row(program, last_slot, touching, marking, tag, lsn, commit_ts, txn_xid, ordinal, first)
+                    cells = at
+                elif want == ARRAYS:
+                    store_8(kinds + changes, tag)
+                    store_32(slots + 4 * changes, last_slot)
+                    store_64(lsns + 8 * changes, lsn)
+                    store_64(times + 8 * changes, commit_ts)
+                    store_64(xids + 8 * changes, txn_xid)
+                    store_64(ordinals + 8 * changes, ordinal)
+                    store_32(news + 4 * changes, new_first)
+                    store_32(olds + 4 * changes, old_first)
+                    changes += 1
+                    cells = at
+            if recording:
+                rows += 1
+                digest ^= _digest(base, row_at, p, ordinal)
             counted = counts + 32 * last_slot + (0 if tag == 73 else 8 if tag == 85 else 16)
             store_64(counted, load_int64(counted) + 1)
             ordinal += 1
@@ -514,6 +798,9 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     st[30] = origin
     st[7] = changes
     st[8] = cells
+    if want == COLUMNS:
+        forget_tried(marking)
+        put(marking, LEFT_SLOT, last_slot)
     if outcome == 2 and inside:
         # The frame is there as a whole: more bytes will not mend a message that does not fit in it.
         outcome = 16
@@ -538,6 +825,9 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     *(out("int32"),) * 2,
     given("int64"),
     *(out("int64"),) * 9,
+    given("int64"),
+    out("int32"),
+    *(out("int64"),) * 2,
 )
 def walk_messages(  # type: ignore[no-untyped-def]
     buf,
@@ -570,6 +860,10 @@ def walk_messages(  # type: ignore[no-untyped-def]
     t_digest,
     t_origin,
     t_at,
+    programs,
+    touched,
+    misses,
+    marks,
 ):
     """Walk a buffer from ``st[0]`` on; see `wal2delta.decode.walk` for what the state and the arrays are."""
     arrays = (
@@ -598,12 +892,18 @@ def walk_messages(  # type: ignore[no-untyped-def]
         t_digest,
         t_origin,
         t_at,
+        programs,
+        touched,
+        misses,
+        marks,
     )
     # Each is compiled for itself: what stays the same throughout is not asked for every message.
-    if want:
+    if want == COLUMNS:
         if framing == 0:
-            return _walk_buffer(buf, end, tile_end, 0, True, *arrays)
-        return _walk_buffer(buf, end, tile_end, framing, True, *arrays)
+            return _walk_buffer(buf, end, tile_end, 0, COLUMNS, *arrays)
+        return _walk_buffer(buf, end, tile_end, framing, COLUMNS, *arrays)
+    if want == ARRAYS:
+        return _walk_buffer(buf, end, tile_end, framing, ARRAYS, *arrays)
     if framing == 0:
-        return _walk_buffer(buf, end, tile_end, 0, False, *arrays)
-    return _walk_buffer(buf, end, tile_end, framing, False, *arrays)
+        return _walk_buffer(buf, end, tile_end, 0, 0, *arrays)
+    return _walk_buffer(buf, end, tile_end, framing, 0, *arrays)

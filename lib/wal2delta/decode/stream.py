@@ -314,12 +314,12 @@ class StreamWalker:
             position = int(state[walk.POS])
             tile_end = min(stop, position + kernel.tile_bytes) if kernel.want else stop
             outcome = kernel.walk(buf, end, tile_end)
-            if outcome is Outcome.TILE or (outcome in (Outcome.DONE, Outcome.INCOMPLETE)):
+            if outcome in (Outcome.TILE, Outcome.NOT_PLACED, Outcome.DONE, Outcome.INCOMPLETE):
                 tile = kernel.take_tile()
                 if tile is not None:
                     yield tile
                 self.on_records()
-                if outcome is not Outcome.TILE or state[walk.POS] >= stop:
+                if outcome not in (Outcome.TILE, Outcome.NOT_PLACED) or state[walk.POS] >= stop:
                     return
             elif outcome is Outcome.NEW_RELATION:
                 self._need_slot(int(state[walk.ARGUMENT]), int(state[walk.MESSAGE]))

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from wal2delta.decode.kernels_walk import digest_row, walk_messages
+from wal2delta.decode.kernels_walk import ARRAYS, COLUMNS, digest_row, walk_messages
 from wal2delta.decode.memory import empty
+from wal2delta.decode.placing import Placer
 from wal2delta.protocol.framing import Framing
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Outcome(IntEnum):
     COMMIT_MISMATCH = 21
     NOT_AFTER_LAST = 22
     NUL_IN_TEXT = 23
+    NOT_PLACED = 24
+    """The row at ``state[POS]`` cannot be placed yet; the placer knows why."""
 
 
 # Indices into the state vector that the kernel keeps between calls.
@@ -219,6 +222,8 @@ class RelationSlots:
 class Tile:
     """Row changes and cells of a stretch of bytes that fits the cache; the arrays are used again for the next.
 
+    The changes are those that were not placed at once.
+
     All arrays of changes have the length `changes`; `new` and `old` are the number of the tuple's first cell, or -1.
     """
 
@@ -307,11 +312,19 @@ def new_state() -> NDArray[np.int64]:
     return state
 
 
+_NOTHING_PLACED: Final = Placer()
+
+
 class Kernel:
-    """The compiled walk over one buffer, with its arrays and its state."""
+    """The compiled walk over one buffer, with its arrays and its state.
+
+    Attributes:
+        placer: places the rows; None where their tiles' arrays are to tell of them.
+    """
 
     def __init__(self, framing: Framing, *, tile_bytes: int = 0) -> None:
         self.framing = framing
+        self.placer: Placer | None = None
         self.state = new_state()
         self.slots = RelationSlots()
         self.want = tile_bytes > 0
@@ -337,13 +350,18 @@ class Kernel:
     def walk(self, buf: NDArray[np.uint8], end: int, tile_end: int) -> Outcome:
         """Walk on from ``state[POS]`` until something is to be done; see `Outcome`."""
         arrays, slots, records = self._arrays, self.slots, self._records
+        want, placer = ARRAYS if self.want else 0, _NOTHING_PLACED
+        if self.placer is not None and not self.state[CHANGES]:
+            # Rows in the arrays are placed when the tile is taken, so that none may be placed before that.
+            want, placer = COLUMNS, self.placer
+            placer.extend(len(slots))
         return Outcome(
             walk_messages(
                 buf,
                 end,
                 tile_end,
                 FRAMING_CODES[self.framing],
-                self.want,
+                want,
                 self.state,
                 slots.newest.oids,
                 slots.newest.slots,
@@ -369,6 +387,10 @@ class Kernel:
                 records.digest,
                 records.origin,
                 records.at,
+                placer.programs,
+                placer.touched,
+                placer.misses,
+                placer.marks,
             )
         )
 
@@ -387,7 +409,7 @@ class Kernel:
     def take_tile(self) -> Tile | None:
         """Give what was gathered since the last tile; the next walk overwrites it."""
         count = int(self.state[CHANGES])
-        if count == 0:
+        if count == 0 and (self.placer is None or not self.placer.has_any):
             return None
         arrays = self._arrays
         tile = Tile(

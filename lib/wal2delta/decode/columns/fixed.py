@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from wal2delta.decode import kernels_binary, kernels_fixed, placing
+from wal2delta.decode import kernels_binary, kernels_fixed, kernels_place
 from wal2delta.decode.columns.base import Call, ColumnBuilder, resized
+from wal2delta.decode.kernels_binary import NARROW_PRECISION
 from wal2delta.decode.placing import Placing
 from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from wal2delta.types.base import ColumnType, DoesNotFit, Family, Rescued
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
     from wal2delta.decode.columns.cells import Cells, Names, Tile
     from wal2delta.decode.kernel import Kernel
 
-NARROW_PRECISION: Final = 18
-"""Up to so many digits a decimal fits 64 bits."""
-
-_PLACED: Final = {Family.INT16: placing.INT16, Family.INT32: placing.INT32, Family.INT64: placing.INT64_}
+_PLACED: Final = {
+    Family.INT16: kernels_place.INT16,
+    Family.INT32: kernels_place.INT32,
+    Family.INT64: kernels_place.INT64_,
+}
 
 _DAY_MICROS: Final = 86_400_000_000
 _EPOCH_DAY: Final = POSTGRES_EPOCH_UNIX_MICROS // _DAY_MICROS
@@ -45,6 +47,7 @@ class FixedBuilder(ColumnBuilder):
         text: one of `kernels_fixed`.
         binary: one of `kernels_binary` that sees to misses.
         reader: the exact reader.
+        placing: how the kernels that place rows convert it.
     """
 
     _WORDS = 1
@@ -58,8 +61,11 @@ class FixedBuilder(ColumnBuilder):
         text: Call,
         binary: Call | None,
         reader: Callable[[str], Any],
+        placing: Placing | None = None,
     ) -> None:
         super().__init__(column_type, names, binary)
+        # An override is read by another reader, and from another type's bytes.
+        self.placing = None if column_type.overridden else placing
         self._values: NDArray[Any] = np.empty(0, dtype=dtype)
         self._text = text
         self._reader = reader
@@ -157,6 +163,7 @@ def boolean(column_type: ColumnType, names: Names) -> ColumnBuilder:
         text=Call(kernels_fixed.booleans),
         binary=_whole_numbers(kernels_binary.whole_numbers_8, 1, 0, 1),
         reader=boolean_from_text,
+        placing=Placing(kernels_place.BOOLEAN),
     )
 
 
@@ -165,18 +172,16 @@ def integer(
 ) -> ColumnBuilder:
     """Give the builder of integers of the family's limits."""
     limits = LIMITS[column_type.family]
-    reader = partial(integer_from_text, family=column_type.family)
-    builder = FixedBuilder(
+    kind = _PLACED.get(column_type.family)
+    return FixedBuilder(
         column_type,
         names,
         dtype=dtype,
         text=Call(text, limits),
         binary=_whole_numbers(*binary, *limits),
-        reader=reader,
+        reader=partial(integer_from_text, family=column_type.family),
+        placing=None if kind is None else Placing(kind, *limits),
     )
-    if column_type.family in _PLACED and not column_type.overridden:
-        builder.placing = Placing(_PLACED[column_type.family], *limits)
-    return builder
 
 
 def decimal(column_type: ColumnType, names: Names) -> ColumnBuilder:
@@ -190,6 +195,7 @@ def decimal(column_type: ColumnType, names: Names) -> ColumnBuilder:
         text=Call(kernels_fixed.decimals_narrow if narrow else kernels_fixed.decimals_wide, (precision, scale)),
         binary=Call(kernels_binary.decimals, (precision, scale)),
         reader=partial(unscaled_from_text, precision=precision, scale=scale),
+        placing=Placing(kernels_place.DECIMAL, precision, scale),
     )
 
 
@@ -203,6 +209,7 @@ def date(column_type: ColumnType, names: Names) -> ColumnBuilder:
         text=Call(kernels_fixed.dates),
         binary=_whole_numbers(kernels_binary.whole_numbers_32, 4, low, high, _EPOCH_DAY),
         reader=days_from_text,
+        placing=Placing(kernels_place.DATE, FIRST_DAY, LAST_DAY),
     )
 
 
@@ -216,4 +223,5 @@ def timestamp(column_type: ColumnType, names: Names, *, text: Kernel, with_zone:
         text=Call(text),
         binary=_whole_numbers(kernels_binary.whole_numbers_64, 8, low, high, POSTGRES_EPOCH_UNIX_MICROS),
         reader=partial(micros_from_text, with_zone=with_zone),
+        placing=Placing(kernels_place.TIMESTAMPTZ if with_zone else kernels_place.TIMESTAMP, FIRST_MICRO, LAST_MICRO),
     )

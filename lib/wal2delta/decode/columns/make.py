@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from wal2delta.decode import kernels_binary, kernels_encode, kernels_fixed, kernels_text
+from wal2delta.decode import kernels_binary, kernels_encode, kernels_fixed, kernels_place, kernels_text
 from wal2delta.decode.columns.base import Call, ColumnBuilder
 from wal2delta.decode.columns.casting import numeric_as_double, overridden_decimal, overridden_integer, rounded
 from wal2delta.decode.columns.encoded import encoded_bytea
@@ -17,6 +17,7 @@ from wal2delta.decode.columns.floats import DOUBLE, SINGLE, FloatBuilder
 from wal2delta.decode.columns.lists import ListBuilder, OverriddenListBuilder
 from wal2delta.decode.columns.variable import VariableBuilder, bytea, string
 from wal2delta.decode.columns.vectors import VectorBuilder
+from wal2delta.decode.placing import Placing
 from wal2delta.types.base import ColumnType, Family
 from wal2delta.types.builtin import BUILTIN_TYPES
 from wal2delta.types.integers import LIMITS
@@ -122,12 +123,14 @@ _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
         dtype=np.float32,
         text=Call(kernels_fixed.floats_32, SINGLE),
         binary=Call(kernels_binary.floats_32),
+        placing=Placing(kernels_place.FLOAT32),
     ),
     Family.FLOAT64: partial(
         FloatBuilder,
         dtype=np.float64,
         text=Call(kernels_fixed.floats_64, DOUBLE),
         binary=Call(kernels_binary.floats_64),
+        placing=Placing(kernels_place.FLOAT64),
     ),
     Family.DECIMAL: decimal,
     Family.STRING: string,

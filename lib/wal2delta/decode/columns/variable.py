@@ -10,7 +10,8 @@ import pyarrow as pa
 from wal2delta.decode import kernels_binary, kernels_text
 from wal2delta.decode.columns.base import Call, ColumnBuilder, resized
 from wal2delta.decode.columns.cells import BINARY, MAX_DATA_BYTES
-from wal2delta.decode.placing import TEXT, Placing
+from wal2delta.decode.kernels_place import TEXT, TEXT_ONLY
+from wal2delta.decode.placing import Placing
 from wal2delta.errors import NotSupported, ValueFormatError
 from wal2delta.types.base import ColumnType, DoesNotFit, Family, Rescued
 from wal2delta.types.binary import bytes_from_text
@@ -220,8 +221,9 @@ def string(column_type: ColumnType, names: Names) -> ColumnBuilder:
         form = kernels_binary.AS_SENT
     binary = None if form is None else Call(kernels_binary.texts, (form,))
     made = builder(column_type, names, text=Call(kernels_text.texts), binary=binary, reader=str.encode)
-    if builder is TextBuilder and form == kernels_binary.AS_SENT and not column_type.overridden:
-        made.placing = Placing(TEXT)
+    if not column_type.overridden:
+        is_text_in_both = builder is TextBuilder and form == kernels_binary.AS_SENT
+        made.placing = Placing(TEXT if is_text_in_both else TEXT_ONLY)
     return made
 
 

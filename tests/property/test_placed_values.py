@@ -1,0 +1,203 @@
+"""A value comes to its column the same, whether its row is placed by the walk or its column is read on its own."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.binary_cells import (
+    DAY,
+    INT32_MAX,
+    INT64_MAX,
+    NOT_FINITE,
+    Binary,
+    Cell,
+    Value,
+    convert,
+    date,
+    numeric,
+    timestamp,
+)
+from wal2delta.changes import read_changes
+from wal2delta.decode.rescued import read_rescued
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.writer import frame
+from wal2delta.types import resolve
+
+
+class _Kind(NamedTuple):
+    """A column's type, and what it may hold."""
+
+    oid: int
+    typmod: int
+    values: st.SearchStrategy[Value]
+
+
+def _integers(oid: int, code: str) -> _Kind:
+    limit = 1 << (8 * struct.calcsize(code) - 1)
+    numbers = st.one_of(st.integers(-limit, limit - 1), st.integers(-99, 99), st.sampled_from([-limit, limit - 1]))
+    return _Kind(oid, -1, numbers.map(lambda number: Value(str(number), struct.pack(code, number))))
+
+
+def _floats(oid: int, width: int) -> _Kind:
+    code = "!f" if width == 32 else "!d"
+    short = st.sampled_from([0.0, -0.0, 0.5, -1.25, 1e20, 1e-20, 16777217.0, 123456.75])
+    numbers = st.one_of(st.floats(width=width), short)  # type: ignore[call-overload]
+
+    def value(number: float) -> Value:
+        text = "NaN" if number != number else repr(number).replace("inf", "Infinity").removesuffix(".0")
+        return Value(text, struct.pack(code, number))
+
+    return _Kind(oid, -1, numbers.map(value))
+
+
+def _numerics(precision: int, scale: int) -> _Kind:
+    digits = st.one_of(st.integers(0, 10**precision - 1), st.integers(0, 999))
+    finite = st.builds(numeric, st.sampled_from([1, -1]), digits, st.just(scale))
+    return _Kind(1700, (precision << 16 | scale) + 4, st.one_of(finite, finite, finite, st.sampled_from(NOT_FINITE)))
+
+
+_FIRST_DAY, _LAST_DAY = -730_119, 2_921_939
+"""0001-01-01 and 9999-12-31, from 2000-01-01."""
+_DAYS = st.one_of(
+    st.integers(_FIRST_DAY, _LAST_DAY),
+    st.sampled_from([_FIRST_DAY, _FIRST_DAY - 1, _LAST_DAY, _LAST_DAY + 1, INT32_MAX, -INT32_MAX - 1, -10_957]),
+)
+_MICROS = st.one_of(
+    st.integers(_FIRST_DAY * DAY, (_LAST_DAY + 1) * DAY - 1),
+    st.integers(0, 10_000).map(lambda seconds: seconds * 1_000_000),
+    st.sampled_from([_FIRST_DAY * DAY - 1, (_LAST_DAY + 1) * DAY, INT64_MAX, -INT64_MAX - 1]),
+)
+_TEXTS = st.one_of(
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40),
+    st.sampled_from(["", "x" * 16, "y" * 17, "größe" * 9, "z" * 32, "w" * 300]),
+)
+
+
+def _uuid(data: bytes) -> Value:
+    text = data.hex()
+    return Value("-".join([text[:8], text[8:12], text[12:16], text[16:20], text[20:]]), data)
+
+
+_KINDS = {
+    "boolean": _Kind(16, -1, st.booleans().map(lambda value: Value("t" if value else "f", bytes([value])))),
+    "smallint": _integers(21, "!h"),
+    "integer": _integers(23, "!i"),
+    "bigint": _integers(20, "!q"),
+    "real": _floats(700, 32),
+    "double": _floats(701, 64),
+    "numeric(9,2)": _numerics(9, 2),
+    "numeric(18,0)": _numerics(18, 0),
+    "numeric(30,9)": _numerics(30, 9),
+    "date": _Kind(1082, -1, _DAYS.map(date)),
+    "timestamp": _Kind(1114, -1, _MICROS.map(timestamp)),
+    "timestamptz": _Kind(1184, -1, _MICROS.map(lambda micros: timestamp(micros, "+00"))),
+    "text": _Kind(25, -1, _TEXTS.map(lambda text: Value(text, text.encode()))),
+    "uuid": _Kind(2950, -1, st.binary(min_size=16, max_size=16).map(_uuid)),
+    "jsonb": _Kind(3802, -1, st.integers().map(lambda one: Value(f'{{"a": {one}}}', b'\1{"a": %d}' % one))),
+    "bytea": _Kind(17, -1, st.binary(max_size=9).map(lambda data: Value("\\x" + data.hex(), data))),
+}
+
+_ZONED = st.sampled_from(
+    [
+        "2026-05-01 00:00:00+02",
+        "1900-01-01 00:00:00.5-03:30",
+        "1850-06-01 12:00:00+00:53:28",
+        "0001-01-01 00:00:00+15:59",
+    ]
+)
+
+
+def _cell(draw: st.DrawFn, name: str) -> Cell:
+    if draw(st.integers(0, 7)) == 0:
+        return None
+    if name == "timestamptz" and draw(st.integers(0, 3)) == 0:
+        return draw(_ZONED)
+    value = draw(_KINDS[name].values)
+    return Binary(value.binary) if draw(st.integers(0, 2)) == 0 else value.text
+
+
+def _sent(cells: list[Cell]) -> m.TupleData:
+    return m.TupleData(
+        tuple(
+            m.Cell("n")
+            if cell is None
+            else m.Cell("b", bytes(cell))
+            if isinstance(cell, Binary)
+            else m.Cell("t", cell.encode() if isinstance(cell, str) else cell)
+            for cell in cells
+        )
+    )
+
+
+_Tables = list[tuple[list[str], list[list[Cell]]]]
+
+
+@st.composite
+def _captures(draw: st.DrawFn) -> tuple[list[m.AnyMessage], _Tables]:
+    """Give a capture's messages, and of each table its columns' types and its rows' cells."""
+    tables: _Tables = []
+    messages: list[m.AnyMessage] = [m.Begin(100, 1, 7)]
+    for number in range(draw(st.integers(1, 3))):
+        kinds = draw(st.lists(st.sampled_from(list(_KINDS)), min_size=1, max_size=6))
+        columns = tuple(
+            m.Column(f"c{at}", _KINDS[kind].oid, _KINDS[kind].typmod, True) for at, kind in enumerate(kinds)
+        )
+        messages.append(m.Relation(100 + number, "s", f"t{number}", "f", columns))
+        tables.append((kinds, []))
+    for _ in range(draw(st.integers(1, 20))):
+        number = draw(st.integers(0, len(tables) - 1))
+        kinds, rows = tables[number]
+        if draw(st.integers(0, 9)) == 0:
+            messages.append(m.Truncate((100 + number,), 0))
+            rows.append([None] * len(kinds))
+            continue
+        cells = [_cell(draw, kind) for kind in kinds]
+        rows.append(cells)
+        what = draw(st.sampled_from("IUDF"))
+        if what == "I":
+            messages.append(m.Insert(100 + number, _sent(cells)))
+        elif what == "D":
+            messages.append(m.Delete(100 + number, old=_sent(cells)))
+        else:
+            old = _sent([_cell(draw, kind) for kind in kinds]) if what == "F" else None
+            messages.append(m.Update(100 + number, _sent(cells), old=old))
+    messages.append(m.Commit(0, 100, 108, 1))
+    return messages, tables
+
+
+@given(_captures(), st.sampled_from(list(Framing)), st.sampled_from([64, 1 << 20]))
+def test_a_placed_value_is_the_one_that_its_column_reads(
+    capture: tuple[list[m.AnyMessage], _Tables], framing: Framing, tile_bytes: int
+) -> None:
+    messages, tables = capture
+    batches = defaultdict(list)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "capture.bin")
+        path.write_bytes(frame(messages, framing))
+        for batch in read_changes(path, framing=framing, tile_bytes=tile_bytes):
+            batches[batch.relation.name].append(batch)
+    for number, (kinds, rows) in enumerate(tables):
+        given_ = batches[f"t{number}"]
+        assert sum(batch.data.num_rows for batch in given_) == len(rows)
+        rescued = [
+            row
+            for batch in given_
+            for row in (read_rescued(batch.rescued) if batch.rescued is not None else [{}] * batch.data.num_rows)
+        ]
+        for at, kind in enumerate(kinds if rows else ()):
+            expected, misfits = convert(resolve(_KINDS[kind].oid, _KINDS[kind].typmod, {}), [row[at] for row in rows])
+            found = pa.concat_arrays([batch.data.column(f"c{at}") for batch in given_])
+            found.validate(full=True)
+            assert repr(found.to_pylist()) == repr(expected.to_pylist())
+            assert {row: one[f"c{at}"] for row, one in enumerate(rescued) if f"c{at}" in one} == {
+                one.row: one.text for one in misfits
+            }
