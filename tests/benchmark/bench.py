@@ -94,7 +94,7 @@ def main() -> None:
     unknown = [name for name in wanted if name not in SECTIONS]
     if unknown:
         parser.error(f"there is no section {unknown[0]}; there are {', '.join(SECTIONS)}")
-    output: Path = arguments.output
+    output: Path = arguments.output.resolve()  # programs that run elsewhere are given paths, too
     output.parent.mkdir(parents=True, exist_ok=True)
     report = json.loads(output.read_text(encoding="utf-8")) if output.exists() else {}
     if not isinstance(report.get("sections"), dict):

@@ -143,7 +143,7 @@ class Server:
     ) -> subprocess.Popen[bytes]:
         """Start pg_recvlogical, which appends to the file if it is there."""
         command = [
-            *(str(self.programs / "pg_recvlogical"), "--start", "--slot", slot, "--file", str(file)),
+            *(str(self.programs / "pg_recvlogical"), "--start", "--slot", slot, "--file", str(file.resolve())),
             *("--host", str(self.home), "--username", "postgres", "--dbname", "postgres"),
             *arguments,
             *(part for name, value in options.items() for part in ("--option", f"{name}={value}")),

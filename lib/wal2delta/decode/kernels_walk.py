@@ -56,6 +56,11 @@ from wal2delta.decode.kernels_place import (
 )
 from wal2delta.decode.parameters import BYTES, INT64, given, out
 
+_LONGEST: Final = 0x3FFFFFFF
+"""No value is longer."""
+_BEHIND: Final = 32
+"""So many bytes in front of a row may be read."""
+
 ARRAYS: Final = 1
 COLUMNS: Final = 2
 
@@ -66,18 +71,24 @@ def _has_nul(base, p, size):  # type: ignore[no-untyped-def]
 
     Many bytes at a time; those in front of a short value, its length and what is before it, count as no NUL.
     """
-    end = p + size
-    if end >= 32:
-        last = nul_bits(base + end - 32)
-        if size <= 32:
-            return last >> (32 - size) != 0
-        for i in range(p, end - 32, 32):
-            last |= nul_bits(base + i)
-        return last != 0
+    if p + size >= 32:
+        return _has_nul_behind(base, p, size)
     found = False
-    for i in range(p, end):
+    for i in range(p, p + size):
         found = found or load_byte(base + i) == 0
     return found
+
+
+@helper
+def _has_nul_behind(base, p, size):  # type: ignore[no-untyped-def]
+    """Say the same where the value ends behind the first 32 bytes."""
+    end = p + size
+    last = nul_bits(base + end - 32)
+    if size <= 32:
+        return last >> (32 - size) != 0
+    for i in range(p, end - 32, 32):
+        last |= nul_bits(base + i)
+    return last != 0
 
 
 @helper
@@ -162,8 +173,35 @@ def _walk_tuple(base, p, lim, offset, length, want, expected, unchanged):  # typ
 
 
 @helper
+def _skip_tuple(base, p, bound, expected):  # type: ignore[no-untyped-def]
+    """Walk one TupleData; give its end, or below 0 where that fails.  Up to `bound` there are bytes."""
+    columns = load_big_16(base + p)
+    if columns != expected and expected >= 0:
+        return -1
+    p += 2
+    for _ in range(columns):
+        if p + 5 > bound:
+            return -1
+        kind = load_byte(base + p)
+        if kind == 116:  # t
+            size = load_big_32(base + p + 1)
+            p += 5 + size
+            if p > bound or _has_nul_behind(base, p - size, size):
+                return -1
+        elif kind == 110 or kind == 117:  # n u
+            p += 1
+        elif kind == 98:  # b
+            p += 5 + load_big_32(base + p + 1)
+            if p > bound:
+                return -1
+        else:
+            return -1
+    return p
+
+
+@helper
 def _place_tuple(  # type: ignore[no-untyped-def]
-    base, p, lim, last, offset, length, expected, program, row, first, misses, marks, unchanged
+    base, p, bound, last, offset, length, expected, program, row, first, misses, marks, unchanged
 ):
     """Walk one TupleData and place its values in the columns' next row; give its end, or below 0 where that fails."""
     if load_big_16(base + p) != expected:
@@ -171,24 +209,18 @@ def _place_tuple(  # type: ignore[no-untyped-def]
     p += 2
     column = program + HEAD * 8
     for i in range(expected):
-        if p >= lim:
+        if p + 5 > bound:
             return -1
         kind = load_byte(base + p)
-        if kind == 116 or kind == 98:  # t b
-            start = p + 5
-            if start > lim:
-                return -1
+        if kind == 116:  # t
             size = load_big_32(base + p + 1)
+            start = p + 5
             p = start + size
-            if size > 0x3FFFFFFF or p > lim:
+            if p > bound:
                 return -1
             store_32(offset + 4 * i, start)
-            if kind == 116:
-                store_32(length + 4 * i, size)
-                placed = place_text_form(base, last, column, row, start, size)
-            else:
-                store_32(length + 4 * i, -3 - size)
-                placed = place_binary_form(base, last, column, row, start, size)
+            store_32(length + 4 * i, size)
+            placed = place_text_form(base, last, column, row, start, size)
             if placed == MISSED_VALUE:
                 note_miss(misses, marks, program, i, row, first)
             elif placed >= NO_ROOM:
@@ -201,10 +233,128 @@ def _place_tuple(  # type: ignore[no-untyped-def]
                 put(program, HAS_UNCHANGED, np.int64(1))
                 store_64(unchanged, load_int64(unchanged) + 1)
             p += 1
+        elif kind == 98:  # b
+            size = load_big_32(base + p + 1)
+            start = p + 5
+            p = start + size
+            if p > bound:
+                return -1
+            store_32(offset + 4 * i, start)
+            store_32(length + 4 * i, -3 - size)
+            placed = place_binary_form(base, last, column, row, start, size)
+            if placed == MISSED_VALUE:
+                note_miss(misses, marks, program, i, row, first)
+            elif placed >= NO_ROOM:
+                return -1
         else:
             return -1
         column += COLUMN * 8
     return p
+
+
+@helper
+def _frame(base, pos, end, framing):  # type: ignore[no-untyped-def]
+    """Give where a row's message begins and how far it may go; -1 where there is none, or only a part of it."""
+    if framing == 2:
+        if pos + 30 > end or load_byte(base + pos) != 100 or load_byte(base + pos + 5) != 119:
+            return np.int64(-1), end
+        a = pos + 30
+        lim = pos + 1 + load_big_32(base + pos + 1)
+    elif framing == 3:
+        if pos + 26 > end or load_big_16(base + pos) != 3 or load_big_32(base + pos + 2) != 8:
+            return np.int64(-1), end
+        if load_big_32(base + pos + 14) != 4:
+            return np.int64(-1), end
+        a = pos + 26
+        lim = a + load_big_32(base + pos + 22)
+    else:
+        a = pos
+        lim = end
+    # The least that a row has: a tag, an oid, a letter and the number of columns.
+    if lim > end or a + 8 > lim or a < _BEHIND:
+        return np.int64(-1), end
+    return a, lim
+
+
+@helper
+def _has_one_tuple(base, a, p):  # type: ignore[no-untyped-def]
+    """Say whether the message is an insert, a delete, or an update that brings no old row; `p` is behind its oid."""
+    tag = load_byte(base + a)
+    part = load_byte(base + p)
+    if tag == 85 or tag == 73:  # U I
+        return part == 78
+    return tag == 68 and (part == 75 or part == 79)  # D, K O
+
+
+@helper
+def _slot_of(known_oids, known_slots, mask, oid):  # type: ignore[no-untyped-def]
+    """Look an oid's newest slot up; -1 where it has none."""
+    h = (oid * 2654435761) & mask
+    found_oid = load_int64(known_oids + 8 * h)
+    while found_oid != oid and found_oid != -1:
+        h = (h + 1) & mask
+        found_oid = load_int64(known_oids + 8 * h)
+    return np.int64(load_int32(known_slots + 4 * h)) if found_oid != -1 else np.int64(-1)
+
+
+@helper
+def _after_row(base, p, lim, end, framing):  # type: ignore[no-untyped-def]
+    """Give what follows a row that ends at `p`, or -1 where its message does not end so."""
+    if framing == 1:
+        return p + 1 if p < end and load_byte(base + p) == 10 else np.int64(-1)
+    return p if framing == 0 or p == lim else np.int64(-1)
+
+
+@helper
+def _count_row(base, a, counts, slot):  # type: ignore[no-untyped-def]
+    tag = load_byte(base + a)
+    counted = counts + 32 * slot + (0 if tag == 73 else 8 if tag == 85 else 16)
+    store_64(counted, load_int64(counted) + 1)
+
+
+# Most rows come with others of their transaction, and there is nothing unusual about them.  The two loops that follow
+# take such, and nothing else; they keep little in mind.  What is unusual is left to the walk, which tells what it is:
+# another message, damage, two tuples in one, a relation that is not known, no room.
+
+
+@helper
+def _skip_rows(  # type: ignore[no-untyped-def]
+    base, pos, stop, end, framing, lead, xid, known_oids, known_slots, mask, columns_of, counts, previous
+):
+    """Walk over rows that lie one behind the other; ``lead`` is 4 where each brings an xid, which has to be `xid`.
+
+    Gives where it ends, the place of the last row, and how many they are.
+    """
+    last_oid = np.int64(-1)
+    slot = np.int64(0)
+    expected = np.int64(0)
+    count = np.int64(0)
+    bound = min(end, pos + _LONGEST)
+    while pos < stop:
+        a, lim = _frame(base, pos, end, framing)
+        p = a + 1 + lead
+        if a < 0 or p + 7 > lim or not _has_one_tuple(base, a, p + 4):
+            break
+        if lead and load_big_32(base + a + 1) != xid:
+            break
+        oid = load_big_32(base + p)
+        if oid != last_oid:
+            slot = _slot_of(known_oids, known_slots, mask, oid)
+            if slot < 0:
+                break
+            last_oid = oid
+            expected = load_int64(columns_of + 8 * slot)
+        p = _skip_tuple(base, p + 5, bound, expected)
+        if p < 0:
+            break
+        following = _after_row(base, p, lim, end, framing)
+        if following < 0:
+            break
+        _count_row(base, a, counts, slot)
+        count += 1
+        previous = pos
+        pos = following
+    return pos, previous, count
 
 
 @helper
@@ -238,10 +388,7 @@ def _place_rows(  # type: ignore[no-untyped-def]
     previous,
     unchanged,
 ):
-    """Place rows that lie one behind the other, as long as there is nothing unusual about them.
-
-    What is unusual is left to the walk, which tells what it is: another message, damage, two tuples in one, a relation
-    that is not known, no room.  `lead` bytes stand in front of each row's oid, but for its tag.
+    """Place rows that lie one behind the other; `lead` bytes stand in front of each row's oid, but for its tag.
 
     Gives where it ends, the place of the last row, the next cell and ordinal, and the digest.
     """
@@ -249,43 +396,18 @@ def _place_rows(  # type: ignore[no-untyped-def]
     slot = np.int64(0)
     program = np.int64(0)
     expected = np.int64(0)
+    bound = min(end, pos + _LONGEST)
     while pos < stop and at <= max_cells:
-        a = pos
-        lim = end
-        if framing == 2:
-            if pos + 30 > end or load_byte(base + pos) != 100 or load_byte(base + pos + 5) != 119:
-                break
-            lim = pos + 1 + load_big_32(base + pos + 1)
-            a = pos + 30
-        elif framing == 3:
-            if pos + 26 > end or load_big_16(base + pos) != 3 or load_big_32(base + pos + 2) != 8:
-                break
-            if load_big_32(base + pos + 14) != 4:
-                break
-            a = pos + 26
-            lim = a + load_big_32(base + pos + 22)
+        a, lim = _frame(base, pos, end, framing)
         p = a + 1 + lead
-        # The least that a row has behind its oid: a letter and the number of columns.
-        if lim > end or p + 7 > lim:
-            break
-        tag = load_byte(base + a)
-        part = load_byte(base + p + 4)
-        if tag == 85 or tag == 73:  # U I
-            if part != 78:
-                break
-        elif tag != 68 or (part != 75 and part != 79):  # D, K O
+        if a < 0 or p + 7 > lim or not _has_one_tuple(base, a, p + 4):
             break
         oid = load_big_32(base + p)
         if oid != last_oid:
-            h = (oid * 2654435761) & mask
-            found_oid = load_int64(known_oids + 8 * h)
-            while found_oid != oid and found_oid != -1:
-                h = (h + 1) & mask
-                found_oid = load_int64(known_oids + 8 * h)
-            if found_oid == -1:
+            slot = _slot_of(known_oids, known_slots, mask, oid)
+            if slot < 0:
                 break
             last_oid = oid
-            slot = np.int64(load_int32(known_slots + 4 * h))
             expected = load_int64(columns_of + 8 * slot)
             program = load_int64(programs + 8 * slot)
         if program <= 0:
@@ -297,7 +419,7 @@ def _place_rows(  # type: ignore[no-untyped-def]
         p = _place_tuple(
             base,
             p + 5,
-            lim,
+            bound,
             last,
             offsets + 4 * at,
             lengths + 4 * at,
@@ -311,18 +433,13 @@ def _place_rows(  # type: ignore[no-untyped-def]
         )
         if p < 0:
             break
-        following = p
-        if framing == 1:
-            if p >= end or load_byte(base + p) != 10:
-                break
-            following = p + 1
-        elif framing >= 2 and p != lim:
+        following = _after_row(base, p, lim, end, framing)
+        if following < 0:
             break
         if recording:
             digest ^= _digest(base, row_at, p, ordinal)
-        take_row(program, slot, touched, marks, tag, lsn, commit_ts, xid, ordinal, at)
-        counted = counts + 32 * slot + (0 if tag == 73 else 8 if tag == 85 else 16)
-        store_64(counted, load_int64(counted) + 1)
+        take_row(program, slot, touched, marks, load_byte(base + a), lsn, commit_ts, xid, ordinal, at)
+        _count_row(base, a, counts, slot)
         at += expected
         ordinal += 1
         previous = pos
@@ -557,6 +674,29 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                         rows += count
                     messages += count
                     continue
+            # A row of another xid than the one before begins a new run, which the walk counts.
+            if want == 0 and ((last_xid >= 0 and not dropped) if in_stream else txn != 0):
+                pos, previous, count = _skip_rows(
+                    base,
+                    pos,
+                    tile_end,
+                    end,
+                    framing,
+                    4 if in_stream else 0,
+                    last_xid,
+                    known_oids,
+                    known_slots,
+                    mask,
+                    columns_of,
+                    counts,
+                    previous,
+                )
+                if count > 0:
+                    ordinal += count
+                    messages += count
+                    if counting:
+                        r_count[run_count - 1] += count
+                    continue
             if in_stream:
                 if p + 4 > lim:
                     outcome = 2
@@ -573,17 +713,13 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                 break
             oid = load_big_32(base + p)
             if oid != last_oid:
-                h = (oid * 2654435761) & mask
-                found_oid = load_int64(known_oids + 8 * h)
-                while found_oid != oid and found_oid != -1:
-                    h = (h + 1) & mask
-                    found_oid = load_int64(known_oids + 8 * h)
-                if found_oid == -1:
+                found_slot = _slot_of(known_oids, known_slots, mask, oid)
+                if found_slot < 0:
                     st[11] = oid
                     outcome = 4
                     break
                 last_oid = oid
-                last_slot = np.int64(load_int32(known_slots + 4 * h))
+                last_slot = found_slot
                 expected = load_int64(columns_of + 8 * last_slot)
             if in_stream and xid != last_xid:
                 last_xid = xid
