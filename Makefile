@@ -6,6 +6,7 @@ CONFIG    =
 SHOW      = 5
 PYTHON    = python3
 TESTS     = tests
+JOBS      = 2
 VOLUME    = 100000
 SECTIONS  =
 
@@ -37,8 +38,8 @@ ifeq ($(origin TARGET),file) # build/mirror is this Makefile's own; a target tha
 endif
 	@$(BIN)/wal2delta apply --captures '$(CAPTURES)' --target '$(TARGET)' $(if $(CONFIG),--config '$(CONFIG)') --show $(SHOW)
 
-test: kernels ## Run all tests; TESTS=tests/unit for some
-	@$(BIN)/python -m pytest $(TESTS)
+test: kernels ## Run all tests, JOBS files at a time; TESTS=tests/unit for some
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
 test-long: kernels ## Try many simulated captures (VOLUME=1000 for so many), more of a real server, every kill point
 	@WAL2DELTA_LONG=$(VOLUME) $(BIN)/python -m pytest tests/property/test_simulator.py tests/integration/test_live_streams.py \

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -21,13 +22,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
+_FEW: Final = 3
+
+_tests_with_spark = itertools.count(1)
+
+
 @pytest.fixture(autouse=True)
 def _forgotten_tables(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let Delta forget after each test the tables that it keeps in mind for an hour.
+    """Let Delta forget after a few tests the tables that it keeps in mind for an hour.
 
     Each keeps a snapshot, its plans and its session, more than a megabyte, and the tests make thousands of them.
     """
     yield
-    if "spark" in request.fixturenames:
+    if "spark" in request.fixturenames and next(_tests_with_spark) % _FEW == 0:
         session: SparkSession = request.getfixturevalue("spark")
         session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]

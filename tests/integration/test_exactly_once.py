@@ -37,13 +37,13 @@ _IDENTITIES = "o11"
 def test_applying_again_changes_nothing(spark: SparkSession, tmp_path: Path, name: str) -> None:
     recorded, target = case(name), tmp_path / "mirror"
     wal2delta.apply(spark, captures=str(recorded.folder), target=str(target))
-    versions = table_versions(spark, target)
+    versions = table_versions(target)
 
     report = wal2delta.apply(spark, captures=str(recorded.folder), target=str(target))
 
     assert report.status == "nothing new"
     assert report.changes == 0
-    assert table_versions(spark, target) == versions
+    assert table_versions(target) == versions
     assert_mirror_equals(spark, target, recorded)
 
 
@@ -130,11 +130,11 @@ def test_a_killed_run_is_finished_by_the_next(
     captures, target = _half_applied(spark, tmp_path, recorded)
 
     done = run_until_killed(captures, target, step, count, scratch=tmp_path)
-    versions = table_versions(spark, target)
+    versions = table_versions(target)
     wal2delta.apply(spark, captures=str(captures), target=str(target))
 
     assert_mirror_equals(spark, target, recorded)
-    after = table_versions(spark, target)
+    after = table_versions(target)
     applied = [name.removeprefix("table applied: ") for name in done if name.startswith("table applied: ")]
     assert len(applied) >= (count if step == "table applied" else 0)
     assert {name: after[name] for name in applied} == {name: versions[name] for name in applied}

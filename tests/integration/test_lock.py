@@ -75,11 +75,11 @@ def test_of_two_runs_at_once_the_later_is_refused(spark: SparkSession, tmp_path:
     wal2delta.apply(spark, captures=captures, target=target)
     _more(captures)
     with PausedRun(captures, target, "plan written", scratch=tmp_path) as other:
-        versions = table_versions(spark, target)
+        versions = table_versions(target)
         with pytest.raises(TargetError) as caught:
             wal2delta.apply(spark, captures=captures, target=target)
         at_work = wal2delta.status(spark, target).at_work
-        assert table_versions(spark, target) == versions
+        assert table_versions(target) == versions
         outcome = other.go_on()
 
     assert f"run 2 is at work on it: {getpass.getuser()} on {socket.gethostname()} (process {other.pid}, since 20" in (
@@ -120,13 +120,13 @@ def test_a_paused_run_that_was_taken_over_writes_nothing_more(
         # As if it had been silent for so long: nobody can tell it from a dead one then.
         _hand_to(spark, target, replace(holder, beat=holder.beat - timedelta(hours=1)))
         report = wal2delta.apply(spark, captures=captures, target=target)
-        before = _state(spark, target), table_versions(spark, target)
+        before = _state(spark, target), table_versions(target)
         outcome = zombie.go_on()
 
     assert "gave no sign of life for more than 120 s" in report.warnings[0]
     assert outcome.exit_code == 1
     assert "another has taken over" in outcome.stderr.splitlines()[-1]
-    assert (_state(spark, target), table_versions(spark, target)) == before
+    assert (_state(spark, target), table_versions(target)) == before
     assert_mirror_equals(spark, target, case(_SMALL))
     assert wal2delta.apply(spark, captures=captures, target=target).status == "nothing new"
 

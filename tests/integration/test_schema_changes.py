@@ -519,7 +519,7 @@ def test_a_changed_type_stops_the_run_where_that_is_configured(
     with pytest.raises(OrderError, match=r"e\.retyped: column i retyped from integer to text") as stopped:
         apply_file_by_file(spark, recorded.files, tmp_path, _only("retyped", on_type_change="stop"))
     assert "on_type_change: rewrite" in (stopped.value.remedy or "")
-    assert table_versions(spark, tmp_path / "mirror") == {"e.retyped": 0}
+    assert table_versions(tmp_path / "mirror") == {"e.retyped": 0}
 
 
 def test_a_recreated_table_stops_the_run_where_that_is_configured(

@@ -14,6 +14,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
@@ -384,9 +385,27 @@ def read_mirror(spark: SparkSession, location: str | Path) -> DataFrame:
     return spark.read.format("delta").load(str(location))
 
 
-def actual_table(spark: SparkSession, location: str | Path) -> pa.Table:
-    """Read a whole Delta table by Spark."""
-    return read_mirror(spark, location).toArrow()
+@dataclass(frozen=True)
+class Actual:
+    """A mirror table as it was read.
+
+    Attributes:
+        fields: its columns, in order, with their Spark types.
+    """
+
+    fields: list[tuple[str, str]]
+    rows: pa.Table
+
+
+def read_tables(spark: SparkSession, locations: Mapping[str, Path]) -> dict[str, Actual]:
+    """Read whole Delta tables by Spark, two at a time: most of it is planning, which takes one core."""
+
+    def read(location: Path) -> Actual:
+        frame = read_mirror(spark, location)
+        return Actual([(field.name, field.dataType.simpleString()) for field in frame.schema.fields], frame.toArrow())
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(locations, pool.map(read, locations.values()), strict=True))
 
 
 # Comparison.
@@ -502,12 +521,19 @@ def mirror_tables(target: str | Path) -> dict[str, Path]:
     return found
 
 
-def table_versions(spark: SparkSession, target: str | Path) -> dict[str, int]:
+def table_versions(target: str | Path) -> dict[str, int]:
     """Give the newest Delta version of every table at a target."""
     return {
-        name: spark.sql(f"DESCRIBE HISTORY delta.`{location}` LIMIT 1").collect()[0]["version"]
+        name: max(int(commit.stem) for commit in (location / "_delta_log").glob("*.json"))
         for name, location in mirror_tables(target).items()
     }
+
+
+def table_features(location: Path) -> set[str]:
+    """Give the features that a Delta table was made with."""
+    with (location / "_delta_log" / f"{0:020}.json").open(encoding="utf-8") as first:
+        (protocol,) = (action["protocol"] for action in map(json.loads, first) if "protocol" in action)
+    return {*protocol.get("readerFeatures", ()), *protocol.get("writerFeatures", ())}
 
 
 def expected_fields(source: SourceTable) -> list[tuple[str, str]]:
@@ -551,21 +577,16 @@ BEYOND = {
 """By case, what is as its notes say."""
 
 
-def mirror_difference(
-    spark: SparkSession, location: str | Path, source: SourceTable, beyond: Beyond = NOTHING
-) -> str | None:
+def mirror_difference(actual: Actual, source: SourceTable, beyond: Beyond = NOTHING) -> str | None:
     """Compare one mirror table with the source's: columns, order, types, every row and value.
 
     Of what the CSV cannot know only this is checked: every row has a commit LSN and a commit time.
     """
-    frame = read_mirror(spark, location).drop(*beyond.kept.get(source.qualified_name, ()))
-    actual_fields = [(f.name, f.dataType.simpleString()) for f in frame.schema.fields]
-    if actual_fields != expected_fields(source):
-        return (
-            f"{source.qualified_name}: the columns are\n    {actual_fields}\n"
-            f"  and should be\n    {expected_fields(source)}"
-        )
-    table, truth = frame.toArrow(), arrow_table(source)
+    kept = beyond.kept.get(source.qualified_name, ())
+    fields = [field for field in actual.fields if field[0] not in kept]
+    if fields != expected_fields(source):
+        return f"{source.qualified_name}: the columns are\n    {fields}\n  and should be\n    {expected_fields(source)}"
+    table, truth = actual.rows.select([name for name, _ in fields]), arrow_table(source)
     for name in (COMMIT_LSN, COMMIT_TS):
         if table.column(name).null_count:
             return f"{source.qualified_name}: {table.column(name).null_count} rows have no {name}"
@@ -589,10 +610,14 @@ def assert_tables_equal(
     spark: SparkSession, target: str | Path, sources: Iterable[SourceTable], beyond: Beyond = NOTHING
 ) -> None:
     """Assert that the target holds exactly these tables, and each exactly these rows."""
+    assert_equal(read_tables(spark, mirror_tables(target)), sources, beyond)
+
+
+def assert_equal(actual: Mapping[str, Actual], sources: Iterable[SourceTable], beyond: Beyond = NOTHING) -> None:
+    """Assert the same of tables that were read."""
     by_name = {source.qualified_name: source for source in sources}
-    located = mirror_tables(target)
-    assert sorted(located) == sorted({*by_name, *beyond.tables}), sorted(located)
-    differences = [mirror_difference(spark, located[name], source, beyond) for name, source in by_name.items()]
+    assert sorted(actual) == sorted({*by_name, *beyond.tables}), sorted(actual)
+    differences = [mirror_difference(actual[name], source, beyond) for name, source in by_name.items()]
     found = [difference for difference in differences if difference is not None]
     assert not found, "\n" + "\n".join(found)
 
