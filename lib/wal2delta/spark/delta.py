@@ -53,6 +53,8 @@ _MERGED: Final = {
 SMALL_STATE: Final = {
     # Delta reads a table's state in 50 tasks by default, whatever its size.
     "spark.databricks.delta.snapshotPartitions": "2",
+    # To write a table's files into its checksum Delta runs a query, for a new table too.  Nothing reads them there.
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
 }
 

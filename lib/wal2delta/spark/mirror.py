@@ -271,14 +271,17 @@ def _commit_folded(
 ) -> tuple[Action, Written]:
     plan = run.plan
     try:
+        few = epoch.rows <= _FEW_CHANGES
         if not exists or overwrite or epoch.identity.mode is Mode.APPEND:
-            rows = None if epoch.rows == 0 else _folded(spark, staging, run, epoch, merge)
-            written = append_rows(spark, rows, merge, "overwrite" if overwrite else "append", create=not exists)
+            with settings(spark, delta.FEW_ROWS if few and not exists else {}):
+                rows = None if epoch.rows == 0 else _folded(spark, staging, run, epoch, merge)
+                written = append_rows(spark, rows, merge, "overwrite" if overwrite else "append", create=not exists)
             return "created" if not exists else "overwritten" if overwrite else "appended", written
         if epoch.rows == 0:
             # Only the columns change: an empty commit stands for it.
             return "merged", append_rows(spark, None, merge, "append", create=False)
-        is_small = epoch.rows <= _FEW_CHANGES and delta.size_of(spark, plan.table) <= _SMALL_TABLE
+        with settings(spark, delta.FEW_ROWS if few else {}):
+            is_small = few and delta.size_of(spark, plan.table) <= _SMALL_TABLE
         with settings(spark, delta.FEW_ROWS_REWRITTEN if is_small else {}):
             folded = _folded(spark, staging, run, epoch, merge)
             merge_rows = merge_multiset if epoch.identity.mode is Mode.MULTISET else merge_keyed
