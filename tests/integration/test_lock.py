@@ -47,6 +47,12 @@ def captures(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def no_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs of this process give no signs of life: on a slow machine each is one commit more."""
+    monkeypatch.setattr(lock, "BEAT_SECONDS", 3600.0)
+
+
 def _more(captures: Path) -> None:
     (data,) = case(_SMALL).streams()
     (captures / "1.bin").write_bytes(data[len(data) // 2 :])
@@ -114,7 +120,7 @@ def test_a_paused_run_that_was_taken_over_writes_nothing_more(
     target = tmp_path / "mirror"
     wal2delta.apply(spark, captures=captures, target=target)
     _more(captures)
-    with PausedRun(captures, target, "plan written", scratch=tmp_path) as zombie:
+    with PausedRun(captures, target, "plan written", scratch=tmp_path, silent=True) as zombie:
         _, holder = _state(spark, target)
         assert holder is not None
         # As if it had been silent for so long: nobody can tell it from a dead one then.
@@ -145,7 +151,7 @@ def test_a_run_elsewhere_is_waited_for_until_it_is_silent(spark: SparkSession, t
 
 
 def test_a_run_takes_the_lock_in_one_commit_and_with_nothing_new_not_at_all(
-    spark: SparkSession, tmp_path: Path, captures: Path
+    spark: SparkSession, tmp_path: Path, captures: Path, no_beats: None
 ) -> None:
     target = tmp_path / "mirror"
     wal2delta.apply(spark, captures=captures, target=target)
@@ -173,7 +179,7 @@ def test_a_run_that_fails_gives_the_lock_back(spark: SparkSession, tmp_path: Pat
 
 
 def test_a_state_that_is_too_long_for_a_statement_is_written_all_the_same(
-    spark: SparkSession, tmp_path: Path, captures: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, captures: Path, monkeypatch: pytest.MonkeyPatch, no_beats: None
 ) -> None:
     short, long = tmp_path / "short", tmp_path / "long"
     states = []

@@ -1,7 +1,8 @@
 """Apply captures in another process, and hold it at a step for as long as a test likes.
 
 ``python -m support.paused_run CAPTURES TARGET STEP FOLDER`` waits, when the first step whose name begins with STEP
-is done, until FOLDER holds a file ``go on``.  `PausedRun` starts it.
+is done, until FOLDER holds a file ``go on``.  With ``silent`` behind that it gives no signs of life meanwhile.
+`PausedRun` starts it.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ _PATIENCE = 600.0
 class PausedRun:
     """A run that stands at a step; what is left of it is ended with the block."""
 
-    def __init__(self, captures: Path, target: Path, step: str, *, scratch: Path) -> None:
+    def __init__(self, captures: Path, target: Path, step: str, *, scratch: Path, silent: bool = False) -> None:
         self._folder = scratch
         environment = spark_environment(scratch)
         environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], str(Path(__file__).parents[1])])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.paused_run", str(captures), str(target), step, str(scratch)],
+            [
+                *(sys.executable, "-m", "support.paused_run", str(captures), str(target), step, str(scratch)),
+                *(["silent"] if silent else []),
+            ],
             env=environment,
             cwd=scratch,
             stdin=subprocess.DEVNULL,
@@ -63,10 +67,10 @@ def _wait_for(file: Path, process: subprocess.Popen[str] | None = None) -> None:
         time.sleep(0.05)
 
 
-def main(captures: str, target: str, step: str, folder: str) -> int:
+def main(captures: str, target: str, step: str, folder: str, how: str = "alive") -> int:
     """Apply, and wait in the middle."""
     import wal2delta
-    from wal2delta.spark import steps
+    from wal2delta.spark import lock, steps
     from wal2delta.spark.session import build_session
 
     def on_step(name: str) -> None:
@@ -76,6 +80,8 @@ def main(captures: str, target: str, step: str, folder: str) -> int:
             _wait_for(Path(folder, "go on"))
 
     steps.on_step = on_step
+    if how == "silent":
+        lock.BEAT_SECONDS = 3600.0  # type: ignore[misc]
     try:
         wal2delta.apply(build_session("a run that is held"), captures=captures, target=target)
     except wal2delta.Wal2DeltaError as error:
