@@ -112,9 +112,9 @@ def rows_by_stages(
     for number, (start, stop) in enumerate(pairwise(edges)):
         if start == stop:
             continue
-        folded = fold_events(build(events[start:stop]), KEYED, NAMES)
+        folded = fold_events(build(events[start:stop]), KEYED, NAMES, buckets=buckets)
         if number in again:
-            folded = fold_events(folded, KEYED, NAMES)
+            folded = fold_events(folded, KEYED, NAMES, buckets=buckets)
         found = links_of(folded, KEYED, NAMES)
         if found is not None:
             links.append(Routes.from_ipc(found.to_ipc()))

@@ -16,6 +16,7 @@ import pyarrow as pa
 from wal2delta.decode import kernels_place as words
 from wal2delta.decode import placing, walk
 from wal2delta.decode.columns import ColumnBuilder, make_builder
+from wal2delta.decode.columns.base import MOST_GROWTH
 from wal2delta.decode.columns.variable import TextBuilder
 from wal2delta.decode.memory import empty
 from wal2delta.decode.placing import Left, Placer
@@ -204,6 +205,9 @@ class _Columns:
 
 _MIN_ROWS: Final = 256
 
+_LEAST_SHARE: Final = 1 / 32
+"""From how much of the bytes on what they have held says how much the others will."""
+
 _COUNTED: Final = np.arange(BATCH_ROWS + 1, dtype=np.int32)
 """Where operations end: each is one character.  All batches share it."""
 _COUNTED.setflags(write=False)
@@ -297,9 +301,14 @@ class _RelationRows:
         self._capacity = capacity
         self._tell()
 
-    def grow(self) -> None:
-        """Make room for more rows."""
-        self.reserve(min(2 * self._capacity, BATCH_ROWS))
+    def grow(self, share: float) -> None:
+        """Make room for more rows.
+
+        Args:
+            share: of the bytes that are walked; what follows is taken to have as many for each.
+        """
+        ahead = min(round(self.rows / share), MOST_GROWTH * self._capacity)
+        self.reserve(min(max(2 * self._capacity, ahead), BATCH_ROWS))
 
     def widen(self) -> None:
         """Let more rows be pending, when none are."""
@@ -313,12 +322,12 @@ class _RelationRows:
         self._pending_before = np.zeros(room, np.int64)
         self.program[words.PENDING_ROOM] = room
 
-    def make_room(self, column: int, more: int) -> None:
-        """Make room for so many bytes more in a column of text."""
+    def make_room(self, column: int, more: int, share: float) -> None:
+        """Make room for so many bytes more in a column of text; see `grow`."""
         self._count()
         builder = self.columns.builders[column]
         assert isinstance(builder, TextBuilder)
-        builder.make_room(more)
+        builder.make_room(more, share)
         self._tell()
 
     def leave(self, column: int) -> None:
@@ -744,9 +753,15 @@ class Decoder(StreamWalker):
         elif rows.full:
             yield rows.finish()
         elif left is Left.ROOM:
-            rows.grow()
+            rows.grow(self._share)
         else:
-            rows.make_room(column, more_bytes)
+            rows.make_room(column, more_bytes, self._share)
+
+    @property
+    def _share(self) -> float:
+        """Give how much of the bytes is walked; 1 where it is too little to go by."""
+        share = float(self.kernel.state[walk.POS]) / len(self._view)
+        return share if share > _LEAST_SHARE else 1
 
     def _begin_slot(self, slot: int) -> Iterator[ChangeBatch]:
         """Have a slot's rows placed from here on, if they are wanted."""

@@ -100,6 +100,23 @@ class Events:
         """
         return np.isin(self.action, (UPDATE, MOVE)).astype(np.uint8)
 
+    def slice(self, start: int, stop: int) -> Events:
+        """Give events that follow each other; they are not copied."""
+        at, count = slice(start, stop), stop - start
+        return Events(
+            columns=[column.slice(start, count) for column in self.columns],
+            lsn=self.lsn.slice(start, count),
+            ts=self.ts.slice(start, count),
+            rescued=self.rescued.slice(start, count),
+            action=self.action[at],
+            expected=self.expected[at],
+            unchanged={number: mask[at] for number, mask in self.unchanged.items()},
+            image=None if self.image is None else (self.image[0][at], self.image[1][at]),
+            old_key=None if self.old_key is None else [column.slice(start, count) for column in self.old_key],
+            old_rescued=None if self.old_rescued is None else self.old_rescued.slice(start, count),
+            position=None if self.position is None else self.position[at],
+        )
+
     def take(self, at: NDArray[Any]) -> Events:
         """Give some of the events, in another order perhaps."""
         index = pa.array(at)
@@ -206,6 +223,12 @@ def key_hashes(events: Events, identity: Identity, names: Sequence[str]) -> Hash
         return image_hashes(events)
     rescued = rescued_of(events.rescued, [names[number] for number in identity.key])
     return hash_rows([events.columns[number] for number in identity.key], events.rows, rescued)
+
+
+def bucket_of(key: NDArray[np.uint64], buckets: int) -> NDArray[np.uint16]:
+    """Give each row identity's bucket, by the first half of its hash."""
+    bucket: NDArray[np.uint16] = (key % np.uint64(buckets)).astype(np.uint16)
+    return bucket
 
 
 def image_hashes(events: Events) -> Hashes:

@@ -222,9 +222,13 @@ class Folded:
     reset: NDArray[np.uint8]
     conflicts: int = 0
 
-    def part(self, start: int, stop: int) -> Folded:
-        """Give some of the rows."""
-        at = slice(start, stop)
+    @property
+    def content(self) -> NDArray[np.int32]:
+        """The event that stands for the row: the one that it is taken from, or its base's."""
+        return np.where(self.row < 0, self.base, self.row)
+
+    def take(self, at: slice | NDArray[np.intp]) -> Folded:
+        """Give some of the rows, in another order perhaps."""
         return Folded(
             self.row[at], self.source[at], self.base[at], self.base_is_old[at], self.expected[at], self.reset[at]
         )

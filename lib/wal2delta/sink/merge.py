@@ -18,6 +18,7 @@ from wal2delta.sink.events import (
     Events,
     Identity,
     Mode,
+    bucket_of,
     concat,
     image_hashes,
     interleave,
@@ -50,7 +51,9 @@ TIMESTAMP: Final = pa.timestamp("us", "UTC")
 _OUTPUT_ROWS: Final = 1 << 16
 
 
-def fold_events(events: Events, identity: Identity, names: Sequence[str], table: str | None = None) -> Events:
+def fold_events(
+    events: Events, identity: Identity, names: Sequence[str], table: str | None = None, *, buckets: int = 1
+) -> Events:
     """Fold the events of a part of the stream to fewer that mean the same to the fold behind it.
 
     What comes out is a few events for each key that the part names: of `MOVE`s all, and one for each stretch of a
@@ -59,6 +62,8 @@ def fold_events(events: Events, identity: Identity, names: Sequence[str], table:
 
     Args:
         table: for errors.
+        buckets: where they need not stay in order, they come in that of their keys' buckets, so that nothing has to
+            be moved to part them.
 
     Raises:
         CaptureError: the key is not unique.
@@ -72,9 +77,12 @@ def fold_events(events: Events, identity: Identity, names: Sequence[str], table:
         return folded
     if (events.action >= REMOVE).any():
         return _fold_whole(events, identity, names, table)
-    result, tracked = _fold(events, identity, names, table, between_moves=events.has_moves)
-    gone = result.row < 0
-    content = np.where(gone, result.base, result.row)
+    hashes = key_hashes(events, identity, names)
+    result, tracked = _fold(events, hashes, table, between_moves=events.has_moves)
+    if buckets > 1 and not events.has_moves:
+        # A key that only goes is named by its base's event.
+        result = result.take(np.argsort(bucket_of(hashes[0][result.content], buckets), kind="stable"))
+    gone, content = result.row < 0, result.content
     action = np.where(gone, DELETE, np.where(result.reset == 1, INSERT, UPDATE))
     moves = events.action[content] == MOVE
     action[moves] = MOVE
@@ -187,13 +195,13 @@ def _not_unique(table: str | None, keys: int) -> CaptureError:
 
 
 def _fold(
-    events: Events, identity: Identity, names: Sequence[str], table: str | None, *, between_moves: bool = False
+    events: Events, hashes: Hashes, table: str | None, *, between_moves: bool = False
 ) -> tuple[Folded, list[int]]:
+    """Fold keyed events by their keys' hashes; give what `Folded` tells, and the tracked columns."""
     tracked = sorted(events.unchanged)
     unchanged = np.zeros((events.rows, len(tracked)), np.uint8)
     for t, number in enumerate(tracked):
         unchanged[:, t] = events.unchanged[number]
-    hashes = key_hashes(events, identity, names)
     old_hashes = None
     if events.old_key is not None:
         old_hashes = hash_rows(events.old_key, events.rows, events.old_rescued)
@@ -320,9 +328,9 @@ def rows_to_merge(
     events = settled(events, identity, names, table)
     if events.rows == 0:
         return
-    folded, here = _fold(events, identity, names, table)
+    folded, here = _fold(events, key_hashes(events, identity, names), table)
     for start in range(0, len(folded.row), _OUTPUT_ROWS):
-        some = folded.part(start, start + _OUTPUT_ROWS)
+        some = folded.take(slice(start, start + _OUTPUT_ROWS))
         yield _batch(_keyed_arrays(events, identity, names, some, here, tracked, moves=moves), schema)
 
 
@@ -352,8 +360,7 @@ def _keyed_arrays(
     *,
     moves: bool,
 ) -> list[pa.Array]:
-    gone = folded.row < 0
-    content = np.where(gone, folded.base, folded.row)
+    gone, content = folded.row < 0, folded.content
     rows = _assemble(events, content, folded, here, names)
     if events.old_key is not None:
         # A base that is only deleted may be known by an old key alone.

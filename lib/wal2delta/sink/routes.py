@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from wal2delta.decode.kernel import helper, kernel
 from wal2delta.decode.parameters import given, out
-from wal2delta.sink.events import Events, Identity, Mode, batch_from_ipc, batch_to_ipc, key_hashes
+from wal2delta.sink.events import Events, Identity, Mode, batch_from_ipc, batch_to_ipc, bucket_of, key_hashes
 from wal2delta.sink.fold import MOVE
 from wal2delta.sink.identity import hash_rows
 from wal2delta.sink.slots import TABLE, new_table, slot_of
@@ -52,7 +52,10 @@ class Routes:
 
     def split(self, buckets: int) -> list[tuple[int, Routes]]:
         """Part the routes as `split` parts their keys' events."""
-        return [(bucket, Routes(self.key[at], self.to[at])) for bucket, at in _parts(self.key, buckets)]
+        bucket = bucket_of(self.key, buckets)
+        order = np.argsort(bucket, kind="stable")
+        key, to = self.key[order], self.to[order]
+        return [(number, Routes(key[start:stop], to[start:stop])) for number, start, stop in _runs(bucket[order])]
 
     def to_ipc(self) -> pa.Buffer:
         """Write them as an Arrow IPC stream."""
@@ -122,17 +125,11 @@ def components(links: Sequence[Routes]) -> Routes:
     return Routes(key[:used][order], key[parent[:used]][order])
 
 
-def _parts(key: NDArray[np.uint64], buckets: int) -> list[tuple[int, NDArray[np.intp]]]:
-    if not len(key):
-        return []
-    bucket = (key % np.uint64(buckets)).astype(np.int64)
-    order = np.argsort(bucket, kind="stable")
-    numbers, starts = np.unique(bucket[order], return_index=True)
-    ends = [*starts[1:].tolist(), len(order)]
-    return [
-        (int(number), order[start:end])
-        for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True)
-    ]
+def _runs(bucket: NDArray[np.uint16]) -> list[tuple[int, int, int]]:
+    """Give the buckets of sorted events: number, start and stop of each."""
+    numbers, starts = np.unique(bucket, return_index=True)
+    stops = np.append(starts[1:], len(bucket)) if len(starts) else starts
+    return list(zip(numbers.tolist(), starts.tolist(), stops.tolist(), strict=True))
 
 
 def split(
@@ -158,9 +155,11 @@ def route(
     events: Events, identity: Identity, names: Sequence[str], routes: Routes, buckets: int
 ) -> list[tuple[int, Events]]:
     """Part events by row identity, those of linked keys together."""
-    key = key_hashes(events, identity, names)[0]
-    parts = _parts(routes.of(key) if len(routes.key) else key, buckets)
-    return [(bucket, _trimmed(events if len(parts) == 1 else events.take(at))) for bucket, at in parts]
+    bucket = bucket_of(routes.of(key_hashes(events, identity, names)[0]), buckets)
+    if not (bucket[1:] >= bucket[:-1]).all():
+        order = np.argsort(bucket, kind="stable")
+        events, bucket = events.take(order), bucket[order]
+    return [(number, _trimmed(events.slice(start, stop))) for number, start, stop in _runs(bucket)]
 
 
 def _trimmed(events: Events) -> Events:

@@ -18,7 +18,13 @@ from wal2delta.spark.isolation import has_own_sessions, own_session, settings
 from wal2delta.spark.ledger import State
 from wal2delta.spark.staging import Staging
 from wal2delta.spark.target import Target
-from wal2delta.spark.workers import MESSAGE_SCHEMA, MESSAGES_TABLE, TRANSACTION_SCHEMA, TRANSACTIONS_TABLE
+from wal2delta.spark.workers import (
+    MESSAGE_SCHEMA,
+    MESSAGES_TABLE,
+    PARTS_TABLE,
+    TRANSACTION_SCHEMA,
+    TRANSACTIONS_TABLE,
+)
 from wal2delta.transactions.copies import differing, unknown
 from wal2delta.transactions.plan import Plan
 
@@ -144,11 +150,12 @@ class History:
         """Give one row for each transaction and session; its parts may lie in several files."""
         from pyspark.sql import functions as f
 
-        staged = self._staging.records(spark, TRANSACTIONS_TABLE, TRANSACTION_SCHEMA).selectExpr(
-            "*", "CAST(NULL AS STRING) AS gid", "true AS complete"
-        )
-        # Nearly all are: what lies in parts is little, and it alone has to be brought together.
-        whole, parts = staged.where("whole").drop("whole"), staged.where("NOT whole").drop("whole")
+        given = ("*", "CAST(NULL AS STRING) AS gid", "true AS complete")
+        # Nearly all are whole: the parts of the others are little, and they alone have to be brought together.
+        whole = self._staging.records(spark, TRANSACTIONS_TABLE, TRANSACTION_SCHEMA).selectExpr(*given)
+        if not self._plan.decided and not self._staging.has(PARTS_TABLE):
+            return whole
+        parts = self._staging.records(spark, PARTS_TABLE, TRANSACTION_SCHEMA).selectExpr(*given)
         if self._plan.decided:
             decided = spark.createDataFrame(self._decided(), _DECIDED)
             parts = parts.unionByName(decided.selectExpr("*", "0L AS changes", "0L AS digest"))
@@ -166,7 +173,7 @@ class History:
             f.min_by("path", where).alias("path"),
             f.min(where).alias("offset"),
         )
-        return whole.select(together.columns).unionByName(together)
+        return whole.unionByName(together)
 
     def _decided(self) -> Sequence[tuple[int, datetime, int, str | None, str | None, int, bool, bool, str, int]]:
         return [
@@ -197,7 +204,10 @@ class History:
 
     def ended(self, xids: Sequence[int]) -> set[int]:
         """Give which of some xids have come as ordinary transactions."""
-        records = self._staging.records(self._spark, TRANSACTIONS_TABLE, TRANSACTION_SCHEMA)
+        whole, parts = (
+            self._staging.records(self._spark, table, TRANSACTION_SCHEMA) for table in (TRANSACTIONS_TABLE, PARTS_TABLE)
+        )
+        records = whole.unionByName(parts)
         listed = ", ".join(str(xid) for xid in xids)
         decided = {item.xid for item in self._plan.decided}
         rows = records.where(f"xid IN ({listed})").select("xid").distinct().collect()

@@ -184,7 +184,7 @@ class Staging:
         """Give what was recorded of transactions or messages.
 
         Args:
-            table: `TRANSACTIONS_TABLE` or `MESSAGES_TABLE`; ``schema`` is its rows'.
+            table: `TRANSACTIONS_TABLE`, `PARTS_TABLE` or `MESSAGES_TABLE`; ``schema`` is its rows'.
         """
         if not self._written:
             return spark.createDataFrame([], schema)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import pickle
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from wal2delta.changes import PlannedBytes
@@ -37,6 +38,9 @@ from wal2delta.sink.showing import Shown, show
 from wal2delta.transactions.plan import FilePlan, Step
 from wal2delta.types.base import ColumnType
 from wal2delta.types.text import UTF8
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LOCAL_SCHEME: Final = "file:"
 
@@ -63,7 +67,9 @@ _STAGE: Final = pa.schema(
 ERROR_TABLE: Final = -1
 TRANSACTIONS_TABLE: Final = -2
 MESSAGES_TABLE: Final = -3
-"""The table numbers of staged rows that hold an error, or what the ledger keeps of transactions and messages."""
+PARTS_TABLE: Final = -4
+"""The table numbers of staged rows that hold an error, or what the ledger keeps of transactions (whole ones, and parts
+of such whose others lie elsewhere) and messages."""
 
 NO_BUCKET: Final = -1
 """The bucket of staged rows that only say of a relation version that a truncate has used it."""
@@ -77,7 +83,7 @@ _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 TRANSACTION_SCHEMA: Final = (
     "commit_lsn BIGINT, commit_ts TIMESTAMP, xid BIGINT, changes BIGINT, digest BIGINT, origin STRING, "
-    "applied BOOLEAN, session INT, path STRING, offset BIGINT, whole BOOLEAN"
+    "applied BOOLEAN, session INT, path STRING, offset BIGINT"
 )
 _TRANSACTION: Final = pa.schema(
     [
@@ -86,12 +92,12 @@ _TRANSACTION: Final = pa.schema(
         ("xid", pa.int64()),
         ("changes", pa.int64()),
         ("digest", pa.int64()),
-        ("origin", pa.string()),
+        # A file's transactions have one path, and few origins.
+        ("origin", pa.dictionary(pa.int32(), pa.string())),
         ("applied", pa.bool_()),
         ("session", pa.int32()),
-        ("path", pa.string()),
+        ("path", pa.dictionary(pa.int32(), pa.string())),
         ("offset", pa.int64()),
-        ("whole", pa.bool_()),
     ]
 )
 
@@ -361,10 +367,8 @@ def _staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Itera
                 at = unit[0].sequence * _PARTS + number
                 yield _staged_row(assignment.table, assignment.relation, at, _info(), lsns=(lsn, lsn))
         yield from _folded_rows(gathered, unit[0].sequence, task)
-    for table, rows in (
-        (TRANSACTIONS_TABLE, _transactions(recorded, task.settings)),
-        (MESSAGES_TABLE, _messages(messages)),
-    ):
+    whole, parts = _transactions(recorded, task.settings)
+    for table, rows in ((TRANSACTIONS_TABLE, whole), (PARTS_TABLE, parts), (MESSAGES_TABLE, _messages(messages))):
         if rows.num_rows:
             yield _staged_row(table, NO_RELATION, plan.steps[0].sequence, "", data=_to_ipc(rows))
 
@@ -413,7 +417,7 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
             at = sequence * _PARTS + _PARTS // 2 + number
             # They are in commit order.
             lsns = found.parts[0].lsn[0].as_py(), found.parts[-1].lsn[-1].as_py()
-            events = fold_events(concat(found.parts), found.identity, found.names, found.table)
+            events = fold_events(concat(found.parts), found.identity, found.names, found.table, buckets=task.buckets)
             links = links_of(events, found.identity, found.names)
             if links is not None:
                 yield _staged_row(links_table(table), found.relation, at, "", data=links.to_ipc())
@@ -438,28 +442,42 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
 # What the ledger keeps of transactions and logical messages.
 
 
-def _transactions(recorded: Iterable[Recorded], settings: Settings) -> pa.RecordBatch:
-    tables = []
-    for item in recorded:
-        records, count = item.records, len(item.records.lsn)
-        numbers = pa.array(records.origin)
-        columns = [
-            pa.array(records.lsn),
-            pa.array(records.commit_ts + POSTGRES_EPOCH_UNIX_MICROS).cast(_TIMESTAMP),
-            pa.array(records.xid),
-            pa.array(records.rows),
-            pa.array(records.digest),
-            pa.array(item.origins, pa.string()).take(numbers),
-            pa.array([settings.wants_origin(origin) for origin in item.origins]).take(numbers),
-            pa.array([item.session], pa.int32()).take(pa.array([0] * count, pa.int8())),
-            pa.array([item.path], pa.string()).take(pa.array([0] * count, pa.int8())),
-            pa.array(records.at),
-            pa.array((records.at >= 0) & item.ended),
-        ]
-        tables.append(pa.RecordBatch.from_arrays(columns, schema=_TRANSACTION))
-    if not tables:
-        return pa.RecordBatch.from_pylist([], schema=_TRANSACTION)
-    return pa.Table.from_batches(tables).combine_chunks().to_batches()[0]
+def _transactions(recorded: Sequence[Recorded], settings: Settings) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Give the transactions that lie in one file as a whole, and the parts of the others."""
+    if not recorded:
+        nothing = pa.RecordBatch.from_pylist([], schema=_TRANSACTION)
+        return nothing, nothing
+
+    def joined(name: str) -> NDArray[np.int64]:
+        return np.concatenate([getattr(item.records, name) for item in recorded])
+
+    def repeated(values: Iterable[int]) -> NDArray[np.int32]:
+        return np.repeat(np.array(list(values), np.int32), [len(item.records.lsn) for item in recorded])
+
+    # One decoder has numbered them all: each list of origins begins with the one before.
+    origins = max((item.origins for item in recorded), key=len)
+    paths = list(dict.fromkeys(item.path for item in recorded))
+    origin, at = joined("origin"), joined("at")
+    dictionary = pa.DictionaryArray.from_arrays
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array(joined("lsn")),
+            pa.array(joined("commit_ts") + POSTGRES_EPOCH_UNIX_MICROS).view(_TIMESTAMP),
+            pa.array(joined("xid")),
+            pa.array(joined("rows")),
+            pa.array(joined("digest")),
+            dictionary(pa.array(origin.astype(np.int32)), pa.array(origins, pa.string())),
+            pa.array(np.array([settings.wants_origin(name) for name in origins])[origin]),
+            pa.array(repeated(item.session for item in recorded)),
+            dictionary(pa.array(repeated(paths.index(item.path) for item in recorded)), pa.array(paths)),
+            pa.array(at),
+        ],
+        schema=_TRANSACTION,
+    )
+    whole = (at >= 0) & (repeated(item.ended for item in recorded) == 1)
+    if whole.all():
+        return batch, batch.slice(batch.num_rows)
+    return batch.filter(pa.array(whole)), batch.filter(pa.array(~whole))
 
 
 def _messages(messages: Iterable[LogicalMessage]) -> pa.RecordBatch:
@@ -491,7 +509,12 @@ def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     for batch in batches:
         for value in batch.column("data"):
             with pa.ipc.open_stream(value.as_buffer()) as reader:
-                yield from reader
+                for rows in reader:
+                    columns = [
+                        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+                        for column in rows.columns
+                    ]
+                    yield pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def link_batches(batches: Iterable[pa.RecordBatch], *, buckets: int) -> Iterator[pa.RecordBatch]:

@@ -55,6 +55,18 @@ def test_rows_of_other_keys_are_parted_where_some_keys_move() -> None:
     assert sum(part.has_moves for _, part in parts) == 1
 
 
+def test_what_is_folded_for_its_buckets_is_parted_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    history = [Event((UPDATE, DELETE)[key % 7 == 0], key, (key, n)) for n in range(3) for key in range(1000)]
+    folded = fold_events(build(history), KEYED, NAMES, buckets=4)
+    expected = split(fold_events(build(history), KEYED, NAMES), KEYED, NAMES, 4)
+    monkeypatch.delattr(Events, "take")
+    parts = split(folded, KEYED, NAMES, 4)
+    assert [bucket for bucket, _ in parts] == [bucket for bucket, _ in expected] == [0, 1, 2, 3]
+    for (_, part), (_, other) in zip(parts, expected, strict=True):
+        assert part.columns == other.columns
+        assert part.action.tolist() == other.action.tolist()
+
+
 def test_an_unchanged_value_is_filled_from_the_old_row_though_it_is_rescued() -> None:
     update = m.Update(9, m.TupleData((m.Cell("t", b"2"), m.UNCHANGED_CELL)), old=row(b"1", b"NaN"))
     events = events_of(batch_of(WHOLE, update), Identity(Mode.KEYED, (0,)))

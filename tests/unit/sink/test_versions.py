@@ -52,7 +52,7 @@ def merged(*parts: tuple[int, tuple[str, ...], Events]) -> dict[int, dict[str, A
     staged, links = [], []
     for sequence, names, events in parts:
         identity = Identity(Mode.KEYED, (KEYS[names],))
-        folded = fold_events(events, identity, names)
+        folded = fold_events(events, identity, names, buckets=BUCKETS)
         found = links_of(folded, identity, names)
         if found is not None:
             links.append({"data": found.to_ipc().to_pybytes()})

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 MIN_ROWS: Final = 1024
 
+MOST_GROWTH: Final = 16
+"""Outputs grow so many times at the most at once, whatever what was seen says of what follows."""
+
 
 class Call(NamedTuple):
     """A kernel with what it takes between the tile and its outputs."""

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from wal2delta.decode import kernels_binary, kernels_text
-from wal2delta.decode.columns.base import Call, ColumnBuilder, resized
+from wal2delta.decode.columns.base import MOST_GROWTH, Call, ColumnBuilder, resized
 from wal2delta.decode.columns.cells import BINARY, MAX_DATA_BYTES
 from wal2delta.decode.kernels_place import TEXT, TEXT_ONLY
 from wal2delta.decode.placing import Placing
@@ -110,14 +110,15 @@ class VariableBuilder(ColumnBuilder):
         """Give where the ends, the validity and the data lie, and the data's size."""
         return self._ends.ctypes.data, self._valid.ctypes.data, self._data.ctypes.data, self._data.size
 
-    def make_room(self, more: int) -> None:
-        """Make room for so many bytes more."""
-        self._make_room(int(self._ends[self.rows]), more)
+    def make_room(self, more: int, share: float) -> None:
+        """Make room for so many bytes more, and for what follows if this is such a share of it all."""
+        self._make_room(int(self._ends[self.rows]), more, share)
 
-    def _make_room(self, used: int, more: int) -> None:
+    def _make_room(self, used: int, more: int, share: float = 1) -> None:
         if used + more > MAX_DATA_BYTES:
             raise NotSupported("one column of one batch holds more than 2 GiB")
-        size = min(MAX_DATA_BYTES, max(_MIN_DATA, used + more, 2 * self._data.size))
+        ahead = min(round(used / share), MOST_GROWTH * self._data.size)
+        size = min(MAX_DATA_BYTES, max(_MIN_DATA, used + more, 2 * self._data.size, ahead))
         self._data = resized(self._data, size, used)
 
     def _grow(self, capacity: int) -> None:

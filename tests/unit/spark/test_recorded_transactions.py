@@ -1,0 +1,91 @@
+"""What decoding tasks stage of transactions for the ledger: whole ones, and parts of such that lie in several files."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import xor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from support.runs import cut, plan_run
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.writer import frame
+from wal2delta.settings import make_settings
+from wal2delta.spark.workers import (
+    PARTS_TABLE,
+    TRANSACTION_SCHEMA,
+    TRANSACTIONS_TABLE,
+    DecodeTask,
+    decode_batches,
+    unpack_batches,
+)
+
+RELATION = m.Relation(9, "s", "t", "d", (m.Column("id", 23, -1, True),))
+LAST = 5
+
+
+def transaction(number: int) -> list[m.AnyMessage]:
+    lsn, time = 100 * number, 7 * number
+    inserts = [m.Insert(9, m.TupleData((m.Cell("t", b"%d" % (10 * number + row)),))) for row in range(number)]
+    origin = [m.Origin(5, "elsewhere")] if number == 2 else []
+    relation = [RELATION] if number == 1 else []
+    return [m.Begin(lsn, time, number), *origin, *relation, *inserts, m.Commit(0, lsn, lsn + 8, time)]
+
+
+DATA = [frame(transaction(number), Framing.RAW) for number in range(1, LAST + 1)]
+MIDDLE = sum(map(len, DATA[:3])) + len(DATA[3]) // 2
+"""Within the fourth transaction."""
+
+
+def staged(*places: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Give the rows of whole transactions and of parts, of all files."""
+    files = cut(b"".join(DATA), places)
+    planned = plan_run(files, None)
+    assert planned is not None
+    plan = planned.plan
+    task = DecodeTask(
+        {file.path: file for file in plan.files if file.steps},
+        plan.versions,
+        plan.type_versions,
+        relations={},
+        truncates={},
+        settings=make_settings({"origins": {"include": ["elsewhere"]}}),
+        buckets=1,
+    )
+    contents = pa.RecordBatch.from_pylist([{"path": path, "content": files[path]} for path in task.files])
+    rows = list(decode_batches([contents], task=task))
+    found = []
+    for table in (TRANSACTIONS_TABLE, PARTS_TABLE):
+        of_table = [row.select(["data"]) for row in rows if row.column("table")[0].as_py() == table]
+        found.append([item for batch in unpack_batches(of_table) for item in batch.to_pylist()])
+    return found[0], found[1]
+
+
+def test_transactions_of_one_file_are_whole() -> None:
+    whole, parts = staged()
+    assert parts == []
+    assert [list(item) for item in whole] == [[field.split()[0] for field in TRANSACTION_SCHEMA.split(", ")]] * LAST
+    assert [(item["commit_lsn"], item["xid"], item["changes"]) for item in whole] == [
+        (100 * number, number, number) for number in range(1, LAST + 1)
+    ]
+    assert [item["origin"] for item in whole] == [None, "elsewhere", None, None, None]
+    assert [item["applied"] for item in whole] == [False, True, False, False, False]
+    starts = [sum(map(len, DATA[:number])) for number in range(LAST)]
+    assert [(item["path"], item["offset"]) for item in whole] == [("part0000", start) for start in starts]
+
+
+@pytest.mark.parametrize("places", [(MIDDLE,), (MIDDLE, MIDDLE + 12)])
+def test_a_transaction_that_lies_in_several_files_comes_in_parts(places: tuple[int, ...]) -> None:
+    whole, parts = staged(*places)
+    expected, _ = staged()
+    assert [item["xid"] for item in whole] == [1, 2, 3, 5]
+    assert {item["xid"] for item in parts} == {4}
+    assert sum(item["changes"] for item in parts) == 4
+    assert reduce(xor, (item["digest"] for item in parts)) == expected[3]["digest"]
+    # One of them has its Begin.
+    assert [(item["path"], item["offset"]) for item in parts if item["offset"] >= 0] == [
+        ("part0000", expected[3]["offset"])
+    ]
