@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from wal2delta.decode import walk
+from wal2delta.decode.announced import Announced
 from wal2delta.decode.walk import Kernel, Outcome, Tile
 from wal2delta.errors import (
     CaptureError,
@@ -26,7 +27,6 @@ from wal2delta.errors import (
 from wal2delta.lsn import format_lsn
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, PGCOPY_TRAILER, Framing
-from wal2delta.protocol.reader import read_message
 from wal2delta.protocol.writer import encode
 from wal2delta.types.text import UTF8, names_in
 
@@ -192,7 +192,7 @@ class StreamWalker:
         codec: str = UTF8,
     ) -> None:
         self.framing = framing
-        self._names = names_in(codec)
+        self._announced = Announced(names_in(codec))
         self.kernel = Kernel(framing, tile_bytes=tile_bytes)
         self.origins: list[str | None] = [None]
         self.start(place, relations, streaming=streaming)
@@ -445,7 +445,7 @@ class StreamWalker:
         if self.stream_xid is not None and self._is_loose(at, limit):
             return self._outside_only(at)
         try:
-            message, end = read_message(self._view[:limit], at, streaming=bool(state[walk.STREAM]), names=self._names)
+            message, end = self._announced.read_message(self._view[:limit], at, streaming=bool(state[walk.STREAM]))
         except TruncatedMessage as error:
             if framed:
                 raise self._problem(Outcome.OVERRUN, buf) from error
