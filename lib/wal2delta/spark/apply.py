@@ -447,7 +447,12 @@ class _Job:
                 TableRun(plan=table, commit=commit, resumed=resumed, partitions=self._buckets(size), exists=there)
                 for table, there in zip(tables.tables, exists, strict=True)
             ]
-            reports = self._apply_tables(runs, staging, lambda: history.write(state, resumed=resumed))
+
+            def write_history() -> None:
+                history.write(state, resumed=resumed)
+                self.ledger.record_files(state, resumed=resumed)
+
+            reports = self._apply_tables(runs, staging, write_history)
         finally:
             with self._stage("clean up"):
                 # A run that has lost the lock leaves everything to the other one.
@@ -543,7 +548,7 @@ class _Job:
     def _apply_tables(
         self, runs: Sequence[TableRun], staging: Staging, write_history: Callable[[], None]
     ) -> list[TableReport]:
-        """Apply the tables concurrently, and beside them write what the ledger keeps of transactions."""
+        """Apply the tables concurrently, and beside them write what the ledger keeps of transactions and files."""
         reports: list[TableReport] = []
         with (
             self._stage("apply", len(runs)),

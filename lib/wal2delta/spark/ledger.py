@@ -135,8 +135,23 @@ class Ledger:
         self._state.write(vacated)
         return vacated
 
+    def record_files(self, state: State, *, resumed: bool) -> None:
+        """Record the files that a run reads.
+
+        Args:
+            resumed: the run was begun before: it may have recorded them already.
+        """
+        plan = state.plan
+        assert plan is not None
+        files = [
+            (state.run, f.path, f.length, f.fingerprint, plan.resume.place.framing.value, f.start, f.stop)
+            for f in plan.files
+            if f.scanned
+        ]
+        self._append(state, "files", _FILES, files, resumed=resumed)
+
     def record(self, state: State, report: RunReport, tables: Sequence[MirrorEntry], *, resumed: bool) -> State:
-        """Record a run as applied: its history first, then the state that ends it.
+        """Record a run as applied, behind its files: its history first, then the state that ends it.
 
         Args:
             tables: what is known of all mirror tables now.
@@ -188,11 +203,6 @@ class Ledger:
                 list(report.warnings),
             )
         ]
-        files = [
-            (state.run, f.path, f.length, f.fingerprint, plan.resume.place.framing.value, f.start, f.stop)
-            for f in plan.files
-            if f.scanned
-        ]
         # What a table's relation has changed in the table, with the version that the run has used last.
         notes = {table.name: list(table.notes) for table in report.tables}
         last = {r.qualified_name: r for r in plan.announced}
@@ -208,7 +218,7 @@ class Ledger:
             )
             for r in plan.announced
         ]
-        history = [("runs", _RUNS, run), ("files", _FILES, files), ("relations", _RELATIONS, relations)]
+        history = [("runs", _RUNS, run), ("relations", _RELATIONS, relations)]
         with ThreadPoolExecutor(len(history)) as pool:
             list(pool.map(lambda item: self._append(state, *item, resumed=resumed), history))
         steps.reached("history recorded")

@@ -161,6 +161,8 @@ def _local() -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": f"{_driver_memory() >> 20}m",
         "spark.databricks.delta.snapshotPartitions": "2",
+        # Between Java and its Python workers: by TCP, each task waits some 20 ms for packets to be acknowledged.
+        "spark.python.unix.domain.socket.enabled": "true",
         # A run needs some 90 compiled plans; of the 100 that are kept by default, the next run finds few.
         "spark.sql.codegen.cache.maxEntries": "1000",
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),

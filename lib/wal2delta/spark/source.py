@@ -27,6 +27,10 @@ ONE_FILE_A_BATCH: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
 """How many records an Arrow batch has is set for the session; set to 1 it would make every later mapInArrow crawl,
 so it is set around the jobs that read whole files alone."""
 
+_FEW_FILES: Final = 32
+_MANY_TASKS: Final = 64
+_FILES_A_TASK: Final = 4
+
 _GLOB = re.compile(r"[\[\]{}*?\\]")
 
 
@@ -127,16 +131,26 @@ def _is_glob(path: str) -> bool:
 
 
 def read_files(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Give the files' paths and contents, one row a file.
+    """Give one row for each file: its path and content; or its number in the list alone.
 
-    Files of a file system that the executors have mounted (``file:``) come without their contents, which the Python
-    workers map into memory: they take no room in the JVM, where a file's bytes would stand several times.
+    Of files in a file system that the executors have mounted (``file:``) the Python workers need no more: they map
+    them into memory.  So Spark has nothing to list, and the bytes take no room in the JVM, where they would stand
+    several times.
     """
-    escaped = [escape_glob(path) for path in paths]
-    frame = spark.read.format("binaryFile").load(escaped)
     if all(path.startswith(LOCAL_SCHEME) for path in paths):
-        return frame.select("path")
+        return spark.range(0, len(paths), 1, _tasks_for(len(paths))).withColumnRenamed("id", "file")
+    frame = spark.read.format("binaryFile").load([escape_glob(path) for path in paths])
     return frame.select("path", "content")
+
+
+def _tasks_for(files: int) -> int | None:
+    """Say how many tasks should share some files; None for one a core.
+
+    A task that fails is done again as a whole, and each is told about all files: of many, a few go into one.
+    """
+    if files <= _FEW_FILES:
+        return None
+    return min(files, max(_MANY_TASKS, files // _FILES_A_TASK))
 
 
 def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:

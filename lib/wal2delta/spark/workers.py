@@ -6,13 +6,15 @@ tell it in one line instead of a worker's traceback.
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, wraps
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -227,13 +229,51 @@ class FoldTask:
         return project(events, key, projection, keyed=self.identity.mode is Mode.KEYED)
 
 
-def _files(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Buffer | memoryview | Wal2DeltaError]]:
-    """Give each file's path and bytes, without copying them, or why they cannot be had."""
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _task(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Declare what a task of Spark's runs."""
+
+    @wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        _spare_imports()
+        return function(*args, **kwargs)
+
+    return run
+
+
+@cache
+def _spare_imports() -> None:
+    """Have Python's collector leave alone what is imported by now.
+
+    Spark has it run after every task, and the worker takes no other until it has looked at every object: 15 to 30 ms.
+    """
+    from pyspark import TaskContext
+
+    # Only in a worker's process: what a driver holds is its owner's.
+    if TaskContext.get() is not None:
+        gc.freeze()
+
+
+def _files(
+    batches: Iterable[pa.RecordBatch], paths: Iterable[str]
+) -> Iterator[tuple[str, pa.Buffer | memoryview | Wal2DeltaError]]:
+    """Give each file's path and bytes, without copying them, or why they cannot be had.
+
+    Args:
+        batches: of files by path, with their content; or by number, and they are read here.
+        paths: what these numbers mean.
+    """
+    numbered = list(paths)
     for batch in batches:
-        paths = batch.column("path")
-        for row in range(batch.num_rows):
-            path = paths[row].as_py()
-            yield path, batch.column("content")[row].as_buffer() if "content" in batch.schema.names else _map(path)
+        if "content" not in batch.schema.names:
+            for number in batch.column("file").to_pylist():
+                yield numbered[number], _map(numbered[number])
+            continue
+        for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
+            yield path.as_py(), content.as_buffer()
 
 
 def _map(path: str) -> memoryview | Wal2DeltaError:
@@ -249,9 +289,10 @@ def _map(path: str) -> memoryview | Wal2DeltaError:
         )
 
 
+@_task
 def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanTask]) -> Iterator[pa.RecordBatch]:
     """Scan whole files; one row a file, its pickled `FileScan` or its error."""
-    for path, content in _files(batches):
+    for path, content in _files(batches, tasks):
         task = tasks[path]
         scan, error = None, None
         try:
@@ -277,9 +318,10 @@ def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanT
         yield pa.RecordBatch.from_pylist([{"scan": scan, "error": error}], schema=_SCAN)
 
 
+@_task
 def decode_batches(batches: Iterable[pa.RecordBatch], *, task: DecodeTask) -> Iterator[pa.RecordBatch]:
     """Decode whole files and fold each table's changes; one row a file, unit (see `_units`), table and bucket."""
-    for path, content in _files(batches):
+    for path, content in _files(batches, task.files):
         plan = task.files[path]
         try:
             if isinstance(content, Wal2DeltaError):
@@ -504,6 +546,7 @@ def _to_ipc(batch: pa.RecordBatch) -> pa.Buffer:
     return sink.getvalue()
 
 
+@_task
 def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Give the staged records of transactions or messages as rows."""
     for batch in batches:
@@ -517,6 +560,7 @@ def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
                     yield pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
+@_task
 def link_batches(batches: Iterable[pa.RecordBatch], *, buckets: int) -> Iterator[pa.RecordBatch]:
     """Make of all the links between a table's keys the routes of each bucket, to stand in front of its events.
 
@@ -529,6 +573,7 @@ def link_batches(batches: Iterable[pa.RecordBatch], *, buckets: int) -> Iterator
         yield _route_batch(bucket, ROUTES_SEQUENCE, routes.to_ipc())
 
 
+@_task
 def route_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask, buckets: int) -> Iterator[pa.RecordBatch]:
     """Bring the staged events of linked keys to one bucket.
 
@@ -560,6 +605,7 @@ def _route_batch(bucket: int, sequence: int, data: pa.Buffer) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_ROUTE)
 
 
+@_task
 def fold_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator[pa.RecordBatch]:
     """Fold staged events, sorted by bucket and sequence, to rows to merge.
 
