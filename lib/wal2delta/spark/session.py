@@ -14,7 +14,9 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -33,6 +35,9 @@ _CATALOG: Final = "spark.sql.catalog.spark_catalog"
 _DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 _GIB: Final = 1 << 30
+
+_LONGEST_SOCKET_FOLDER: Final = 61
+"""Spark refuses a longer one: with the socket's own name its path would be too long for the system."""
 
 
 def build_session(app_name: str = "wal2delta") -> SparkSession:
@@ -161,14 +166,20 @@ def _local() -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": f"{_driver_memory() >> 20}m",
         "spark.databricks.delta.snapshotPartitions": "2",
-        # Between Java and its Python workers: by TCP, each task waits some 20 ms for packets to be acknowledged.
-        "spark.python.unix.domain.socket.enabled": "true",
         # A run needs some 90 compiled plans; of the 100 that are kept by default, the next run finds few.
         "spark.sql.codegen.cache.maxEntries": "1000",
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **_sockets(tempfile.gettempdir()),
     }
+
+
+def _sockets(folder: str) -> dict[str, str]:
+    """Have Java talk to its Python workers by Unix sockets: by TCP each task waits some 20 ms for acknowledgements."""
+    if not hasattr(socket, "AF_UNIX") or len(folder) > _LONGEST_SOCKET_FOLDER:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": folder}
 
 
 def _driver_memory() -> int:

@@ -115,3 +115,9 @@ def test_a_wrong_java_home_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=f"JAVA_HOME, which is {tmp_path}"):
         session._check_java()
+
+
+@pytest.mark.parametrize(("folder", "used"), [("/tmp", True), ("/" + 60 * "t", True), ("/" + 61 * "t", False)])
+def test_workers_are_reached_by_unix_sockets_where_spark_takes_their_folder(folder, used):
+    assert ("spark.python.unix.domain.socket.enabled" in session._sockets(folder)) == used
+    assert session._sockets(folder).get("spark.python.unix.domain.socket.dir", folder) == folder
