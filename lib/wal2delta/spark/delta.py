@@ -55,6 +55,9 @@ SMALL_STATE: Final = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # To write a table's files into its checksum Delta runs a query, for a new table too.  Nothing reads them there.
     "spark.databricks.delta.allFilesInCrc.enabled": "false",
+    # What Spark generates for a table's statistics is else ordered by hashes of its columns' random names: every table
+    # gets code of its own, which Java compiles anew, where tables of one shape could share it.
+    "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
 }
 
