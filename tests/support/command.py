@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.spark import spark_environment
+from support.spark import child_environment
 
 _PATIENCE = 600.0
 
@@ -36,7 +36,7 @@ def run_wal2delta(*arguments: object, scratch: Path, extra: Mapping[str, str] | 
             "import sys; from wal2delta.cli import main; sys.exit(main())",
             *map(str, arguments),
         ],
-        env={**spark_environment(scratch), **(extra or {})},
+        env={**child_environment(scratch), **(extra or {})},
         cwd=scratch,
         stdin=subprocess.DEVNULL,
         capture_output=True,

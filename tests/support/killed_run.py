@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-from support.spark import spark_environment
+from support.spark import child_environment
 
 _PATIENCE = 600.0
 
@@ -36,7 +36,7 @@ def run_with_workers_killed(captures: Path, target: Path, step: str, *, scratch:
 
 
 def _run(arguments: list[str], scratch: Path) -> tuple[int, str, str]:
-    environment = spark_environment(scratch)
+    environment = child_environment(scratch)
     environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], str(Path(__file__).parents[1])])
     # A session of its own, so that Spark's JVM, which outlives Python for a moment, can be ended with it.
     process = subprocess.Popen(

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from support.command import Outcome
-from support.spark import spark_environment
+from support.spark import child_environment
 
 _PATIENCE = 600.0
 
@@ -26,7 +26,7 @@ class PausedRun:
 
     def __init__(self, captures: Path, target: Path, step: str, *, scratch: Path, silent: bool = False) -> None:
         self._folder = scratch
-        environment = spark_environment(scratch)
+        environment = child_environment(scratch)
         environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], str(Path(__file__).parents[1])])
         self._process = subprocess.Popen(
             [

@@ -16,6 +16,10 @@ _SUBMIT_ARGUMENTS = (
     "--master local[2] --conf spark.driver.memory=1g --conf spark.sql.shuffle.partitions=4 pyspark-shell"
 )
 
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""Java's quick compiler alone, with room for all that it makes: a process that makes one run needs half the time, as
+what the other compiler would do for it does not come back."""
+
 
 def spark_environment(scratch: Path) -> dict[str, str]:
     """Give the environment in which wal2delta starts a small Spark, for this process or another.
@@ -32,6 +36,11 @@ def spark_environment(scratch: Path) -> dict[str, str]:
         # Workers do not see what pytest has put in front of sys.path.
         "PYTHONPATH": os.pathsep.join([str(LIBRARY), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
+
+
+def child_environment(scratch: Path) -> dict[str, str]:
+    """Give the environment of a program that a test starts, and that makes one run."""
+    return {**spark_environment(scratch), "SPARK_SUBMIT_OPTS": _SHORT_LIVED}
 
 
 def start_session(scratch: Path) -> SparkSession:
