@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 _NAME: Final = "staging"
 
 _FEW_LARGE_ROWS: Final = {
-    # Parquet looks at how much it holds after 100 rows at first: here these may be all that a file has.
+    # Parquet looks at how much it holds after 100 rows at first, which may be all that a file has, and then after as
+    # many as it guesses from the rows so far: behind a small row thousands of large ones would come into one group.
     "parquet.page.size.row.check.min": "1",
+    "parquet.page.size.row.check.max": "1",
     "parquet.block.size": str(16 << 20),
     "parquet.enable.dictionary": "false",
 }
@@ -206,7 +208,9 @@ class Staging:
             writer = frame.write.mode("overwrite").options(**_FEW_LARGE_ROWS).partitionBy("table")
             writer.parquet(self._table.path)
         else:
-            delta.write(frame, self._table, "overwrite", create=True)
+            # A catalog's tables do not take these as options.
+            with settings(frame.sparkSession, _FEW_LARGE_ROWS):
+                delta.write(frame, self._table, "overwrite", create=True)
 
     def _frame(self, spark: SparkSession) -> DataFrame:
         if self._table.path is not None:

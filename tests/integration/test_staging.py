@@ -1,0 +1,64 @@
+"""What is staged is read back part by part: a task holds one of them in its heap, however much a file has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from wal2delta.spark.staging import Staging
+from wal2delta.spark.target import Target
+from wal2delta.spark.workers import STAGE_SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.integration
+
+_SMALL, _LARGE = 1 << 10, 1 << 20
+_COUNT = 60
+_MOST = 20 << 20
+"""Bytes that a part may have: 16 MB, and what comes before Parquet looks again."""
+
+
+@pytest.fixture(params=["folder", "catalog"])
+def target(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Target]:
+    """Give a target of each kind."""
+    yield Target.parse(str(tmp_path) if request.param == "folder" else "spark_catalog.staged")
+    spark.sql("DROP SCHEMA IF EXISTS staged CASCADE")
+
+
+def _staged_rows(spark: SparkSession) -> DataFrame:
+    """Give a small row and many large ones behind it, whose bytes cannot be compressed."""
+
+    # Inside, as workers do not know this module.
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+
+        from wal2delta.spark.workers import _stage_batch, _staged_row
+
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                data = os.urandom(_LARGE if number else _SMALL)
+                yield _stage_batch(_staged_row(0, 0, number, "{}", bucket=0, data=data))
+
+    return spark.range(0, _COUNT, 1, 1).mapInArrow(rows, STAGE_SCHEMA)
+
+
+def _parts(frame: DataFrame) -> list[int]:
+    """Give the bytes, uncompressed, that each row group of a frame's files has."""
+    files = [pq.ParquetFile(unquote(urlsplit(uri).path)).metadata for uri in frame.inputFiles()]
+    return [file.row_group(number).total_byte_size for file in files for number in range(file.num_row_groups)]
+
+
+def test_a_small_row_in_front_does_not_bring_large_ones_into_one_part(spark: SparkSession, target: Target) -> None:
+    staging = Staging(target)
+    staging._overwrite(_staged_rows(spark))
+    parts = _parts(staging._frame(spark))
+    assert sum(parts) > (_COUNT - 1) * _LARGE
+    assert max(parts) <= _MOST
