@@ -228,6 +228,8 @@ def explain(error: Exception) -> tuple[str, int]:
             f"{error.name} is not installed. Install Spark and Delta with: pip install 'wal2delta[spark]'",
             2,
         )
+    if _has_lost_java(error):
+        return f"{_JAVA_GONE}. {_GO_ON}", 1
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
     if type(error).__module__.startswith(("pyspark.", "py4j.")):
@@ -238,12 +240,25 @@ def explain(error: Exception) -> tuple[str, int]:
     return f"{type(error).__name__} in {place}, a fault of wal2delta. Run with --traceback to see more", 1
 
 
+_JAVA_GONE: Final = (
+    "Spark's JVM has ended, perhaps for want of memory; give it more (--driver-memory, or spark.driver.memory)"
+)
+_GO_ON: Final = "Nothing is half applied; run it again, it goes on where it stopped"
+
 _DEATHS: Final = {
     "OutOfMemoryError": "Spark's JVM ran out of memory; give it more (--driver-memory, --executor-memory)",
+    "Answer from Java side is empty": _JAVA_GONE,
     "Python worker exited unexpectedly": "a Python worker of Spark's was killed, perhaps for want of memory",
     "Python worker process terminated": "a Python worker of Spark's was killed, perhaps for want of memory",
 }
 """What the text of an error says of how a process ended, and how to put it."""
+
+
+def _has_lost_java(error: Exception) -> bool:
+    """Say whether Java could not be asked at all: what is raised first may hang on an answer of its."""
+    if not isinstance(error, ConnectionError):
+        return False
+    return any("py4j" in Path(frame.filename).parts for frame in traceback.extract_tb(error.__traceback__))
 
 
 def _explain_spark(error: Exception) -> str:
@@ -254,7 +269,7 @@ def _explain_spark(error: Exception) -> str:
         return str(ours[-1][1])
     for sign, told in _DEATHS.items():
         if sign in text:
-            return f"{told}. Nothing is half applied; run it again, it goes on where it stopped"
+            return f"{told}. {_GO_ON}"
     condition, state = (_ask(error, name) for name in ("getCondition", "getSqlState"))
     if state and not state.startswith(_DATA_EXCEPTION):
         return f"Spark: {text.strip().splitlines()[0]}"

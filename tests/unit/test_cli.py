@@ -1,11 +1,13 @@
 import importlib.util
 import json
+import socket
 import sys
 import types
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
 import wal2delta
 from wal2delta.cli import explain, main
@@ -210,6 +212,23 @@ def spark_error(text: str, state: str | None = None) -> Exception:
 def test_an_error_from_an_executor_is_found_in_sparks_text():
     text = "Job aborted\nTraceback:\n  File x\nwal2delta.errors.MalformedMessage: f.bin, offset 3: bad\n"
     assert explain(spark_error(text)) == ("f.bin, offset 3: bad", 1)
+
+
+def test_that_java_has_ended_is_told():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # a port on which nobody listens
+        python = PythonParameters(port=0, daemonize=True, daemonize_connections=True)
+        client = ClientServer(JavaParameters(port=held.getsockname()[1]), python)
+        try:
+            with pytest.raises(ConnectionRefusedError) as raised:
+                client.jvm.System.currentTimeMillis()
+        finally:
+            client.shutdown_callback_server()
+    for error in (raised.value, spark_error("Answer from Java side is empty")):
+        text, code = explain(error)
+        assert text.startswith("Spark's JVM has ended, perhaps for want of memory")
+        assert code == 1
+    assert explain(ConnectionRefusedError(111, "Connection refused"))[0] == "[Errno 111] Connection refused"
 
 
 def test_sparks_own_errors_are_told_unless_they_quote_data():
