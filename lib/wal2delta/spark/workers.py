@@ -24,7 +24,7 @@ from wal2delta.decode.batches import ChangeBatch, Decoder, LogicalMessage, Recor
 from wal2delta.decode.files import scan_file
 from wal2delta.decode.stream import Place
 from wal2delta.errors import CaptureError, Wal2DeltaError, from_dict
-from wal2delta.listing import map_file
+from wal2delta.listing import map_file, release_pages
 from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.messages import Relation, Type
@@ -390,7 +390,8 @@ def _staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Itera
     )
     recorded: list[Recorded] = []
     messages: list[LogicalMessage] = []
-    for unit in _units(plan.steps):
+    units = list(_units(plan.steps))
+    for unit in units:
         # The parts of each table, a new one for every version that follows another.
         gathered: dict[int, list[_Gathered]] = {}
         for step in unit:
@@ -401,6 +402,9 @@ def _staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Itera
             messages += told
         for batch in decoder.rest():
             _gather(gathered, batch, task)
+        if unit is units[-1]:
+            # What is folded now needs the room; before, the pages would only have to come back for the next unit.
+            release_pages(content)
         # A relation's last truncate stands before all of its rows that are left.
         for number, relation in enumerate(decoder.take_truncated()):
             assignment = task.relations.get(relation)
@@ -459,7 +463,9 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
             at = sequence * _PARTS + _PARTS // 2 + number
             # They are in commit order.
             lsns = found.parts[0].lsn[0].as_py(), found.parts[-1].lsn[-1].as_py()
-            events = fold_events(concat(found.parts), found.identity, found.names, found.table, buckets=task.buckets)
+            events = concat(found.parts)
+            found.parts.clear()  # their memory is needed for what they are folded to
+            events = fold_events(events, found.identity, found.names, found.table, buckets=task.buckets)
             links = links_of(events, found.identity, found.names)
             if links is not None:
                 yield _staged_row(links_table(table), found.relation, at, "", data=links.to_ipc())
