@@ -132,15 +132,17 @@ class _Worker:
         self._connection: Connection | None = None
 
     def run(self) -> None:
-        """Work from the first to the last gate and on to the end."""
-        for _ in range(self._mix.gates):
+        """Work from the first to the last gate and on to the end, or until a recorder that failed breaks the gate."""
+        try:
+            for _ in range(self._mix.gates):
+                for _ in range(self._mix.transactions):
+                    self._try(self._transaction)
+                self._through_gate()
             for _ in range(self._mix.transactions):
                 self._try(self._transaction)
-            self._through_gate()
-        for _ in range(self._mix.transactions):
-            self._try(self._transaction)
-        if self._connection is not None:
-            self._connection.close()
+        finally:
+            if self._connection is not None:
+                self._connection.close()
 
     def _try(self, work: Callable[[], None]) -> bool:
         """Do something that may fail for good reasons; say whether it was done."""
