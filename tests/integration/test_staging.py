@@ -1,4 +1,4 @@
-"""What is staged is read back part by part: a task holds one of them in its heap, however much a file has."""
+"""What is staged is read back table by table and part by part: a task holds one part in its heap."""
 
 from __future__ import annotations
 
@@ -62,3 +62,16 @@ def test_a_small_row_in_front_does_not_bring_large_ones_into_one_part(spark: Spa
     parts = _parts(staging._frame(spark))
     assert sum(parts) > (_COUNT - 1) * _LARGE
     assert max(parts) <= _MOST
+
+
+def test_of_many_tables_only_the_folder_of_the_one_that_is_read_is_listed(spark: SparkSession, tmp_path: Path) -> None:
+    staging = Staging(Target.parse(str(tmp_path)))
+    # Some tables have negative numbers: what is no table of the source.
+    staging._overwrite(_staged_rows(spark).selectExpr("* EXCEPT (table)", "CAST(sequence % 3 - 1 AS INT) AS table"))
+    staging._tables = frozenset({-1, 0, 1})
+    for table in (-1, 0, 1):
+        found = staging._of_table(spark, table)
+        assert {Path(unquote(uri)).parent.name for uri in found.inputFiles()} == {f"table={table}"}
+        sequences = [row.sequence for row in found.where(f"table = {table}").select("sequence").collect()]
+        assert sorted(sequences) == [number for number in range(_COUNT) if number % 3 - 1 == table]
+    assert staging._of_table(spark, 2).count() == 0

@@ -179,7 +179,7 @@ class Staging:
         return _by_bucket(events, partitions)
 
     def _within(self, spark: SparkSession, table: int, rows: StagedRows) -> DataFrame:
-        frame = self._frame(spark).where(f"table = {table} AND sequence >= {rows.start}")
+        frame = self._of_table(spark, table).where(f"sequence >= {rows.start}")
         return frame if rows.stop is None else frame.where(f"sequence < {rows.stop}")
 
     def records(self, spark: SparkSession, table: int, schema: str) -> DataFrame:
@@ -188,9 +188,9 @@ class Staging:
         Args:
             table: `TRANSACTIONS_TABLE`, `PARTS_TABLE` or `MESSAGES_TABLE`; ``schema`` is its rows'.
         """
-        if not self._written:
+        if not (self._written and self.has(table)):
             return spark.createDataFrame([], schema)
-        return self._frame(spark).where(f"table = {table}").select("data").mapInArrow(unpack_batches, schema)
+        return self._of_table(spark, table).select("data").mapInArrow(unpack_batches, schema)
 
     def clear(self, spark: SparkSession) -> None:
         """Throw the staged events away."""
@@ -216,6 +216,13 @@ class Staging:
         if self._table.path is not None:
             return spark.read.schema(STAGE_SCHEMA).parquet(self._table.path)
         return spark.read.table(self._table.sql)
+
+    def _of_table(self, spark: SparkSession, table: int) -> DataFrame:
+        if self._table.path is None or not self.has(table):
+            return self._frame(spark).where(f"table = {table}")
+        # Only its own folder is listed: of more than 32 Spark lists each by a task, and would do so for every table.
+        reader = spark.read.schema(STAGE_SCHEMA).option("basePath", self._table.path)
+        return reader.parquet(f"{self._table.path}/table={table}")
 
 
 def _by_bucket(frame: DataFrame, partitions: int) -> DataFrame:
