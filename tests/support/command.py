@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,10 +13,24 @@ from support.spark import child_environment
 
 _PATIENCE = 600.0
 
+_STDERR = "stderr.txt"
+
+_PROGRAM = """
+import sys
+from support.command import speak_into
+speak_into(sys.argv.pop(1))
+from wal2delta.cli import main
+sys.exit(main())
+"""
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is left of a command."""
+    """What is left of a command.
+
+    Attributes:
+        stderr: what the program itself has said there; see `speak_into`.
+    """
 
     exit_code: int
     stdout: str
@@ -30,17 +45,34 @@ class Outcome:
 def run_wal2delta(*arguments: object, scratch: Path, extra: Mapping[str, str] | None = None) -> Outcome:
     """Run ``wal2delta …`` to its end."""
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys; from wal2delta.cli import main; sys.exit(main())",
-            *map(str, arguments),
-        ],
-        env={**child_environment(scratch), **(extra or {})},
+        [sys.executable, "-c", _PROGRAM, str(scratch), *map(str, arguments)],
+        env={**program_environment(scratch), **(extra or {})},
         cwd=scratch,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=_PATIENCE,
     )
-    return Outcome(done.returncode, done.stdout, done.stderr)
+    return Outcome(done.returncode, done.stdout, said_in(scratch, done.stderr))
+
+
+def program_environment(scratch: Path) -> dict[str, str]:
+    """Give the environment of a program that a test starts, and that is made of what tests have."""
+    environment = child_environment(scratch)
+    environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], str(Path(__file__).parents[1])])
+    return environment
+
+
+def speak_into(scratch: str | os.PathLike[str]) -> None:
+    """Have this process's Python write its standard error into a file, where `said_in` finds it.
+
+    Spark's JVM and the daemon of its workers share the process's own.  When they end while the machine is busy, or
+    are killed in the middle of their work, the daemon may put a traceback there, in whole or in part.
+    """
+    sys.stderr = Path(scratch, _STDERR).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115 (until the end)
+
+
+def said_in(scratch: Path, otherwise: str) -> str:
+    """Give what a program has said by itself; ``otherwise`` where it did not come as far as `speak_into`."""
+    file = scratch / _STDERR
+    return file.read_text(encoding="utf-8") if file.exists() else otherwise

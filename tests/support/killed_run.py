@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-from support.spark import child_environment
+from support.command import program_environment, said_in, speak_into
 
 _PATIENCE = 600.0
 
@@ -30,18 +30,16 @@ def run_until_killed(captures: Path, target: Path, step: str, count: int, *, scr
 
 
 def run_with_workers_killed(captures: Path, target: Path, step: str, *, scratch: Path) -> tuple[int, str]:
-    """Run the program and have its Python workers killed behind a step; give its exit code and standard error."""
+    """Run the program and have its Python workers killed behind a step; give its exit code and what it says of that."""
     exit_code, _, stderr = _run([str(captures), str(target), step, "1", "workers"], scratch)
     return exit_code, stderr
 
 
 def _run(arguments: list[str], scratch: Path) -> tuple[int, str, str]:
-    environment = child_environment(scratch)
-    environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], str(Path(__file__).parents[1])])
     # A session of its own, so that Spark's JVM, which outlives Python for a moment, can be ended with it.
     process = subprocess.Popen(
         [sys.executable, "-m", "support.killed_run", *arguments],
-        env=environment,
+        env=program_environment(scratch),
         cwd=scratch,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -54,7 +52,7 @@ def _run(arguments: list[str], scratch: Path) -> tuple[int, str, str]:
     finally:
         _kill_group(process.pid)
     stdout, stderr = process.communicate()
-    return exit_code, stdout, stderr
+    return exit_code, stdout, said_in(scratch, stderr)
 
 
 def _kill_group(leader: int) -> None:
@@ -82,6 +80,7 @@ def main(captures: str, target: str, step: str, count: str, what: str = "itself"
                 os.kill(os.getpid(), signal.SIGKILL)
 
     steps.on_step = on_step
+    speak_into(Path.cwd())
     sys.exit(cli.main(["apply", "--captures", captures, "--target", target, "--quiet"]))
 
 

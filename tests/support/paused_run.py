@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from support.command import Outcome
-from support.spark import child_environment
+from support.command import Outcome, program_environment, said_in, speak_into
 
 _PATIENCE = 600.0
 
@@ -26,14 +25,12 @@ class PausedRun:
 
     def __init__(self, captures: Path, target: Path, step: str, *, scratch: Path, silent: bool = False) -> None:
         self._folder = scratch
-        environment = child_environment(scratch)
-        environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], str(Path(__file__).parents[1])])
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "support.paused_run", str(captures), str(target), step, str(scratch)),
                 *(["silent"] if silent else []),
             ],
-            env=environment,
+            env=program_environment(scratch),
             cwd=scratch,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -56,7 +53,7 @@ class PausedRun:
         """Let it go on to its end."""
         (self._folder / "go on").touch()
         stdout, stderr = self._process.communicate(timeout=_PATIENCE)
-        return Outcome(self._process.returncode, stdout, stderr)
+        return Outcome(self._process.returncode, stdout, said_in(self._folder, stderr))
 
 
 def _wait_for(file: Path, process: subprocess.Popen[str] | None = None) -> None:
@@ -80,6 +77,7 @@ def main(captures: str, target: str, step: str, folder: str, how: str = "alive")
             _wait_for(Path(folder, "go on"))
 
     steps.on_step = on_step
+    speak_into(folder)
     if how == "silent":
         lock.BEAT_SECONDS = 3600.0  # type: ignore[misc]
     try:
