@@ -12,7 +12,7 @@ from wal2delta.decode.onepass import NotPlain, OnePass, behind
 from wal2delta.decode.scan import fingerprint
 from wal2delta.errors import ConfigError, OrderError, Wal2DeltaError
 from wal2delta.listing import list_files, map_file
-from wal2delta.protocol.compression import HEAD_BYTES, decompress, detect_compression
+from wal2delta.protocol.compression import plain
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.messages import Relation, Type
 from wal2delta.transactions.copies import Copies
@@ -169,7 +169,7 @@ def _decode_steps(
         if file.path not in opened:
             if len(opened) >= _FILES_OPEN:
                 opened.pop(next(iter(opened)))
-            opened[file.path] = PlannedBytes(file, read(file.path))
+            opened[file.path] = PlannedBytes.of(file, read(file.path))
         yield from opened[file.path].decode(decoder, step, plan.versions, plan.type_versions)
         if copies is not None:
             copies.add(decoder.take_recorded()[0])
@@ -179,22 +179,32 @@ def _decode_steps(
 class PlannedBytes:
     """A file that a plan reads: the bytes that were planned, decompressed.
 
-    Raises:
-        OrderError: the file is not the one that was planned.
+    Args:
+        data: its bytes, decompressed; none where the steps bring their own (``Step.seam``).
     """
 
-    def __init__(self, file: FilePlan, content: bytes | memoryview) -> None:
+    def __init__(self, path: str, data: memoryview | None) -> None:
+        self.path = path
+        self._data = memoryview(b"") if data is None else data
+
+    @classmethod
+    def of(cls, file: FilePlan, content: bytes | memoryview) -> PlannedBytes:
+        """Open a file.
+
+        Args:
+            content: its bytes as stored.
+
+        Raises:
+            OrderError: the file is not the one that was planned.
+        """
         if len(content) < file.length or fingerprint(content, file.length) != file.fingerprint:
             raise OrderError(
                 "the file has changed since it was scanned",
                 path=file.path,
                 remedy="Captures must not change but by growing; restore the file, or apply to a new target",
             )
-        self.path = file.path
-        body = memoryview(content)[: file.length]
         try:
-            compressed = detect_compression(bytes(content[:HEAD_BYTES]))
-            self._data = memoryview(decompress(bytes(body))) if compressed else body
+            return cls(file.path, plain(memoryview(content)[: file.length]).data)
         except Wal2DeltaError as error:
             error.at(path=file.path)
             raise
@@ -216,10 +226,16 @@ class PlannedBytes:
                 types={type_.oid: type_ for type_ in known},
                 fate=step.fate,
                 path=self.path,
+                base=step.seam_base or 0,
+                before=(step.seam_path, step.seam_offset),
             )
         except Wal2DeltaError as error:
             if step.seam is not None and error.path is None and error.offset is not None:
-                error.offset += step.seam_offset
-                error.at(path=step.seam_path)
+                here = -1 if step.seam_base is None else error.offset + step.seam_base
+                if here >= 0:
+                    error.offset = here
+                else:
+                    error.offset += step.seam_offset
+                    error.at(path=step.seam_path)
             error.at(path=self.path)
             raise

@@ -14,7 +14,7 @@ from wal2delta.errors import CaptureError, FramingError, TruncatedMessage
 from wal2delta.listing import list_files
 from wal2delta.lsn import format_lsn, to_datetime
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.compression import HEAD_BYTES, decompress, detect_compression
+from wal2delta.protocol.compression import decompress
 from wal2delta.protocol.detection import detect_framing
 from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing, read_copydata, read_newline, read_pgcopy
 from wal2delta.protocol.reader import is_streaming_after, read_message
@@ -75,7 +75,7 @@ class _Transcriber:
 
     def read(self, path: str) -> Iterator[Line]:
         stored = Path(path).read_bytes()
-        data = decompress(stored) if detect_compression(stored[:HEAD_BYTES]) else stored
+        data = decompress(stored)
         start = self._begin(path, data)
         joined = self._tail + data if self._tail else data
         seam, seam_at = len(self._tail), self._tail_at

@@ -7,30 +7,44 @@ The floor of a run is to bring the captures' bytes into Python workers that look
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pyarrow as pa
 from generate import MEGABYTE, Shape, write_accounts, write_files
 from measuring import Timing, compared, in_turn
 
 from wal2delta import apply
+from wal2delta.changes import PlannedBytes
 from wal2delta.progress import NoProgress
 from wal2delta.settings import make_settings
+from wal2delta.spark import source
+from wal2delta.spark.ahead import AheadScan
 from wal2delta.spark.apply import _Job, _Reading
 from wal2delta.spark.catalogue import Catalogue
 from wal2delta.spark.isolation import own_session, settings
 from wal2delta.spark.session import build_session
 from wal2delta.spark.source import ONE_FILE_A_BATCH, list_captures, read_files
+from wal2delta.spark.staging import Staged, Staging, Work, decoded
 from wal2delta.spark.state import Seen
 from wal2delta.spark.target import Target
-from wal2delta.spark.workers import STAGE_SCHEMA, DecodeTask, decode_batches
+from wal2delta.spark.workers import (
+    SCANS_TABLE,
+    STAGE_SCHEMA,
+    DecodeTask,
+    capture_files,
+    decode_batches,
+    decoder_of,
+)
+from wal2delta.transactions.ahead import Confirmation
+from wal2delta.transactions.stitch import Stitch
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 _FILES = 8
 _CONFIG = {"source": "bench"}
@@ -69,9 +83,14 @@ def transport(spark: SparkSession, captures: Path, names: str = "*") -> None:
         frame.mapInArrow(lengths, "length LONG").write.format("noop").mode("overwrite").save()
 
 
-def decode_stage(spark: SparkSession, captures: Path, target: Path) -> None:
-    """Scan and decode files as a run does, and write nothing."""
-    job = _Job(spark, str(captures), Target.parse(str(target)), make_settings(_CONFIG), NoProgress())
+def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
+    """Scan and decode files as a run does, and write nothing.
+
+    Args:
+        folded: what is decoded is folded by file, too, and given to Spark as it would be staged.
+    """
+    target = Target.parse(str(captures / "none"))
+    job = _Job(spark, str(captures), target, make_settings(_CONFIG), NoProgress())
     job.own = own_session(spark)
     files = list_captures(job.own, str(captures), job.settings.captures)
     plan = job._plan(_Reading(tuple(files), 0, Seen(0, 0), None))
@@ -84,15 +103,104 @@ def decode_stage(spark: SparkSession, captures: Path, target: Path) -> None:
         settings=job.settings,
         buckets=job._buckets(size_of(captures)),
     )
-    frame = read_files(job.own, list(task.files)).mapInArrow(partial(decode_batches, task=task), STAGE_SCHEMA)
+    frame = read_files(job.own, list(task.files), size_of(captures))
+    if folded:
+        frame = frame.mapInArrow(partial(decode_batches, task=task), STAGE_SCHEMA)
+    else:
+        frame = frame.mapInArrow(_row_counts(task), "rows LONG")
     with settings(job.own, ONE_FILE_A_BATCH):
         frame.write.format("noop").mode("overwrite").save()
 
 
+class _Nowhere(Staging):
+    """Stages nothing: it gives what is told of the scans alone, and what is decoded goes to Spark's null sink."""
+
+    def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> list[Row]:
+        frame = read_files(spark, paths, 0).mapInArrow(work, STAGE_SCHEMA)
+        with settings(spark, ONE_FILE_A_BATCH):
+            return frame.where(f"table = {SCANS_TABLE}").select("ahead", "info", "data").collect()
+
+    def decode(self, spark: SparkSession, task: DecodeTask, confirmed: Confirmation | None = None) -> dict[int, Staged]:
+        frame = decoded(spark, task, confirmed)
+        if frame is not None:
+            with settings(spark, ONE_FILE_A_BATCH):
+                frame.write.format("noop").mode("overwrite").save()
+        return {}
+
+
+class _Unfolded(_Nowhere):
+    """Leaves out the fold of what is decoded with the scan."""
+
+    def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> list[Row]:
+
+        def unfolded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from unittest.mock import patch
+
+            from wal2delta.spark import ahead, workers
+
+            def rows(planned, steps, task, content):  # type: ignore[no-untyped-def]
+                decoder = workers.decoder_of(steps[0].place.framing, task)
+                for step in steps:
+                    for _ in planned.decode(decoder, step, task.versions, task.types):
+                        pass
+                for _ in decoder.rest():
+                    pass
+                return ()
+
+            with patch.object(ahead, "staged_rows", rows):
+                yield from work(batches)
+
+        return super().scan(spark, paths, unfolded)
+
+
+def decode_ahead_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
+    """Scan and decode files whose bytes come from Spark as a run does, and write nothing.
+
+    Args:
+        folded: what is decoded is folded by file, too.
+    """
+    target = Target.parse(str(captures / "none"))
+    job = _Job(spark, str(captures), target, make_settings(_CONFIG), NoProgress())
+    job.own = own_session(spark)
+    files = list_captures(job.own, str(captures), job.settings.captures)
+    reading = _Reading(tuple(files), 0, Seen(0, 0), None)
+    staging = (_Nowhere if folded else _Unfolded)(target)
+    # Nobody else is at work.
+    ahead = AheadScan(job.own, staging, job.settings, (), job._buckets(reading.size), Stitch(None), lambda: None)
+    plan = job._plan(reading, ahead)
+    job._decode(plan, Catalogue.of(plan, job.settings, ()), staging, {}, reading.size, ahead)
+
+
+def _row_counts(task: DecodeTask) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Give a function that decodes whole files to batches of changes, of which it tells the rows."""
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for path, content in capture_files(batches, task.files):
+            plan = task.files[path]
+            decoder = decoder_of(plan.steps[0].place.framing, task)
+            planned = PlannedBytes.of(plan, memoryview(content))
+            steps = (planned.decode(decoder, step, task.versions, task.types) for step in plan.steps)
+            # The decoder's rest is there once the steps are through.
+            counts = [batch.data.num_rows for step in steps for batch in step]
+            counts += [batch.data.num_rows for batch in decoder.rest()]
+            yield pa.RecordBatch.from_arrays([pa.array(counts, pa.int64())], names=["rows"])
+
+    return rows
+
+
 def _stage(spark: SparkSession, kind: str, captures: Path, runs: int) -> list[Timing]:
+
+    def through_spark(*, folded: bool) -> None:
+        # As if the files lay in an object store: workers do not map them, but get their bytes from Spark.
+        with patch.object(source, "LOCAL_SCHEME", "none:"):
+            decode_ahead_stage(spark, captures, folded=folded)
+
     sides = {
         f"{kind} transport alone": lambda: transport(spark, captures),
-        f"{kind} scanned, decoded and folded by file": lambda: decode_stage(spark, captures, captures / "none"),
+        f"{kind} scanned and decoded": lambda: decode_stage(spark, captures, folded=False),
+        f"{kind} scanned and decoded, bytes from Spark": lambda: through_spark(folded=False),
+        f"{kind} scanned, decoded and folded by file": lambda: decode_stage(spark, captures, folded=True),
+        f"{kind} scanned, decoded and folded by file, bytes from Spark": lambda: through_spark(folded=True),
     }
     return _compared("stage", sides, captures, runs)
 

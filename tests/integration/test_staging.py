@@ -40,12 +40,12 @@ def _staged_rows(spark: SparkSession) -> DataFrame:
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
 
-        from wal2delta.spark.workers import _stage_batch, _staged_row
+        from wal2delta.spark.workers import stage_batch, staged_row
 
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 data = os.urandom(_LARGE if number else _SMALL)
-                yield _stage_batch(_staged_row(0, 0, number, "{}", bucket=0, data=data))
+                yield stage_batch(staged_row(0, 0, number, "{}", bucket=0, data=data))
 
     return spark.range(0, _COUNT, 1, 1).mapInArrow(rows, STAGE_SCHEMA)
 
@@ -58,7 +58,7 @@ def _parts(frame: DataFrame) -> list[int]:
 
 def test_a_small_row_in_front_does_not_bring_large_ones_into_one_part(spark: SparkSession, target: Target) -> None:
     staging = Staging(target)
-    staging._overwrite(_staged_rows(spark))
+    staging._write(_staged_rows(spark), "overwrite")
     parts = _parts(staging._frame(spark))
     assert sum(parts) > (_COUNT - 1) * _LARGE
     assert max(parts) <= _MOST
@@ -67,7 +67,9 @@ def test_a_small_row_in_front_does_not_bring_large_ones_into_one_part(spark: Spa
 def test_of_many_tables_only_the_folder_of_the_one_that_is_read_is_listed(spark: SparkSession, tmp_path: Path) -> None:
     staging = Staging(Target.parse(str(tmp_path)))
     # Some tables have negative numbers: what is no table of the source.
-    staging._overwrite(_staged_rows(spark).selectExpr("* EXCEPT (table)", "CAST(sequence % 3 - 1 AS INT) AS table"))
+    staging._write(
+        _staged_rows(spark).selectExpr("* EXCEPT (table)", "CAST(sequence % 3 - 1 AS INT) AS table"), "overwrite"
+    )
     staging._tables = frozenset({-1, 0, 1})
     for table in (-1, 0, 1):
         found = staging._of_table(spark, table)

@@ -90,6 +90,7 @@ def check_same(name: str, runs: list[tuple[Files, Planned]], *, tile_bytes: int 
     plan, rows = whole(name)
     got = joined([rows_of(planned.plan, files, tile_bytes=tile_bytes) for files, planned in runs])
     assert got == rows
+    assert joined([rows_of(planned.ahead, files, tile_bytes=tile_bytes) for files, planned in runs]) == rows
     last = runs[-1][1].plan
     assert (last.upto_lsn, last.upto_commit_time) == (plan.upto_lsn, plan.upto_commit_time)
     assert last.resume.place == plan.resume.place

@@ -1,18 +1,24 @@
 """Runs over capture files in memory: which files a run reads and what it plans, without Spark.
 
 It decides as `wal2delta.spark.apply` does: files in the order of their names, the newest of which may have grown
-since; the first is scanned from where the last run ended, the others from a guess.
+since; the first is scanned from where the last run ended, the others from a guess.  As where bytes come from Spark,
+files are decoded with their scan where that can be, and what holds of it is told from the plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from wal2delta.decode.files import scan_file
+from wal2delta.decode.stream import Place
+from wal2delta.decode.summary import FileScan
+from wal2delta.protocol.compression import plain
 from wal2delta.protocol.framing import Framing
-from wal2delta.transactions.plan import Plan, Resume
+from wal2delta.transactions.ahead import Confirmation, DecodedAhead, Guess, place_ahead, stretch_ahead
+from wal2delta.transactions.plan import FilePlan, Plan, Resume, Step
+from wal2delta.transactions.schedule import sequence_of
 from wal2delta.transactions.stitch import Stitch
 from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
 from wal2delta.types.text import UTF8
@@ -40,10 +46,60 @@ def grown_to(files: Files, size: int) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Planned:
-    """A run's plan, as it is after it was stored, and how many guesses did not hold."""
+    """A run's plan, as it is after it was stored, and how many guesses did not hold.
+
+    Attributes:
+        ahead: the plan as it is carried out where files are decoded with their scan.
+        held: those whose rows hold.
+    """
 
     plan: Plan
     rescans: int
+    ahead: Plan
+    held: frozenset[str]
+
+
+class _Ahead:
+    """The files that would be decoded with their scan."""
+
+    def __init__(self, stitch: Stitch, resume: Resume | None) -> None:
+        self._guess = None if resume is None else Guess.at(stitch)
+        self._found: dict[str, tuple[DecodedAhead, Step]] = {}
+
+    def take(self, number: int, scan: FileScan, content: bytes, stitch: Stitch, place: Place | None) -> None:
+        """Take a file's first scan; the stitch has it already where it is the stream's first file."""
+        if self._guess is None:
+            self._guess = Guess.at(stitch)
+        guess = self._guess
+        scan.ahead = stretch_ahead(scan, plain(content).data, guess)
+        if scan.ahead is None:
+            return
+        step = Step(sequence_of(number), scan.ahead.start, scan.ahead.stop, place_ahead(scan, place))
+        self._found[scan.path] = DecodedAhead(number, scan, guess), step
+
+    def drop(self, name: str) -> None:
+        self._found.pop(name, None)
+
+    def carried_out(self, plan: Plan) -> tuple[Plan, frozenset[str]]:
+        """Put into a plan what was decoded in place of what it says of these files."""
+        confirmation = Confirmation(plan, [file for file, _ in self._found.values()])
+        versions, types = list(confirmation.versions), list(confirmation.types)
+        rest = {file.path: file.steps for file in confirmation.rest}
+
+        def as_decoded(file: FilePlan) -> FilePlan:
+            if file.path not in confirmation.held:
+                return file
+            decoded, step = self._found[file.path]
+            relations = tuple(range(len(versions), len(versions) + len(decoded.guess.relations)))
+            known = tuple(range(len(types), len(types) + len(decoded.guess.types)))
+            versions.extend(decoded.guess.relations)
+            types.extend(decoded.guess.types)
+            steps = (*rest.get(file.path, ()), replace(step, relations=relations, types=known))
+            return replace(file, steps=tuple(sorted(steps, key=lambda step: step.sequence)))
+
+        files = tuple(map(as_decoded, plan.files))
+        plan = replace(plan, files=files, versions=tuple(versions), type_versions=tuple(types))
+        return plan, frozenset(confirmation.held)
 
 
 def plan_run(
@@ -72,6 +128,7 @@ def plan_run(
         return None
     stitch = Stitch(resume)
     rescans = 0
+    ahead = _Ahead(stitch, resume)
     for number, name in enumerate(reading):
         content = files[name]
         if number == 0 and resume is not None:
@@ -82,6 +139,7 @@ def plan_run(
             )
             assert not known or scan.known_fingerprint == resume.fingerprint
             assert stitch.add(scan, exact=True) is None
+            ahead.take(number, scan, content, stitch, resume.place)
         elif number == 0 or not guessing:
             place, tail = stitch.place, stitch.tail
             scan = scan_file(
@@ -95,10 +153,15 @@ def plan_run(
                 codec=codec,
             )
             assert stitch.add(scan, exact=True) is None
+            if number == 0:
+                ahead.take(number, scan, content, stitch, None)
         else:
-            again = stitch.add(scan_file(name, content, framing=framing, codec=codec))
+            scan = scan_file(name, content, framing=framing, codec=codec)
+            ahead.take(number, scan, content, stitch, None)
+            again = stitch.add(scan)
             if again is not None:
                 rescans += 1
+                ahead.drop(name)
                 first = again.place is None
                 scan = scan_file(
                     name,
@@ -114,7 +177,7 @@ def plan_run(
     plan = stitch.plan()
     stored_plan = plan_from_json(plan_to_json(plan))
     assert stored_plan == plan
-    return Planned(stored_plan, rescans)
+    return Planned(stored_plan, rescans, *ahead.carried_out(plan))
 
 
 def _what_is_new(files: Files, resume: Resume | None) -> list[str]:

@@ -555,6 +555,8 @@ class Decoder(StreamWalker):
         types: Mapping[int, m.Type],
         fate: Fate | None = None,
         path: str = "",
+        base: int = 0,
+        before: tuple[str, int] = ("", 0),
     ) -> Iterator[ChangeBatch]:
         """Walk a stretch's whole messages and give the batches that are full; `rest` gives the others.
 
@@ -564,13 +566,15 @@ class Decoder(StreamWalker):
             fate: the stretch is a part of one streamed or prepared transaction; else it is the ordinary transactions
                 that count.
             path: the file, for what is recorded.
+            base: where ``data`` begins in it; in front of it below zero, and then in another file, which ``before``
+                names with its offset there.
         """
         self._fate, self._given, self._types = fate, dict(relations), dict(types)
         self.start(place, relations)
         self.closed = True
         view = memoryview(data)[:stop]
         buf = np.frombuffer(view, np.uint8)
-        self._path = path
+        self._path, self._base, self._before = path, base, before
         for tile in self.walk(view, start):
             yield from self.convert(buf, tile)
         self.on_records()
@@ -699,7 +703,7 @@ class Decoder(StreamWalker):
         """Keep the records of the transactions that have ended."""
         records = self.kernel.take_records()
         if records is not None:
-            self._recorded.append(Recorded(records, self._path, self._session, tuple(self.origins)))
+            self._record(records, self._session, ended=True)
 
     def _record_open(self) -> None:
         """Record the part of a transaction that does not end in the stretch."""
@@ -711,7 +715,17 @@ class Decoder(StreamWalker):
         lsn, commit_ts, xid, rows, digest, origin = (state[[index]].copy() for index in values)
         records = Records(lsn, commit_ts, xid, rows, digest, origin, np.array([at]))
         session = self._session if fate is None else fate.session
-        self._recorded.append(Recorded(records, self._path, session, tuple(self.origins), ended=False))
+        self._record(records, session, ended=False)
+
+    def _record(self, records: Records, session: int, *, ended: bool) -> None:
+        """Keep records, and where their Begins lie: that of the first may lie in the file before."""
+        has_begin = records.at >= 0
+        in_front = has_begin & (records.at + self._base < 0)
+        for chosen, path, base in ((~in_front, self._path, self._base), (in_front, *self._before)):
+            if chosen.any():
+                found = records if chosen.all() else records.where(chosen)
+                found.at[found.at >= 0] += base
+                self._recorded.append(Recorded(found, path, session, tuple(self.origins), ended))
 
     # Rows to columns.
 

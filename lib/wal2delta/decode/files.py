@@ -11,7 +11,7 @@ from wal2delta.decode.sessions import Stretch, find_sessions, first_session, fra
 from wal2delta.decode.stream import Place
 from wal2delta.decode.summary import FileScan, Part, Summary
 from wal2delta.errors import CaptureError, FramingError, TruncatedMessage, Wal2DeltaError
-from wal2delta.protocol.compression import HEAD_BYTES, decompress, detect_compression
+from wal2delta.protocol.compression import Plain, plain
 from wal2delta.protocol.detection import detect_framing
 from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing
 from wal2delta.types.text import UTF8, names_in
@@ -37,6 +37,7 @@ def scan_file(
     gap: bool = False,
     known_length: int = 0,
     codec: str = UTF8,
+    opened: Plain | None = None,
 ) -> FileScan:
     """Summarise a file from the place where it is known to begin, or from a guessed one.
 
@@ -52,13 +53,13 @@ def scan_file(
         gap: something is missing in front of the file; a session begins at the first boundary that can be one.
         known_length: how many bytes of the file an earlier run has seen.
         codec: what names are in; from `wal2delta.types.text.codec_of`.
+        opened: the content decompressed, where the caller has that.
 
     Raises:
         CaptureError: naming file and offset, where the start was known.
     """
-    compression = detect_compression(bytes(content[:HEAD_BYTES]))
     try:
-        data = memoryview(decompress(bytes(content)) if compression else content).cast("B")
+        compression, data = plain(content) if opened is None else opened
         scan = FileScan(path, len(content), len(data), compression, fingerprint(content, len(content)), codec=codec)
         if known_length:
             scan.known_fingerprint = fingerprint(content, known_length)

@@ -9,10 +9,11 @@ place of all pages compete for the same few ways: a kernel that writes twenty su
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
 import weakref
-from collections import defaultdict, deque
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -24,7 +25,8 @@ LEAST: Final = 1 << 16
 """Smaller arrays are numpy's own."""
 
 MOST_IDLE: Final = 256 << 20
-"""So many bytes are kept for later, a few batches; what comes back beyond them goes to the operating system."""
+"""So many bytes are kept for later, a few batches; beyond them, what has lain idle longest goes to the operating
+system: captures of other tables, which may come next in a process, need blocks of other sizes."""
 
 _LINE: Final = 64
 _LINES_OF_PAGE: Final = mmap.PAGESIZE // _LINE
@@ -33,8 +35,14 @@ _STRIDE: Final = 27
 
 _made = itertools.count()
 
-_idle: defaultdict[int, deque[_Block]] = defaultdict(deque)
-"""Blocks by their size.  Appending and popping are atomic: batches may be freed by any thread."""
+_returned = itertools.count()
+
+_idle: Final[dict[int, deque[tuple[int, _Block]]]] = {
+    1 << power: deque() for power in range(LEAST.bit_length() - 1, MOST_IDLE.bit_length())
+}
+"""Blocks by their size, each with the number of its return, the last one on the right; larger ones are never kept.
+Batches may be freed by any thread, and by the collector at any time: appending and popping are atomic, and no size is
+added while others look."""
 
 
 class _Block(NamedTuple):
@@ -60,8 +68,8 @@ def empty(size: int, dtype: DTypeLike) -> NDArray[Any]:
         return np.empty(size, type_)
     block_size = 1 << (wanted - 1).bit_length()
     try:
-        block = _idle[block_size].pop()
-    except IndexError:
+        _, block = _idle[block_size].pop()
+    except LookupError:
         block = _Block.make(block_size)
     array = np.frombuffer(block.memory, type_, size, block.start)
     weakref.finalize(array, _take_back, block).atexit = False
@@ -70,9 +78,19 @@ def empty(size: int, dtype: DTypeLike) -> NDArray[Any]:
 
 def idle_bytes() -> int:
     """Give how many bytes are kept for later."""
-    return sum(size * len(blocks) for size, blocks in list(_idle.items()))
+    return sum(size * len(blocks) for size, blocks in _idle.items())
 
 
 def _take_back(block: _Block) -> None:
-    if idle_bytes() + block.size <= MOST_IDLE:
-        _idle[block.size].append(block)
+    if block.size > MOST_IDLE:
+        return
+    _idle[block.size].append((next(_returned), block))
+    while idle_bytes() > MOST_IDLE:
+        _let_go_of_oldest()
+
+
+def _let_go_of_oldest() -> None:
+    # Another thread may take the block that was looked at.
+    with contextlib.suppress(IndexError, ValueError):
+        _, size = min((blocks[0][0], size) for size, blocks in _idle.items() if blocks)
+        _idle[size].popleft()

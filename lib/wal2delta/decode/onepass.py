@@ -32,7 +32,7 @@ from wal2delta.decode.sessions import may_begin
 from wal2delta.decode.stream import Place
 from wal2delta.errors import Wal2DeltaError
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.compression import HEAD_BYTES, decompress, detect_compression
+from wal2delta.protocol.compression import plain
 from wal2delta.protocol.framing import Framing
 from wal2delta.types.text import UTF8
 
@@ -148,8 +148,7 @@ class OnePass:
                 yield self._give(batch.slice(0, rows))
 
     def _read(self, content: bytes | memoryview) -> Iterator[ChangeBatch]:
-        compressed = detect_compression(bytes(content[:HEAD_BYTES]))
-        data = memoryview(decompress(bytes(content)) if compressed else content).cast("B")
+        data = plain(content).data
         walker, place = self._begin(data)
         start = 0
         if self._tail:

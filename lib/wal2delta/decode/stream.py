@@ -157,7 +157,7 @@ class _Stream:
     announced: set[int] = field(default_factory=set)
 
 
-_FIRST_OWN_OID: Final = 16_384
+FIRST_OWN_OID: Final = 16_384
 """PostgreSQL's FirstNormalObjectId.  Of a type from here on a Type message tells, in front of the Relation."""
 
 
@@ -650,7 +650,7 @@ class StreamWalker:
             )
         relation = outside(message)
         if self.doubtful_at is None and any(
-            column.type_oid >= _FIRST_OWN_OID and column.type_oid not in self._type_oids for column in relation.columns
+            column.type_oid >= FIRST_OWN_OID and column.type_oid not in self._type_oids for column in relation.columns
         ):
             self.doubtful_at = int(self.kernel.state[walk.POS])
         known = self.relations if self._inner is None else self._inner

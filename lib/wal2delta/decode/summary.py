@@ -214,6 +214,8 @@ class Summary:
         used: relations that rows name before (or without) a Relation message of the stretch, and where.
         relations: the Relation messages outside of streamed blocks with their offsets; so for the types.
         first_message: LSN of the first logical message of no transaction.
+        whole_from: where the ordinary transactions begin that lie in the stretch from their Begin on, or whose place is
+            known: behind the head's Commit, where the start was guessed; None while the head is unknown to the end.
     """
 
     framing: Framing
@@ -240,6 +242,7 @@ class Summary:
     counts: dict[int, Counts] = field(default_factory=dict)
     messages: dict[str, int] = field(default_factory=dict)
     first_message: int | None = None
+    whole_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +265,21 @@ class Part:
     torn: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What of a file was decoded with its scan, on a guess of what stands before it (`transactions.ahead`).
+
+    Attributes:
+        start, stop: offsets of whole ordinary transactions.
+        head, tail: the stretch's bytes before and behind them.
+    """
+
+    start: int
+    stop: int
+    head: bytes
+    tail: bytes
+
+
 @dataclass(slots=True)
 class FileScan:
     """One file's summary, as it comes from an executor.
@@ -276,6 +294,7 @@ class FileScan:
             ``known_fingerprint`` is that of the part which an earlier run has read.
         framing: the stream's, where it was recognised at its beginning.
         codec: what its names are in.
+        ahead: what was decoded with the scan.
     """
 
     path: str
@@ -290,3 +309,4 @@ class FileScan:
     known_fingerprint: int = 0
     framing: Framing | None = None
     codec: str = UTF8
+    ahead: Ahead | None = None

@@ -16,7 +16,7 @@ Invariants
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -285,6 +285,10 @@ class Records:
     def empty(cls, size: int) -> Records:
         """Make room."""
         return cls(*(np.zeros(size, np.int64) for _ in range(7)))
+
+    def where(self, chosen: NDArray[np.bool_]) -> Records:
+        """Give some of them."""
+        return Records(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
     def first(self, count: int) -> Records:
         """Copy the first ones."""

@@ -7,7 +7,7 @@ import importlib
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from wal2delta.errors import CaptureError, NotSupported
 
@@ -54,6 +54,23 @@ def detect_compression(head: bytes) -> str | None:
     if len(head) < HEAD_BYTES:
         return next((name for name, magic in _MAGIC if head.startswith(magic)), None)
     return next((name for name, begins in _HEADS if begins.match(head)), None)
+
+
+class Plain(NamedTuple):
+    """A file's bytes without the compression that they were stored in, if there was one."""
+
+    compression: str | None
+    data: memoryview
+
+
+def plain(content: bytes | memoryview) -> Plain:
+    """Give a file's bytes as the stream has them; those that are not compressed are not copied.
+
+    Raises:
+        as `decompress`.
+    """
+    compression = detect_compression(bytes(content[:HEAD_BYTES]))
+    return Plain(compression, memoryview(decompress(bytes(content)) if compression else content).cast("B"))
 
 
 def decompress(data: bytes, *, limit: int = MAX_BYTES) -> bytes:

@@ -6,7 +6,7 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +20,7 @@ from wal2delta.protocol.framing import Framing
 from wal2delta.report import RunReport, TableReport
 from wal2delta.settings import Settings, make_settings
 from wal2delta.spark import delta, steps
+from wal2delta.spark.ahead import AheadScan
 from wal2delta.spark.catalogue import Catalogue
 from wal2delta.spark.history import History, refuse_gone
 from wal2delta.spark.isolation import has_own_sessions, own_session, quiet_queries, settings
@@ -28,7 +29,15 @@ from wal2delta.spark.mirror import TableRun, apply_table, check_table, step_of
 from wal2delta.spark.moving import move
 from wal2delta.spark.placement import Move
 from wal2delta.spark.registry import MirrorEntry
-from wal2delta.spark.source import CaptureFile, confirm_holes, list_captures, name_in, root_of, scan_captures
+from wal2delta.spark.source import (
+    CaptureFile,
+    are_mapped,
+    confirm_holes,
+    list_captures,
+    name_in,
+    root_of,
+    scan_captures,
+)
 from wal2delta.spark.staging import Staged, Staging
 from wal2delta.spark.tables import RunPlan, TablePlan, plan_tables
 from wal2delta.spark.target import Target
@@ -42,6 +51,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MAX_BUCKETS: Final = 2048
+_FEW_BUCKETS: Final = 4
+_FEW_BYTES: Final = 8 << 20
+_TASK_BYTES: Final = 4 << 20
+"""How much of a table's staged changes is worth a task of its own."""
 _LEAST_TWIN: Final = 64
 
 
@@ -82,6 +95,11 @@ class _Reading:
     first: int
     seen: Seen
     resume: Resume | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files."""
+        return sum(file.length for file in self.files)
 
 
 @dataclass
@@ -130,27 +148,29 @@ class _Job:
                 break
             # Another run has come to its end since the ledger was read.
             state = locked
-        plan = self._plan(reading)
-        steps.reached("scanned")
-        if plan.upto_lsn <= plan.after_lsn and state is None:
-            self._refuse_empty(plan)
-        refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in files])
-        size = sum(file.length for file in reading.files)
+        before = state.tables if state is not None else ()
+        with self._staging() as staging:
+            ahead = self._scan_ahead(reading, before, staging)
+            plan = self._plan(reading, ahead)
+            steps.reached("scanned")
+            if plan.upto_lsn <= plan.after_lsn and state is None:
+                self._refuse_empty(plan)
+            refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in files])
 
-        def write_plan(decoded: Plan) -> State:
-            return self.ledger.write_plan(
-                state,
-                decoded,
-                source=self.source,
-                captures=self.captures,
-                files=len(reading.files),
-                size=size,
-                seen=reading.seen,
+            def write_plan(decoded: Plan) -> State:
+                return self.ledger.write_plan(
+                    state,
+                    decoded,
+                    source=self.source,
+                    captures=self.captures,
+                    files=len(reading.files),
+                    size=reading.size,
+                    seen=reading.seen,
+                )
+
+            _, report = self._apply_plan(
+                plan, staging, reading.size, before, write_plan, ahead=ahead, resumed=False, began=began
             )
-
-        _, report = self._apply_plan(
-            plan, size, state.tables if state is not None else (), write_plan, resumed=False, began=began
-        )
         return report if finished is None else _joined(finished, report)
 
     def _lock(self) -> State | None:
@@ -165,9 +185,25 @@ class _Job:
         self.warnings.append(f"run {interrupted.run} was interrupted; it was finished first")
         plan = interrupted.plan
         assert plan is not None
-        return self._apply_plan(
-            plan, interrupted.bytes, interrupted.tables, lambda _: interrupted, resumed=True, began=began
-        )
+        with self._staging() as staging:
+            return self._apply_plan(
+                plan, staging, interrupted.bytes, interrupted.tables, lambda _: interrupted, resumed=True, began=began
+            )
+
+    @contextmanager
+    def _staging(self) -> Iterator[Staging]:
+        """Give the run its place for staged events, and have it empty whatever happens."""
+        staging = Staging(self.target, self.ledger.turn)
+        try:
+            yield staging
+        finally:
+            self._clear(staging)
+
+    def _clear(self, staging: Staging) -> None:
+        # A run that has lost the lock leaves everything to the other one; once recorded, it has cleared up already.
+        if staging.written and self.ledger.has_lock():
+            with self._stage("clean up"):
+                staging.clear(self.own)
 
     # What there is to do
 
@@ -315,8 +351,24 @@ class _Job:
                     remedy="Remove one of them, or leave it out by `captures: pattern`",
                 )
 
-    def _plan(self, reading: _Reading) -> Plan:
-        """Scan the files in parallel and stitch them."""
+    def _scan_ahead(self, reading: _Reading, before: Sequence[MirrorEntry], staging: Staging) -> AheadScan | None:
+        """Give what decodes files with their scan, where that is worth it.
+
+        Args:
+            before: what the ledger knows of the tables that earlier runs have written to.
+        """
+        if are_mapped([file.path for file in reading.files]):
+            return None
+        stitch = Stitch(reading.resume, wants_origin=self.settings.wants_origin)
+        buckets, check = self._buckets(reading.size), self.ledger.check_lock
+        return AheadScan(self.own, staging, self.settings, before, buckets, stitch, check)
+
+    def _plan(self, reading: _Reading, ahead: AheadScan | None = None) -> Plan:
+        """Scan the files in parallel and stitch them.
+
+        Args:
+            ahead: what decodes files with their scan.
+        """
         resume = reading.resume
         framing = None if self.settings.captures.framing == "auto" else Framing(self.settings.captures.framing)
         codec = self.settings.source_codec
@@ -332,8 +384,9 @@ class _Job:
                     first=is_first and resume is None,
                     known_length=resume.length if resume is not None and file.path == resume.path else 0,
                     codec=codec,
+                    length=file.length,
                 )
-            scans = self._scan(tasks, stitch, resume)
+            scans = self._scan(tasks, stitch, resume, ahead)
             self._check_unchanged(resume, scans)
             self._refuse_twins(scans)
             for number, file in enumerate(reading.files):
@@ -341,6 +394,8 @@ class _Job:
                 is_open = stitch.is_open
                 again = stitch.add(scan, exact=number == 0) if scan is not None else None
                 if again is not None:
+                    if ahead is not None:
+                        ahead.drop(file.path)
                     task = ScanTask(
                         framing, again.place, 0, again.place is None, again.prefix, again.edges, codec=codec
                     )
@@ -351,16 +406,20 @@ class _Job:
                 self.progress.advance()
         return stitch.plan()
 
-    def _scan(self, tasks: Mapping[str, ScanTask], stitch: Stitch, resume: Resume | None) -> dict[str, FileScan]:
+    def _scan(
+        self, tasks: Mapping[str, ScanTask], stitch: Stitch, resume: Resume | None, ahead: AheadScan | None
+    ) -> dict[str, FileScan]:
         """Scan all files; the first one, whose place is known, may not fit what was read before."""
         try:
-            return scan_captures(self.own, tasks)
+            return scan_captures(self.own, tasks) if ahead is None else ahead.scan(tasks, resume)
         except CaptureError as error:
             first = next(iter(tasks))
             if not self.settings.captures.allow_gaps or error.path != first or resume is None or tasks[first].start:
                 raise
             place = stitch.gap(first, error.problem)
             task = tasks[first]
+            if ahead is not None:
+                ahead.forget()
             return scan_captures(self.own, {**tasks, first: ScanTask(task.framing, place, gap=True, codec=task.codec)})
 
     def _rescan(self, stitch: Stitch, task: ScanTask, path: str) -> None:
@@ -406,10 +465,12 @@ class _Job:
     def _apply_plan(
         self,
         plan: Plan,
+        staging: Staging,
         size: int,
         before: Sequence[MirrorEntry],
         begin: Callable[[Plan], State],
         *,
+        ahead: AheadScan | None = None,
         resumed: bool,
         began: float,
     ) -> tuple[State, RunReport]:
@@ -420,6 +481,7 @@ class _Job:
             before: what the ledger knows of the tables that earlier runs have written to.
             begin: gives the run's state, in which the plan stands written; called once the files have proved to
                 be decodable.
+            ahead: what was decoded with the scan.
             resumed: the run was interrupted before; some tables may have its commit.
         """
         self.warnings.extend(plan.warnings)
@@ -427,10 +489,9 @@ class _Job:
         self.warnings.extend(catalogue.warnings)
         skips_truncates = self.settings.skips("t")
         truncates = {} if skips_truncates else {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}
-        staging = Staging(self.target, self.ledger.turn)
         try:
             self.ledger.check_lock()
-            staged = self._decode(plan, catalogue, staging, truncates, size)
+            staged = self._decode(plan, catalogue, staging, truncates, size, ahead)
             steps.reached("decoded")
             history = History(self.own, self.target, plan, staging)
             with self._stage("check"):
@@ -444,20 +505,24 @@ class _Job:
             commit = delta.CommitId(state.ledger, state.run)
             state = self._move_tables(tables, state, commit)
             runs = [
-                TableRun(plan=table, commit=commit, resumed=resumed, partitions=self._buckets(size), exists=there)
+                TableRun(
+                    plan=table,
+                    commit=commit,
+                    resumed=resumed,
+                    buckets=self._buckets(size),
+                    tasks=_tasks(self._buckets(size), staged[table.number].size),
+                    exists=there,
+                )
                 for table, there in zip(tables.tables, exists, strict=True)
             ]
 
-            def write_history() -> None:
-                history.write(state, resumed=resumed)
-                self.ledger.record_files(state, resumed=resumed)
-
-            reports = self._apply_tables(runs, staging, write_history)
+            kept = [
+                lambda: history.write(state, resumed=resumed),
+                lambda: self.ledger.record_files(state, resumed=resumed),
+            ]
+            reports = self._apply_tables(runs, staging, kept)
         finally:
-            with self._stage("clean up"):
-                # A run that has lost the lock leaves everything to the other one.
-                if self.ledger.has_lock():
-                    staging.clear(self.own)
+            self._clear(staging)
         report = RunReport(
             run=state.run,
             status="applied",
@@ -486,24 +551,28 @@ class _Job:
         staging: Staging,
         truncates: Mapping[int, tuple[int, int]],
         size: int,
+        ahead: AheadScan | None,
     ) -> dict[int, Staged]:
         files = {file.path: file for file in plan.files if file.steps}
         if not files:
             return {}
         with self._stage("decode"):
+            confirmed = ahead.confirm(plan, catalogue.assignments) if ahead is not None else None
             task = DecodeTask(
-                files=files,
-                versions=plan.versions,
-                types=plan.type_versions,
+                files=files if confirmed is None else {p: file for p, file in files.items() if p not in confirmed.held},
+                versions=plan.versions if confirmed is None else confirmed.versions,
+                types=plan.type_versions if confirmed is None else confirmed.types,
                 relations=catalogue.assignments,
                 truncates=truncates,
                 settings=self.settings,
                 buckets=self._buckets(size),
             )
-            return staging.decode(self.own, list(files), task)
+            return staging.decode(self.own, task, confirmed)
 
     def _buckets(self, size: int) -> int:
-        return max(1, min(_MAX_BUCKETS, -(-size // self.settings.bucket_bytes)))
+        """Say how many parts each table's changes are split into: of little a few, so that cores share the work."""
+        few = min(_FEW_BUCKETS, size // _FEW_BYTES)
+        return max(1, few, min(_MAX_BUCKETS, -(-size // self.settings.bucket_bytes)))
 
     @property
     def _at_once(self) -> int:
@@ -546,19 +615,25 @@ class _Job:
             steps.reached(f"table moved: {step.name}")
 
     def _apply_tables(
-        self, runs: Sequence[TableRun], staging: Staging, write_history: Callable[[], None]
+        self, runs: Sequence[TableRun], staging: Staging, kept: Sequence[Callable[[], None]]
     ) -> list[TableReport]:
-        """Apply the tables concurrently, and beside them write what the ledger keeps of transactions and files."""
+        """Apply the tables concurrently, and beside them write what the ledger keeps of transactions and files.
+
+        Args:
+            kept: writes that.
+        """
         reports: list[TableReport] = []
         with (
             self._stage("apply", len(runs)),
-            ThreadPoolExecutor(1) as beside,
+            ThreadPoolExecutor(len(kept)) as beside,
             ThreadPoolExecutor(self._at_once) as pool,
         ):
             # In a shared session one thing is done after the other.
-            history = beside.submit(write_history)
-            if not has_own_sessions(self.spark):
-                history.result()
+            histories: list[Future[None]] = []
+            for write in kept:
+                histories.append(beside.submit(write))
+                if not has_own_sessions(self.spark):
+                    histories[-1].result()
             waiting = [pool.submit(self._apply_table, staging, run) for run in runs]
             try:
                 for done in as_completed(waiting):
@@ -570,7 +645,8 @@ class _Job:
                 for other in waiting:
                     other.cancel()
                 raise
-            history.result()
+            for history in histories:
+                history.result()
             steps.reached("history written")
         return sorted(reports, key=lambda report: report.name)
 
@@ -607,6 +683,11 @@ class _Job:
             yield
         finally:
             self.stages[name] = self.stages.get(name, 0.0) + time.monotonic() - began
+
+
+def _tasks(buckets: int, size: int) -> int:
+    """Say how many tasks fold a table of which so many bytes are staged."""
+    return min(buckets, 1 + size // _TASK_BYTES)
 
 
 def _not_joined(error: CaptureError, stitch: Stitch) -> CaptureError:

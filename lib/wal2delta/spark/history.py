@@ -95,7 +95,7 @@ class History:
 
     def write(self, state: State, *, resumed: bool) -> None:
         """Append the run's transactions and messages, each in one commit that is made once."""
-        if not (self._staging.written or self._plan.decided):
+        if not (self._staging.decoded or self._plan.decided):
             return
         parts = [(self._transactions, "transactions"), (self._messages, "messages")]
 

@@ -34,6 +34,8 @@ _ALTER, _TRUNCATE, _MERGE = range(_SLOTS)
 """The commits of an epoch: each has a number of its own."""
 _RUN_BITS: Final = 16
 
+_SHUFFLED: Final = "spark.sql.shuffle.partitions"
+
 _FEW_CHANGES: Final = 10_000
 _SMALL_TABLE: Final = 16 << 20
 
@@ -48,13 +50,15 @@ class TableRun:
     Attributes:
         commit: the run's; its steps have numbers made of it (`step_of`).
         resumed: the run was begun before: the table may have some of its commits already.
+        buckets: how many parts its changes were split into; ``tasks`` fold them.
         exists: the table is there; `check_table` has found it right.
     """
 
     plan: TablePlan
     commit: delta.CommitId
     resumed: bool
-    partitions: int
+    buckets: int
+    tasks: int
     exists: bool
 
     def step(self, epoch: int, slot: int) -> delta.CommitId:
@@ -148,7 +152,7 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableRe
     action: Action = "unchanged"
     counts = Counts()
     done: delta.Commit | None = None
-    values = delta.SMALL_STATE | {"spark.sql.shuffle.partitions": str(run.partitions)}
+    values = delta.SMALL_STATE | _shuffled(own, run)
     depth = delta.WHOLE_HISTORY if run.resumed else len(plan.epochs) * _SLOTS + 20
     with settings(own, values):
         exists = run.exists
@@ -202,6 +206,16 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableRe
         set_aside=plan.set_aside,
         notes=(*plan.notes, *counts.notes),
     )
+
+
+def _shuffled(spark: SparkSession, run: TableRun) -> dict[str, str]:
+    """Have a MERGE shuffle into as many parts as fold its rows, if that is more than is usual.
+
+    It is not for fewer: what is merged into may be large.  Spark puts small parts together again by itself.
+    """
+    usual = spark.conf.get(_SHUFFLED, None) or ""
+    # Databricks has "auto" there.
+    return {_SHUFFLED: str(run.tasks)} if usual.isdigit() and int(usual) < run.tasks else {}
 
 
 def _alter(spark: SparkSession, run: TableRun, number: int, epoch: Epoch) -> None:
@@ -304,8 +318,16 @@ def _folded(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch, 
         projections=epoch.projections,
         table=run.plan.name,
     )
-    rows = StagedRows(run.plan.number, epoch.start, epoch.stop, epoch.moves, together=epoch.converts_key)
-    frame = staging.read(spark, rows, task, run.partitions)
+    rows = StagedRows(
+        run.plan.number,
+        epoch.start,
+        epoch.stop,
+        epoch.moves,
+        together=epoch.converts_key,
+        buckets=run.buckets,
+        tasks=run.tasks,
+    )
+    frame = staging.read(spark, rows, task)
     return frame.mapInArrow(partial(fold_batches, task=task), sql_schema(task.schema))
 
 

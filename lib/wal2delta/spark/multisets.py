@@ -20,6 +20,8 @@ _ROWS: Final = "wal2delta_rows"
 _COUNTED: Final = "wal2delta_counted"
 _OLDER: Final = "wal2delta_older"
 
+_TOTALS: Final = {"needed": "max(needed)", "unknown": "count_if(unknown AND net > 0)"}
+
 _COUNTS: Final = ("image", "copies", "stay")
 """What `_Images.counted` adds to the rows."""
 
@@ -41,13 +43,12 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Writte
     """
     images = _Images.of(spark, merge)
     added = [column.id for column in merge.shape.present if column.added]
-    with kept_rows(spark, rows) as folded:
-        totals = folded.selectExpr("max(needed) AS needed", "count_if(unknown AND net > 0) AS unknown").collect()[0]
-        if not totals.needed:
+    with kept_rows(spark, rows, _TOTALS) as (folded, totals):
+        if not totals["needed"]:
             # Nothing goes: the target need not be asked.
             return append_rows(spark, folded, merge, "append", create=False)
         missing, metrics = _apply(images, images.counted(folded), added)
-    return Written(Counts(unknown=totals.unknown, deletes_without_row=missing), metrics)
+    return Written(Counts(unknown=totals["unknown"] or 0, deletes_without_row=missing), metrics)
 
 
 def _apply(images: _Images, counted: DataFrame, added: list[int]) -> tuple[int, dict[str, str]]:
@@ -56,8 +57,8 @@ def _apply(images: _Images, counted: DataFrame, added: list[int]) -> tuple[int, 
     Args:
         added: the ids of the columns that rows of the table may be older than, which rise as time goes on.
     """
-    with kept_rows(images.spark, counted) as known:
-        missing = known.selectExpr("sum(greatest(needed - copies, 0L)) AS missing").collect()[0].missing or 0
+    with kept_rows(images.spark, counted, {"missing": "sum(greatest(needed - copies, 0L))"}) as (known, totals):
+        missing = totals["missing"] or 0
         if missing and added:
             newest = max(added)
             older = images.counted(images.older(known, newest))

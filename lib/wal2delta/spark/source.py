@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ so it is set around the jobs that read whole files alone."""
 _FEW_FILES: Final = 32
 _MANY_TASKS: Final = 64
 _FILES_A_TASK: Final = 4
+_BYTES_A_TASK: Final = 32 << 20
 
 _GLOB = re.compile(r"[\[\]{}*?\\]")
 
@@ -130,27 +131,45 @@ def _is_glob(path: str) -> bool:
     return not Path(path).exists() and _GLOB.search(path) is not None
 
 
-def read_files(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+def read_files(spark: SparkSession, paths: Sequence[str], size: int) -> DataFrame:
     """Give one row for each file: its path and content; or its number in the list alone.
 
     Of files in a file system that the executors have mounted (``file:``) the Python workers need no more: they map
     them into memory.  So Spark has nothing to list, and the bytes take no room in the JVM, where they would stand
     several times.
+
+    Args:
+        size: bytes of all files, about.
     """
-    if all(path.startswith(LOCAL_SCHEME) for path in paths):
-        return spark.range(0, len(paths), 1, _tasks_for(len(paths))).withColumnRenamed("id", "file")
+    if are_mapped(paths):
+        return number_files(spark, len(paths), size)
     frame = spark.read.format("binaryFile").load([escape_glob(path) for path in paths])
     return frame.select("path", "content")
 
 
-def _tasks_for(files: int) -> int | None:
-    """Say how many tasks should share some files; None for one a core.
+def are_mapped(paths: Iterable[str]) -> bool:
+    """Say whether the workers map some files by themselves; the bytes of others come from Spark, and are dear."""
+    return all(path.startswith(LOCAL_SCHEME) for path in paths)
 
-    A task that fails is done again as a whole, and each is told about all files: of many, a few go into one.
+
+def number_files(spark: SparkSession, files: int, size: int) -> DataFrame:
+    """Give one row for each file: its number in some list.
+
+    Args:
+        size: bytes of all files, about.
+    """
+    return spark.range(0, files, 1, _tasks_for(files, size)).withColumnRenamed("id", "file")
+
+
+def _tasks_for(files: int, size: int) -> int | None:
+    """Say how many tasks should share some files of so many bytes; None for one a core.
+
+    A task that fails is done again as a whole, and each is told about all files: of many, a few go into one; of small
+    ones many, as each task costs some time, and writes files of its own.
     """
     if files <= _FEW_FILES:
         return None
-    return min(files, max(_MANY_TASKS, files // _FILES_A_TASK))
+    return min(files, max(_MANY_TASKS, min(files // _FILES_A_TASK, size // _BYTES_A_TASK)))
 
 
 def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
@@ -159,7 +178,8 @@ def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[st
     Raises:
         Wal2DeltaError: what the first file in the stream's order has against it.
     """
-    frame = read_files(spark, list(tasks)).mapInArrow(partial(scan_batches, tasks=dict(tasks)), SCAN_SCHEMA)
+    files = read_files(spark, list(tasks), sum(task.length for task in tasks.values()))
+    frame = files.mapInArrow(partial(scan_batches, tasks=dict(tasks)), SCAN_SCHEMA)
     with settings(spark, ONE_FILE_A_BATCH):
         rows = frame.collect()
     errors = [from_dict(json.loads(row.error)) for row in rows if row.error is not None]

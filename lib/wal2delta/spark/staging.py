@@ -7,33 +7,41 @@ ledger's until the run ends.  Each row is an Arrow IPC stream: the events of one
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
 
 from wal2delta.errors import from_dict
 from wal2delta.spark import delta
 from wal2delta.spark.isolation import settings
-from wal2delta.spark.source import ONE_FILE_A_BATCH, read_files
+from wal2delta.spark.source import ONE_FILE_A_BATCH, number_files, read_files
 from wal2delta.spark.target import Target
 from wal2delta.spark.workers import (
     ERROR_TABLE,
     NO_BUCKET,
     ROUTE_SCHEMA,
+    SCANS_TABLE,
     STAGE_SCHEMA,
     DecodeTask,
     FoldTask,
     decode_batches,
+    decode_carried,
     link_batches,
     links_table,
     route_batches,
     unpack_batches,
 )
+from wal2delta.transactions.ahead import Confirmation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
+
+Work: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _NAME: Final = "staging"
 
@@ -51,7 +59,7 @@ FEW_PARTS_A_BATCH: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}
 """How staged events come to the workers that fold them: a row may have megabytes, and all of a task's rows would come
 at once else.  It is set around those jobs alone: with it every other mapInArrow would crawl."""
 
-_SUMMARISED: Final = ("table", "relation", "sequence", "rows", "first_lsn", "last_lsn", "info")
+_SUMMARISED: Final = ("table", "relation", "sequence", "rows", "first_lsn", "last_lsn", "info", "size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +107,12 @@ class Staged:
     Attributes:
         versions: by the relation versions' numbers.
         segments: in commit order.
+        size: bytes.
     """
 
     versions: Mapping[int, StagedVersion]
     segments: tuple[Segment, ...]
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +123,7 @@ class StagedRows:
         start, stop: sequence numbers; ``stop`` None for all that follow.
         moves: keys that are linked have to be brought together.
         together: all rows have to come to one task.
+        buckets: how many there are, and ``tasks`` to read them.
     """
 
     table: int
@@ -120,6 +131,25 @@ class StagedRows:
     stop: int | None
     moves: bool
     together: bool
+    buckets: int
+    tasks: int
+
+
+def decoded(spark: SparkSession, task: DecodeTask, confirmed: Confirmation | None = None) -> DataFrame | None:
+    """Give what is to be staged of files that are decoded by a plan; None where that is nothing.
+
+    Args:
+        confirmed: what holds of the files that were decoded ahead, which are not among the task's.
+    """
+    frames = []
+    if task.files:
+        files = read_files(spark, list(task.files), sum(file.length for file in task.files.values()))
+        frames.append(files.mapInArrow(partial(decode_batches, task=task), STAGE_SCHEMA))
+    if confirmed is not None and confirmed.rest:
+        carried = replace(task, files={file.path: file for file in confirmed.rest})
+        numbers = number_files(spark, len(confirmed.rest), 0)
+        frames.append(numbers.mapInArrow(partial(decode_carried, task=carried), STAGE_SCHEMA))
+    return reduce(lambda one, other: one.unionByName(other), frames) if frames else None
 
 
 class Staging:
@@ -131,52 +161,77 @@ class Staging:
 
     def __init__(self, target: Target, turn: int = 0) -> None:
         self._table = target.ledger(_NAME if turn == 0 else f"{_NAME}_{turn}")
-        self._written = False
+        self._written = self._decoded = False
         self._tables: frozenset[int] = frozenset()
+        self._void: tuple[int, ...] = ()
 
     @property
     def written(self) -> bool:
-        """Whether something was staged."""
+        """Whether there is something to throw away."""
         return self._written
 
-    def decode(self, spark: SparkSession, paths: Sequence[str], task: DecodeTask) -> dict[int, Staged]:
-        """Decode files in parallel and stage their events; give what each table has.
+    @property
+    def decoded(self) -> bool:
+        """Whether a plan's events were staged."""
+        return self._decoded
+
+    def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> list[Row]:
+        """Scan files in parallel and stage what is decoded ahead; give the rows of `SCANS_TABLE`, of earlier calls too.
+
+        Args:
+            work: what a task does with its files.
+        """
+        self._write_files(read_files(spark, paths, 0).mapInArrow(work, STAGE_SCHEMA))
+        return self._of_table(spark, SCANS_TABLE).select("ahead", "info", "data").collect()
+
+    def decode(self, spark: SparkSession, task: DecodeTask, confirmed: Confirmation | None = None) -> dict[int, Staged]:
+        """Decode files in parallel and stage their events (see `decoded`); give what each table has.
 
         Raises:
             Wal2DeltaError: what the first file in the stream's order has against it.
         """
-        frame = read_files(spark, paths).mapInArrow(partial(decode_batches, task=task), STAGE_SCHEMA)
-        self._written = True
-        with settings(spark, ONE_FILE_A_BATCH):
-            self._overwrite(frame)
+        if confirmed is None:
+            self._written = False
+        else:
+            self._void = tuple(confirmed.void)
+        events = decoded(spark, task, confirmed)
+        if events is not None:
+            self._write_files(events)
+        self._decoded = True
         frame = self._frame(spark).select(*_SUMMARISED)
         rows = _totals(frame)
         self._tables = frozenset(row.table for row in rows)
         return _summarise(frame, rows)
 
+    def _write_files(self, frame: DataFrame) -> None:
+        """Stage what comes of whole files: in place of what an earlier run may have left, then beside what is there."""
+        mode = "append" if self._written else "overwrite"
+        self._written = True
+        with settings(frame.sparkSession, ONE_FILE_A_BATCH):
+            self._write(frame, mode)
+
     def has(self, table: int) -> bool:
         """Say whether something was staged under a table's number."""
         return table in self._tables
 
-    def read(self, spark: SparkSession, rows: StagedRows, task: FoldTask, partitions: int) -> DataFrame:
+    def read(self, spark: SparkSession, rows: StagedRows, task: FoldTask) -> DataFrame:
         """Give a table's events by bucket, each bucket's in commit order and in one task.
 
         Args:
             task: how they are folded.
-            partitions: how many buckets there are.
         """
         frame = self._within(spark, rows.table, rows)
         events = frame.where(f"bucket <> {NO_BUCKET}").select("bucket", "sequence", "data")
-        if partitions == 1 or rows.together:
+        if rows.tasks == 1 or rows.together:
             events = events.selectExpr("0 AS bucket", "sequence", "data").coalesce(1)
             return events.sortWithinPartitions("bucket", "sequence")
         if rows.moves:
             links = self._within(spark, links_table(rows.table), rows).select("data").coalesce(1)
-            routes = links.mapInArrow(partial(link_batches, buckets=partitions), ROUTE_SCHEMA)
-            events = _by_bucket(events.unionByName(routes), partitions).mapInArrow(
-                partial(route_batches, task=task, buckets=partitions), ROUTE_SCHEMA
+            routes = links.mapInArrow(partial(link_batches, buckets=rows.buckets), ROUTE_SCHEMA)
+            events = _by_bucket(events.unionByName(routes), rows.tasks).mapInArrow(
+                partial(route_batches, task=task, buckets=rows.buckets), ROUTE_SCHEMA
             )
-        return _by_bucket(events, partitions)
+        return _by_bucket(events, rows.tasks)
 
     def _within(self, spark: SparkSession, table: int, rows: StagedRows) -> DataFrame:
         frame = self._of_table(spark, table).where(f"sequence >= {rows.start}")
@@ -188,7 +243,7 @@ class Staging:
         Args:
             table: `TRANSACTIONS_TABLE`, `PARTS_TABLE` or `MESSAGES_TABLE`; ``schema`` is its rows'.
         """
-        if not (self._written and self.has(table)):
+        if not self.has(table):
             return spark.createDataFrame([], schema)
         return self._of_table(spark, table).select("data").mapInArrow(unpack_batches, schema)
 
@@ -199,34 +254,40 @@ class Staging:
         self._written = False
         if self._table.path is not None:
             # There is no way to delete a folder that every platform has; an empty overwrite empties it.
-            self._overwrite(spark.createDataFrame([], STAGE_SCHEMA).coalesce(1))
+            self._write(spark.createDataFrame([], STAGE_SCHEMA).coalesce(1), "overwrite")
         else:
             spark.sql(f"DROP TABLE IF EXISTS {self._table.sql}")
 
-    def _overwrite(self, frame: DataFrame) -> None:
+    def _write(self, frame: DataFrame, mode: str) -> None:
         if self._table.path is not None:
-            writer = frame.write.mode("overwrite").options(**_FEW_LARGE_ROWS).partitionBy("table")
+            # Whatever the session says of overwriting: of an earlier run's tables nothing may stay.
+            writer = frame.write.mode(mode).options(partitionOverwriteMode="static", **_FEW_LARGE_ROWS)
+            writer = writer.partitionBy("table")
             writer.parquet(self._table.path)
         else:
             # A catalog's tables do not take these as options.
             with settings(frame.sparkSession, _FEW_LARGE_ROWS):
-                delta.write(frame, self._table, "overwrite", create=True)
+                delta.write(frame, self._table, mode, create=mode == "overwrite")
 
     def _frame(self, spark: SparkSession) -> DataFrame:
         if self._table.path is not None:
-            return spark.read.schema(STAGE_SCHEMA).parquet(self._table.path)
-        return spark.read.table(self._table.sql)
+            return self._valid(spark.read.schema(STAGE_SCHEMA).parquet(self._table.path))
+        return self._valid(spark.read.table(self._table.sql))
 
     def _of_table(self, spark: SparkSession, table: int) -> DataFrame:
-        if self._table.path is None or not self.has(table):
+        if self._table.path is None or not (self.has(table) or table == SCANS_TABLE):
             return self._frame(spark).where(f"table = {table}")
         # Only its own folder is listed: of more than 32 Spark lists each by a task, and would do so for every table.
         reader = spark.read.schema(STAGE_SCHEMA).option("basePath", self._table.path)
-        return reader.parquet(f"{self._table.path}/table={table}")
+        return self._valid(reader.parquet(f"{self._table.path}/table={table}"))
+
+    def _valid(self, frame: DataFrame) -> DataFrame:
+        """Leave out what was decoded ahead by a guess that did not hold."""
+        return frame.where(f"ahead NOT IN ({', '.join(map(str, self._void))})") if self._void else frame
 
 
-def _by_bucket(frame: DataFrame, partitions: int) -> DataFrame:
-    return frame.repartition(partitions, "bucket").sortWithinPartitions("bucket", "sequence")
+def _by_bucket(frame: DataFrame, tasks: int) -> DataFrame:
+    return frame.repartition(tasks, "bucket").sortWithinPartitions("bucket", "sequence")
 
 
 def _totals(frame: DataFrame) -> list[Row]:
@@ -235,6 +296,7 @@ def _totals(frame: DataFrame) -> list[Row]:
 
     totals = frame.groupBy("table", "relation", "info").agg(
         f.sum("rows").alias("rows"),
+        f.sum("size").alias("size"),
         f.min("sequence").alias("first"),
         f.max("sequence").alias("last"),
         f.min("first_lsn").alias("first_lsn"),
@@ -249,10 +311,12 @@ def _summarise(frame: DataFrame, rows: Sequence[Row]) -> dict[int, Staged]:
     if failed:
         raise from_dict(json.loads(min(failed, key=lambda row: row.first).info))
     found: dict[int, dict[int, StagedVersion]] = {}
+    sizes: Counter[int] = Counter()
     for row in rows:
         if row.table < 0:
             continue
         info = json.loads(row.info)
+        sizes[row.table] += row.size
         versions = found.setdefault(row.table, {})
         unknown = StagedVersion(0, (), False, False, row.first, row.last, row.first_lsn, row.last_lsn)
         before = versions.get(row.relation, unknown)
@@ -266,7 +330,9 @@ def _summarise(frame: DataFrame, rows: Sequence[Row]) -> dict[int, Staged]:
             first_lsn=min(before.first_lsn, row.first_lsn),
             last_lsn=max(before.last_lsn, row.last_lsn),
         )
-    return {table: Staged(versions, _segments(frame, table, versions)) for table, versions in found.items()}
+    return {
+        table: Staged(versions, _segments(frame, table, versions), sizes[table]) for table, versions in found.items()
+    }
 
 
 def _segments(frame: DataFrame, table: int, versions: Mapping[int, StagedVersion]) -> tuple[Segment, ...]:

@@ -23,9 +23,11 @@ from wal2delta.changes import PlannedBytes
 from wal2delta.decode.batches import ChangeBatch, Decoder, LogicalMessage, Recorded
 from wal2delta.decode.files import scan_file
 from wal2delta.decode.stream import Place
+from wal2delta.decode.summary import FileScan
 from wal2delta.errors import CaptureError, Wal2DeltaError, from_dict
 from wal2delta.listing import map_file, release_pages
 from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
+from wal2delta.protocol.compression import Plain
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.messages import Relation, Type
 from wal2delta.settings import Settings
@@ -38,6 +40,7 @@ from wal2delta.sink.projection import Projection, project
 from wal2delta.sink.routes import NO_ROUTES, Routes, components, links_of, route, split
 from wal2delta.sink.showing import Shown, show
 from wal2delta.transactions.plan import FilePlan, Step
+from wal2delta.transactions.schedule import file_of
 from wal2delta.types.base import ColumnType
 from wal2delta.types.text import UTF8
 
@@ -51,7 +54,7 @@ _SCAN: Final = pa.schema([("scan", pa.binary()), ("error", pa.string())])
 
 STAGE_SCHEMA: Final = (
     "table INT, relation INT, bucket INT, sequence BIGINT, rows BIGINT, first_lsn BIGINT, last_lsn BIGINT, "
-    "info STRING, data BINARY"
+    "info STRING, ahead INT, size BIGINT, data BINARY"
 )
 _STAGE: Final = pa.schema(
     [
@@ -63,6 +66,8 @@ _STAGE: Final = pa.schema(
         ("first_lsn", pa.int64()),
         ("last_lsn", pa.int64()),
         ("info", pa.string()),
+        ("ahead", pa.int32()),
+        ("size", pa.int64()),
         ("data", pa.binary()),
     ]
 )
@@ -70,8 +75,12 @@ ERROR_TABLE: Final = -1
 TRANSACTIONS_TABLE: Final = -2
 MESSAGES_TABLE: Final = -3
 PARTS_TABLE: Final = -4
+SCANS_TABLE: Final = -5
 """The table numbers of staged rows that hold an error, or what the ledger keeps of transactions (whole ones, and parts
-of such whose others lie elsewhere) and messages."""
+of such whose others lie elsewhere) and messages, or files' scans."""
+
+BY_PLAN: Final = -1
+"""What staged rows have as ``ahead`` that were decoded by a plan; others have the number of their file."""
 
 NO_BUCKET: Final = -1
 """The bucket of staged rows that only say of a relation version that a truncate has used it."""
@@ -136,7 +145,11 @@ _REFUSED: Final = "wal2delta refuses: "
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """How one file is scanned; see `wal2delta.decode.files.scan_file`."""
+    """How one file is scanned; see `wal2delta.decode.files.scan_file`.
+
+    Attributes:
+        length: the file's bytes, where they were listed.
+    """
 
     framing: Framing | None
     place: Place | None = None
@@ -147,6 +160,7 @@ class ScanTask:
     gap: bool = False
     known_length: int = 0
     codec: str = UTF8
+    length: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +247,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _task(function: Callable[_P, _R]) -> Callable[_P, _R]:
+def spark_task(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Declare what a task of Spark's runs."""
 
     @wraps(function)
@@ -257,7 +271,7 @@ def _spare_imports() -> None:
         gc.freeze()
 
 
-def _files(
+def capture_files(
     batches: Iterable[pa.RecordBatch], paths: Iterable[str]
 ) -> Iterator[tuple[str, pa.Buffer | memoryview | Wal2DeltaError]]:
     """Give each file's path and bytes, without copying them, or why they cannot be had.
@@ -289,52 +303,77 @@ def _map(path: str) -> memoryview | Wal2DeltaError:
         )
 
 
-@_task
+@spark_task
 def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanTask]) -> Iterator[pa.RecordBatch]:
     """Scan whole files; one row a file, its pickled `FileScan` or its error."""
-    for path, content in _files(batches, tasks):
-        task = tasks[path]
+    for path, content in capture_files(batches, tasks):
         scan, error = None, None
         try:
             if isinstance(content, Wal2DeltaError):
                 raise content
-            scan = pickle.dumps(
-                scan_file(
-                    path,
-                    memoryview(content),
-                    framing=task.framing,
-                    place=task.place,
-                    start=task.start,
-                    first=task.first,
-                    prefix=task.prefix,
-                    edges=task.edges,
-                    gap=task.gap,
-                    known_length=task.known_length,
-                    codec=task.codec,
-                )
-            )
+            scan = pickle.dumps(scan_of(path, memoryview(content), tasks[path]))
         except Wal2DeltaError as problem:
             error = json.dumps(problem.to_dict())
         yield pa.RecordBatch.from_pylist([{"scan": scan, "error": error}], schema=_SCAN)
 
 
-@_task
+def scan_of(path: str, content: memoryview, task: ScanTask, opened: Plain | None = None) -> FileScan:
+    """Scan a file as a task says."""
+    return scan_file(
+        path,
+        content,
+        framing=task.framing,
+        place=task.place,
+        start=task.start,
+        first=task.first,
+        prefix=task.prefix,
+        edges=task.edges,
+        gap=task.gap,
+        known_length=task.known_length,
+        codec=task.codec,
+        opened=opened,
+    )
+
+
+@spark_task
 def decode_batches(batches: Iterable[pa.RecordBatch], *, task: DecodeTask) -> Iterator[pa.RecordBatch]:
     """Decode whole files and fold each table's changes; one row a file, unit (see `_units`), table and bucket."""
-    for path, content in _files(batches, task.files):
-        plan = task.files[path]
-        try:
-            if isinstance(content, Wal2DeltaError):
-                raise content
-            for row in _staged_rows(plan, memoryview(content), task):
-                yield _stage_batch(row)
-        except Wal2DeltaError as problem:
-            error = json.dumps(problem.at(path=path).to_dict())
-            sequence = plan.steps[0].sequence
-            yield _stage_batch(_staged_row(ERROR_TABLE, NO_RELATION, sequence, error))
+    for path, content in capture_files(batches, task.files):
+        if isinstance(content, Wal2DeltaError):
+            yield _failed(task.files[path], content)
+        else:
+            yield from _decoded(task.files[path], memoryview(content), task)
 
 
-def _stage_batch(row: Mapping[str, Any]) -> pa.RecordBatch:
+@spark_task
+def decode_carried(batches: Iterable[pa.RecordBatch], *, task: DecodeTask) -> Iterator[pa.RecordBatch]:
+    """Decode, as `decode_batches` does, what of files is left whose steps all bring their bytes.
+
+    Args:
+        batches: of numbers of the task's files.
+    """
+    plans = list(task.files.values())
+    for batch in batches:
+        for number in batch.column("file").to_pylist():
+            yield from _decoded(plans[number], None, task)
+
+
+def _decoded(plan: FilePlan, content: memoryview | None, task: DecodeTask) -> Iterator[pa.RecordBatch]:
+    try:
+        planned = PlannedBytes(plan.path, None) if content is None else PlannedBytes.of(plan, content)
+        for row in staged_rows(planned, plan.steps, task, content):
+            yield stage_batch(row)
+    except Wal2DeltaError as problem:
+        yield _failed(plan, problem)
+
+
+def _failed(plan: FilePlan, problem: Wal2DeltaError) -> pa.RecordBatch:
+    error = json.dumps(problem.at(path=plan.path).to_dict())
+    return stage_batch(staged_row(ERROR_TABLE, NO_RELATION, plan.steps[0].sequence, error))
+
+
+def stage_batch(row: Mapping[str, Any]) -> pa.RecordBatch:
+    """Give a row as Spark takes it."""
     arrays = [
         pa.array([row[field.name]], field.type) if field.name != "data" else _one_binary(row["data"])
         for field in _STAGE
@@ -375,11 +414,11 @@ def _units(steps: Iterable[Step]) -> Iterator[list[Step]]:
         yield unit
 
 
-def _staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterator[dict[str, Any]]:
-    planned = PlannedBytes(plan, content)
+def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
+    """Give the decoder of one file, which decodes and records what the task wants of it."""
     settings = task.settings
-    decoder = Decoder(
-        plan.steps[0].place.framing,
+    return Decoder(
+        framing,
         wanted=task.relations.keys(),
         truncates=task.truncates,
         wants_origin=settings.wants_origin,
@@ -388,9 +427,20 @@ def _staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Itera
         skipped=frozenset(operation for operation in ("c", "u", "d", "t") if settings.skips(operation)),
         codec=settings.source_codec,
     )
+
+
+def staged_rows(
+    planned: PlannedBytes, steps: Sequence[Step], task: DecodeTask, content: memoryview | None
+) -> Iterator[dict[str, Any]]:
+    """Decode steps of one file, fold each table's changes, and give them as they are staged.
+
+    Args:
+        content: the file as stored, if it was read; its pages are let go of once they are not needed any more.
+    """
+    decoder = decoder_of(steps[0].place.framing, task)
     recorded: list[Recorded] = []
     messages: list[LogicalMessage] = []
-    units = list(_units(plan.steps))
+    units = list(_units(steps))
     for unit in units:
         # The parts of each table, a new one for every version that follows another.
         gathered: dict[int, list[_Gathered]] = {}
@@ -402,7 +452,7 @@ def _staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Itera
             messages += told
         for batch in decoder.rest():
             _gather(gathered, batch, task)
-        if unit is units[-1]:
+        if content is not None and unit is units[-1]:
             # What is folded now needs the room; before, the pages would only have to come back for the next unit.
             release_pages(content)
         # A relation's last truncate stands before all of its rows that are left.
@@ -411,15 +461,15 @@ def _staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Itera
             if assignment is not None:
                 lsn, _ = task.truncates[relation.oid]
                 at = unit[0].sequence * _PARTS + number
-                yield _staged_row(assignment.table, assignment.relation, at, _info(), lsns=(lsn, lsn))
+                yield staged_row(assignment.table, assignment.relation, at, _info(), lsns=(lsn, lsn))
         yield from _folded_rows(gathered, unit[0].sequence, task)
     whole, parts = _transactions(recorded, task.settings)
     for table, rows in ((TRANSACTIONS_TABLE, whole), (PARTS_TABLE, parts), (MESSAGES_TABLE, _messages(messages))):
         if rows.num_rows:
-            yield _staged_row(table, NO_RELATION, plan.steps[0].sequence, "", data=_to_ipc(rows))
+            yield staged_row(table, NO_RELATION, steps[0].sequence, "", data=_to_ipc(rows))
 
 
-def _staged_row(
+def staged_row(
     table: int,
     relation: int,
     sequence: int,
@@ -430,7 +480,8 @@ def _staged_row(
     lsns: tuple[int, int] = (-1, -1),
     data: bytes | pa.Buffer = b"",
 ) -> dict[str, Any]:
-    values = (table, relation, bucket, sequence, rows, *lsns, info, data)
+    """Give a row as it is staged."""
+    values = (table, relation, bucket, sequence, rows, *lsns, info, BY_PLAN, len(data), data)
     return dict(zip(_STAGE.names, values, strict=True))
 
 
@@ -468,14 +519,14 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
             events = fold_events(events, found.identity, found.names, found.table, buckets=task.buckets)
             links = links_of(events, found.identity, found.names)
             if links is not None:
-                yield _staged_row(links_table(table), found.relation, at, "", data=links.to_ipc())
-            parts = split(events, found.identity, found.names, task.buckets, sequence)
+                yield staged_row(links_table(table), found.relation, at, "", data=links.to_ipc())
+            parts = split(events, found.identity, found.names, task.buckets, file_of(sequence))
             if not parts:
-                yield _staged_row(table, found.relation, at, _info(), rows=found.rows, lsns=lsns)
+                yield staged_row(table, found.relation, at, _info(), rows=found.rows, lsns=lsns)
             for part_number, (bucket, part) in enumerate(parts):
                 # Counted once, whatever the number of parts.
                 rows = found.rows if part_number == 0 else 0
-                yield _staged_row(
+                yield staged_row(
                     table,
                     found.relation,
                     at,
@@ -552,7 +603,7 @@ def _to_ipc(batch: pa.RecordBatch) -> pa.Buffer:
     return sink.getvalue()
 
 
-@_task
+@spark_task
 def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Give the staged records of transactions or messages as rows."""
     for batch in batches:
@@ -566,7 +617,7 @@ def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
                     yield pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
-@_task
+@spark_task
 def link_batches(batches: Iterable[pa.RecordBatch], *, buckets: int) -> Iterator[pa.RecordBatch]:
     """Make of all the links between a table's keys the routes of each bucket, to stand in front of its events.
 
@@ -579,7 +630,7 @@ def link_batches(batches: Iterable[pa.RecordBatch], *, buckets: int) -> Iterator
         yield _route_batch(bucket, ROUTES_SEQUENCE, routes.to_ipc())
 
 
-@_task
+@spark_task
 def route_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask, buckets: int) -> Iterator[pa.RecordBatch]:
     """Bring the staged events of linked keys to one bucket.
 
@@ -611,7 +662,7 @@ def _route_batch(bucket: int, sequence: int, data: pa.Buffer) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_ROUTE)
 
 
-@_task
+@spark_task
 def fold_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator[pa.RecordBatch]:
     """Fold staged events, sorted by bucket and sequence, to rows to merge.
 

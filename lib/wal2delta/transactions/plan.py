@@ -20,6 +20,7 @@ class Step:
         place: the place in the stream at ``start``.
         relations, types: the versions in force there that the stretch needs, as places in the plan's lists.
         seam: its bytes, where they begin in front of the file, at ``seam_offset`` of ``seam_path``.
+        seam_base: where they would begin in the file itself: in front of it below zero; None where that is not told.
         fate: None for ordinary transactions.
     """
 
@@ -32,6 +33,7 @@ class Step:
     seam: bytes | None = None
     seam_path: str = ""
     seam_offset: int = 0
+    seam_base: int | None = None
     fate: Fate | None = None
 
 

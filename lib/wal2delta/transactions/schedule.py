@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from wal2delta.decode.batches import Fate
 from wal2delta.decode.stream import Place
@@ -12,10 +12,28 @@ from wal2delta.protocol import messages as m
 from wal2delta.transactions.deferred import Deferred, Segment
 from wal2delta.transactions.plan import FilePlan, Step
 
+_STEPS_A_FILE: Final = 1 << 22
+
+
+def sequence_of(file: int) -> int:
+    """Give the sequence number of the first stretch of a file's own bytes, which can be told before any is planned.
+
+    Args:
+        file: its number among those that the run reads.
+
+    The number before it is that of what begins in front of the file.
+    """
+    return file * _STEPS_A_FILE + 1
+
+
+def file_of(sequence: int) -> int:
+    """Give the number of the file that a step is in, or in which its transaction commits."""
+    return sequence // _STEPS_A_FILE
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Ordinary transactions in one file; ``start`` and ``stop`` are offsets in the file, or in ``seam``."""
+    """Ordinary transactions of a file; ``start``, ``stop`` are offsets in the file, or in its ``seam`` (see `Step`)."""
 
     path: str
     start: int
@@ -26,6 +44,7 @@ class Stretch:
     seam: bytes | None = None
     seam_path: str = ""
     seam_offset: int = 0
+    seam_base: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +62,22 @@ class Commit:
 _T = TypeVar("_T", bound=Hashable)
 
 
-class _Numbers(Generic[_T]):
-    """Give equal things one number."""
+class Numbers(Generic[_T]):
+    """Give equal things one number.
 
-    def __init__(self) -> None:
-        self._numbers: dict[_T, int] = {}
+    Args:
+        known: what has its number already, by its place.
+    """
+
+    def __init__(self, known: Iterable[_T] = ()) -> None:
+        self._numbers = {item: number for number, item in enumerate(known)}
 
     def of(self, items: Iterable[_T]) -> tuple[int, ...]:
+        """Give some things' numbers."""
         return tuple(self._numbers.setdefault(item, len(self._numbers)) for item in items)
 
     def items(self) -> tuple[_T, ...]:
+        """Give what the numbers mean, in their order."""
         return tuple(self._numbers)
 
 
@@ -94,13 +119,15 @@ class Schedule:
         Args:
             scanned: length, fingerprint, start and stop of each file that the run has read.
         """
-        versions: _Numbers[m.Relation] = _Numbers()
-        types: _Numbers[m.Type] = _Numbers()
+        versions: Numbers[m.Relation] = Numbers()
+        types: Numbers[m.Type] = Numbers()
         steps: dict[str, list[Step]] = {}
         files: dict[str, FilePlan] = {}
+        first = {path: sequence_of(number) for number, path in enumerate(scanned)}
         sequence = 0
         for entry in self._entries:
             if isinstance(entry, Stretch):
+                sequence = max(sequence, first[entry.path] - (entry.seam is not None))
                 relations, known = versions.of(entry.relations), types.of(entry.types)
                 steps.setdefault(entry.path, []).append(_ordinary(sequence, entry, relations, known))
                 sequence += 1
@@ -135,6 +162,7 @@ def _ordinary(sequence: int, entry: Stretch, relations: tuple[int, ...], types: 
         seam=entry.seam[entry.start : entry.stop],
         seam_path=entry.seam_path,
         seam_offset=entry.seam_offset + entry.start,
+        seam_base=entry.seam_base + entry.start,
     )
 
 

@@ -153,6 +153,11 @@ class Stitch:
         return bool(self.tail) or (place is not None and (place.transaction is not None or place.stream is not None))
 
     @property
+    def relations(self) -> tuple[m.Relation, ...]:
+        """The relation versions in force."""
+        return tuple(known.relation for known in self._relations.values())
+
+    @property
     def edges(self) -> tuple[int, ...]:
         """Where files begin in the unfinished bytes."""
         edges, at = [], 0
@@ -317,6 +322,7 @@ class Stitch:
                 seam=walked.part.data,
                 seam_path=walked.origin[0],
                 seam_offset=walked.origin[1],
+                seam_base=walked.part.base - sum(piece.size for piece in self._tail_pieces),
             )
         )
 

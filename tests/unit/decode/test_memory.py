@@ -10,10 +10,15 @@ from wal2delta.decode import memory
 
 
 @pytest.fixture(autouse=True)
-def _none_idle(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    memory._idle.clear()
+def _none_idle() -> Iterator[None]:
+    _forget_idle()
     yield
-    memory._idle.clear()
+    _forget_idle()
+
+
+def _forget_idle() -> None:
+    for blocks in memory._idle.values():
+        blocks.clear()
 
 
 def address(array: np.ndarray) -> int:
@@ -46,3 +51,24 @@ def test_no_more_is_kept_than_a_few_batches(monkeypatch: pytest.MonkeyPatch) -> 
     arrays = [memory.empty(1 << 20, np.uint8) for _ in range(5)]
     arrays.clear()
     assert memory.idle_bytes() == 3 << 20
+
+
+def test_what_has_lain_idle_longest_makes_room_for_other_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MOST_IDLE", 5 << 20)
+    kept, *old = [memory.empty(1 << 20, np.uint8) for _ in range(4)]
+    where = address(kept)
+    old.clear()
+    del kept
+    other = memory.empty(4 << 20, np.uint8)
+    elsewhere = address(other)
+    del other
+    assert memory.idle_bytes() == 5 << 20
+    assert address(memory.empty(4 << 20, np.uint8)) == elsewhere
+    assert address(memory.empty(1 << 20, np.uint8)) == where
+
+
+def test_a_block_too_large_to_be_kept_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MOST_IDLE", 3 << 20)
+    small, large = memory.empty(1 << 20, np.uint8), memory.empty(4 << 20, np.uint8)
+    del small, large
+    assert memory.idle_bytes() == 1 << 20

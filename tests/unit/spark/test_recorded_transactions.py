@@ -89,3 +89,13 @@ def test_a_transaction_that_lies_in_several_files_comes_in_parts(places: tuple[i
     assert [(item["path"], item["offset"]) for item in parts if item["offset"] >= 0] == [
         ("part0000", expected[3]["offset"])
     ]
+
+
+@pytest.mark.parametrize("inside", [1, 9, 20])
+def test_a_transaction_whose_begin_lies_in_two_files_stands_where_it_begins(inside: int) -> None:
+    start = sum(map(len, DATA[:3]))
+    whole, parts = staged(start + inside)
+    assert {item["xid"] for item in parts} == {4}
+    assert [(item["path"], item["offset"]) for item in parts if item["offset"] >= 0] == [("part0000", start)]
+    (last,) = (item for item in whole if item["xid"] == LAST)
+    assert (last["path"], last["offset"]) == ("part0001", len(DATA[3]) - inside)

@@ -17,6 +17,8 @@ from wal2delta.spark.source import _tasks_for
 from wal2delta.spark.workers import ScanTask, scan_batches
 from wal2delta.types.text import codec_of
 
+MEGABYTE = 1 << 20
+
 
 def scanned(**given):
     relation = m.Relation(9, "s", "stra@e", "d", (m.Column("id", 23, -1, True),))
@@ -69,4 +71,9 @@ def test_only_a_worker_keeps_the_collector_from_what_is_imported(collector, cont
 
 @pytest.mark.parametrize(("files", "tasks"), [(1, None), (32, None), (33, 33), (64, 64), (200, 64), (10_000, 2_500)])
 def test_many_files_are_shared_out_to_tasks_of_a_few(files, tasks):
-    assert _tasks_for(files) == tasks
+    assert _tasks_for(files, files * 32 * MEGABYTE) == tasks
+
+
+@pytest.mark.parametrize(("size", "tasks"), [(0, 64), (1_000, 64), (MEGABYTE, 312), (8 * MEGABYTE, 2_500)])
+def test_of_small_files_many_go_into_one_task(size, tasks):
+    assert _tasks_for(10_000, 10_000 * size) == tasks

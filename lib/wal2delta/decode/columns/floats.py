@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,7 +13,7 @@ from wal2delta.decode.columns.cells import BINARY
 from wal2delta.decode.columns.fixed import FixedBuilder
 from wal2delta.decode.columns.variable import plain_texts
 from wal2delta.errors import ValueFormatError
-from wal2delta.types.base import Rescued
+from wal2delta.types.base import DoesNotFit, Rescued
 from wal2delta.types.floats import float_from_text
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ class FloatBuilder(FixedBuilder):
             numbers = pc.cast(self._texts._arrow(rest.size, None), self.column_type.arrow)
         except pa.ArrowInvalid:
             for row in range(rest.size):
-                rest.read(row, self._reader)
+                # The one that cannot be read is looked for, not such as its type cannot hold.
+                with suppress(DoesNotFit):
+                    rest.read(row, self._reader)
             raise
         values = np.frombuffer(numbers.buffers()[1], self._values.dtype, rest.size)
         self._values[self.rows + misses] = values

@@ -292,3 +292,8 @@ def test_elements_of_box_arrays_are_parted_by_semicolons():
 def test_text_may_grow_far_beyond_the_first_guess():
     texts = ["é" * size for size in (0, 1, 40_000, 3, 200_000)]
     assert values(TEXT, texts) == texts
+
+
+def test_a_float_that_cannot_be_read_is_told_behind_one_that_its_type_cannot_hold():
+    with pytest.raises(ValueFormatError):
+        values(FLOAT4, ["12e456", "abc"])

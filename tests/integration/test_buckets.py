@@ -1,0 +1,48 @@
+"""A table's changes are split by key: however many tasks fold them, and merge them, the tables are the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import wal2delta
+from support.captures import case
+from support.postgres import cut
+from support.truth import assert_mirror_equals
+from wal2delta.spark import apply as applying
+from wal2delta.spark import mirror
+from wal2delta.spark.staging import Staging
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(("name", "buckets", "tasks"), [("o11", 4, 3), ("o12", 7, 7), ("o12", 4, 1)])
+def test_tables_are_the_same_however_their_changes_are_split(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, buckets: int, tasks: int
+) -> None:
+    # As of changes of many megabytes, all of which would take minutes.
+    monkeypatch.setattr(applying._Job, "_buckets", lambda self, size: buckets)
+    monkeypatch.setattr(applying, "_tasks", lambda buckets, size: tasks)
+    monkeypatch.setattr(mirror, "_FEW_CHANGES", -1)
+    read: list[tuple[int, int]] = []
+    original = Staging.read
+
+    def watched(self: Staging, spark: SparkSession, rows: Any, task: Any) -> Any:
+        read.append((rows.buckets, rows.tasks))
+        return original(self, spark, rows, task)
+
+    monkeypatch.setattr(Staging, "read", watched)
+    recorded, captures, later = case(name), tmp_path / "captures", tmp_path / "later"
+    captures.mkdir()
+    later.mkdir()
+    size = sum(path.stat().st_size for path in recorded.files)
+    for part in cut(recorded.files, later, [size // 2 + 1]):
+        part.rename(captures / part.name)
+        wal2delta.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
+    assert_mirror_equals(spark, tmp_path / "mirror", recorded)
+    assert set(read) == {(buckets, tasks)}
