@@ -33,6 +33,8 @@ def sql_type(kind: pa.DataType) -> str:
         return "TIMESTAMP_NTZ" if kind.tz is None else "TIMESTAMP"
     if pa.types.is_list(kind):
         return f"ARRAY<{sql_type(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"STRUCT<{', '.join(f'{quote(field.name)}: {sql_type(field.type)}' for field in kind)}>"
     raise TypeError(f"no column has the type {kind}")
 
 

@@ -11,9 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from wal2delta.errors import OrderError
 from wal2delta.lsn import to_datetime
+from wal2delta.sink.merge import TIMESTAMP
 from wal2delta.spark import delta
+from wal2delta.spark.appending import Append, begin_append
 from wal2delta.spark.isolation import has_own_sessions, own_session, settings
 from wal2delta.spark.ledger import State
 from wal2delta.spark.staging import Staging
@@ -41,6 +45,21 @@ _PROPERTIES: Final = {
     },
 }
 
+_TRANSACTIONS: Final = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("commit_lsn", pa.int64()),
+        ("commit_ts", TIMESTAMP),
+        ("xid", pa.int64()),
+        ("gid", pa.string()),
+        ("origin", pa.string()),
+        ("applied", pa.bool_()),
+        ("changes", pa.int64()),
+        ("digest", pa.int64()),
+        ("path", pa.string()),
+        ("offset", pa.int64()),
+    ]
+)
 _DECIDED: Final = (
     "commit_lsn BIGINT, commit_ts TIMESTAMP, xid BIGINT, gid STRING, origin STRING, session INT, applied BOOLEAN, "
     "complete BOOLEAN, path STRING, offset BIGINT"
@@ -97,40 +116,42 @@ class History:
         """Append the run's transactions and messages, each in one commit that is made once."""
         if not (self._staging.decoded or self._plan.decided):
             return
-        parts = [(self._transactions, "transactions"), (self._messages, "messages")]
+        writes = (self._append_transactions, self._append_messages)
 
-        def append(part: tuple[Callable[[SparkSession, State], DataFrame | None], str]) -> None:
+        def append(write: Callable[[SparkSession, State, bool], None]) -> None:
             # What makes a commit the run's own is a setting of the session.
             spark = own_session(self._spark)
             with settings(spark, delta.SMALL_STATE):
-                self._append(spark, state, part[1], part[0](spark, state), resumed=resumed)
+                write(spark, state, resumed)
 
-        with ThreadPoolExecutor(len(parts) if has_own_sessions(self._spark) else 1) as pool:
-            list(pool.map(append, parts))
+        with ThreadPoolExecutor(len(writes) if has_own_sessions(self._spark) else 1) as pool:
+            list(pool.map(append, writes))
 
-    def _transactions(self, spark: SparkSession, state: State) -> DataFrame:
-        transactions = self._copies(spark)
+    def _append_transactions(self, spark: SparkSession, state: State, resumed: bool) -> None:
+        table = _LedgerTable(spark, self._target, state, "transactions")
+        if table.is_recorded(resumed=resumed):
+            return
         # Without copies there is one session's worth of LSNs, all above what was applied.
-        late = self._is_late(self._highest(transactions)) if self._plan.resent else "false"
-        return transactions.where(f"NOT ({late})").selectExpr(
-            f"{state.run}L AS run",
-            "commit_lsn",
-            "commit_ts",
-            "xid",
-            "gid",
-            "origin",
-            "applied",
-            "changes",
-            "digest",
-            "path",
-            "offset",
-        )
+        append = None if self._plan.resent else table.begin_append(_TRANSACTIONS)
+        if append is None:
+            transactions = self._copies(spark)
+            late = self._is_late(self._highest(transactions)) if self._plan.resent else "false"
+            table.write(_recorded(transactions.where(f"NOT ({late})"), state))
+            return
+        if self._staging.has(TRANSACTIONS_TABLE):
+            constants = {"run": pa.array([state.run]), "gid": pa.nulls(1, pa.string())}
+            append.write_transactions(self._staging.staged(spark, TRANSACTIONS_TABLE), constants)
+        parts = self._together(spark)
+        if parts is not None:
+            append.write_frame(_recorded(parts, state))
+        append.commit(table.commit)
 
-    def _messages(self, spark: SparkSession, state: State) -> DataFrame | None:
-        if not self._staging.has(MESSAGES_TABLE):
-            return None
+    def _append_messages(self, spark: SparkSession, state: State, resumed: bool) -> None:
+        table = _LedgerTable(spark, self._target, state, "messages")
+        if not self._staging.has(MESSAGES_TABLE) or table.is_recorded(resumed=resumed):
+            return
         messages = self._staging.records(spark, MESSAGES_TABLE, MESSAGE_SCHEMA)
-        return messages.selectExpr(f"{state.run}L AS run", "*")
+        table.write(messages.selectExpr(f"{state.run}L AS run", "*"))
 
     def _highest(self, copies: DataFrame) -> dict[int, int]:
         from pyspark.sql import functions as f
@@ -148,20 +169,28 @@ class History:
 
     def _copies(self, spark: SparkSession) -> DataFrame:
         """Give one row for each transaction and session; its parts may lie in several files."""
+        # Nearly all are whole: the parts of the others are little, and they alone have to be brought together.
+        whole = self._records(spark, TRANSACTIONS_TABLE)
+        together = self._together(spark)
+        return whole if together is None else whole.unionByName(together)
+
+    def _records(self, spark: SparkSession, table: int) -> DataFrame:
+        records = self._staging.records(spark, table, TRANSACTION_SCHEMA)
+        return records.selectExpr("*", "CAST(NULL AS STRING) AS gid", "true AS complete")
+
+    def _together(self, spark: SparkSession) -> DataFrame | None:
+        """Give one row for each transaction and session that is not recorded as a whole; None if there are none."""
         from pyspark.sql import functions as f
 
-        given = ("*", "CAST(NULL AS STRING) AS gid", "true AS complete")
-        # Nearly all are whole: the parts of the others are little, and they alone have to be brought together.
-        whole = self._staging.records(spark, TRANSACTIONS_TABLE, TRANSACTION_SCHEMA).selectExpr(*given)
         if not self._plan.decided and not self._staging.has(PARTS_TABLE):
-            return whole
-        parts = self._staging.records(spark, PARTS_TABLE, TRANSACTION_SCHEMA).selectExpr(*given)
+            return None
+        parts = self._records(spark, PARTS_TABLE)
         if self._plan.decided:
             decided = spark.createDataFrame(self._decided(), _DECIDED)
             parts = parts.unionByName(decided.selectExpr("*", "0L AS changes", "0L AS digest"))
         # Where a transaction begins, or commits; parts that go on elsewhere have no offset.
         where = f.expr("CASE WHEN offset >= 0 THEN offset END")
-        together = parts.groupBy("commit_lsn", "session").agg(
+        return parts.groupBy("commit_lsn", "session").agg(
             f.max("commit_ts").alias("commit_ts"),
             f.max("xid").alias("xid"),
             f.max("gid").alias("gid"),
@@ -173,7 +202,6 @@ class History:
             f.min_by("path", where).alias("path"),
             f.min(where).alias("offset"),
         )
-        return whole.unionByName(together)
 
     def _decided(self) -> Sequence[tuple[int, datetime, int, str | None, str | None, int, bool, bool, str, int]]:
         return [
@@ -213,15 +241,32 @@ class History:
         rows = records.where(f"xid IN ({listed})").select("xid").distinct().collect()
         return {row.xid for row in rows} - decided
 
-    def _append(self, spark: SparkSession, state: State, name: str, rows: DataFrame | None, *, resumed: bool) -> None:
-        if rows is None:
-            return
-        commit = delta.CommitId(f"{state.ledger}/{name}", state.run)
-        table = self._target.ledger(name)
-        create = not delta.exists(spark, table)
-        if create or not resumed or delta.find_commit(spark, table, commit) is None:
-            properties = delta.TABLE_PROPERTIES | _PROPERTIES.get(name, {})
-            delta.write(rows, table, "append", commit, create=create, properties=properties)
+
+def _recorded(transactions: DataFrame, state: State) -> DataFrame:
+    """Give transactions as the ledger has them."""
+    return transactions.selectExpr(*(f"{state.run}L AS run" if name == "run" else name for name in _TRANSACTIONS.names))
+
+
+class _LedgerTable:
+    """A table of the ledger that a run appends to once."""
+
+    def __init__(self, spark: SparkSession, target: Target, state: State, name: str) -> None:
+        self._spark = spark
+        self._table = target.ledger(name)
+        self._properties = delta.TABLE_PROPERTIES | _PROPERTIES.get(name, {})
+        self._create = False
+        self.commit = delta.CommitId(f"{state.ledger}/{name}", state.run)
+
+    def is_recorded(self, *, resumed: bool) -> bool:
+        """Say whether the run has appended to it already; to be asked first."""
+        self._create = not delta.exists(self._spark, self._table)
+        return resumed and not self._create and delta.find_commit(self._spark, self._table, self.commit) is not None
+
+    def begin_append(self, schema: pa.Schema) -> Append | None:
+        return begin_append(self._spark, self._table, schema, create=self._create, properties=self._properties)
+
+    def write(self, rows: DataFrame) -> None:
+        delta.write(rows, self._table, "append", self.commit, create=self._create, properties=self._properties)
 
 
 def refuse_gone(paths: Sequence[str], present: Sequence[str]) -> None:

@@ -15,10 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from wal2delta.errors import TargetError
 from wal2delta.lsn import to_datetime
 from wal2delta.report import RunReport
+from wal2delta.sink.merge import TIMESTAMP
 from wal2delta.spark import delta, lock, steps
+from wal2delta.spark.appending import begin_append
+from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import own_session, settings
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.state import APPLIED, PLANNED, Seen, State, StateTable, now
@@ -28,17 +33,65 @@ from wal2delta.transactions.plan import Plan
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_RUNS: Final = (
-    "run BIGINT, started_at TIMESTAMP, finished_at TIMESTAMP, captures STRING, files BIGINT, bytes BIGINT, "
-    "transactions BIGINT, changes BIGINT, applied_lsn BIGINT, applied_commit_ts TIMESTAMP, "
-    "tables ARRAY<STRUCT<name: STRING, location: STRING, action: STRING, changes: BIGINT, inserted: BIGINT, "
-    "updated: BIGINT, deleted: BIGINT, truncated: BOOLEAN, version: BIGINT, oid: BIGINT, set_aside: BOOLEAN, "
-    "without_base: BIGINT, deletes_without_row: BIGINT, unknown: BIGINT, notes: ARRAY<STRING>>>, warnings ARRAY<STRING>"
+_TABLE: Final = pa.struct(
+    [
+        ("name", pa.string()),
+        ("location", pa.string()),
+        ("action", pa.string()),
+        ("changes", pa.int64()),
+        ("inserted", pa.int64()),
+        ("updated", pa.int64()),
+        ("deleted", pa.int64()),
+        ("truncated", pa.bool_()),
+        ("version", pa.int64()),
+        ("oid", pa.int64()),
+        ("set_aside", pa.bool_()),
+        ("without_base", pa.int64()),
+        ("deletes_without_row", pa.int64()),
+        ("unknown", pa.int64()),
+        ("notes", pa.list_(pa.string())),
+    ]
 )
-_FILES: Final = "run BIGINT, path STRING, length BIGINT, fingerprint BIGINT, framing STRING, start BIGINT, stop BIGINT"
-_RELATIONS: Final = (
-    "run BIGINT, oid BIGINT, namespace STRING, name STRING, replica_identity STRING, "
-    "columns ARRAY<STRUCT<name: STRING, type_oid: BIGINT, typmod: BIGINT, key: BOOLEAN>>, changes ARRAY<STRING>"
+_RUNS: Final = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("started_at", TIMESTAMP),
+        ("finished_at", TIMESTAMP),
+        ("captures", pa.string()),
+        ("files", pa.int64()),
+        ("bytes", pa.int64()),
+        ("transactions", pa.int64()),
+        ("changes", pa.int64()),
+        ("applied_lsn", pa.int64()),
+        ("applied_commit_ts", TIMESTAMP),
+        ("tables", pa.list_(_TABLE)),
+        ("warnings", pa.list_(pa.string())),
+    ]
+)
+_FILES: Final = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("path", pa.string()),
+        ("length", pa.int64()),
+        ("fingerprint", pa.int64()),
+        ("framing", pa.string()),
+        ("start", pa.int64()),
+        ("stop", pa.int64()),
+    ]
+)
+_COLUMN: Final = pa.struct(
+    [("name", pa.string()), ("type_oid", pa.int64()), ("typmod", pa.int64()), ("key", pa.bool_())],
+)
+_RELATIONS: Final = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("oid", pa.int64()),
+        ("namespace", pa.string()),
+        ("name", pa.string()),
+        ("replica_identity", pa.string()),
+        ("columns", pa.list_(_COLUMN)),
+        ("changes", pa.list_(pa.string())),
+    ]
 )
 
 
@@ -225,7 +278,9 @@ class Ledger:
         self._state.write(ended)
         return ended
 
-    def _append(self, state: State, name: str, schema: str, rows: Sequence[tuple[Any, ...]], *, resumed: bool) -> None:
+    def _append(
+        self, state: State, name: str, schema: pa.Schema, rows: Sequence[tuple[Any, ...]], *, resumed: bool
+    ) -> None:
         if not rows:
             return
         commit = delta.CommitId(f"{state.ledger}/{name}", state.run)
@@ -234,7 +289,12 @@ class Ledger:
             create = not delta.exists(spark, table)
             # A run that was interrupted here finds its own commit, and leaves it alone.
             if create or not resumed or delta.find_commit(spark, table, commit) is None:
-                frame = spark.createDataFrame(list(rows), schema).coalesce(1)
+                append = begin_append(spark, table, schema, create=create)
+                if append is not None:
+                    append.write_rows(rows, schema)
+                    append.commit(commit)
+                    return
+                frame = spark.createDataFrame(list(rows), sql_schema(schema)).coalesce(1)
                 delta.write(frame, table, "append", commit, create=create)
 
 

@@ -20,10 +20,11 @@ from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.evolution import OWN, TableShape
 from wal2delta.spark import delta
 from wal2delta.spark.altering import may_be_rescued
+from wal2delta.spark.appending import Append
 from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import has_own_sessions, settings
 from wal2delta.spark.target import TableName, quote
-from wal2delta.spark.workers import refusal_in, refusal_text
+from wal2delta.spark.workers import FoldTask, refusal_in, refusal_text
 from wal2delta.types.base import ColumnType
 
 if TYPE_CHECKING:
@@ -144,10 +145,12 @@ class Written:
 
     Attributes:
         metrics: rows written, by the names that the table's history has for them.
+        version: that it has made, where that is known.
     """
 
     counts: Counts
     metrics: Mapping[str, str]
+    version: int | None = None
 
 
 _COUNTED: Final = {
@@ -197,14 +200,28 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
         frame = frame.where(_IS_THERE).selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
     delta.write(frame.selectExpr(*selected), merge.table, mode, merge.commit, create=create, new_schema=new_schema)
     found = {name: value or 0 for name, value in observed.get.items()}
-    if merge.identity.mode is Mode.MULTISET:
-        counts = Counts(unknown=found["unknown"], deletes_without_row=found["missing"])
-    elif merge.identity.mode is Mode.APPEND:
-        counts = Counts(unknown=found["unknown"])
-    else:
-        # Nothing was there before.
-        counts = Counts(unknown=found["unknown"], without_base=found["live"], deletes_without_row=found["gone"])
-    return Written(counts, {_APPENDED: str(found["written"])})
+    return Written(_appended(merge.identity.mode, found), {_APPENDED: str(found["written"])})
+
+
+def append_folded(append: Append, events: DataFrame | None, task: FoldTask, merge: Merge) -> Written:
+    """Write the same rows as `append_rows`, by files that Python writes.
+
+    Args:
+        events: staged events; None for none.
+    """
+    found: Mapping[str, int] = {}
+    if events is not None:
+        found = append.write_folded(events, task, [source for _, source in merge.pairs])
+    version = append.commit(merge.commit)
+    return Written(_appended(merge.identity.mode, found), {_APPENDED: str(append.rows)}, version)
+
+
+def _appended(mode: Mode, found: Mapping[str, int]) -> Counts:
+    """Say what rows of a table come to that held none before, or to which rows can only be added."""
+    unknown = found.get("unknown", 0)
+    if mode is Mode.KEYED:
+        return Counts(unknown=unknown, without_base=found.get("live", 0), deletes_without_row=found.get("gone", 0))
+    return Counts(unknown=unknown, deletes_without_row=found.get("missing", 0))
 
 
 def _more(mode: Mode) -> dict[str, str]:

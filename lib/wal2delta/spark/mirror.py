@@ -17,9 +17,10 @@ from wal2delta.sink.events import Mode
 from wal2delta.sink.evolution import OWN, TableShape
 from wal2delta.spark import delta, steps
 from wal2delta.spark.altering import alter
+from wal2delta.spark.appending import begin_append
 from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import own_session, settings
-from wal2delta.spark.merging import Counts, Merge, Written, append_rows, merge_keyed
+from wal2delta.spark.merging import Counts, Merge, Written, append_folded, append_rows, merge_keyed
 from wal2delta.spark.multisets import merge_multiset
 from wal2delta.spark.staging import FEW_PARTS_A_BATCH, StagedRows, Staging
 from wal2delta.spark.tables import Epoch, TablePlan
@@ -171,7 +172,7 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableRe
                 action, written = _commit(own, staging, run, epoch, commit, exists=exists, truncated=truncated)
                 more = written.counts
                 counts += more
-                version = delta.last_version(own)
+                version = written.version if written.version is not None else delta.last_version(own)
                 if version is not None:
                     found = delta.Commit(version, written.metrics)
                 else:
@@ -288,8 +289,7 @@ def _commit_folded(
         few = epoch.rows <= _FEW_CHANGES
         if not exists or overwrite or epoch.identity.mode is Mode.APPEND:
             with settings(spark, delta.FEW_ROWS if few and not exists else {}):
-                rows = None if epoch.rows == 0 else _folded(spark, staging, run, epoch, merge)
-                written = append_rows(spark, rows, merge, "overwrite" if overwrite else "append", create=not exists)
+                written = _write_rows(spark, staging, run, epoch, merge, create=not exists, overwrite=overwrite)
             return "created" if not exists else "overwritten" if overwrite else "appended", written
         if epoch.rows == 0:
             # Only the columns change: an empty commit stands for it.
@@ -297,7 +297,7 @@ def _commit_folded(
         with settings(spark, delta.FEW_ROWS if few else {}):
             is_small = few and delta.size_of(spark, plan.table) <= _SMALL_TABLE
         with settings(spark, delta.FEW_ROWS_REWRITTEN if is_small else {}):
-            folded = _folded(spark, staging, run, epoch, merge)
+            folded = _folded(spark, staging, run, epoch)
             merge_rows = merge_multiset if epoch.identity.mode is Mode.MULTISET else merge_keyed
             return "merged", merge_rows(spark, folded, merge)
     except Exception as error:
@@ -307,9 +307,35 @@ def _commit_folded(
         raise
 
 
-def _folded(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch, merge: Merge) -> DataFrame:
+def _write_rows(
+    spark: SparkSession,
+    staging: Staging,
+    run: TableRun,
+    epoch: Epoch,
+    merge: Merge,
+    *,
+    create: bool,
+    overwrite: bool,
+) -> Written:
+    """Write rows in front of which the table holds none, or to which it is open."""
+    if not overwrite:
+        append = begin_append(spark, merge.table, merge.schema, create=create)
+        if append is not None:
+            task = _fold_task(run, epoch)
+            return append_folded(append, _events(spark, staging, run, epoch, task) if epoch.rows else None, task, merge)
+    rows = _folded(spark, staging, run, epoch) if epoch.rows else None
+    return append_rows(spark, rows, merge, "overwrite" if overwrite else "append", create=create)
+
+
+def _folded(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch) -> DataFrame:
     """Give the rows to merge; see `wal2delta.sink.merge.merge_schema`."""
-    task = FoldTask(
+    task = _fold_task(run, epoch)
+    events = _events(spark, staging, run, epoch, task)
+    return events.mapInArrow(partial(fold_batches, task=task), sql_schema(task.schema))
+
+
+def _fold_task(run: TableRun, epoch: Epoch) -> FoldTask:
+    return FoldTask(
         types=tuple(column.type.arrow for column in epoch.shape.columns),
         names=tuple(column.name for column in epoch.shape.columns),
         identity=epoch.identity,
@@ -318,6 +344,9 @@ def _folded(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch, 
         projections=epoch.projections,
         table=run.plan.name,
     )
+
+
+def _events(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch, task: FoldTask) -> DataFrame:
     rows = StagedRows(
         run.plan.number,
         epoch.start,
@@ -327,8 +356,7 @@ def _folded(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch, 
         buckets=run.buckets,
         tasks=run.tasks,
     )
-    frame = staging.read(spark, rows, task)
-    return frame.mapInArrow(partial(fold_batches, task=task), sql_schema(task.schema))
+    return staging.read(spark, rows, task)
 
 
 __all__ = ["TableRun", "apply_table", "check_table", "metadata_fields", "step_of", "table_schema"]

@@ -245,7 +245,11 @@ class Staging:
         """
         if not self.has(table):
             return spark.createDataFrame([], schema)
-        return self._of_table(spark, table).select("data").mapInArrow(unpack_batches, schema)
+        return self.staged(spark, table).mapInArrow(unpack_batches, schema)
+
+    def staged(self, spark: SparkSession, table: int) -> DataFrame:
+        """Give what was staged under a table's number, as `wal2delta.spark.workers.unpack_batches` takes it."""
+        return self._of_table(spark, table).select("data")
 
     def clear(self, spark: SparkSession) -> None:
         """Throw the staged events away."""

@@ -11,21 +11,28 @@ import json
 import threading
 import time
 import uuid
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+from pyspark.sql import Row
+
 from wal2delta.errors import TargetError
+from wal2delta.sink.merge import TIMESTAMP
 from wal2delta.spark import delta, lock
+from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import has_own_sessions, own_session, settings
+from wal2delta.spark.one_row import OneRow, create_row, read_row, replace_row
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.target import Target
 from wal2delta.transactions.plan import Plan, Resume
 from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 NEW: Final = "new"
 PLANNED: Final = "planned"
@@ -33,10 +40,25 @@ APPLIED: Final = "applied"
 
 FORMAT: Final = 2
 
-_STATE: Final = (
-    "format INT, ledger STRING, source STRING, run BIGINT, phase STRING, started_at TIMESTAMP, finished_at TIMESTAMP, "
-    "captures STRING, files BIGINT, bytes BIGINT, plan STRING, resume STRING, seen STRING, tables ARRAY<STRING>, "
-    "vacated BOOLEAN, holder STRING"
+_STATE: Final = pa.schema(
+    [
+        ("format", pa.int32()),
+        ("ledger", pa.string()),
+        ("source", pa.string()),
+        ("run", pa.int64()),
+        ("phase", pa.string()),
+        ("started_at", TIMESTAMP),
+        ("finished_at", TIMESTAMP),
+        ("captures", pa.string()),
+        ("files", pa.int64()),
+        ("bytes", pa.int64()),
+        ("plan", pa.string()),
+        ("resume", pa.string()),
+        ("seen", pa.string()),
+        ("tables", pa.list_(pa.string())),
+        ("vacated", pa.bool_()),
+        ("holder", pa.string()),
+    ]
 )
 _SETTINGS: Final = delta.FEW_ROWS_REWRITTEN
 _SOURCE: Final = "wal2delta_state"
@@ -127,6 +149,7 @@ class StateTable:
         self._target = target
         self._table = target.ledger("state")
         self._stored: _Stored | None = None
+        self._row: OneRow | None = None
         # The lock, while this run has it; its beats and the run's own writes must not get in each other's way.
         self._mine: lock.Holder | None = None
         self._lost = False
@@ -157,7 +180,8 @@ class StateTable:
     def _read(self) -> _Stored:
         if not delta.exists(self._spark, self._table):
             return _Stored(exists=False)
-        rows = delta.read(self._spark, self._table).collect()
+        self._row = read_row(self._spark, self._table, _STATE)
+        rows = [Row(**self._row.values)] if self._row is not None else delta.read(self._spark, self._table).collect()
         if not rows:
             return _Stored(exists=True)
         row = rows[0]
@@ -270,11 +294,15 @@ class StateTable:
         if not before.locks:
             self._spark.sql(f"ALTER TABLE {self._table.sql} ADD COLUMNS (holder STRING)")
         unchanged = f"run = {before.run} AND phase = '{before.phase}' AND {_is(before.holder, silent=True)}"
-        return self._changed(self._hand_to(mine, unchanged))
+        return self._hand_to(mine, unchanged)
 
     def _begin(self, mine: lock.Holder, *, exists: bool) -> bool:
         """Make the first row, with the lock taken; of two who try, Delta lets one."""
         state = State(ledger=str(uuid.uuid4()), source="", run=0, phase=NEW, started_at=now(), captures="")
+        if not exists:
+            self._row = create_row(self._spark, self._table, _STATE, _values(state, mine, self._target))
+            if self._row is not None:
+                return True
         frame = self._frame(state, mine)
         if not exists and self._table.path is not None:
             delta.write(frame, self._table, "error", create=True)
@@ -293,7 +321,7 @@ class StateTable:
             mine = self._mine
             if mine is not None and not self._lost:
                 with suppress(Exception), settings(self._spark, _SETTINGS):
-                    self._changed(self._hand_to(None, _is(mine)))
+                    self._hand_to(None, _is(mine))
             self._let_go()
 
     def check_lock(self) -> None:
@@ -318,7 +346,8 @@ class StateTable:
         with self._writing, settings(self._spark, _SETTINGS):
             assert self._mine is not None, "the lock comes first"
             holder = None if state.phase == APPLIED else self._mine.alive_now()
-            self._change_as_holder(self._write_all(state, holder, self._mine), holder)
+            mine = self._mine
+            self._change_as_holder(lambda: self._write_all(state, holder, mine), holder)
             if self._lost:
                 raise self._lost_error()
             self._stored = _Stored(True, state.run, state.phase, state, holder)
@@ -333,10 +362,10 @@ class StateTable:
             alive = self._mine.alive_now()
             # A session that is shared stays as it is, since other statements run in it at this very time.
             with settings(self._spark, _SETTINGS if has_own_sessions(self._spark) else {}):
-                self._change_as_holder(self._hand_to(alive, _is(alive)), alive)
+                self._change_as_holder(lambda: self._hand_to(alive, _is(alive)), alive)
             return not self._lost
 
-    def _change_as_holder(self, statement: str, after: lock.Holder | None) -> None:
+    def _change_as_holder(self, change: Callable[[], bool], after: lock.Holder | None) -> None:
         """Change the row on the condition that the lock is held, and note if it is not.
 
         Args:
@@ -345,7 +374,7 @@ class StateTable:
         mine = self._mine
         assert mine is not None
         try:
-            self._lost = self._lost or not self._changed(statement)
+            self._lost = self._lost or not change()
         except Exception:
             found = self._read().holder
             if found is not None and found.id == mine.id and found != after:
@@ -354,23 +383,35 @@ class StateTable:
         if not self._lost and after is not None:
             self._mine = after
 
-    def _write_all(self, state: State, holder: lock.Holder | None, mine: lock.Holder) -> str:
-        """Give the statement that writes the whole row, if it is mine."""
+    def _write_all(self, state: State, holder: lock.Holder | None, mine: lock.Holder) -> bool:
+        """Write the whole row, if it is mine."""
         values = _values(state, holder, self._target)
+        if self._replace(values):
+            return True
         if sum(len(value) for value in values.values() if isinstance(value, str)) <= _LONG:
             # Of one row, an UPDATE takes half the time of a MERGE.
             assignments = ", ".join(f"{name} = {_literal(value)}" for name, value in values.items())
-            return f"UPDATE {self._table.sql} SET {assignments} WHERE {_is(mine)}"
+            return self._changed(f"UPDATE {self._table.sql} SET {assignments} WHERE {_is(mine)}")
         self._frame(state, holder).createOrReplaceTempView(_SOURCE)
-        return (
+        return self._changed(
             f"MERGE INTO {self._table.sql} AS t USING {_SOURCE} AS s ON {_is(mine, 't.holder')} "
             "WHEN MATCHED THEN UPDATE SET *"
         )
 
-    def _hand_to(self, holder: lock.Holder | None, condition: str) -> str:
-        """Give the statement that changes the lock alone."""
-        value = _literal(None if holder is None else holder.to_json())
-        return f"UPDATE {self._table.sql} SET holder = {value} WHERE {condition}"
+    def _hand_to(self, holder: lock.Holder | None, condition: str) -> bool:
+        """Change the lock alone, if the row is as it is known to be, or else meets a condition."""
+        value = None if holder is None else holder.to_json()
+        if self._row is not None and self._replace({**self._row.values, "holder": value}):
+            return True
+        return self._changed(f"UPDATE {self._table.sql} SET holder = {_literal(value)} WHERE {condition}")
+
+    def _replace(self, values: Mapping[str, Any]) -> bool:
+        """Write the row in the place of the one that is known, if it still is the table's."""
+        if self._row is None:
+            return False
+        before, self._row = self._row, None
+        self._row = replace_row(self._spark, self._table, _STATE, before, values)
+        return self._row is not None
 
     def _changed(self, statement: str) -> bool:
         """Run a statement, and say whether it found the row."""
@@ -393,7 +434,7 @@ class StateTable:
 
     def _frame(self, state: State, holder: lock.Holder | None) -> DataFrame:
         row = tuple(_values(state, holder, self._target).values())
-        return self._spark.createDataFrame([row], _STATE).coalesce(1)
+        return self._spark.createDataFrame([row], sql_schema(_STATE)).coalesce(1)
 
 
 def _values(state: State, holder: lock.Holder | None, target: Target) -> dict[str, Any]:

@@ -1,0 +1,213 @@
+"""Parquet files of a Delta table, as Spark would write them, and what Delta's log says of each.
+
+Columns stand under their physical names and with their field ids; the log gets the file's size, rows and statistics
+(Delta's protocol, "Per-file Statistics").
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_GROUP_ROWS: Final = 1 << 20
+_GROUP_BYTES: Final = 64 << 20
+
+_LONGEST: Final = 32
+"""Delta keeps this many characters of a text."""
+_HIGHEST: Final = "\U0010ffff"
+
+_EPOCH: Final = datetime(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumn:
+    """A column of a table's files.
+
+    Attributes:
+        name: the table's for it; ``physical`` and ``field_id`` are the files'.
+        type: as the files have it, with their names for what is in a struct.
+        indexed: the log gets the column's statistics.
+    """
+
+    name: str
+    physical: str
+    type: pa.DataType
+    field_id: int | None = None
+    indexed: bool = True
+
+    @property
+    def field(self) -> pa.Field:
+        """The column as Parquet has it."""
+        more = None if self.field_id is None else {b"PARQUET:field_id": b"%d" % self.field_id}
+        return pa.field(self.physical, self.type, metadata=more)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file that is written, and not yet in the table's log.
+
+    Attributes:
+        name: in the table's folder.
+        size: bytes.
+        stats: JSON.
+    """
+
+    name: str
+    size: int
+    rows: int
+    stats: str
+
+
+class DataFileWriter:
+    """Writes one file of a table, whose name no other has.
+
+    Args:
+        folder: the table's; it is made if it is not there.
+        written_by: the version of Spark whose calendar and time zone rules hold, which are Arrow's own since 3.0.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], columns: Sequence[FileColumn], *, written_by: str) -> None:
+        self._path = Path(folder, f"part-{uuid.uuid4()}.snappy.parquet")
+        self._columns = columns
+        metadata = {b"org.apache.spark.version": written_by.encode()}
+        self._schema = pa.schema([column.field for column in columns], metadata=metadata)
+        self._found: list[pq.FileMetaData] = []
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows, whose columns are the table's in their order."""
+        if batch.num_rows == 0:
+            return
+        columns = [_named(column, field.type) for column, field in zip(batch.columns, self._schema, strict=True)]
+        self._waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> DataFile | None:
+        """End the file; None if it would have no rows."""
+        self._flush()
+        if self._writer is None:
+            return None
+        self._writer.close()
+        (found,) = self._found
+        return DataFile(self._path.name, self._path.stat().st_size, found.num_rows, _statistics(found, self._columns))
+
+    def abandon(self) -> None:
+        """Throw away what is written."""
+        if self._writer is not None:
+            self._writer.close()
+            self._path.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        if self._writer is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(
+                self._path,
+                self._schema,
+                store_schema=False,
+                store_decimal_as_integer=True,
+                metadata_collector=self._found,
+            )
+        self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=_GROUP_ROWS)
+        self._waiting = []
+        self._rows = self._bytes = 0
+
+
+def _named(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Give an array whose structs have other names."""
+    if array.type == kind:
+        return array
+    nulls = array.is_null()
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(array.offsets, _named(array.values, kind.value_type), kind, mask=nulls)
+    parts = [_named(part, kind.field(number).type) for number, part in enumerate(array.flatten())]
+    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=nulls)
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """Give how many columns Parquet has for one of a type."""
+    if pa.types.is_list(kind):
+        return _leaves(kind.value_type)
+    return sum(_leaves(field.type) for field in kind) if pa.types.is_struct(kind) else 1
+
+
+def _statistics(found: pq.FileMetaData, columns: Sequence[FileColumn]) -> str:
+    """Give the JSON that the log has of a file: rows, and for each column least, greatest, and how many NULLs."""
+    lows, highs, nulls = [], [], []
+    leaf = 0
+    for column in columns:
+        at, leaf = leaf, leaf + _leaves(column.type)
+        if not column.indexed or pa.types.is_nested(column.type):
+            continue
+        parts = [found.row_group(group).column(at).statistics for group in range(found.num_row_groups)]
+        if any(part is None or not part.has_null_count for part in parts):
+            continue
+        name = json.dumps(column.physical)
+        nulls.append(f"{name}:{sum(part.null_count for part in parts)}")
+        written = _written(column.type)
+        # A group that holds NULLs alone has no least value.
+        filled = [part for part in parts if part.num_values]
+        if written is None or not filled or not all(part.has_min_max for part in filled):
+            continue
+        low = written(min(part.min_raw for part in filled), False)
+        high = written(max(part.max_raw for part in filled), True)
+        if low is not None and high is not None:
+            lows.append(f"{name}:{low}")
+            highs.append(f"{name}:{high}")
+    parts_of = {"minValues": lows, "maxValues": highs, "nullCount": nulls}
+    told = [f'"{name}":{{{",".join(values)}}}' for name, values in parts_of.items() if values]
+    return "{" + ",".join([f'"numRecords":{found.num_rows}', *told, '"tightBounds":true']) + "}"
+
+
+def _written(kind: pa.DataType) -> Callable[[Any, bool], str | None] | None:
+    """Give how Delta's log writes a least or greatest (True) value of a type; None for types that it is not told of."""
+    if pa.types.is_integer(kind):
+        return lambda raw, _: str(raw)
+    if pa.types.is_string(kind):
+        return _text
+    if pa.types.is_date(kind):
+        return lambda raw, _: f'"{date(1970, 1, 1) + timedelta(days=raw)}"'
+    if pa.types.is_timestamp(kind):
+        zone = "" if kind.tz is None else "Z"
+        # Milliseconds, cut off: who reads them takes the greatest for one more.
+        return lambda raw, _: f'"{_moment(raw)}{zone}"'
+    if pa.types.is_decimal(kind):
+        return lambda raw, _: _decimal(raw, kind.scale)
+    # The order of floats hangs on NaN and on -0.
+    return None
+
+
+def _moment(micros: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=micros // 1000)).isoformat(timespec="milliseconds")
+
+
+def _decimal(raw: int | bytes, scale: int) -> str | None:
+    if isinstance(raw, bytes):
+        # Beyond 18 digits; Parquet orders these by their numbers only once they are read.
+        return None
+    return f"{Decimal(raw).scaleb(-scale):f}"
+
+
+def _text(raw: bytes, greatest: bool) -> str | None:
+    text = raw.decode()
+    if len(text) > _LONGEST:
+        if greatest and text[_LONGEST] == _HIGHEST:
+            return None
+        text = text[:_LONGEST] + (_HIGHEST if greatest else "")
+    return json.dumps(text)

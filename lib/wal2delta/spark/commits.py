@@ -1,0 +1,324 @@
+"""Commits of files that this program has written itself, made by Delta's own transaction.
+
+A DataFrame's write takes rows one by one through the JVM, and an UPDATE of one row is a dozen of Spark's jobs.  Where a
+table lies in a folder that driver and executors have mounted, its files can be written by Python, from Arrow as it is;
+all that is left for Delta is the commit: the very transaction that its own statements make (`OptimisticTransaction`),
+with its checks for conflicts, its table features, checkpoints and checksums.
+
+Delta has no public interface for that, so that none is relied on: `begin` gives None where Delta's classes are not
+there as they are known here (Spark Connect, Databricks), where the table is not in a mounted folder, or has anything
+about it that files would have to heed and that is not known here.  Then the DataFrame's write does the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from wal2delta.sink.data_files import DataFile, FileColumn
+from wal2delta.spark import delta
+from wal2delta.spark.arrow_types import sql_schema
+from wal2delta.spark.isolation import has_own_sessions
+from wal2delta.spark.target import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SWITCH: Final = "WAL2DELTA_COMMITS"
+"""An environment variable: ``spark`` has all commits be made by Spark's own statements."""
+
+_DELTA: Final = "org.apache.spark.sql.delta"
+
+_INDEXED: Final = 32
+"""Of so many columns Delta keeps statistics, if a table does not say otherwise."""
+
+_KNOWN_PROPERTIES: Final = (
+    "delta.appendOnly",
+    "delta.checkpoint",
+    "delta.columnMapping.",
+    "delta.dataSkipping",
+    "delta.deletedFileRetentionDuration",
+    "delta.enableChangeDataFeed",
+    "delta.enableDeletionVectors",
+    "delta.enableExpiredLogCleanup",
+    "delta.enableTypeWidening",
+    "delta.logRetentionDuration",
+    "delta.minReaderVersion",
+    "delta.minWriterVersion",
+    "delta.setTransactionRetentionDuration",
+    "delta.targetFileSize",
+)
+"""Properties of tables that files need not heed, or that are heeded; others (constraints, formats) may ask for more."""
+
+_KNOWN_FIELDS: Final = {"comment", "delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.typeChanges"}
+"""The same of columns; others are generated, or must hold something."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Delta:
+    """Delta's classes in a session's JVM, and Scala's that they take."""
+
+    log: Any
+    action: Any
+    write: Any
+    write_defaults: tuple[Any, ...]
+    metrics: Any
+    jvm: Any
+
+
+def begin(
+    spark: SparkSession,
+    table: TableName,
+    *,
+    create: pa.Schema | None = None,
+    properties: Mapping[str, str] = delta.TABLE_PROPERTIES,
+) -> Transaction | None:
+    """Begin a transaction on a table; None where Spark has to write to it.
+
+    Args:
+        create: the columns, where the table is not there yet.
+    """
+    if table.path is None or not has_own_sessions(spark) or os.environ.get(_SWITCH) == "spark":
+        return None
+    classes = _classes(spark._jvm)
+    if classes is None:
+        return None
+    java_session = spark._jsparkSession
+    # What the session has set is asked of the one that is active in Java's thread.
+    getattr(classes.jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(java_session)
+    log = classes.log.forTable(java_session, table.path)
+    where = log.dataPath().toUri()
+    if where.getScheme() != "file":
+        return None
+    transaction = Transaction(spark, classes, log.startTransaction(), str(where.getPath()))
+    if transaction.is_new != (create is not None):
+        return None
+    if create is not None:
+        transaction.create(create, properties)
+    return transaction if transaction.is_plain else None
+
+
+@lru_cache(maxsize=4)
+def _classes(jvm: Any) -> _Delta | None:
+    """Find Delta's classes, and see that they are what is known here."""
+    from py4j.protocol import Py4JError
+
+    if jvm is None:
+        return None
+    try:
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+
+        def named(name: str) -> Any:
+            return jvm.java.lang.Class.forName(name, True, loader)
+
+        def companion(name: str) -> Any:
+            return named(f"{name}$").getField("MODULE$").get(None)
+
+        known = {method.getName() for method in named(f"{_DELTA}.OptimisticTransaction").getMethods()}
+        wanted = {"commit", "metadata", "readVersion", "readWholeTable", "registerSQLMetrics", "snapshot", "txnVersion"}
+        if not wanted | {"updateMetadataForNewTable"} <= known:
+            return None
+        write = companion(f"{_DELTA}.DeltaOperations$Write")
+        parameters = named(f"{_DELTA}.DeltaOperations$Write").getConstructors()[0].getParameterTypes()
+        # The mode, how the table is partitioned, a predicate, the user's metadata, and whatever has come since.
+        options = [str(kind.getName()) for kind in parameters]
+        if options[:4] != ["org.apache.spark.sql.SaveMode", *["scala.Option"] * 3]:
+            return None
+        return _Delta(
+            log=companion(f"{_DELTA}.DeltaLog"),
+            action=companion(f"{_DELTA}.actions.Action"),
+            write=write,
+            write_defaults=tuple(getattr(write, f"apply$default${n}")() for n in range(2, len(options) + 1)),
+            metrics=companion("org.apache.spark.sql.execution.metric.SQLMetrics"),
+            jvm=jvm,
+        )
+    except (Py4JError, TypeError):
+        return None
+
+
+class Transaction:
+    """A transaction on one table; whoever else commits in between makes it fail, if that matters."""
+
+    def __init__(self, spark: SparkSession, classes: _Delta, transaction: Any, folder: str) -> None:
+        self._spark = spark
+        self._classes = classes
+        self._transaction = transaction
+        self.folder = folder
+        self.version = int(transaction.readVersion())
+
+    @property
+    def is_new(self) -> bool:
+        """There is no table yet."""
+        return self.version < 0
+
+    def create(self, columns: pa.Schema, properties: Mapping[str, str]) -> None:
+        """Have the commit make the table."""
+        metadata = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps(_declared(sql_schema(columns))),
+            "partitionColumns": [],
+            "configuration": dict(properties),
+            "createdTime": _now(),
+        }
+        self._transaction.updateMetadataForNewTable(self._action("metaData", metadata))
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing is asked of the table's files that is not known here."""
+        metadata = self._metadata()
+        if metadata.get("partitionColumns"):
+            return False
+        if not all(name.startswith(_KNOWN_PROPERTIES) for name in metadata["configuration"]):
+            return False
+        fields = json.loads(metadata["schemaString"])["fields"]
+        return all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in fields)
+
+    def columns(self, wanted: pa.Schema) -> tuple[FileColumn, ...] | None:
+        """Give some of the table's columns as its files have them; None where they are not of these types."""
+        metadata = self._metadata()
+        fields = json.loads(metadata["schemaString"])["fields"]
+        found = {field["name"]: field for field in fields}
+        indexed = _indexed(list(found), metadata["configuration"])
+        columns = []
+        for column, expected in zip(wanted, _declared(sql_schema(wanted))["fields"], strict=True):
+            field = found.get(column.name)
+            kind = None if field is None else _in_files(column.type, expected["type"], field["type"])
+            if field is None or kind is None:
+                return None
+            number = field["metadata"].get("delta.columnMapping.id")
+            columns.append(FileColumn(column.name, _physical(field), kind, number, column.name in indexed))
+        return tuple(columns)
+
+    def files(self) -> list[dict[str, Any]]:
+        """Give what the log has of the table's files; to be asked of small tables alone."""
+        listed = self._transaction.snapshot().allFiles().collectAsList()
+        return [json.loads(file.json())["add"] for file in listed]
+
+    def commit(
+        self,
+        added: Sequence[DataFile],
+        commit: delta.CommitId | None = None,
+        *,
+        instead_of: Sequence[Mapping[str, Any]] | None = None,
+    ) -> int | None:
+        """Commit files; give the table's new version, or None if this very commit was made before.
+
+        Args:
+            commit: the commit that it is to be, where that matters.
+            instead_of: all files that the table has (see `files`), which go; and nobody may have changed it since.
+        """
+        call = self._transaction
+        actions = []
+        if commit is not None:
+            if int(call.txnVersion(commit.application)) >= commit.number:
+                return None
+            txn = {"appId": commit.application, "version": commit.number, "lastUpdated": _now()}
+            actions.append(self._action("txn", txn))
+        for gone in instead_of or ():
+            kept = {name: gone[name] for name in ("path", "partitionValues", "size", "deletionVector") if name in gone}
+            removed = {"deletionTimestamp": _now(), "dataChange": True, "extendedFileMetadata": True}
+            actions.append(self._action("remove", kept | removed))
+        actions += [self._action("add", log_entry(file)) for file in added]
+        if instead_of is not None:
+            call.readWholeTable()
+        self._count(added)
+        jvm = self._classes.jvm
+        modes = jvm.org.apache.spark.sql.SaveMode
+        partitioned, predicate, _, *others = self._classes.write_defaults
+        mark = jvm.scala.Option.apply(commit.mark if commit is not None else None)
+        mode = modes.Append if instead_of is None else modes.Overwrite
+        operation = self._classes.write.apply(mode, partitioned, predicate, mark, *others)
+        return int(call.commit(jvm.PythonUtils.toSeq(actions), operation))
+
+    def _metadata(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._transaction.metadata().json())["metaData"]
+        return found
+
+    def _count(self, added: Sequence[DataFile]) -> None:
+        """Have the history tell what is written, as of Spark's own writes."""
+        context = self._spark._jsc.sc()
+        metrics = {}
+        counts = {
+            "numFiles": len(added),
+            "numOutputRows": sum(file.rows for file in added),
+            "numOutputBytes": sum(file.size for file in added),
+        }
+        for name, value in counts.items():
+            metrics[name] = self._classes.metrics.createMetric(context, name)
+            metrics[name].set(value)
+        told = self._classes.jvm.PythonUtils.toScalaMap(metrics)
+        self._transaction.registerSQLMetrics(self._spark._jsparkSession, told)
+
+    def _action(self, kind: str, values: Mapping[str, Any]) -> Any:
+        return self._classes.action.fromJson(json.dumps({kind: values}))
+
+
+def _declared(columns: str) -> dict[str, Any]:
+    """Give columns that are declared in SQL as Delta's log has them."""
+    declared: dict[str, Any] = json.loads(StructType.fromDDL(columns).json())
+    return declared
+
+
+def _physical(field: Mapping[str, Any]) -> str:
+    name: str = field["metadata"].get("delta.columnMapping.physicalName", field["name"])
+    return name
+
+
+def _in_files(kind: pa.DataType, expected: Any, declared: Any) -> pa.DataType | None:
+    """Give a type with the files' names for what is in it; None where the table's column has another type.
+
+    Args:
+        expected: the type as Spark writes it (JSON); ``declared`` is the one of the table's schema.
+    """
+    if isinstance(expected, str) or isinstance(declared, str):
+        return kind if expected == declared else None
+    if expected["type"] != declared["type"]:
+        return None
+    if pa.types.is_list(kind):
+        element = _in_files(kind.value_type, expected["elementType"], declared["elementType"])
+        return None if element is None else pa.list_(element)
+    if [field["name"] for field in expected["fields"]] != [field["name"] for field in declared["fields"]]:
+        return None
+    fields = []
+    for own, wanted, field in zip(kind, expected["fields"], declared["fields"], strict=True):
+        part = _in_files(own.type, wanted["type"], field["type"])
+        if part is None:
+            return None
+        fields.append((_physical(field), part))
+    return pa.struct(fields)
+
+
+def _indexed(names: Sequence[str], configuration: Mapping[str, str]) -> set[str]:
+    """Give the columns of which the log has statistics."""
+    named = configuration.get("delta.dataSkippingStatsColumns")
+    if named is not None:
+        return {name.strip(" `") for name in named.split(",")}
+    count = int(configuration.get("delta.dataSkippingNumIndexedCols", _INDEXED))
+    return set(names if count < 0 else names[:count])
+
+
+def log_entry(file: DataFile) -> dict[str, Any]:
+    """Give what a table's log has of a file that is added."""
+    return {
+        "path": file.name,
+        "partitionValues": {},
+        "size": file.size,
+        "modificationTime": _now(),
+        "dataChange": True,
+        "stats": file.stats,
+    }
+
+
+def _now() -> int:
+    """Give this moment as the log has it: ms since 1970."""
+    return int(time.time() * 1000)

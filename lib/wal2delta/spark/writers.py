@@ -1,0 +1,170 @@
+"""What writes a table's files in Spark's Python workers, where the table lies in a folder that they have mounted."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wal2delta.sink.data_files import DataFile, DataFileWriter, FileColumn
+from wal2delta.sink.events import Mode
+from wal2delta.spark.workers import FoldTask, fold_batches, spark_task, unpack_batches
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_ROWS_AT_ONCE: Final = 1 << 16
+
+FILES_SCHEMA: Final = "name STRING, size BIGINT, rows BIGINT, stats STRING, counts STRING"
+_FILES: Final = pa.schema(
+    [
+        ("name", pa.string()),
+        ("size", pa.int64()),
+        ("rows", pa.int64()),
+        ("stats", pa.string()),
+        ("counts", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """Where rows are written to.
+
+    Attributes:
+        folder: the table's, at the same place for all.
+        columns: the table's; ``sources`` are the rows' columns that go there.
+        written_by: Spark's version.
+    """
+
+    folder: str
+    columns: tuple[FileColumn, ...]
+    sources: tuple[str, ...]
+    written_by: str
+
+
+@spark_task
+def write_folded(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: FileTask) -> Iterator[pa.RecordBatch]:
+    """Fold staged events to rows (see `fold_batches`) of a table that holds none before them, and write these.
+
+    One row comes out: the file, if there is one, and what its rows are counted for (JSON).
+    """
+    counts: Counter[str] = Counter()
+    final = _FINAL[task.identity.mode]
+    with _file(files) as write:
+        for batch in fold_batches(batches, task=task):
+            parts, found = final(batch)
+            counts.update(found)
+            for part in parts:
+                write(part)
+    yield _written(write.file, counts)
+
+
+@spark_task
+def write_transactions(
+    batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array], files: FileTask
+) -> Iterator[pa.RecordBatch]:
+    """Write staged records of transactions (see `unpack_batches`).
+
+    Args:
+        constants: columns besides, of one value that holds for all.
+    """
+    with _file(files) as write:
+        for batch in unpack_batches(batches):
+            more = [pa.repeat(value[0], batch.num_rows) for value in constants.values()]
+            write(pa.RecordBatch.from_arrays([*batch.columns, *more], names=[*batch.schema.names, *constants]))
+    yield _written(write.file, {})
+
+
+@spark_task
+def write_batches(batches: Iterable[pa.RecordBatch], *, files: FileTask) -> Iterator[pa.RecordBatch]:
+    """Write rows as they come."""
+    with _file(files) as write:
+        for batch in batches:
+            write(batch)
+    yield _written(write.file, {})
+
+
+class _Write:
+    """Writes the wanted columns of batches into one file."""
+
+    def __init__(self, task: FileTask) -> None:
+        self._sources = list(task.sources)
+        self.writer = DataFileWriter(task.folder, task.columns, written_by=task.written_by)
+        self.file: DataFile | None = None
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        self.writer.write(batch.select(self._sources))
+
+
+@contextmanager
+def _file(task: FileTask) -> Iterator[_Write]:
+    write = _Write(task)
+    try:
+        yield write
+        write.file = write.writer.close()
+    except BaseException:
+        write.writer.abandon()
+        raise
+
+
+def _written(file: DataFile | None, counts: Mapping[str, int]) -> pa.RecordBatch:
+    row = {"name": None, "size": 0, "rows": 0, "stats": None, "counts": json.dumps(counts)}
+    if file is not None:
+        row |= {"name": file.name, "size": file.size, "rows": file.rows, "stats": file.stats}
+    return pa.RecordBatch.from_pylist([row], schema=_FILES)
+
+
+# The rows of a table that held none before, and what they are counted for: see `spark.merging.Counts`.
+
+
+def _true(mask: pa.Array) -> int:
+    return int(pc.sum(mask).as_py() or 0)
+
+
+_Final: TypeAlias = tuple[Iterable[pa.RecordBatch], dict[str, int]]
+
+
+def _keyed(batch: pa.RecordBatch) -> _Final:
+    deleted, expected = batch.column("deleted"), batch.column("expected")
+    live = pc.invert(deleted)
+    counts = {
+        "live": _true(pc.and_(live, expected)),
+        "gone": _true(pc.and_(deleted, expected)),
+        "unknown": _true(pc.and_(batch.column("unknown"), live)),
+    }
+    return [batch.filter(live) if _true(deleted) else batch], counts
+
+
+def _multiset(batch: pa.RecordBatch) -> _Final:
+    net, needed = (batch.column(name).to_numpy() for name in ("net", "needed"))
+    copies = np.where((net > 0) | (needed + net > 0), np.maximum(needed, 0) + net, 0)
+    unknown = batch.column("unknown").to_numpy(zero_copy_only=False)
+    counts = {"unknown": int((unknown & (net > 0)).sum()), "missing": int(needed.sum())}
+    return [batch] if (copies == 1).all() else _repeated(batch, np.cumsum(copies)), counts
+
+
+def _repeated(batch: pa.RecordBatch, ends: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """Give each row as often as it is there, some at a time: a few rows may have millions of copies."""
+    total = int(ends[-1])
+    for start in range(0, total, _ROWS_AT_ONCE):
+        places = np.arange(start, min(start + _ROWS_AT_ONCE, total))
+        yield batch.take(pa.array(np.searchsorted(ends, places, side="right")))
+
+
+def _appended(batch: pa.RecordBatch) -> _Final:
+    return [batch], {"unknown": _true(batch.column("unknown"))}
+
+
+_FINAL: Final[Mapping[Mode, Callable[[pa.RecordBatch], _Final]]] = {
+    Mode.KEYED: _keyed,
+    Mode.MULTISET: _multiset,
+    Mode.APPEND: _appended,
+}
