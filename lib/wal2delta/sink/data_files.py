@@ -122,6 +122,8 @@ class DataFileWriter:
                 self._schema,
                 store_schema=False,
                 store_decimal_as_integer=True,
+                # Of floats Arrow leaves NaN out, and Spark would look for none then.
+                write_statistics=[column.physical for column in self._columns if not _has_floats(column.type)],
                 metadata_collector=self._found,
             )
         self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=_GROUP_ROWS)
@@ -145,6 +147,12 @@ def _leaves(kind: pa.DataType) -> int:
     if pa.types.is_list(kind):
         return _leaves(kind.value_type)
     return sum(_leaves(field.type) for field in kind) if pa.types.is_struct(kind) else 1
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_floats(kind.field(number).type) for number in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
 
 
 def _statistics(found: pq.FileMetaData, columns: Sequence[FileColumn]) -> str:
@@ -189,7 +197,6 @@ def _written(kind: pa.DataType) -> Callable[[Any, bool], str | None] | None:
         return lambda raw, _: f'"{_moment(raw)}{zone}"'
     if pa.types.is_decimal(kind):
         return lambda raw, _: _decimal(raw, kind.scale)
-    # The order of floats hangs on NaN and on -0.
     return None
 
 

@@ -293,8 +293,13 @@ class StateTable:
             return self._begin(mine, exists=before.exists)
         if not before.locks:
             self._spark.sql(f"ALTER TABLE {self._table.sql} ADD COLUMNS (holder STRING)")
-        unchanged = f"run = {before.run} AND phase = '{before.phase}' AND {_is(before.holder, silent=True)}"
-        return self._hand_to(mine, unchanged)
+        unchanged = _Held(before.holder, silent=True)
+        row = {} if self._row is None else self._row.values
+        is_known = (row.get("run"), row.get("phase")) == (before.run, before.phase)
+        if is_known and self._replace(unchanged, {"holder": mine.to_json()}):
+            return True
+        condition = f"run = {before.run} AND phase = '{before.phase}' AND {unchanged.sql()}"
+        return self._hand_over(mine, condition)
 
     def _begin(self, mine: lock.Holder, *, exists: bool) -> bool:
         """Make the first row, with the lock taken; of two who try, Delta lets one."""
@@ -321,7 +326,7 @@ class StateTable:
             mine = self._mine
             if mine is not None and not self._lost:
                 with suppress(Exception), settings(self._spark, _SETTINGS):
-                    self._hand_to(None, _is(mine))
+                    self._hand_to(None, mine)
             self._let_go()
 
     def check_lock(self) -> None:
@@ -362,7 +367,7 @@ class StateTable:
             alive = self._mine.alive_now()
             # A session that is shared stays as it is, since other statements run in it at this very time.
             with settings(self._spark, _SETTINGS if has_own_sessions(self._spark) else {}):
-                self._change_as_holder(lambda: self._hand_to(alive, _is(alive)), alive)
+                self._change_as_holder(lambda: self._hand_to(alive, alive), alive)
             return not self._lost
 
     def _change_as_holder(self, change: Callable[[], bool], after: lock.Holder | None) -> None:
@@ -384,33 +389,41 @@ class StateTable:
             self._mine = after
 
     def _write_all(self, state: State, holder: lock.Holder | None, mine: lock.Holder) -> bool:
-        """Write the whole row, if it is mine."""
-        values = _values(state, holder, self._target)
-        if self._replace(values):
+        """Write the whole row, if it is mine, and say whether it was."""
+        values, held = _values(state, holder, self._target), _Held(mine)
+        if self._replace(held, values):
             return True
         if sum(len(value) for value in values.values() if isinstance(value, str)) <= _LONG:
             # Of one row, an UPDATE takes half the time of a MERGE.
             assignments = ", ".join(f"{name} = {_literal(value)}" for name, value in values.items())
-            return self._changed(f"UPDATE {self._table.sql} SET {assignments} WHERE {_is(mine)}")
+            return self._changed(f"UPDATE {self._table.sql} SET {assignments} WHERE {held.sql()}")
         self._frame(state, holder).createOrReplaceTempView(_SOURCE)
         return self._changed(
-            f"MERGE INTO {self._table.sql} AS t USING {_SOURCE} AS s ON {_is(mine, 't.holder')} "
+            f"MERGE INTO {self._table.sql} AS t USING {_SOURCE} AS s ON {held.sql('t.holder')} "
             "WHEN MATCHED THEN UPDATE SET *"
         )
 
-    def _hand_to(self, holder: lock.Holder | None, condition: str) -> bool:
-        """Change the lock alone, if the row is as it is known to be, or else meets a condition."""
-        value = None if holder is None else holder.to_json()
-        if self._row is not None and self._replace({**self._row.values, "holder": value}):
-            return True
-        return self._changed(f"UPDATE {self._table.sql} SET holder = {_literal(value)} WHERE {condition}")
+    def _hand_to(self, holder: lock.Holder | None, mine: lock.Holder) -> bool:
+        """Change the lock alone, if it is mine, and say whether it was."""
+        held = _Held(mine)
+        text = None if holder is None else holder.to_json()
+        return self._replace(held, {"holder": text}) or self._hand_over(holder, held.sql())
 
-    def _replace(self, values: Mapping[str, Any]) -> bool:
-        """Write the row in the place of the one that is known, if it still is the table's."""
-        if self._row is None:
+    def _hand_over(self, holder: lock.Holder | None, condition: str) -> bool:
+        value = _literal(None if holder is None else holder.to_json())
+        return self._changed(f"UPDATE {self._table.sql} SET holder = {value} WHERE {condition}")
+
+    def _replace(self, held: _Held, values: Mapping[str, Any]) -> bool:
+        """Change the row by a commit in its place, and say whether that could be done.
+
+        It can if the row that is known is held as it should be, and still is the table's.  Where it cannot, a statement
+        with the condition in it has to tell.
+        """
+        before = self._row
+        if before is None or not held.is_in(before.values):
             return False
-        before, self._row = self._row, None
-        self._row = replace_row(self._spark, self._table, _STATE, before, values)
+        self._row = None  # not known until it is written
+        self._row = replace_row(self._spark, self._table, _STATE, before, {**before.values, **values})
         return self._row is not None
 
     def _changed(self, statement: str) -> bool:
@@ -492,12 +505,27 @@ def _state(row: Row, target: Target) -> State:
     )
 
 
-def _is(holder: lock.Holder | None, column: str = "holder", *, silent: bool = False) -> str:
-    """Give the condition that a run holds the lock, and has been silent since if so asked."""
-    if holder is None:
-        return f"{column} IS NULL"
-    same = f"get_json_object({column}, '$.id') = '{uuid.UUID(holder.id)}'"
-    return f"{same} AND get_json_object({column}, '$.beat') = '{holder.beat.isoformat()}'" if silent else same
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The condition that a run holds the lock (None: that nobody does), and has been silent since if so asked."""
+
+    holder: lock.Holder | None
+    silent: bool = False
+
+    def is_in(self, row: Mapping[str, Any]) -> bool:
+        """Say whether it is met by a row that is known."""
+        found = None if row["holder"] is None else lock.Holder.from_json(row["holder"])
+        if found is None or self.holder is None:
+            return found is self.holder
+        return found.id == self.holder.id and (not self.silent or found.beat == self.holder.beat)
+
+    def sql(self, column: str = "holder") -> str:
+        """Give it for a statement."""
+        if self.holder is None:
+            return f"{column} IS NULL"
+        same = f"get_json_object({column}, '$.id') = '{uuid.UUID(self.holder.id)}'"
+        beat = self.holder.beat.isoformat()
+        return f"{same} AND get_json_object({column}, '$.beat') = '{beat}'" if self.silent else same
 
 
 def at_work(state: State | None) -> int:
