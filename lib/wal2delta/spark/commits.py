@@ -87,7 +87,7 @@ def begin(
     Args:
         create: the columns, where the table is not there yet.
     """
-    if table.path is None or not has_own_sessions(spark) or os.environ.get(_SWITCH) == "spark":
+    if table.path is None or not _is_wanted(spark):
         return None
     classes = _classes(spark._jvm)
     if classes is None:
@@ -95,16 +95,28 @@ def begin(
     java_session = spark._jsparkSession
     # What the session has set is asked of the one that is active in Java's thread.
     getattr(classes.jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(java_session)
-    log = classes.log.forTable(java_session, table.path)
-    where = log.dataPath().toUri()
-    if where.getScheme() != "file":
+    folder = mounted_folder(spark, table.path)
+    if folder is None:
         return None
-    transaction = Transaction(spark, classes, log.startTransaction(), str(where.getPath()))
+    transaction = Transaction(spark, classes, classes.log.forTable(java_session, table.path).startTransaction(), folder)
     if transaction.is_new != (create is not None):
         return None
     if create is not None:
         transaction.create(create, properties)
     return transaction if transaction.is_plain else None
+
+
+def mounted_folder(spark: SparkSession, path: str) -> str | None:
+    """Give the folder that a path is where driver and executors have it mounted; None where Spark has to write."""
+    if not _is_wanted(spark):
+        return None
+    place = spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
+    where = place.getFileSystem(spark._jsc.hadoopConfiguration()).makeQualified(place).toUri()
+    return str(where.getPath()) if where.getScheme() == "file" else None
+
+
+def _is_wanted(spark: SparkSession) -> bool:
+    return has_own_sessions(spark) and os.environ.get(_SWITCH) != "spark"
 
 
 @lru_cache(maxsize=4)

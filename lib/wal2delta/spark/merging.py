@@ -5,17 +5,23 @@ That of a table without a key is in `wal2delta.spark.multisets`.
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
 from wal2delta.errors import CaptureError
+from wal2delta.listing import escape_glob
 from wal2delta.selection import MetadataNames
+from wal2delta.sink.data_files import FileColumn
 from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.evolution import OWN, TableShape
 from wal2delta.spark import delta
@@ -25,6 +31,7 @@ from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import has_own_sessions, settings
 from wal2delta.spark.target import TableName, quote
 from wal2delta.spark.workers import FoldTask, refusal_in, refusal_text
+from wal2delta.spark.writers import FILES_SCHEMA, FileTask, write_kept
 from wal2delta.types.base import ColumnType
 
 if TYPE_CHECKING:
@@ -261,6 +268,26 @@ def kept_rows(
         yield kept, found
 
 
+def keep_folded(
+    spark: SparkSession, events: DataFrame, task: FoldTask, folder: str
+) -> tuple[DataFrame, Mapping[str, Any]]:
+    """Keep the rows of a keyed table as `kept_rows` does, in files that Python writes.
+
+    Args:
+        folder: a mounted one, for files that are not needed after the run.
+    """
+    columns = tuple(FileColumn(field.name, field.name, field.type, indexed=False) for field in task.schema)
+    files = FileTask(folder, columns, tuple(task.schema.names), pyspark.__version__)
+    counts: Counter[str] = Counter()
+    paths = []
+    for row in events.mapInArrow(partial(write_kept, task=task, files=files), FILES_SCHEMA).collect():
+        counts.update(json.loads(row.counts))
+        if row.name is not None:
+            paths.append(escape_glob(f"file:{folder}/{row.name}"))
+    schema = sql_schema(task.schema)
+    return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema), counts
+
+
 def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
     """MERGE rows on the key that each had before the run.
 
@@ -268,10 +295,19 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
         Exception: whose text holds what `wal2delta.spark.workers.refusal_in` finds.
     """
     with kept_rows(spark, rows, _totals(Mode.KEYED)) as (kept, found):
-        counts = Counts(**{name: value or 0 for name, value in found.items()})
-        kept.createOrReplaceTempView(_SOURCE)
-        with delta.committing(spark, merge.commit):
-            metrics = delta.merge(spark, _keyed_statement(merge))
+        return merge_kept(spark, kept, found, merge)
+
+
+def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+    """MERGE such rows, which can be read several times.
+
+    Args:
+        found: what they are counted for.
+    """
+    counts = Counts(**{name: value or 0 for name, value in found.items()})
+    kept.createOrReplaceTempView(_SOURCE)
+    with settings(spark, {_MATERIALIZE: "none"}), delta.committing(spark, merge.commit):
+        metrics = delta.merge(spark, _keyed_statement(merge))
     return Written(counts, metrics)
 
 

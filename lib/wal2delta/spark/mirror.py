@@ -19,8 +19,18 @@ from wal2delta.spark import delta, steps
 from wal2delta.spark.altering import alter
 from wal2delta.spark.appending import begin_append
 from wal2delta.spark.arrow_types import sql_schema
+from wal2delta.spark.commits import mounted_folder
 from wal2delta.spark.isolation import own_session, settings
-from wal2delta.spark.merging import Counts, Merge, Written, append_folded, append_rows, merge_keyed
+from wal2delta.spark.merging import (
+    Counts,
+    Merge,
+    Written,
+    append_folded,
+    append_rows,
+    keep_folded,
+    merge_kept,
+    merge_keyed,
+)
 from wal2delta.spark.multisets import merge_multiset
 from wal2delta.spark.staging import FEW_PARTS_A_BATCH, StagedRows, Staging
 from wal2delta.spark.tables import Epoch, TablePlan
@@ -297,9 +307,7 @@ def _commit_folded(
         with settings(spark, delta.FEW_ROWS if few else {}):
             is_small = few and delta.size_of(spark, plan.table) <= _SMALL_TABLE
         with settings(spark, delta.FEW_ROWS_REWRITTEN if is_small else {}):
-            folded = _folded(spark, staging, run, epoch)
-            merge_rows = merge_multiset if epoch.identity.mode is Mode.MULTISET else merge_keyed
-            return "merged", merge_rows(spark, folded, merge)
+            return "merged", _merge_rows(spark, staging, run, epoch, merge)
     except Exception as error:
         refusal = refusal_in(str(error))
         if refusal is not None:
@@ -325,6 +333,18 @@ def _write_rows(
             return append_folded(append, _events(spark, staging, run, epoch, task) if epoch.rows else None, task, merge)
     rows = _folded(spark, staging, run, epoch) if epoch.rows else None
     return append_rows(spark, rows, merge, "overwrite" if overwrite else "append", create=create)
+
+
+def _merge_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch, merge: Merge) -> Written:
+    if epoch.identity.mode is Mode.MULTISET:
+        return merge_multiset(spark, _folded(spark, staging, run, epoch), merge)
+    path = staging.kept_rows_path
+    folder = None if path is None else mounted_folder(spark, path)
+    if folder is None:
+        return merge_keyed(spark, _folded(spark, staging, run, epoch), merge)
+    task = _fold_task(run, epoch)
+    kept, found = keep_folded(spark, _events(spark, staging, run, epoch, task), task, folder)
+    return merge_kept(spark, kept, found, merge)
 
 
 def _folded(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch) -> DataFrame:

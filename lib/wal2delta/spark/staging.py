@@ -166,6 +166,14 @@ class Staging:
         self._void: tuple[int, ...] = ()
 
     @property
+    def kept_rows_path(self) -> str | None:
+        """Where a folder can be for rows that are folded already; gone with the rest.  None in a catalog.
+
+        Spark takes it for none of the staged tables' folders, as its name begins with an underscore.
+        """
+        return None if self._table.path is None else f"{self._table.path}/_rows"
+
+    @property
     def written(self) -> bool:
         """Whether there is something to throw away."""
         return self._written

@@ -68,6 +68,21 @@ def write_folded(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: Fi
 
 
 @spark_task
+def write_kept(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: FileTask) -> Iterator[pa.RecordBatch]:
+    """Fold staged events to rows (see `fold_batches`) of a keyed table, and write all of them, to be merged.
+
+    One row comes out, as of `write_folded`.
+    """
+    counts: Counter[str] = Counter()
+    with _file(files) as write:
+        for batch in fold_batches(batches, task=task):
+            _, found = _keyed(batch)
+            counts.update(found)
+            write(batch)
+    yield _written(write.file, counts)
+
+
+@spark_task
 def write_transactions(
     batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array], files: FileTask
 ) -> Iterator[pa.RecordBatch]:
