@@ -10,10 +10,12 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -72,7 +74,7 @@ class DataFile:
 
 
 class DataFileWriter:
-    """Writes one file of a table, whose name no other has.
+    """Writes one file of a table, whose name no other has; as a context, it abandons what is not closed.
 
     Args:
         folder: the table's; it is made if it is not there.
@@ -82,12 +84,19 @@ class DataFileWriter:
     def __init__(self, folder: str | os.PathLike[str], columns: Sequence[FileColumn], *, written_by: str) -> None:
         self._path = Path(folder, f"part-{uuid.uuid4()}.snappy.parquet")
         self._columns = columns
-        metadata = {b"org.apache.spark.version": written_by.encode()}
-        self._schema = pa.schema([column.field for column in columns], metadata=metadata)
+        self._schema = pa.schema([column.field for column in columns])
+        self._written_by = written_by
         self._found: list[pq.FileMetaData] = []
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
+
+    def __enter__(self) -> DataFileWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is not None:
+            self.abandon()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows, whose columns are the table's in their order."""
@@ -105,14 +114,17 @@ class DataFileWriter:
         self._flush()
         if self._writer is None:
             return None
+        self._writer.add_key_value_metadata({"org.apache.spark.version": self._written_by})
         self._writer.close()
         (found,) = self._found
         return DataFile(self._path.name, self._path.stat().st_size, found.num_rows, _statistics(found, self._columns))
 
     def abandon(self) -> None:
-        """Throw away what is written."""
-        if self._writer is not None:
-            self._writer.close()
+        """Throw away what is written; why it is must not be hidden by what comes of that."""
+        with suppress(Exception):
+            if self._writer is not None:
+                self._writer.close()
+        with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
     def _flush(self) -> None:
@@ -139,6 +151,11 @@ def _named(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Give an array whose structs have other names."""
     if array.type == kind:
         return array
+    if not pa.types.is_nested(kind):
+        return array.cast(kind)
+    if array.offset:
+        # Of a slice Arrow makes no list again.
+        array = pa.concat_arrays([array])
     nulls = array.is_null()
     if pa.types.is_list(kind):
         return pa.ListArray.from_arrays(array.offsets, _named(array.values, kind.value_type), kind, mask=nulls)
@@ -177,8 +194,11 @@ def _statistics(found: pq.FileMetaData, columns: Sequence[FileColumn]) -> str:
         filled = [part for part in parts if part.num_values]
         if written is None or not filled or not all(part.has_min_max for part in filled):
             continue
-        low = written(min(part.min_raw for part in filled), False)
-        high = written(max(part.max_raw for part in filled), True)
+        try:
+            low = written(min(part.min_raw for part in filled), False)
+            high = written(max(part.max_raw for part in filled), True)
+        except (OverflowError, UnicodeDecodeError):
+            continue  # beyond what the log can say
         if low is not None and high is not None:
             lows.append(f"{name}:{low}")
             highs.append(f"{name}:{high}")

@@ -45,11 +45,11 @@ class Append:
         Args:
             schema: the table's columns, in the rows' order.
         """
-        writer = DataFileWriter(self._transaction.folder, self._columns, written_by=pyspark.__version__)
         columns = zip(*rows, strict=True)
         arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-        writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
-        file = writer.close()
+        with DataFileWriter(self._transaction.folder, self._columns, written_by=pyspark.__version__) as writer:
+            writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
+            file = writer.close()
         if file is not None:
             self._files.append(file)
 

@@ -143,7 +143,8 @@ class History:
             append.write_transactions(self._staging.staged(spark, TRANSACTIONS_TABLE), constants)
         parts = self._together(spark)
         if parts is not None:
-            append.write_frame(_recorded(parts, state))
+            with settings(spark, delta.FEW_ROWS):
+                append.write_frame(_recorded(parts, state))
         append.commit(table.commit)
 
     def _append_messages(self, spark: SparkSession, state: State, resumed: bool) -> None:

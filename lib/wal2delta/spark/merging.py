@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -268,24 +269,29 @@ def kept_rows(
         yield kept, found
 
 
-def keep_folded(
+@contextmanager
+def kept_files(
     spark: SparkSession, events: DataFrame, task: FoldTask, folder: str
-) -> tuple[DataFrame, Mapping[str, Any]]:
-    """Keep the rows of a keyed table as `kept_rows` does, in files that Python writes.
+) -> Iterator[tuple[DataFrame, Mapping[str, Any]]]:
+    """Keep the rows of a keyed table as `kept_rows` does, in files that Python writes and that are deleted afterwards.
 
     Args:
-        folder: a mounted one, for files that are not needed after the run.
+        events: what is folded to the rows.
+        folder: a mounted one; what a run that is killed leaves there has to be thrown away by another.
     """
     columns = tuple(FileColumn(field.name, field.name, field.type, indexed=False) for field in task.schema)
     files = FileTask(folder, columns, tuple(task.schema.names), pyspark.__version__)
+    rows = events.mapInArrow(partial(write_kept, task=task, files=files), FILES_SCHEMA).collect()
     counts: Counter[str] = Counter()
-    paths = []
-    for row in events.mapInArrow(partial(write_kept, task=task, files=files), FILES_SCHEMA).collect():
+    for row in rows:
         counts.update(json.loads(row.counts))
-        if row.name is not None:
-            paths.append(escape_glob(f"file:{folder}/{row.name}"))
-    schema = sql_schema(task.schema)
-    return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema), counts
+    paths = [Path(folder, row.name) for row in rows if row.name is not None]
+    reader = spark.read.schema(sql_schema(task.schema))
+    nothing = spark.createDataFrame([], sql_schema(task.schema))
+    with settings(spark, {_MATERIALIZE: "none"}):
+        yield reader.parquet(*(escape_glob(f"file:{path}") for path in paths)) if paths else nothing, counts
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
@@ -299,14 +305,14 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
 
 
 def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
-    """MERGE such rows, which can be read several times.
+    """MERGE rows that are kept.
 
     Args:
         found: what they are counted for.
     """
     counts = Counts(**{name: value or 0 for name, value in found.items()})
     kept.createOrReplaceTempView(_SOURCE)
-    with settings(spark, {_MATERIALIZE: "none"}), delta.committing(spark, merge.commit):
+    with delta.committing(spark, merge.commit):
         metrics = delta.merge(spark, _keyed_statement(merge))
     return Written(counts, metrics)
 

@@ -27,7 +27,7 @@ from wal2delta.spark.merging import (
     Written,
     append_folded,
     append_rows,
-    keep_folded,
+    kept_files,
     merge_kept,
     merge_keyed,
 )
@@ -343,8 +343,8 @@ def _merge_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epo
     if folder is None:
         return merge_keyed(spark, _folded(spark, staging, run, epoch), merge)
     task = _fold_task(run, epoch)
-    kept, found = keep_folded(spark, _events(spark, staging, run, epoch, task), task, folder)
-    return merge_kept(spark, kept, found, merge)
+    with kept_files(spark, _events(spark, staging, run, epoch, task), task, folder) as (kept, found):
+        return merge_kept(spark, kept, found, merge)
 
 
 def _folded(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch) -> DataFrame:

@@ -93,9 +93,9 @@ def _write(
     columns = transaction.columns(schema)
     if columns is None:
         return None
-    writer = DataFileWriter(transaction.folder, columns, written_by=pyspark.__version__)
-    writer.write(pa.RecordBatch.from_pylist([dict(values)], schema))
-    file = writer.close()
+    with DataFileWriter(transaction.folder, columns, written_by=pyspark.__version__) as writer:
+        writer.write(pa.RecordBatch.from_pylist([dict(values)], schema))
+        file = writer.close()
     assert file is not None
     version = transaction.commit([file], instead_of=before)
     assert version is not None

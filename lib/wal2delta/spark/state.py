@@ -1,8 +1,11 @@
 """The ledger's ``state``: the one row that says where a target stands, and who is at work on it.
 
-It holds the lock (`wal2delta.spark.lock`).  The lock is taken by a conditional UPDATE, so that Delta's optimistic
+It holds the lock (`wal2delta.spark.lock`).  The lock is taken by a conditional change, so that Delta's optimistic
 concurrency decides between two; the write that ends a run gives it back; and no write of the row succeeds for one
 who does not hold it.  For a target's first run the row is there, ``new``, before it has a plan.
+
+A change is a commit in the place of the row that is known, if that meets the condition (`wal2delta.spark.one_row`);
+where that cannot be, or another commit has come in between, it is an UPDATE with the condition in it.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ROWS_AT_ONCE: Final = 1 << 16
+_BYTES_AT_ONCE: Final = 64 << 20
 
 FILES_SCHEMA: Final = "name STRING, size BIGINT, rows BIGINT, stats STRING, counts STRING"
 _FILES: Final = pa.schema(
@@ -76,8 +77,7 @@ def write_kept(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: File
     counts: Counter[str] = Counter()
     with _file(files) as write:
         for batch in fold_batches(batches, task=task):
-            _, found = _keyed(batch)
-            counts.update(found)
+            counts.update(_keyed_counts(batch))
             write(batch)
     yield _written(write.file, counts)
 
@@ -122,12 +122,9 @@ class _Write:
 @contextmanager
 def _file(task: FileTask) -> Iterator[_Write]:
     write = _Write(task)
-    try:
+    with write.writer:
         yield write
         write.file = write.writer.close()
-    except BaseException:
-        write.writer.abandon()
-        raise
 
 
 def _written(file: DataFile | None, counts: Mapping[str, int]) -> pa.RecordBatch:
@@ -148,14 +145,18 @@ _Final: TypeAlias = tuple[Iterable[pa.RecordBatch], dict[str, int]]
 
 
 def _keyed(batch: pa.RecordBatch) -> _Final:
+    deleted = batch.column("deleted")
+    return [batch.filter(pc.invert(deleted)) if _true(deleted) else batch], _keyed_counts(batch)
+
+
+def _keyed_counts(batch: pa.RecordBatch) -> dict[str, int]:
     deleted, expected = batch.column("deleted"), batch.column("expected")
     live = pc.invert(deleted)
-    counts = {
+    return {
         "live": _true(pc.and_(live, expected)),
         "gone": _true(pc.and_(deleted, expected)),
         "unknown": _true(pc.and_(batch.column("unknown"), live)),
     }
-    return [batch.filter(live) if _true(deleted) else batch], counts
 
 
 def _multiset(batch: pa.RecordBatch) -> _Final:
@@ -167,10 +168,13 @@ def _multiset(batch: pa.RecordBatch) -> _Final:
 
 
 def _repeated(batch: pa.RecordBatch, ends: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    """Give each row as often as it is there, some at a time: a few rows may have millions of copies."""
+    """Give each row as often as it is there, some at a time: a few rows may have millions of copies, or be long."""
     total = int(ends[-1])
-    for start in range(0, total, _ROWS_AT_ONCE):
-        places = np.arange(start, min(start + _ROWS_AT_ONCE, total))
+    texts = [column for column in batch.columns if pa.types.is_string(column.type) or pa.types.is_binary(column.type)]
+    longest = sum(pc.max(pc.binary_length(column)).as_py() or 0 for column in texts)
+    at_once = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(1, longest)))
+    for start in range(0, total, at_once):
+        places = np.arange(start, min(start + at_once, total))
         yield batch.take(pa.array(np.searchsorted(ends, places, side="right")))
 
 
