@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 _GROUP_ROWS: Final = 1 << 20
-_GROUP_BYTES: Final = 64 << 20
+_GROUP_BYTES: Final = 32 << 20
 
 _DICTIONARY_BYTES: Final = 1 << 16
 """What has more different values than fit is written as it is: that takes a third less time, and no more room."""
