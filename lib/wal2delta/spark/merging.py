@@ -286,10 +286,13 @@ def kept_files(
     for row in rows:
         counts.update(json.loads(row.counts))
     paths = [Path(folder, row.name) for row in rows if row.name is not None]
-    reader = spark.read.schema(sql_schema(task.schema))
-    nothing = spark.createDataFrame([], sql_schema(task.schema))
+    schema = sql_schema(task.schema)
+    if paths:
+        kept = spark.read.schema(schema).parquet(*(escape_glob(f"file:{path}") for path in paths))
+    else:
+        kept = spark.createDataFrame([], schema)
     with settings(spark, {_MATERIALIZE: "none"}):
-        yield reader.parquet(*(escape_glob(f"file:{path}") for path in paths)) if paths else nothing, counts
+        yield kept, counts
     for path in paths:
         path.unlink(missing_ok=True)
 
