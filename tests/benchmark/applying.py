@@ -29,7 +29,8 @@ from wal2delta.spark.catalogue import Catalogue
 from wal2delta.spark.isolation import own_session, settings
 from wal2delta.spark.session import build_session
 from wal2delta.spark.source import ONE_FILE_A_BATCH, list_captures, read_files
-from wal2delta.spark.staging import Staged, Staging, Work, decoded
+from wal2delta.spark.staged_tables import TableStaging
+from wal2delta.spark.staging import Scanned, Staged, Work, decoding
 from wal2delta.spark.state import Seen
 from wal2delta.spark.target import Target
 from wal2delta.spark.workers import (
@@ -44,7 +45,7 @@ from wal2delta.transactions.ahead import Confirmation
 from wal2delta.transactions.stitch import Stitch
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import SparkSession
 
 _FILES = 8
 _CONFIG = {"source": "bench"}
@@ -112,26 +113,26 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
         frame.write.format("noop").mode("overwrite").save()
 
 
-class _Nowhere(Staging):
+class _Nowhere(TableStaging):
     """Stages nothing: it gives what is told of the scans alone, and what is decoded goes to Spark's null sink."""
 
-    def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> list[Row]:
+    def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> list[Scanned]:
         frame = read_files(spark, paths, 0).mapInArrow(work, STAGE_SCHEMA)
         with settings(spark, ONE_FILE_A_BATCH):
-            return frame.where(f"table = {SCANS_TABLE}").select("ahead", "info", "data").collect()
+            rows = frame.where(f"table = {SCANS_TABLE}").select(*Scanned._fields).collect()
+        return [Scanned(*row) for row in rows]
 
     def decode(self, spark: SparkSession, task: DecodeTask, confirmed: Confirmation | None = None) -> dict[int, Staged]:
-        frame = decoded(spark, task, confirmed)
-        if frame is not None:
+        for rows, work in decoding(spark, task, confirmed):
             with settings(spark, ONE_FILE_A_BATCH):
-                frame.write.format("noop").mode("overwrite").save()
+                rows.mapInArrow(work, STAGE_SCHEMA).write.format("noop").mode("overwrite").save()
         return {}
 
 
 class _Unfolded(_Nowhere):
     """Leaves out the fold of what is decoded with the scan."""
 
-    def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> list[Row]:
+    def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> list[Scanned]:
 
         def unfolded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from unittest.mock import patch
@@ -164,7 +165,7 @@ def decode_ahead_stage(spark: SparkSession, captures: Path, *, folded: bool) -> 
     job.own = own_session(spark)
     files = list_captures(job.own, str(captures), job.settings.captures)
     reading = _Reading(tuple(files), 0, Seen(0, 0), None)
-    staging = (_Nowhere if folded else _Unfolded)(target)
+    staging = (_Nowhere if folded else _Unfolded)(target.ledger("staging"))
     # Nobody else is at work.
     ahead = AheadScan(job.own, staging, job.settings, (), job._buckets(reading.size), Stitch(None), lambda: None)
     plan = job._plan(reading, ahead)

@@ -13,6 +13,8 @@ from support.postgres import cut
 from support.truth import assert_mirror_equals
 from wal2delta.spark import apply as applying
 from wal2delta.spark import mirror
+from wal2delta.spark.staged_files import FileStaging
+from wal2delta.spark.staged_tables import TableStaging
 from wal2delta.spark.staging import Staging
 
 if TYPE_CHECKING:
@@ -21,19 +23,21 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.parametrize("way", ["files", "spark"])
 @pytest.mark.parametrize(("name", "buckets", "tasks"), [("o11", 4, 3), ("o12", 7, 7), ("o12", 4, 1)])
 def test_tables_are_the_same_however_their_changes_are_split(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, buckets: int, tasks: int
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, buckets: int, tasks: int, way: str
 ) -> None:
+    monkeypatch.setenv("WAL2DELTA_COMMITS", way)
     # As of changes of many megabytes, all of which would take minutes.
     monkeypatch.setattr(applying._Job, "_buckets", lambda self, size: buckets)
     monkeypatch.setattr(applying, "_tasks", lambda buckets, size: tasks)
     monkeypatch.setattr(mirror, "_FEW_CHANGES", -1)
-    read: list[tuple[int, int]] = []
+    read: list[tuple[type, int, int]] = []
     original = Staging.read
 
     def watched(self: Staging, spark: SparkSession, rows: Any, task: Any) -> Any:
-        read.append((rows.buckets, rows.tasks))
+        read.append((type(self), rows.buckets, rows.tasks))
         return original(self, spark, rows, task)
 
     monkeypatch.setattr(Staging, "read", watched)
@@ -45,4 +49,4 @@ def test_tables_are_the_same_however_their_changes_are_split(
         part.rename(captures / part.name)
         wal2delta.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
     assert_mirror_equals(spark, tmp_path / "mirror", recorded)
-    assert set(read) == {(buckets, tasks)}
+    assert set(read) == {(FileStaging if way == "files" else TableStaging, buckets, tasks)}

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from wal2delta.spark.staging import Staging
+from wal2delta.spark.staged_tables import TableStaging
 from wal2delta.spark.target import Target
 from wal2delta.spark.workers import STAGE_SCHEMA
 
@@ -57,7 +57,7 @@ def _parts(frame: DataFrame) -> list[int]:
 
 
 def test_a_small_row_in_front_does_not_bring_large_ones_into_one_part(spark: SparkSession, target: Target) -> None:
-    staging = Staging(target)
+    staging = TableStaging(target.ledger("staging"))
     staging._write(_staged_rows(spark), "overwrite")
     parts = _parts(staging._frame(spark))
     assert sum(parts) > (_COUNT - 1) * _LARGE
@@ -65,12 +65,12 @@ def test_a_small_row_in_front_does_not_bring_large_ones_into_one_part(spark: Spa
 
 
 def test_of_many_tables_only_the_folder_of_the_one_that_is_read_is_listed(spark: SparkSession, tmp_path: Path) -> None:
-    staging = Staging(Target.parse(str(tmp_path)))
+    staging = TableStaging(Target.parse(str(tmp_path)).ledger("staging"))
     # Some tables have negative numbers: what is no table of the source.
     staging._write(
         _staged_rows(spark).selectExpr("* EXCEPT (table)", "CAST(sequence % 3 - 1 AS INT) AS table"), "overwrite"
     )
-    staging._tables = frozenset({-1, 0, 1})
+    staging._sizes.update({-1: 1, 0: 1, 1: 1})
     for table in (-1, 0, 1):
         found = staging._of_table(spark, table)
         assert {Path(unquote(uri)).parent.name for uri in found.inputFiles()} == {f"table={table}"}

@@ -282,3 +282,32 @@ def test_a_day_is_counted_as_spark_counts_it(spark: SparkSession, tmp_path: Path
     found = spark.read.format("delta").load(str(tmp_path / "t"))
     wanted = spark.createDataFrame(rows, sql_schema(schema))
     assert_df_equality(found, wanted, ignore_row_order=True)
+
+
+def test_a_checksum_that_another_program_has_left_does_not_outlive_its_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Hadoop keeps checksums beside the log's files, and Delta's note of the last checkpoint is written over again."""
+    table, schema = _table(tmp_path / "t"), pa.schema([("n", pa.int64())])
+
+    def add(number: int, *, create: bool = False) -> None:
+        properties = {**delta.TABLE_PROPERTIES, "delta.checkpointInterval": "1"}
+        append = begin_append(spark, table, schema, create=create, properties=properties)
+        assert append is not None
+        append.write_rows([(number,)], schema)
+        append.commit(delta.CommitId("test", number))
+
+    def last_checkpoint() -> int:
+        hadoop = spark._jvm.org.apache.hadoop  # type: ignore[union-attr]
+        local = hadoop.fs.FileSystem.getLocal(spark._jsc.hadoopConfiguration())
+        stream = local.open(hadoop.fs.Path(f"{tmp_path}/t/_delta_log/_last_checkpoint"))
+        text = spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")  # type: ignore[union-attr]
+        return int(json.loads(text)["version"])
+
+    add(0, create=True)
+    spark.sql(f"INSERT INTO {table.sql} VALUES (1)")
+    assert (tmp_path / "t" / "_delta_log" / "._last_checkpoint.crc").exists()
+    assert last_checkpoint() == 1
+    add(2)
+    assert last_checkpoint() == 2
+    assert spark.read.format("delta").load(str(tmp_path / "t")).count() == 3

@@ -64,7 +64,7 @@ def alter(
         commit: the rewrite's commit, if there is one.
         resumed: some of it, or all, may be done already.
     """
-    if evolution.before is None or not _differs(evolution):
+    if not alters(evolution):
         return False
     statements = _statements(evolution)
     if (
@@ -82,13 +82,14 @@ def alter(
     return statements.any
 
 
-def _differs(evolution: Evolution) -> bool:
+def alters(evolution: Evolution) -> bool:
     """Say whether the Delta table itself changes: a column that is merely kept does not change it."""
     before = evolution.before
-    assert before is not None
-    return [(column.id, column.name) for column in before.columns] != [
-        (column.id, column.name) for column in evolution.shape.columns
-    ] or any(converts(source.chain) for source in evolution.of_table())
+    return before is not None and (
+        [(column.id, column.name) for column in before.columns]
+        != [(column.id, column.name) for column in evolution.shape.columns]
+        or any(converts(source.chain) for source in evolution.of_table())
+    )
 
 
 def _statements(evolution: Evolution) -> _Statements | None:

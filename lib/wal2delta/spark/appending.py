@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +12,17 @@ import pyspark
 from wal2delta.sink.data_files import DataFile, DataFileWriter, FileColumn
 from wal2delta.spark import delta
 from wal2delta.spark.commits import Transaction, begin
+from wal2delta.spark.staging import Rows, Work
 from wal2delta.spark.target import TableName
 from wal2delta.spark.workers import FoldTask
-from wal2delta.spark.writers import FILES_SCHEMA, FileTask, write_batches, write_folded, write_transactions
+from wal2delta.spark.writers import (
+    FILES_SCHEMA,
+    FilesWritten,
+    FileTask,
+    write_batches,
+    write_folded,
+    write_transactions,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,15 +59,19 @@ class Append:
         if file is not None:
             self._files.append(file)
 
-    def write_folded(self, events: DataFrame, task: FoldTask, sources: Sequence[str]) -> Mapping[str, int]:
-        """Have executors fold a table's events and write the rows; give what these are counted for.
+    def folding(self, task: FoldTask, sources: Sequence[str]) -> Work:
+        """Give what folds a share of a table's events and writes the rows; `add` takes what comes of it.
 
         Args:
             sources: the folded rows' columns that go to the table's.
         """
-        return self._write(events, partial(write_folded, task=task, files=self._task(sources)))
+        return partial(write_folded, task=task, files=self._task(sources))
 
-    def write_transactions(self, staged: DataFrame, constants: Mapping[str, pa.Array]) -> None:
+    def add(self, written: FilesWritten) -> None:
+        """Take in what executors have written."""
+        self._files += written.files
+
+    def write_transactions(self, staged: Rows, constants: Mapping[str, pa.Array]) -> None:
         """Have executors write staged records of transactions.
 
         Args:
@@ -82,15 +92,8 @@ class Append:
     def _task(self, sources: Sequence[str]) -> FileTask:
         return FileTask(self._transaction.folder, self._columns, tuple(sources), pyspark.__version__)
 
-    def _write(
-        self, frame: DataFrame, work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    ) -> Mapping[str, int]:
-        counts: Counter[str] = Counter()
-        for row in frame.mapInArrow(work, FILES_SCHEMA).collect():
-            counts.update(json.loads(row.counts))
-            if row.name is not None:
-                self._files.append(DataFile(row.name, row.size, row.rows, row.stats))
-        return counts
+    def _write(self, rows: Rows, work: Work) -> None:
+        self.add(FilesWritten.of(rows.mapInArrow(work, FILES_SCHEMA).collect()))
 
 
 def begin_append(

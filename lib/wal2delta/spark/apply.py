@@ -22,10 +22,12 @@ from wal2delta.settings import Settings, make_settings
 from wal2delta.spark import delta, steps
 from wal2delta.spark.ahead import AheadScan
 from wal2delta.spark.catalogue import Catalogue
+from wal2delta.spark.folding import Folded, fold_together, groups_of
 from wal2delta.spark.history import History, refuse_gone
 from wal2delta.spark.isolation import has_own_sessions, own_session, quiet_queries, settings
 from wal2delta.spark.ledger import PLANNED, Ledger, Seen, State
-from wal2delta.spark.mirror import TableRun, apply_table, check_table, step_of
+from wal2delta.spark.mirror import apply_table, check_table
+from wal2delta.spark.mounted import mounted_folder
 from wal2delta.spark.moving import move
 from wal2delta.spark.placement import Move
 from wal2delta.spark.registry import MirrorEntry
@@ -38,7 +40,10 @@ from wal2delta.spark.source import (
     root_of,
     scan_captures,
 )
+from wal2delta.spark.staged_files import FileStaging
+from wal2delta.spark.staged_tables import TableStaging
 from wal2delta.spark.staging import Staged, Staging
+from wal2delta.spark.table_run import TableRun, step_of
 from wal2delta.spark.tables import RunPlan, TablePlan, plan_tables
 from wal2delta.spark.target import Target
 from wal2delta.spark.workers import DecodeTask, ScanTask
@@ -49,6 +54,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+_STAGING: Final = "staging"
 
 _MAX_BUCKETS: Final = 2048
 _FEW_BUCKETS: Final = 4
@@ -193,7 +200,7 @@ class _Job:
     @contextmanager
     def _staging(self) -> Iterator[Staging]:
         """Give the run its place for staged events, and have it empty whatever happens."""
-        staging = Staging(self.target, self.ledger.turn)
+        staging = _staging_of(self.own, self.target, self.ledger.turn)
         try:
             yield staging
         finally:
@@ -203,7 +210,11 @@ class _Job:
         # A run that has lost the lock leaves everything to the other one; once recorded, it has cleared up already.
         if staging.written and self.ledger.has_lock():
             with self._stage("clean up"):
-                staging.clear(self.own)
+                try:
+                    staging.clear(self.own)
+                except TargetError as error:
+                    # The next run will try again.
+                    self.warnings.append(str(error))
 
     # What there is to do
 
@@ -511,6 +522,7 @@ class _Job:
                     resumed=resumed,
                     buckets=self._buckets(size),
                     tasks=_tasks(self._buckets(size), staged[table.number].size),
+                    size=staged[table.number].size,
                     exists=there,
                 )
                 for table, there in zip(tables.tables, exists, strict=True)
@@ -634,13 +646,26 @@ class _Job:
                 histories.append(beside.submit(write))
                 if not has_own_sessions(self.spark):
                     histories[-1].result()
-            waiting = [pool.submit(self._apply_table, staging, run) for run in runs]
-            try:
+            waiting: list[Future[TableReport]] = []
+
+            def gather() -> None:
                 for done in as_completed(waiting):
                     report = done.result()
                     reports.append(report)
                     self.progress.advance()
                     steps.reached(f"table applied: {report.name}")
+                waiting.clear()
+
+            try:
+                for number, group in enumerate(groups_of(runs, staging)):
+                    # Those that share no job go on beside the first that do.
+                    if number > 1:
+                        gather()
+                    folded = self._fold_together(group, staging) if number else {}
+                    waiting += [
+                        pool.submit(self._apply_table, staging, run, folded.get(run.plan.number)) for run in group
+                    ]
+                gather()
             except BaseException:
                 for other in waiting:
                     other.cancel()
@@ -650,10 +675,15 @@ class _Job:
             steps.reached("history written")
         return sorted(reports, key=lambda report: report.name)
 
-    def _apply_table(self, staging: Staging, run: TableRun) -> TableReport:
+    def _fold_together(self, group: Sequence[TableRun], staging: Staging) -> Mapping[int, Folded]:
+        # Only for its own tables may a run write files.
+        self.ledger.check_lock()
+        return fold_together(self.spark, staging, group, self._at_once)
+
+    def _apply_table(self, staging: Staging, run: TableRun, folded: Folded | None) -> TableReport:
         # A process that stood still may have lost the lock: then the table is another run's by now.
         self.ledger.check_lock()
-        return apply_table(self.spark, staging, run)
+        return apply_table(self.spark, staging, run, folded)
 
     def _nothing_new(self, state: State | None, began: float) -> RunReport:
         resume = state.resume if state is not None else None
@@ -683,6 +713,17 @@ class _Job:
             yield
         finally:
             self.stages[name] = self.stages.get(name, 0.0) + time.monotonic() - began
+
+
+def _staging_of(spark: SparkSession, target: Target, turn: int) -> Staging:
+    """Give a target's place for staged events.
+
+    Args:
+        turn: which of several, so that a run that was taken over from does not write to this one's.
+    """
+    table = target.ledger(_STAGING if turn == 0 else f"{_STAGING}_{turn}")
+    folder = mounted_folder(spark, table.path)
+    return TableStaging(table) if folder is None else FileStaging(folder)
 
 
 def _tasks(buckets: int, size: int) -> int:

@@ -13,12 +13,12 @@ about it that files would have to heed and that is not known here.  Then the Dat
 from __future__ import annotations
 
 import json
-import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -27,14 +27,12 @@ from pyspark.sql.types import StructType
 from wal2delta.sink.data_files import DataFile, FileColumn
 from wal2delta.spark import delta
 from wal2delta.spark.arrow_types import sql_schema
-from wal2delta.spark.isolation import has_own_sessions
+from wal2delta.spark.isolation import settings
+from wal2delta.spark.mounted import mounted_folder
 from wal2delta.spark.target import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_SWITCH: Final = "WAL2DELTA_COMMITS"
-"""An environment variable: ``spark`` has all commits be made by Spark's own statements."""
 
 _DELTA: Final = "org.apache.spark.sql.delta"
 
@@ -58,6 +56,13 @@ _KNOWN_PROPERTIES: Final = (
     "delta.targetFileSize",
 )
 """Properties of tables that files need not heed, or that are heeded; others (constraints, formats) may ask for more."""
+
+_WITHOUT_CHECKSUMS: Final = {"fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs"}
+"""In mounted folders Hadoop keeps checksums beside the log's files, and starts a program (chmod, readlink) for each
+step that it takes with them: without, a commit takes a third less time."""
+
+_LAST_CHECKPOINT_SUM: Final = "_delta_log/._last_checkpoint.crc"
+"""The checksum of the one file of the log that is written again and again."""
 
 _KNOWN_FIELDS: Final = {"comment", "delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.typeChanges"}
 """The same of columns; others are generated, or must hold something."""
@@ -87,18 +92,13 @@ def begin(
     Args:
         create: the columns, where the table is not there yet.
     """
-    if table.path is None or not _is_wanted(spark):
-        return None
-    classes = _classes(spark._jvm)
-    if classes is None:
-        return None
-    java_session = spark._jsparkSession
-    # What the session has set is asked of the one that is active in Java's thread.
-    getattr(classes.jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(java_session)
     folder = mounted_folder(spark, table.path)
-    if folder is None:
+    classes = None if folder is None else _classes(spark._jvm)
+    if folder is None or classes is None:
         return None
-    transaction = Transaction(spark, classes, classes.log.forTable(java_session, table.path).startTransaction(), folder)
+    _activate(spark)
+    begun = classes.log.forTable(spark._jsparkSession, table.path).startTransaction()
+    transaction = Transaction(spark, classes, begun, folder)
     if transaction.is_new != (create is not None):
         return None
     if create is not None:
@@ -106,17 +106,9 @@ def begin(
     return transaction if transaction.is_plain else None
 
 
-def mounted_folder(spark: SparkSession, path: str) -> str | None:
-    """Give the folder that a path is where driver and executors have it mounted; None where Spark has to write."""
-    if not _is_wanted(spark):
-        return None
-    place = spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
-    where = place.getFileSystem(spark._jsc.hadoopConfiguration()).makeQualified(place).toUri()
-    return str(where.getPath()) if where.getScheme() == "file" else None
-
-
-def _is_wanted(spark: SparkSession) -> bool:
-    return has_own_sessions(spark) and os.environ.get(_SWITCH) != "spark"
+def _activate(spark: SparkSession) -> None:
+    """Have Delta go by what a session has set: it asks the one that is active in Java's thread."""
+    getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)
 
 
 @lru_cache(maxsize=4)
@@ -230,6 +222,8 @@ class Transaction:
             instead_of: all files that the table has (see `files`), which go; and nobody may have changed it since.
         """
         call = self._transaction
+        # Each of Python's threads has one of Java's, and the transaction may have begun in another.
+        _activate(self._spark)
         actions = []
         if commit is not None:
             if int(call.txnVersion(commit.application)) >= commit.number:
@@ -250,7 +244,10 @@ class Transaction:
         mark = jvm.scala.Option.apply(commit.mark if commit is not None else None)
         mode = modes.Append if instead_of is None else modes.Overwrite
         operation = self._classes.write.apply(mode, partitioned, predicate, mark, *others)
-        return int(call.commit(jvm.PythonUtils.toSeq(actions), operation))
+        # A checksum that another program has left must not outlive what it is of, wherever this one is stopped.
+        Path(self.folder, _LAST_CHECKPOINT_SUM).unlink(missing_ok=True)
+        with settings(self._spark, _WITHOUT_CHECKSUMS):
+            return int(call.commit(jvm.PythonUtils.toSeq(actions), operation))
 
     def _metadata(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._transaction.metadata().json())["metaData"]

@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 
 from wal2delta.errors import TargetError
 from wal2delta.spark.isolation import has_own_sessions, settings
+from wal2delta.spark.mounted import mounted_folder
 from wal2delta.spark.target import TableName, quote
 
 if TYPE_CHECKING:
@@ -150,6 +152,10 @@ def exists(spark: SparkSession, table: TableName) -> bool:
 
 def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] | None:
     """Give a table's columns, (name, SQL type) each; None where there is no table."""
+    folder = mounted_folder(spark, table.path)
+    if folder is not None and not Path(folder, "_delta_log").exists():
+        # Spark needs a tenth of a second to say so.
+        return None
     try:
         if table.path is None and not spark.catalog.tableExists(table.sql):
             return None

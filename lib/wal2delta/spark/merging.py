@@ -5,8 +5,6 @@ That of a table without a key is in `wal2delta.spark.multisets`.
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,9 +28,10 @@ from wal2delta.spark.altering import may_be_rescued
 from wal2delta.spark.appending import Append
 from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import has_own_sessions, settings
+from wal2delta.spark.staging import Work
 from wal2delta.spark.target import TableName, quote
 from wal2delta.spark.workers import FoldTask, refusal_in, refusal_text
-from wal2delta.spark.writers import FILES_SCHEMA, FileTask, write_kept
+from wal2delta.spark.writers import FilesWritten, FileTask, write_kept
 from wal2delta.types.base import ColumnType
 
 if TYPE_CHECKING:
@@ -211,17 +210,17 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
     return Written(_appended(merge.identity.mode, found), {_APPENDED: str(found["written"])})
 
 
-def append_folded(append: Append, events: DataFrame | None, task: FoldTask, merge: Merge) -> Written:
-    """Write the same rows as `append_rows`, by files that Python writes.
+def append_written(append: Append, merge: Merge, written: FilesWritten | None) -> Written:
+    """Commit the same rows as `append_rows`, in files that Python has written.
 
     Args:
-        events: staged events; None for none.
+        written: None for no rows.
     """
-    found: Mapping[str, int] = {}
-    if events is not None:
-        found = append.write_folded(events, task, [source for _, source in merge.pairs])
+    if written is not None:
+        append.add(written)
     version = append.commit(merge.commit)
-    return Written(_appended(merge.identity.mode, found), {_APPENDED: str(append.rows)}, version)
+    counts = _appended(merge.identity.mode, {} if written is None else written.counts)
+    return Written(counts, {_APPENDED: str(append.rows)}, version)
 
 
 def _appended(mode: Mode, found: Mapping[str, int]) -> Counts:
@@ -269,32 +268,30 @@ def kept_rows(
         yield kept, found
 
 
-@contextmanager
-def kept_files(
-    spark: SparkSession, events: DataFrame, task: FoldTask, folder: str
-) -> Iterator[tuple[DataFrame, Mapping[str, Any]]]:
-    """Keep the rows of a keyed table as `kept_rows` does, in files that Python writes and that are deleted afterwards.
+def keeping(task: FoldTask, folder: str) -> Work:
+    """Give what folds a share of a keyed table's events and writes all rows, to be merged.
 
     Args:
-        events: what is folded to the rows.
         folder: a mounted one; what a run that is killed leaves there has to be thrown away by another.
     """
     columns = tuple(FileColumn(field.name, field.name, field.type, indexed=False) for field in task.schema)
     files = FileTask(folder, columns, tuple(task.schema.names), pyspark.__version__)
-    rows = events.mapInArrow(partial(write_kept, task=task, files=files), FILES_SCHEMA).collect()
-    counts: Counter[str] = Counter()
-    for row in rows:
-        counts.update(json.loads(row.counts))
-    paths = [Path(folder, row.name) for row in rows if row.name is not None]
+    return partial(write_kept, task=task, files=files)
+
+
+def merge_written(spark: SparkSession, written: FilesWritten, task: FoldTask, folder: str, merge: Merge) -> Written:
+    """MERGE rows that are kept in files (see `keeping`), as `merge_keyed` does, and delete these."""
+    paths = [Path(folder, file.name) for file in written.files]
     schema = sql_schema(task.schema)
     if paths:
         kept = spark.read.schema(schema).parquet(*(escape_glob(f"file:{path}") for path in paths))
     else:
         kept = spark.createDataFrame([], schema)
     with settings(spark, {_MATERIALIZE: "none"}):
-        yield kept, counts
+        merged = _merge_kept(spark, kept, written.counts, merge)
     for path in paths:
         path.unlink(missing_ok=True)
+    return merged
 
 
 def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
@@ -304,10 +301,10 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
         Exception: whose text holds what `wal2delta.spark.workers.refusal_in` finds.
     """
     with kept_rows(spark, rows, _totals(Mode.KEYED)) as (kept, found):
-        return merge_kept(spark, kept, found, merge)
+        return _merge_kept(spark, kept, found, merge)
 
 
-def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+def _merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
     """MERGE rows that are kept.
 
     Args:

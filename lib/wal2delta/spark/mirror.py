@@ -3,99 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from wal2delta.errors import TargetError
 from wal2delta.report import Action, TableReport
-from wal2delta.selection import MetadataNames
 from wal2delta.sink.events import Mode
-from wal2delta.sink.evolution import OWN, TableShape
+from wal2delta.sink.evolution import OWN
 from wal2delta.spark import delta, steps
 from wal2delta.spark.altering import alter
-from wal2delta.spark.appending import begin_append
 from wal2delta.spark.arrow_types import sql_schema
-from wal2delta.spark.commits import mounted_folder
+from wal2delta.spark.folding import Folded, begin_fold
 from wal2delta.spark.isolation import own_session, settings
-from wal2delta.spark.merging import (
-    Counts,
-    Merge,
-    Written,
-    append_folded,
-    append_rows,
-    kept_files,
-    merge_kept,
-    merge_keyed,
-)
+from wal2delta.spark.merging import Counts, Written, append_rows, merge_keyed
 from wal2delta.spark.multisets import merge_multiset
-from wal2delta.spark.staging import FEW_PARTS_A_BATCH, StagedRows, Staging
+from wal2delta.spark.staging import FEW_PARTS_A_BATCH, Staging
+from wal2delta.spark.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, metadata_fields, table_schema
 from wal2delta.spark.tables import Epoch, TablePlan
 from wal2delta.spark.target import quote
-from wal2delta.spark.workers import FoldTask, fold_batches, refusal_in
+from wal2delta.spark.workers import fold_batches, refusals_told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_SLOTS: Final = 3
-_ALTER, _TRUNCATE, _MERGE = range(_SLOTS)
-"""The commits of an epoch: each has a number of its own."""
-_RUN_BITS: Final = 16
 
 _SHUFFLED: Final = "spark.sql.shuffle.partitions"
 
 _FEW_CHANGES: Final = 10_000
 _SMALL_TABLE: Final = 16 << 20
-
-_EPOCHS: Final = 1 << 14
-"""The epochs' steps have numbers from here on; those before are the moves of tables, which come first."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableRun:
-    """What a run does to one table, and how.
-
-    Attributes:
-        commit: the run's; its steps have numbers made of it (`step_of`).
-        resumed: the run was begun before: the table may have some of its commits already.
-        buckets: how many parts its changes were split into; ``tasks`` fold them.
-        exists: the table is there; `check_table` has found it right.
-    """
-
-    plan: TablePlan
-    commit: delta.CommitId
-    resumed: bool
-    buckets: int
-    tasks: int
-    exists: bool
-
-    def step(self, epoch: int, slot: int) -> delta.CommitId:
-        """Give the commit of a step."""
-        return step_of(self.commit, _EPOCHS + epoch * _SLOTS + slot)
-
-
-def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:
-    """Give the number of one of a run's steps on a table; those of later runs are higher."""
-    return replace(commit, number=commit.number << _RUN_BITS | step)
-
-
-def metadata_fields(metadata: MetadataNames) -> list[pa.Field]:
-    """Give the columns that a table has behind its own."""
-    fields = [
-        (metadata.commit_lsn, pa.int64()),
-        (metadata.commit_ts, pa.timestamp("us", "UTC")),
-        (metadata.rescued_data, pa.string()),
-    ]
-    return [pa.field(name, kind) for name, kind in fields if name is not None]
-
-
-def table_schema(shape: TableShape, metadata: MetadataNames) -> pa.Schema:
-    """Give the Delta table's columns: the source's, in their order, then the metadata."""
-    own = [pa.field(column.name, column.type.arrow) for column in shape.columns]
-    return pa.schema([*own, *metadata_fields(metadata)])
 
 
 def check_table(spark: SparkSession, plan: TablePlan, *, resumed: bool, moves_in: bool) -> bool:
@@ -155,20 +90,24 @@ def _check_columns(spark: SparkSession, plan: TablePlan, found: Sequence[tuple[s
     )
 
 
-def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableReport:
-    """Bring one table up to date; every commit is made once, whatever happened before."""
+def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Folded | None = None) -> TableReport:
+    """Bring one table up to date; every commit is made once, whatever happened before.
+
+    Args:
+        folded: what was folded of it with other tables.
+    """
     began = time.monotonic()
-    own = own_session(spark)
+    own = own_session(spark) if folded is None else folded.spark
     plan = run.plan
     action: Action = "unchanged"
     counts = Counts()
     done: delta.Commit | None = None
     values = delta.SMALL_STATE | _shuffled(own, run)
-    depth = delta.WHOLE_HISTORY if run.resumed else len(plan.epochs) * _SLOTS + 20
+    depth = delta.WHOLE_HISTORY if run.resumed else len(plan.epochs) * SLOTS + 20
     with settings(own, values):
         exists = run.exists
         for number, epoch in enumerate(plan.epochs):
-            commit = run.step(number, _MERGE)
+            commit = run.step(number, MERGE)
             truncated = plan.truncated and number == 0
             if run.resumed and not exists:
                 exists = delta.exists(own, plan.table)
@@ -179,7 +118,7 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun) -> TableRe
                 if exists and truncated and plan.soft_deletes:
                     _mark_deleted(own, run, number)
                 delta.forget_version(own)
-                action, written = _commit(own, staging, run, epoch, commit, exists=exists, truncated=truncated)
+                action, written = _commit(own, staging, run, number, folded, exists=exists, truncated=truncated)
                 more = written.counts
                 counts += more
                 version = written.version if written.version is not None else delta.last_version(own)
@@ -237,7 +176,7 @@ def _alter(spark: SparkSession, run: TableRun, number: int, epoch: Epoch) -> Non
         epoch.evolution,
         metadata_fields(plan.metadata),
         plan.metadata.rescued_data,
-        run.step(number, _ALTER),
+        run.step(number, ALTER),
         resumed=run.resumed,
     )
     if changed:
@@ -247,7 +186,7 @@ def _alter(spark: SparkSession, run: TableRun, number: int, epoch: Epoch) -> Non
 def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
     """Mark all rows as deleted, where a truncate deletes softly."""
     name = next(column.name for column in run.plan.epochs[number].shape.columns if column.source == OWN)
-    commit = run.step(number, _TRUNCATE)
+    commit = run.step(number, TRUNCATE)
     if run.resumed and delta.find_commit(spark, run.plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
         return
     with delta.committing(spark, commit):
@@ -258,125 +197,50 @@ def _commit(
     spark: SparkSession,
     staging: Staging,
     run: TableRun,
-    epoch: Epoch,
-    commit: delta.CommitId,
+    number: int,
+    folded: Folded | None,
     *,
     exists: bool,
     truncated: bool,
 ) -> tuple[Action, Written]:
-    plan = run.plan
-    merge = Merge(
-        table=plan.table,
-        name=plan.name,
-        shape=epoch.shape,
-        metadata=plan.metadata,
-        identity=epoch.identity,
-        configured=epoch.configured,
-        tracked=epoch.tracked,
-        moves=epoch.moves,
-        deletes=epoch.deletes,
-        schema=table_schema(epoch.shape, plan.metadata),
-        commit=commit,
-        converts_key=epoch.converts_key,
-    )
-    overwrite = truncated and exists and not plan.soft_deletes
-    with settings(spark, FEW_PARTS_A_BATCH):
-        return _commit_folded(spark, staging, run, epoch, merge, exists=exists, overwrite=overwrite)
+    """Fold an epoch's rows, if they are not folded yet, and make its commit."""
+    epoch, merge = run.plan.epochs[number], run.merge(number)
+    overwrite = truncated and exists and not run.plan.soft_deletes
+    is_merged = exists and not overwrite and epoch.identity.mode is not Mode.APPEND
+    action: Action = "created" if not exists else "overwritten" if overwrite else "merged" if is_merged else "appended"
+    if is_merged and epoch.rows == 0:
+        # Only the columns change: an empty commit stands for it.
+        return action, append_rows(spark, None, merge, "append", create=False)
+    values = {**FEW_PARTS_A_BATCH, **_few_rows(spark, run, epoch, exists=exists, is_merged=is_merged)}
+    with settings(spark, values), refusals_told():
+        fold = folded.fold if folded is not None else None
+        if fold is None:
+            fold = begin_fold(spark, staging, run, number, exists=exists, overwrite=overwrite)
+        if fold is not None:
+            return action, fold.commit(spark, folded.written if folded is not None else fold.run(spark))
+        rows = _folded_rows(spark, staging, run, epoch) if epoch.rows else None
+        if not is_merged:
+            mode = "overwrite" if overwrite else "append"
+            return action, append_rows(spark, rows, merge, mode, create=not exists)
+        assert rows is not None
+        merge_rows = merge_multiset if epoch.identity.mode is Mode.MULTISET else merge_keyed
+        return action, merge_rows(spark, rows, merge)
 
 
-def _commit_folded(
-    spark: SparkSession,
-    staging: Staging,
-    run: TableRun,
-    epoch: Epoch,
-    merge: Merge,
-    *,
-    exists: bool,
-    overwrite: bool,
-) -> tuple[Action, Written]:
-    plan = run.plan
-    try:
-        few = epoch.rows <= _FEW_CHANGES
-        if not exists or overwrite or epoch.identity.mode is Mode.APPEND:
-            with settings(spark, delta.FEW_ROWS if few and not exists else {}):
-                written = _write_rows(spark, staging, run, epoch, merge, create=not exists, overwrite=overwrite)
-            return "created" if not exists else "overwritten" if overwrite else "appended", written
-        if epoch.rows == 0:
-            # Only the columns change: an empty commit stands for it.
-            return "merged", append_rows(spark, None, merge, "append", create=False)
-        with settings(spark, delta.FEW_ROWS if few else {}):
-            is_small = few and delta.size_of(spark, plan.table) <= _SMALL_TABLE
-        with settings(spark, delta.FEW_ROWS_REWRITTEN if is_small else {}):
-            return "merged", _merge_rows(spark, staging, run, epoch, merge)
-    except Exception as error:
-        refusal = refusal_in(str(error))
-        if refusal is not None:
-            raise refusal from None
-        raise
+def _few_rows(spark: SparkSession, run: TableRun, epoch: Epoch, *, exists: bool, is_merged: bool) -> Mapping[str, str]:
+    """Give the settings for a commit of few rows to a new or a small table; none for others."""
+    if epoch.rows > _FEW_CHANGES:
+        return {}
+    if not is_merged:
+        return {} if exists else delta.FEW_ROWS
+    with settings(spark, delta.FEW_ROWS):
+        return delta.FEW_ROWS_REWRITTEN if delta.size_of(spark, run.plan.table) <= _SMALL_TABLE else {}
 
 
-def _write_rows(
-    spark: SparkSession,
-    staging: Staging,
-    run: TableRun,
-    epoch: Epoch,
-    merge: Merge,
-    *,
-    create: bool,
-    overwrite: bool,
-) -> Written:
-    """Write rows in front of which the table holds none, or to which it is open."""
-    if not overwrite:
-        append = begin_append(spark, merge.table, merge.schema, create=create)
-        if append is not None:
-            task = _fold_task(run, epoch)
-            return append_folded(append, _events(spark, staging, run, epoch, task) if epoch.rows else None, task, merge)
-    rows = _folded(spark, staging, run, epoch) if epoch.rows else None
-    return append_rows(spark, rows, merge, "overwrite" if overwrite else "append", create=create)
-
-
-def _merge_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch, merge: Merge) -> Written:
-    if epoch.identity.mode is Mode.MULTISET:
-        return merge_multiset(spark, _folded(spark, staging, run, epoch), merge)
-    path = staging.kept_rows_path
-    folder = None if path is None else mounted_folder(spark, path)
-    if folder is None:
-        return merge_keyed(spark, _folded(spark, staging, run, epoch), merge)
-    task = _fold_task(run, epoch)
-    with kept_files(spark, _events(spark, staging, run, epoch, task), task, folder) as (kept, found):
-        return merge_kept(spark, kept, found, merge)
-
-
-def _folded(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch) -> DataFrame:
+def _folded_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch) -> DataFrame:
     """Give the rows to merge; see `wal2delta.sink.merge.merge_schema`."""
-    task = _fold_task(run, epoch)
-    events = _events(spark, staging, run, epoch, task)
-    return events.mapInArrow(partial(fold_batches, task=task), sql_schema(task.schema))
+    task = run.fold_task(epoch)
+    return run.events(spark, staging, epoch, task).mapInArrow(partial(fold_batches, task=task), sql_schema(task.schema))
 
 
-def _fold_task(run: TableRun, epoch: Epoch) -> FoldTask:
-    return FoldTask(
-        types=tuple(column.type.arrow for column in epoch.shape.columns),
-        names=tuple(column.name for column in epoch.shape.columns),
-        identity=epoch.identity,
-        tracked=epoch.tracked,
-        moves=epoch.moves,
-        projections=epoch.projections,
-        table=run.plan.name,
-    )
-
-
-def _events(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch, task: FoldTask) -> DataFrame:
-    rows = StagedRows(
-        run.plan.number,
-        epoch.start,
-        epoch.stop,
-        epoch.moves,
-        together=epoch.converts_key,
-        buckets=run.buckets,
-        tasks=run.tasks,
-    )
-    return staging.read(spark, rows, task)
-
-
-__all__ = ["TableRun", "apply_table", "check_table", "metadata_fields", "step_of", "table_schema"]
+__all__ = ["apply_table", "check_table"]

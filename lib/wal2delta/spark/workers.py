@@ -11,6 +11,7 @@ import json
 import pickle
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, wraps
 from itertools import groupby
@@ -627,7 +628,7 @@ def link_batches(batches: Iterable[pa.RecordBatch], *, buckets: int) -> Iterator
     """
     links = [Routes.from_ipc(value.as_buffer()) for batch in batches for value in batch.column("data")]
     for bucket, routes in components(links).split(buckets):
-        yield _route_batch(bucket, ROUTES_SEQUENCE, routes.to_ipc())
+        yield route_batch(bucket, ROUTES_SEQUENCE, routes.to_ipc())
 
 
 @spark_task
@@ -649,15 +650,16 @@ def route_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask, buckets:
             if sequence.as_py() == ROUTES_SEQUENCE:
                 routes = Routes.from_ipc(data.as_buffer())
             elif not len(routes.key):
-                yield _route_batch(bucket.as_py(), sequence.as_py(), data.as_buffer())
+                yield route_batch(bucket.as_py(), sequence.as_py(), data.as_buffer())
             else:
                 events = from_ipc(data.as_buffer())
                 own = task.named(task.version_of(sequence.as_py()))
                 for to, part in route(events, *own, routes, buckets):
-                    yield _route_batch(to, sequence.as_py(), to_ipc(part))
+                    yield route_batch(to, sequence.as_py(), to_ipc(part))
 
 
-def _route_batch(bucket: int, sequence: int, data: pa.Buffer) -> pa.RecordBatch:
+def route_batch(bucket: int, sequence: int, data: bytes | pa.Buffer) -> pa.RecordBatch:
+    """Give a row as Spark takes it: staged events, or routes, of a bucket."""
     arrays = [pa.array([bucket], pa.int32()), pa.array([sequence], pa.int64()), _one_binary(data)]
     return pa.RecordBatch.from_arrays(arrays, schema=_ROUTE)
 
@@ -706,6 +708,18 @@ def _runs(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[tuple[int
 def refusal_text(error: Wal2DeltaError) -> str:
     """Write an error into the text of an exception, where there is no row to give it back in."""
     return _REFUSED + json.dumps(error.to_dict())
+
+
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """Raise what a worker refuses as what it is, and not as Spark tells of it."""
+    try:
+        yield
+    except Exception as error:
+        refusal = refusal_in(str(error))
+        if refusal is not None:
+            raise refusal from None
+        raise
 
 
 def refusal_in(text: str) -> Wal2DeltaError | None:

@@ -19,6 +19,7 @@ from wal2delta.spark.workers import FoldTask, fold_batches, spark_task, unpack_b
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from pyspark.sql import Row
 
 _ROWS_AT_ONCE: Final = 1 << 16
 _BYTES_AT_ONCE: Final = 64 << 20
@@ -33,6 +34,28 @@ _FILES: Final = pa.schema(
         ("counts", pa.string()),
     ]
 )
+
+
+@dataclass(frozen=True, slots=True)
+class FilesWritten:
+    """What tasks have written.
+
+    Attributes:
+        counts: what the rows are counted for.
+    """
+
+    files: tuple[DataFile, ...]
+    counts: Mapping[str, int]
+
+    @classmethod
+    def of(cls, told: Iterable[Row]) -> FilesWritten:
+        """Gather what the tasks tell, rows of `FILES_SCHEMA`."""
+        files, counts = [], Counter[str]()
+        for row in told:
+            counts.update(json.loads(row.counts))
+            if row.name is not None:
+                files.append(DataFile(row.name, row.size, row.rows, row.stats))
+        return cls(tuple(files), counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from wal2delta.sink.evolution import OWN, Evolution, Policy, SourceColumn
 from wal2delta.sink.projection import Projection
 from wal2delta.spark.altering import (
     RewriteTask,
-    _differs,
     _pending,
     _statements,
     _touches_rescued,
+    alters,
     may_be_rescued,
     rewrite_batches,
 )
@@ -122,20 +122,20 @@ DROPPING = Policy(keep_dropped=False)
 )
 def test_what_delta_can_do_in_place_is_done_there(versions, expected):
     evolution = evolve(*versions, policy=DROPPING)
-    assert _differs(evolution)
+    assert alters(evolution)
     assert sql(evolution) == expected
 
 
 @pytest.mark.parametrize("versions", [["id a", "id a"], ["id a b", "id b"], ["id a:mood", "id a:text"], ["id a", "id"]])
 def test_a_column_that_is_merely_kept_or_means_the_same_does_not_change_the_table(versions):
-    assert not _differs(evolve(*versions))
+    assert not alters(evolve(*versions))
     assert not _touches_rescued(evolve(*versions))
 
 
 def test_values_may_change_though_the_tables_type_does_not():
     evolution = evolve("id a:char5", "id a:char9")
     assert evolution.before.columns[1].type.arrow == evolution.shape.columns[1].type.arrow
-    assert _differs(evolution)
+    assert alters(evolution)
     assert _statements(evolution) is None
 
 
@@ -144,7 +144,7 @@ def test_the_order_of_columns_is_changed_by_a_rewrite():
     first.take(columns("id a"))
     evolution = Evolution(first.shape, Policy(), anew=True)
     evolution.take(columns("a id"))
-    assert _differs(evolution)
+    assert alters(evolution)
     assert _statements(evolution) is None
 
 
@@ -213,7 +213,7 @@ def test_statements_bring_the_table_to_its_shape_wherever_they_were_broken_off(v
     for source in sources[1:]:
         evolution.take([*source, mark])
     table, expected = Columns(evolution.before), Columns(evolution.shape).columns
-    if not _differs(evolution):
+    if not alters(evolution):
         assert table.columns == expected
         return
     statements = _statements(evolution)

@@ -1,0 +1,166 @@
+"""Folds to files that Python writes: of one table, or of many in one job of Spark's.
+
+What is folded depends on what is staged alone, and not on the table.  So the folds of many tables, which take next to
+no time each, can share a job and its tasks, before each table gets its commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from wal2delta.sink.events import Mode
+from wal2delta.spark import delta
+from wal2delta.spark.altering import alters
+from wal2delta.spark.appending import Append, begin_append
+from wal2delta.spark.isolation import own_session, settings
+from wal2delta.spark.merging import Merge, Written, append_written, keeping, merge_written
+from wal2delta.spark.staged_files import FileRows
+from wal2delta.spark.staging import Rows, Staging, Work
+from wal2delta.spark.table_run import TableRun
+from wal2delta.spark.together import Together
+from wal2delta.spark.workers import FoldTask, refusals_told
+from wal2delta.spark.writers import FILES_SCHEMA, FilesWritten
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MOST_TOGETHER: Final = 64
+"""How many tables share a job: each has a session and a transaction until its commit."""
+
+_MOST_BYTES: Final = 512 << 20
+_MOST_BYTES_OF_ONE: Final = 128 << 20
+"""So much is staged at most of tables that share a job, together and each: they all wait for its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """The fold of an epoch to files.
+
+    Attributes:
+        rows: what is staged of it; None for no rows.
+        work: folds a share of them, and writes what comes of it.
+        append: what the files are added to; None where they are merged, and kept in a ``folder`` until then.
+    """
+
+    rows: Rows | None
+    work: Work
+    task: FoldTask
+    merge: Merge
+    append: Append | None
+    folder: str
+
+    def run(self, spark: SparkSession) -> FilesWritten | None:
+        """Fold and write in a job of its own."""
+        if self.rows is None:
+            return None
+        # What comes to Java are few rows, if large ones.
+        with settings(spark, delta.FEW_ROWS):
+            return FilesWritten.of(self.rows.mapInArrow(self.work, FILES_SCHEMA).collect())
+
+    def commit(self, spark: SparkSession, written: FilesWritten | None) -> Written:
+        """Make the table's commit of what is written."""
+        if self.append is not None:
+            return append_written(self.append, self.merge, written)
+        assert written is not None
+        return merge_written(spark, written, self.task, self.folder, self.merge)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A table's only epoch, folded with other tables; its commit is made in the same session."""
+
+    spark: SparkSession
+    fold: Fold
+    written: FilesWritten
+
+
+def begin_fold(
+    spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool, overwrite: bool
+) -> Fold | None:
+    """Say how an epoch is folded to files; None where Spark has to write them, or nothing is to be written.
+
+    Args:
+        exists: the table is there.
+        overwrite: what it holds goes.
+    """
+    epoch, merge = run.plan.epochs[number], run.merge(number)
+    task = run.fold_task(epoch)
+    folder = staging.kept_rows_folder
+    append: Append | None = None
+    if overwrite:
+        return None
+    if not exists or epoch.identity.mode is Mode.APPEND:
+        append = begin_append(spark, merge.table, merge.schema, create=not exists)
+        if append is None:
+            return None
+        work = append.folding(task, [source for _, source in merge.pairs])
+    elif epoch.identity.mode is Mode.KEYED and epoch.rows and folder is not None:
+        work = keeping(task, folder)
+    else:
+        return None
+    rows = run.events(spark, staging, epoch, task) if epoch.rows else None
+    return Fold(rows, work, task, merge, append, folder or "")
+
+
+def groups_of(runs: Sequence[TableRun], staging: Staging) -> list[list[TableRun]]:
+    """Give the tables whose folds share a job, group by group, behind a first group of those that share none."""
+    alone = [run for run in runs if not _can_share(run, staging)]
+    groups: list[list[TableRun]] = [[]]
+    size = 0
+    for run in runs:
+        if not _can_share(run, staging):
+            continue
+        if groups[-1] and (len(groups[-1]) == _MOST_TOGETHER or size + run.size > _MOST_BYTES):
+            groups.append([])
+            size = 0
+        groups[-1].append(run)
+        size += run.size
+    return [alone, *filter(None, groups)]
+
+
+def _can_share(run: TableRun, staging: Staging) -> bool:
+    """Say whether a table is folded to files by a fold that can be done before all else, in a job with others'."""
+    plan = run.plan
+    if staging.kept_rows_folder is None or run.resumed or len(plan.epochs) > 1 or run.size > _MOST_BYTES_OF_ONE:
+        return False
+    (epoch,) = plan.epochs
+    if not epoch.rows or (epoch.moves and run.tasks > 1):
+        return False
+    if not run.exists:
+        return True
+    if epoch.identity.mode is Mode.APPEND:
+        # Rows are added to a table as its columns are once they have been changed.
+        return not plan.truncated and not alters(epoch.evolution)
+    return epoch.identity.mode is Mode.KEYED and (not plan.truncated or plan.soft_deletes)
+
+
+def fold_together(spark: SparkSession, staging: Staging, runs: Sequence[TableRun], at_once: int) -> dict[int, Folded]:
+    """Fold tables in one job; give those of which that could be done, by their numbers.
+
+    Args:
+        runs: of tables that can share one.
+        at_once: how many tables are worked on at a time.
+
+    Raises:
+        Wal2DeltaError: what a fold has against its events.
+    """
+
+    def begin(run: TableRun) -> tuple[SparkSession, Fold | None]:
+        own, plan = own_session(spark), run.plan
+        with settings(own, delta.SMALL_STATE):
+            overwrite = plan.truncated and run.exists and not plan.soft_deletes
+            return own, begin_fold(own, staging, run, 0, exists=run.exists, overwrite=overwrite)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        begun = list(pool.map(begin, runs))
+    together = Together(own_session(spark))
+    slots = {}
+    for run, (own, fold) in zip(runs, begun, strict=True):
+        if fold is not None and isinstance(fold.rows, FileRows):
+            slots[run.plan.number] = own, fold, together.add(fold.rows, fold.work, run.size)
+    with refusals_told():
+        found = together.run()
+    return {number: Folded(own, fold, FilesWritten.of(found[slot])) for number, (own, fold, slot) in slots.items()}

@@ -1,0 +1,103 @@
+"""Tables whose folds share a job come out as by jobs of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import wal2delta
+from support.truth import mirror_tables
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.writer import frame
+from wal2delta.spark import apply as applying
+from wal2delta.spark import folding
+from wal2delta.spark.folding import fold_together
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+
+def _column(name: str, *, key: bool = False) -> m.Column:
+    return m.Column(name, 23, -1, key)
+
+
+def _insert(oid: int, *values: int) -> m.Insert:
+    return m.Insert(oid, m.TupleData(tuple(m.Cell("t", str(value).encode()) for value in values)))
+
+
+def _write(folder: Path, name: str, lsn: int, *messages: m.AnyMessage) -> None:
+    folder.mkdir(exist_ok=True)
+    session = [m.Begin(lsn, lsn, 7), *messages, m.Commit(0, lsn, lsn + 8, lsn)]
+    (folder / name).write_bytes(frame(session, Framing.RECVLOGICAL))
+
+
+def _rows(spark: SparkSession, target: Path, table: str, *columns: str) -> list[tuple[int, ...]]:
+    found = spark.read.format("delta").load(str(mirror_tables(target)[table])).select(*columns).collect()
+    return sorted(tuple(row) for row in found)
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Watch which tables' folds share a job."""
+    seen: list[list[str]] = []
+
+    def watched(spark, staging, runs, at_once):  # type: ignore[no-untyped-def]
+        folded = fold_together(spark, staging, runs, at_once)
+        seen.append(sorted(run.plan.name for run in runs if run.plan.number in folded))
+        return folded
+
+    monkeypatch.setattr(applying, "fold_together", watched)
+    return seen
+
+
+def test_tables_share_a_job_some_at_a_time(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: list[list[str]]
+) -> None:
+    monkeypatch.setattr(folding, "_MOST_TOGETHER", 2)
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    # Three with a key, two that can only be added to.
+    columns = {number: (_column("n", key=number < 4),) for number in range(1, 6)}
+    tables = {number: m.Relation(number, "s", f"t{number}", "d", columns[number]) for number in columns}
+    for run in (1, 2):
+        inserts = [_insert(oid, value) for oid in tables for value in (run, 10 + run)]
+        _write(captures, f"{run}.bin", 100 * run, *tables.values(), *inserts)
+        report = wal2delta.apply(spark, captures=captures, target=target)
+        assert [len(group) for group in shared] == [2, 2, 1]
+        assert sorted(name for group in shared for name in group) == [f"s.t{number}" for number in tables]
+        assert {table.name: table.changes for table in report.tables} == {f"s.t{number}": 2 for number in tables}
+        shared.clear()
+    for number in tables:
+        assert _rows(spark, target, f"s.t{number}", "n") == [(1,), (2,), (11,), (12,)]
+
+
+def test_a_table_that_is_written_anew_before_rows_are_added_has_a_job_of_its_own(
+    spark: SparkSession, tmp_path: Path, shared: list[list[str]]
+) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    config = {"on_recreate": "keep"}
+    before = m.Relation(1, "s", "t", "d", (_column("a"), _column("b")))
+    _write(captures, "1.bin", 100, before, _insert(1, 1, 2))
+    wal2delta.apply(spark, captures=captures, target=target, config=config)
+    assert shared == [["s.t"]]
+    # Dropped and made again, with its columns in another order.
+    after = m.Relation(2, "s", "t", "d", (_column("b"), _column("a")))
+    _write(captures, "2.bin", 200, after, _insert(2, 4, 3))
+    wal2delta.apply(spark, captures=captures, target=target, config=config)
+    assert shared == [["s.t"]]
+    assert _rows(spark, target, "s.t", "a", "b") == [(1, 2), (3, 4)]
+
+
+def test_where_spark_writes_no_job_is_shared(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: list[list[str]]
+) -> None:
+    monkeypatch.setenv("WAL2DELTA_COMMITS", "spark")
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    _write(captures, "1.bin", 100, m.Relation(1, "s", "t", "d", (_column("n", key=True),)), _insert(1, 5))
+    wal2delta.apply(spark, captures=captures, target=target)
+    assert shared == []
+    assert _rows(spark, target, "s.t", "n") == [(5,)]

@@ -1,0 +1,146 @@
+"""What is staged in files is read back row by row, each in one share."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from wal2delta.sink import staged_file
+from wal2delta.sink.staged_file import Sharing, StagedFileWriter, Wanted, read_columns, read_rows
+
+_COLUMNS = ("table", "bucket", "sequence", "ahead", "size")
+Row = tuple[int, int, int, int, bytes]
+
+
+def _batch(rows: list[Row]) -> pa.RecordBatch:
+    """Give rows as they are staged: table, bucket, sequence, ahead and data."""
+    table, bucket, sequence, ahead, data = zip(*rows, strict=True)
+    return pa.RecordBatch.from_pydict(
+        {
+            "table": pa.array(table, pa.int32()),
+            "bucket": pa.array(bucket, pa.int32()),
+            "sequence": pa.array(sequence, pa.int64()),
+            "info": pa.array(["{}"] * len(rows)),
+            "ahead": pa.array(ahead, pa.int32()),
+            "size": pa.array([len(value) for value in data], pa.int64()),
+            "data": pa.array(data, pa.binary()),
+        }
+    )
+
+
+def _write(folder: Path, rows: list[Row], *, at_once: int = 3) -> str:
+    with StagedFileWriter(folder) as file:
+        for start in range(0, len(rows), at_once):
+            file.add(_batch(rows[start : start + at_once]))
+        closed = file.close()
+    assert closed is not None
+    assert closed[1].num_rows == len(rows)
+    return closed[0]
+
+
+@pytest.fixture
+def rows() -> list[list[Row]]:
+    """Rows of three files: of three tables, in five buckets and without any."""
+    random = np.random.default_rng(7)
+    return [
+        [
+            (
+                int(random.integers(-2, 2)),
+                int(random.integers(-1, 5)),
+                int(random.integers(0, 40)),
+                int(random.integers(-1, 3)),
+                random.bytes(int(random.integers(0, 50))),
+            )
+            for _ in range(60)
+        ]
+        for _ in range(3)
+    ]
+
+
+def _expected(rows: list[list[Row]], wanted: Wanted) -> list[tuple[int, int, bytes]]:
+    return [
+        (bucket, sequence, data)
+        for file in rows
+        for table, bucket, sequence, ahead, data in file
+        if table == wanted.table
+        and bucket >= wanted.least_bucket
+        and sequence >= wanted.start
+        and (wanted.stop is None or sequence < wanted.stop)
+        and ahead not in wanted.void
+    ]
+
+
+def test_more_files_than_a_process_may_have_open_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged_file, "_MOST_OPEN", 3)
+    names = [_write(tmp_path, [(0, bucket, number, -1, b"%d" % number) for bucket in (0, 1)]) for number in range(10)]
+    found = list(read_rows(str(tmp_path), names, Wanted(0), (0, 1), Sharing.BY_BUCKET))
+    assert found == [(bucket, number, b"%d" % number) for bucket in (0, 1) for number in range(10)]
+
+
+def test_an_index_of_many_rows_takes_little_memory(tmp_path: Path) -> None:
+    # A batch of one row takes 7 kB.
+    row = _batch([(0, 0, 0, -1, b"")])
+    with StagedFileWriter(tmp_path) as file:
+        for _ in range(staged_file._BATCHES_AT_ONCE * 3 + 1):
+            file.add(row)
+        assert (len(file._rows), len(file._last)) == (3, 1)
+        closed = file.close()
+    assert closed is not None
+    assert closed[1].num_rows == staged_file._BATCHES_AT_ONCE * 3 + 1
+
+
+@pytest.mark.parametrize("shares", [1, 3, 7])
+@pytest.mark.parametrize(
+    "wanted",
+    [Wanted(1), Wanted(0, 10, 30), Wanted(-2, least_bucket=-1), Wanted(1, void=(0, 2)), Wanted(5)],
+    ids=["all", "between", "without buckets", "void", "none"],
+)
+def test_each_wanted_row_is_in_one_share(tmp_path: Path, rows: list[list[Row]], wanted: Wanted, shares: int) -> None:
+    names = [_write(tmp_path, file) for file in rows]
+    for sharing in Sharing:
+        parts = [list(read_rows(str(tmp_path), names, wanted, (n, shares), sharing)) for n in range(shares)]
+        expected = _expected(rows, wanted)
+        found = [row for part in parts for row in part]
+        if sharing is Sharing.TOGETHER:
+            assert not any(parts[1:])
+            expected = [(0, sequence, data) for _, sequence, data in expected]
+        assert sorted(found) == sorted(expected)
+        for part in parts:
+            assert [row[:2] for row in part] == sorted(row[:2] for row in part)
+        if sharing is Sharing.BY_BUCKET:
+            buckets = [bucket for part in parts for bucket, _ in groupby(row[0] for row in part)]
+            assert len(buckets) == len(set(buckets))
+        if sharing is Sharing.IN_TURN:
+            assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_the_index_has_the_columns_of_each_table_but_the_data(tmp_path: Path, rows: list[list[Row]]) -> None:
+    name = _write(tmp_path, rows[0])
+    for table in range(-2, 3):
+        wanted = Wanted(table, least_bucket=-1)
+        found = read_columns(str(tmp_path), name, wanted, ("bucket", "sequence", "ahead", "size"))
+        of_table = [(*row[1:4], len(row[4])) for row in rows[0] if row[0] == table]
+        assert sorted(found) == sorted(of_table)
+        assert [row[:2] for row in found] == sorted(row[:2] for row in of_table)
+
+
+def test_a_file_of_no_rows_is_not_made(tmp_path: Path) -> None:
+    with StagedFileWriter(tmp_path / "none") as file:
+        assert file.close() is None
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_file_that_is_not_finished_is_thrown_away(tmp_path: Path) -> None:
+    def write() -> None:
+        with StagedFileWriter(tmp_path) as file:
+            file.add(_batch([(0, 0, 0, -1, b"x")]))
+            assert len(list(tmp_path.iterdir())) == 1
+            file.add(pa.RecordBatch.from_pydict({"table": [0]}))
+
+    with pytest.raises(KeyError, match="data"):
+        write()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,133 @@
+"""What tasks stage in files, and what they tell the driver of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from wal2delta.sink.staged_file import Sharing, Wanted
+from wal2delta.spark.staged_files import FileRows, FileStaging, Shares, over_shares, stage_into_file
+from wal2delta.spark.staging import Scanned, Total
+from wal2delta.spark.together import Together
+from wal2delta.spark.workers import SCANS_TABLE, refusal_in, stage_batch, staged_row
+
+
+def _rows(ahead: int) -> list[dict[str, Any]]:
+    """Give what a file's decoding gives: of two tables, one of them in two versions, and the file's scan."""
+    return [
+        row | {"ahead": ahead}
+        for row in (
+            staged_row(0, 0, 5, "a", bucket=0, rows=3, lsns=(10, 12), data=b"one"),
+            staged_row(0, 0, 6, "a", bucket=1, rows=0, lsns=(10, 15), data=b"three"),
+            staged_row(0, 1, 7, "b", bucket=0, rows=2, lsns=(16, 16), data=b""),
+            staged_row(1, 2, 5, "a", rows=1, lsns=(11, 11)),
+            staged_row(SCANS_TABLE, -1, ahead, "", data=b"scan"),
+        )
+    ]
+
+
+def _work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column("file").to_pylist():
+            if number < 0:
+                raise RuntimeError("the file cannot be decoded")
+            for row in _rows(number):
+                yield stage_batch(row)
+
+
+def _files(*numbers: int) -> Iterator[pa.RecordBatch]:
+    yield from (pa.RecordBatch.from_pydict({"file": [number]}) for number in numbers)
+
+
+def _staged(folder: Path, *tasks: tuple[int, ...]) -> tuple[FileStaging, list[Scanned]]:
+    """Stage files by some tasks; give also what tasks tell of scans."""
+    staging, scans = FileStaging(str(folder)), []
+    for numbers in tasks:
+        batches = stage_into_file(_files(*numbers), work=_work, folder=str(folder))
+        told = [SimpleNamespace(**row) for batch in batches for row in batch.to_pylist()]
+        scans += staging._take(told)  # type: ignore[arg-type]
+    return staging, scans
+
+
+def _shares(staging: FileStaging, wanted: Wanted, tasks: int) -> Shares:
+    return staging._rows(None, wanted, tasks, Sharing.BY_BUCKET).shares  # type: ignore[arg-type]
+
+
+def test_a_task_writes_one_file_and_tells_what_its_rows_come_to(tmp_path: Path) -> None:
+    staging, scans = _staged(tmp_path, (0, 1), (2,))
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".index", ".index", ".staged", ".staged"]
+    assert scans == [Scanned(number, "", b"scan") for number in range(3)]
+    totals = [
+        Total(0, 0, "a", 3, 8, 5, 6, 10, 15),
+        Total(0, 1, "b", 2, 0, 7, 7, 16, 16),
+        Total(1, 2, "a", 1, 0, 5, 5, 11, 11),
+    ]
+    totals = [total._replace(rows=3 * total.rows, size=3 * total.size) for total in totals]
+    assert sorted(staging._totals(None)) == totals  # type: ignore[arg-type]
+
+
+def test_what_a_wrong_guess_has_staged_does_not_count(tmp_path: Path) -> None:
+    staging, _ = _staged(tmp_path, (0, 1), (2,))
+    staging._void = (1, 2)
+    assert [total.rows for total in sorted(staging._totals(None))] == [3, 2, 1]  # type: ignore[arg-type]
+    assert staging._places(None, 0) == [(5, 0, 10, 12), (6, 0, 10, 15), (7, 1, 16, 16)]  # type: ignore[arg-type]
+    shares = _shares(staging, Wanted(0, void=staging._void), 1)
+    assert [batch.to_pylist()[0]["data"] for batch in shares.of(0)] == [b"one", b"", b"three"]
+
+
+def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="cannot be decoded"):
+        list(stage_into_file(_files(0, -1), work=_work, folder=str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_clearing_leaves_nothing_behind_whoever_has_written_it(tmp_path: Path) -> None:
+    folder = tmp_path / "staging"
+    (folder / "table=0").mkdir(parents=True)
+    (folder / "table=0" / "part-0.parquet").touch()
+    staging, _ = _staged(folder, (0,))
+    staging.clear(None)  # type: ignore[arg-type]
+    assert not folder.exists()
+
+
+def test_where_nothing_can_be_written_the_error_names_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "file" / "staging"
+    folder.parent.touch()
+    with pytest.raises(RuntimeError) as caught:
+        list(stage_into_file(_files(0), work=_work, folder=str(folder)))
+    error = refusal_in(str(caught.value))
+    assert error is not None
+    assert str(error).startswith(f"{folder}: staged rows cannot be written: Not a directory.")
+
+
+def _counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"rows": [sum(batch.num_rows for batch in batches)]})
+
+
+def test_a_task_works_on_its_shares_alone(tmp_path: Path) -> None:
+    staging, _ = _staged(tmp_path, (0, 1), (2,))
+    shares = _shares(staging, Wanted(0), 2)
+    numbers = pa.RecordBatch.from_pydict({"id": [0, 1]})
+    found = [batch.to_pylist() for batch in over_shares([numbers], work=_counted, shares=shares)]
+    assert found == [[{"rows": 6}], [{"rows": 3}]]
+
+
+@pytest.mark.parametrize("count", [1, 3, 40, 200])
+def test_work_that_is_done_together_is_shared_out_evenly(count: int) -> None:
+    together = Together(None)  # type: ignore[arg-type]
+    sizes = [(50 << 20) if number % 17 == 0 else 100 for number in range(count)]
+    for size in sizes:
+        shares = Shares("", (), Wanted(0), 1 + size // (4 << 20), Sharing.BY_BUCKET)
+        together.add(FileRows(None, shares), _counted, size)  # type: ignore[arg-type]
+    bins = together._bins()
+    parts = [(part.slot, part.number) for bin_ in bins for part in bin_]
+    assert sorted(parts) == sorted((part.slot, part.number) for _, part in together._parts)
+    weights = {(part.slot, part.number): weight for weight, part in together._parts}
+    loads = [sum(weights[part.slot, part.number] for part in bin_) for bin_ in bins]
+    assert max(loads) - min(loads) <= max(weights.values())
+    assert max(loads) <= (8 << 20) + max(weights.values())
