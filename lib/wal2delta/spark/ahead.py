@@ -26,6 +26,7 @@ from wal2delta.spark.catalogue import Catalogue
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.source import scan_captures
 from wal2delta.spark.staging import Staging
+from wal2delta.spark.worker_process import spark_task
 from wal2delta.spark.workers import (
     NO_RELATION,
     SCANS_TABLE,
@@ -34,7 +35,6 @@ from wal2delta.spark.workers import (
     ScanTask,
     capture_files,
     scan_of,
-    spark_task,
     stage_batch,
     staged_row,
     staged_rows,

@@ -15,7 +15,7 @@ from wal2delta.sink.events import Mode
 from wal2delta.spark import delta
 from wal2delta.spark.altering import alters
 from wal2delta.spark.appending import Append, begin_append
-from wal2delta.spark.isolation import own_session, settings
+from wal2delta.spark.isolation import session_with, settings
 from wal2delta.spark.merging import Merge, Written, append_written, keeping, merge_written
 from wal2delta.spark.staged_files import FileRows
 from wal2delta.spark.staging import Rows, Staging, Work
@@ -149,14 +149,14 @@ def fold_together(spark: SparkSession, staging: Staging, runs: Sequence[TableRun
     """
 
     def begin(run: TableRun) -> tuple[SparkSession, Fold | None]:
-        own, plan = own_session(spark), run.plan
-        with settings(own, delta.SMALL_STATE):
+        plan = run.plan
+        with session_with(spark, delta.SMALL_STATE) as own:
             overwrite = plan.truncated and run.exists and not plan.soft_deletes
             return own, begin_fold(own, staging, run, 0, exists=run.exists, overwrite=overwrite)
 
     with ThreadPoolExecutor(at_once) as pool:
         begun = list(pool.map(begin, runs))
-    together = Together(own_session(spark))
+    together = Together(spark)
     slots = {}
     for run, (own, fold) in zip(runs, begun, strict=True):
         if fold is not None and isinstance(fold.rows, FileRows):

@@ -18,7 +18,7 @@ from wal2delta.lsn import to_datetime
 from wal2delta.sink.merge import TIMESTAMP
 from wal2delta.spark import delta
 from wal2delta.spark.appending import Append, begin_append
-from wal2delta.spark.isolation import has_own_sessions, own_session, settings
+from wal2delta.spark.isolation import has_own_sessions, session_with, settings
 from wal2delta.spark.ledger import State
 from wal2delta.spark.staging import Staging
 from wal2delta.spark.target import Target
@@ -120,8 +120,7 @@ class History:
 
         def append(write: Callable[[SparkSession, State, bool], None]) -> None:
             # What makes a commit the run's own is a setting of the session.
-            spark = own_session(self._spark)
-            with settings(spark, delta.SMALL_STATE):
+            with session_with(self._spark, delta.SMALL_STATE) as spark:
                 write(spark, state, resumed)
 
         with ThreadPoolExecutor(len(writes) if has_own_sessions(self._spark) else 1) as pool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from pyspark.logger import PySparkLogger
@@ -27,6 +27,23 @@ def own_session(spark: SparkSession) -> SparkSession:
     return spark.newSession() if has_own_sessions(spark) else spark
 
 
+def session_with(spark: SparkSession, values: Mapping[str, str]) -> AbstractContextManager[SparkSession]:
+    """Give a session with some settings: one of its own, or for a while the given one where there is no such thing."""
+    own = own_session(spark)
+    if own is spark:
+        return _set_for_a_while(spark, values)
+    for key, value in values.items():
+        with suppress(Exception):
+            own.conf.set(key, value)
+    return nullcontext(own)
+
+
+@contextmanager
+def _set_for_a_while(spark: SparkSession, values: Mapping[str, str]) -> Iterator[SparkSession]:
+    with settings(spark, values):
+        yield spark
+
+
 @contextmanager
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """Set some settings for a while.
@@ -37,6 +54,8 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     for key, value in values.items():
         try:
             old = spark.conf.get(key, None)
+            if old == value:
+                continue
             spark.conf.set(key, value)
             before[key] = old
         except Exception:

@@ -24,7 +24,7 @@ from wal2delta.sink.merge import TIMESTAMP
 from wal2delta.spark import delta, lock, steps
 from wal2delta.spark.appending import begin_append
 from wal2delta.spark.arrow_types import sql_schema
-from wal2delta.spark.isolation import own_session, settings
+from wal2delta.spark.isolation import own_session, session_with
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.state import APPLIED, PLANNED, Seen, State, StateTable, now
 from wal2delta.spark.target import Target
@@ -284,8 +284,8 @@ class Ledger:
         if not rows:
             return
         commit = delta.CommitId(f"{state.ledger}/{name}", state.run)
-        spark, table = own_session(self._spark), self._target.ledger(name)
-        with settings(spark, delta.FEW_ROWS):
+        table = self._target.ledger(name)
+        with session_with(self._spark, delta.FEW_ROWS) as spark:
             create = not delta.exists(spark, table)
             # A run that was interrupted here finds its own commit, and leaves it alone.
             if create or not resumed or delta.find_commit(spark, table, commit) is None:

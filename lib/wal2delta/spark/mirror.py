@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +16,7 @@ from wal2delta.spark import delta, steps
 from wal2delta.spark.altering import alter
 from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.folding import Folded, begin_fold
-from wal2delta.spark.isolation import own_session, settings
+from wal2delta.spark.isolation import session_with, settings
 from wal2delta.spark.merging import Counts, Written, append_rows, merge_keyed
 from wal2delta.spark.multisets import merge_multiset
 from wal2delta.spark.staging import FEW_PARTS_A_BATCH, Staging
@@ -47,8 +48,7 @@ def check_table(spark: SparkSession, plan: TablePlan, *, resumed: bool, moves_in
     if moves_in and (resumed or plan.before is None):
         # Where it lies just now depends on how far the moves have come.
         return plan.before is not None
-    own = own_session(spark)
-    with settings(own, delta.SMALL_STATE):
+    with session_with(spark, delta.SMALL_STATE) as own:
         found = delta.columns_of(own, table)
         if found is None:
             if plan.before is not None and not resumed:
@@ -97,14 +97,13 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Fo
         folded: what was folded of it with other tables.
     """
     began = time.monotonic()
-    own = own_session(spark) if folded is None else folded.spark
     plan = run.plan
     action: Action = "unchanged"
     counts = Counts()
     done: delta.Commit | None = None
-    values = delta.SMALL_STATE | _shuffled(own, run)
     depth = delta.WHOLE_HISTORY if run.resumed else len(plan.epochs) * SLOTS + 20
-    with settings(own, values):
+    session = session_with(spark, delta.SMALL_STATE) if folded is None else nullcontext(folded.spark)
+    with session as own, settings(own, _shuffled(own, run)):
         exists = run.exists
         for number, epoch in enumerate(plan.epochs):
             commit = run.step(number, MERGE)

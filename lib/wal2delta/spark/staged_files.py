@@ -25,6 +25,7 @@ from wal2delta.spark import delta
 from wal2delta.spark.isolation import settings
 from wal2delta.spark.source import ONE_FILE_A_BATCH
 from wal2delta.spark.staging import Rows, Scanned, StagedRows, Staging, Total, Work
+from wal2delta.spark.worker_process import spark_task
 from wal2delta.spark.workers import (
     NO_BUCKET,
     ROUTE_SCHEMA,
@@ -32,7 +33,6 @@ from wal2delta.spark.workers import (
     refusal_text,
     refusals_told,
     route_batch,
-    spark_task,
 )
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from wal2delta.spark import delta
-from wal2delta.spark.isolation import settings
+from wal2delta.spark.isolation import session_with
 from wal2delta.spark.staged_files import FileRows, Shares
 from wal2delta.spark.staging import Work
-from wal2delta.spark.workers import spark_task
+from wal2delta.spark.worker_process import spark_task
 from wal2delta.spark.writers import FILES_SCHEMA
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ class Together:
         found: list[list[Row]] = [[] for _ in range(self._slots)]
         bins = self._bins()
         if bins:
-            numbers = self.spark.range(0, len(bins), 1, len(bins))
-            frame = numbers.mapInArrow(partial(work_together, bins=bins), f"slot INT, {FILES_SCHEMA}")
-            with settings(self.spark, delta.FEW_ROWS):
+            with session_with(self.spark, delta.FEW_ROWS) as own:
+                numbers = own.range(0, len(bins), 1, len(bins))
+                frame = numbers.mapInArrow(partial(work_together, bins=bins), f"slot INT, {FILES_SCHEMA}")
                 for row in frame.collect():
                     found[row.slot].append(row)
         return found

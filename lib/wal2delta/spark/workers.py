@@ -6,16 +6,14 @@ tell it in one line instead of a worker's traceback.
 
 from __future__ import annotations
 
-import gc
 import json
 import pickle
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, wraps
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +38,7 @@ from wal2delta.sink.merge import fold_events, merge_schema, rows_to_merge, settl
 from wal2delta.sink.projection import Projection, project
 from wal2delta.sink.routes import NO_ROUTES, Routes, components, links_of, route, split
 from wal2delta.sink.showing import Shown, show
+from wal2delta.spark.worker_process import spark_task
 from wal2delta.transactions.plan import FilePlan, Step
 from wal2delta.transactions.schedule import file_of
 from wal2delta.types.base import ColumnType
@@ -242,34 +241,6 @@ class FoldTask:
         # An image holds for the columns that it was taken of.
         events = settled(events, *self.named(version), self.table)
         return project(events, key, projection, keyed=self.identity.mode is Mode.KEYED)
-
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def spark_task(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Declare what a task of Spark's runs."""
-
-    @wraps(function)
-    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        _spare_imports()
-        return function(*args, **kwargs)
-
-    return run
-
-
-@cache
-def _spare_imports() -> None:
-    """Have Python's collector leave alone what is imported by now.
-
-    Spark has it run after every task, and the worker takes no other until it has looked at every object: 15 to 30 ms.
-    """
-    from pyspark import TaskContext
-
-    # Only in a worker's process: what a driver holds is its owner's.
-    if TaskContext.get() is not None:
-        gc.freeze()
 
 
 def capture_files(

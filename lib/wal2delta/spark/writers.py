@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from wal2delta.sink.data_files import DataFile, DataFileWriter, FileColumn
 from wal2delta.sink.events import Mode
-from wal2delta.spark.workers import FoldTask, fold_batches, spark_task, unpack_batches
+from wal2delta.spark.worker_process import spark_task
+from wal2delta.spark.workers import FoldTask, fold_batches, unpack_batches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

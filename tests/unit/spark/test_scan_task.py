@@ -1,6 +1,5 @@
 """What a scanning task hands to its worker."""
 
-import gc
 import json
 import pickle
 from pathlib import Path
@@ -12,7 +11,6 @@ from wal2delta.errors import EncodingMismatch, from_dict
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
-from wal2delta.spark import workers
 from wal2delta.spark.source import _tasks_for
 from wal2delta.spark.workers import ScanTask, scan_batches
 from wal2delta.types.text import codec_of
@@ -51,22 +49,6 @@ def test_mounted_files_come_by_number_and_are_read_where_they_are_scanned(tmp_pa
     second, first, gone = (batch.to_pylist()[0] for batch in scan_batches(numbers, tasks=tasks))
     assert [pickle.loads(row["scan"]).path for row in (second, first)] == [paths[2], paths[0]]
     assert from_dict(json.loads(gone["error"])).path == paths[1]
-
-
-@pytest.fixture
-def collector(monkeypatch):
-    """Stand in for a process in which no task has run yet."""
-    workers._spare_imports.cache_clear()
-    yield lambda context: monkeypatch.setattr("pyspark.TaskContext.get", lambda: context)
-    gc.unfreeze()
-    workers._spare_imports.cache_clear()
-
-
-@pytest.mark.parametrize(("context", "spared"), [(None, False), ("a task's", True)])
-def test_only_a_worker_keeps_the_collector_from_what_is_imported(collector, context, spared):
-    collector(context)
-    list(scan_batches([], tasks={}))
-    assert (gc.get_freeze_count() > 0) == spared
 
 
 @pytest.mark.parametrize(("files", "tasks"), [(1, None), (32, None), (33, 33), (64, 64), (200, 64), (10_000, 2_500)])

@@ -1,0 +1,68 @@
+"""A worker's process is prepared once, and a driver's is left alone."""
+
+from __future__ import annotations
+
+import gc
+import io
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from wal2delta.spark import worker_process
+from wal2delta.spark.workers import scan_batches
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], None]]:
+    """Stand in for a process in which no task has run yet."""
+    worker_process._prepare.cache_clear()
+    yield lambda context: monkeypatch.setattr("pyspark.TaskContext.get", lambda: context)
+    gc.unfreeze()
+    worker_process._prepare.cache_clear()
+
+
+@pytest.mark.parametrize(("context", "is_worker"), [(None, False), ("a task's", True)])
+def test_only_a_worker_is_prepared(
+    monkeypatch: pytest.MonkeyPatch, process: Callable[[Any], None], context: str | None, is_worker: bool
+) -> None:
+    process(context)
+    main = lambda infile, outfile: None  # noqa: E731
+    worker = SimpleNamespace(main=main)
+    monkeypatch.setitem(worker_process.sys.modules, "pyspark.worker", worker)
+    for _ in range(2):
+        list(scan_batches([], tasks={}))
+    assert (gc.get_freeze_count() > 0) == is_worker
+    assert (worker.main is not main) == is_worker
+
+
+class _Ended(Exception):
+    pass
+
+
+def _end(code: int) -> None:
+    raise _Ended(code)
+
+
+class _Reset(io.RawIOBase):
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        raise ConnectionResetError
+
+
+@pytest.mark.parametrize("infile", [io.BytesIO(b""), _Reset()], ids=["closed", "reset"])
+def test_a_worker_that_spark_lets_go_of_ends_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, infile: io.RawIOBase
+) -> None:
+    monkeypatch.setattr(worker_process.os, "_exit", _end)
+    tasks: list[bytes] = []
+    worker = SimpleNamespace(main=lambda infile, outfile: tasks.append(infile.read(4)))
+    worker_process.end_quietly(worker)  # type: ignore[arg-type]
+    worker.main(io.BufferedReader(io.BytesIO(b"task")), None)  # type: ignore[arg-type]
+    assert tasks == [b"task"]
+    with pytest.raises(_Ended, match="0"):
+        worker.main(io.BufferedReader(infile), None)
+    assert tasks == [b"task"]
