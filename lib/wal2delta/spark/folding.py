@@ -77,21 +77,17 @@ class Folded:
     written: FilesWritten
 
 
-def begin_fold(
-    spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool, overwrite: bool
-) -> Fold | None:
+def begin_fold(spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool) -> Fold | None:
     """Say how an epoch is folded to files; None where Spark has to write them, or nothing is to be written.
 
     Args:
+        run: of a table whose rows stay, if it holds any.
         exists: the table is there.
-        overwrite: what it holds goes.
     """
     epoch, merge = run.plan.epochs[number], run.merge(number)
     task = run.fold_task(epoch)
     folder = staging.kept_rows_folder
     append: Append | None = None
-    if overwrite:
-        return None
     if not exists or epoch.identity.mode is Mode.APPEND:
         append = begin_append(spark, merge.table, merge.schema, create=not exists)
         if append is None:
@@ -107,11 +103,12 @@ def begin_fold(
 
 def groups_of(runs: Sequence[TableRun], staging: Staging) -> list[list[TableRun]]:
     """Give the tables whose folds share a job, group by group, behind a first group of those that share none."""
-    alone = [run for run in runs if not _can_share(run, staging)]
+    alone: list[TableRun] = []
     groups: list[list[TableRun]] = [[]]
     size = 0
     for run in runs:
         if not _can_share(run, staging):
+            alone.append(run)
             continue
         if groups[-1] and (len(groups[-1]) == _MOST_TOGETHER or size + run.size > _MOST_BYTES):
             groups.append([])
@@ -149,10 +146,8 @@ def fold_together(spark: SparkSession, staging: Staging, runs: Sequence[TableRun
     """
 
     def begin(run: TableRun) -> tuple[SparkSession, Fold | None]:
-        plan = run.plan
         with session_with(spark, delta.SMALL_STATE) as own:
-            overwrite = plan.truncated and run.exists and not plan.soft_deletes
-            return own, begin_fold(own, staging, run, 0, exists=run.exists, overwrite=overwrite)
+            return own, begin_fold(own, staging, run, 0, exists=run.exists)
 
     with ThreadPoolExecutor(at_once) as pool:
         begun = list(pool.map(begin, runs))

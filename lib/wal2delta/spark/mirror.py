@@ -213,8 +213,8 @@ def _commit(
     values = {**FEW_PARTS_A_BATCH, **_few_rows(spark, run, epoch, exists=exists, is_merged=is_merged)}
     with settings(spark, values), refusals_told():
         fold = folded.fold if folded is not None else None
-        if fold is None:
-            fold = begin_fold(spark, staging, run, number, exists=exists, overwrite=overwrite)
+        if fold is None and not overwrite:
+            fold = begin_fold(spark, staging, run, number, exists=exists)
         if fold is not None:
             return action, fold.commit(spark, folded.written if folded is not None else fold.run(spark))
         rows = _folded_rows(spark, staging, run, epoch) if epoch.rows else None

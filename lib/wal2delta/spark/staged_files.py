@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wal2delta.errors import TargetError
+from wal2delta.sink.events import batch_from_ipc, batch_to_ipc
 from wal2delta.sink.staged_file import Sharing, StagedFileWriter, Wanted, read_columns, read_rows
 from wal2delta.spark import delta
 from wal2delta.spark.isolation import settings
@@ -86,7 +87,8 @@ def stage_into_file(batches: Iterable[pa.RecordBatch], *, work: Work, folder: st
         closed = file.close()
     if closed is not None:
         name, index = closed
-        yield _written({"name": name, "totals": _to_ipc(_totals(index)).to_pybytes()})
+        (totals,) = _totals(index).combine_chunks().to_batches()
+        yield _written({"name": name, "totals": batch_to_ipc(totals).to_pybytes()})
 
 
 def _written(row: dict[str, Any]) -> pa.RecordBatch:
@@ -116,13 +118,6 @@ def _summed(totals: pa.Table, keys: Sequence[str]) -> pa.Table:
     return found.select([*keys, *(f"{name}_{how}" for name, how in _SUMS)]).rename_columns(
         [*keys, *(name for name, _ in _SUMS)]
     )
-
-
-def _to_ipc(table: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +177,7 @@ class FileStaging(Staging):
         super().__init__()
         self._folder = folder
         self._names: dict[int, list[str]] = {}
-        self._found: list[pa.Table] = []
+        self._found: list[pa.RecordBatch] = []
 
     @property
     def kept_rows_folder(self) -> str:
@@ -225,8 +220,7 @@ class FileStaging(Staging):
         """Take in what tasks tell (see `stage_into_file`); give what is of scans."""
         for row in told:
             if row.name is not None:
-                with pa.ipc.open_stream(row.totals) as reader:
-                    totals = reader.read_all()
+                totals = batch_from_ipc(row.totals)
                 self._found.append(totals)
                 for table in pc.unique(totals.column("table")).to_pylist():
                     self._names.setdefault(table, []).append(row.name)
@@ -235,7 +229,7 @@ class FileStaging(Staging):
     def _totals(self, spark: SparkSession) -> list[Total]:
         if not self._found:
             return []
-        found = pa.concat_tables(self._found)
+        found = pa.Table.from_batches(self._found)
         self._found = []
         if self._void:
             found = found.filter(pc.invert(pc.is_in(found.column("ahead"), pa.array(self._void, pa.int32()))))

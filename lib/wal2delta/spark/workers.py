@@ -30,7 +30,7 @@ from wal2delta.protocol.compression import Plain
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.messages import Relation, Type
 from wal2delta.settings import Settings
-from wal2delta.sink.events import REMOVE, Events, Identity, Mode, concat, from_ipc, rejoin, to_ipc
+from wal2delta.sink.events import REMOVE, Events, Identity, Mode, batch_to_ipc, concat, from_ipc, rejoin, to_ipc
 from wal2delta.sink.fold import DELETE
 from wal2delta.sink.intake import events_of
 from wal2delta.sink.marks import with_marks
@@ -438,7 +438,7 @@ def staged_rows(
     whole, parts = _transactions(recorded, task.settings)
     for table, rows in ((TRANSACTIONS_TABLE, whole), (PARTS_TABLE, parts), (MESSAGES_TABLE, _messages(messages))):
         if rows.num_rows:
-            yield staged_row(table, NO_RELATION, steps[0].sequence, "", data=_to_ipc(rows))
+            yield staged_row(table, NO_RELATION, steps[0].sequence, "", data=batch_to_ipc(rows))
 
 
 def staged_row(
@@ -566,13 +566,6 @@ def _messages(messages: Iterable[LogicalMessage]) -> pa.RecordBatch:
         for one in messages
     ]
     return pa.RecordBatch.from_pylist(rows, schema=_MESSAGE)
-
-
-def _to_ipc(batch: pa.RecordBatch) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
 
 
 @spark_task
