@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import SparkSession
     from pyspark.sql.types import Row
 
@@ -113,3 +114,25 @@ def test_an_unchanged_value_goes_along_with_a_changed_key(spark: SparkSession, t
         ],
     )
     assert {(row.id, row.doc) for row in rows} == {(2, "long one"), (1, "long two")}
+
+
+def test_a_few_rows_joined_by_an_integer_take_little_of_the_drivers_memory(spark: SparkSession) -> None:
+    joined = spark.range(1000).join(spark.range(3).hint("broadcast"), "id")
+    assert len(joined.collect()) == 3
+    (exchange,) = _nodes(joined._jdf.queryExecution().executedPlan(), "BroadcastExchangeExec")  # type: ignore[attr-defined]
+    assert 0 < exchange.metrics().apply("dataSize").value() < 4 << 20
+
+
+def _nodes(plan: JavaObject, name: str) -> Iterator[JavaObject]:
+    """Find the nodes of a plan that has run, in what was decided while it ran too."""
+    kind = plan.getClass().getSimpleName()
+    if kind == name:
+        yield plan
+    if kind == "AdaptiveSparkPlanExec":
+        below = [plan.executedPlan()]
+    elif kind.endswith("QueryStageExec"):
+        below = [plan.plan()]
+    else:
+        below = [plan.children().apply(child) for child in range(plan.children().size())]
+    for child in below:
+        yield from _nodes(child, name)

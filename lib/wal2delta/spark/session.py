@@ -165,6 +165,8 @@ def _local() -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j}",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": f"{_driver_memory() >> 20}m",
+        # What Spark 4.2 broadcasts for a join by integers has a page at least, of 32 MiB where nothing is set.
+        "spark.buffer.pageSize": "1m",
         "spark.databricks.delta.snapshotPartitions": "2",
         # A run needs some 90 compiled plans; of the 100 that are kept by default, the next run finds few.
         "spark.sql.codegen.cache.maxEntries": "1000",
