@@ -102,7 +102,7 @@ class DataFileWriter:
         """Write rows, whose columns are the table's in their order."""
         if batch.num_rows == 0:
             return
-        columns = [_named(column, field.type) for column, field in zip(batch.columns, self._schema, strict=True)]
+        columns = [as_named(column, field.type) for column, field in zip(batch.columns, self._schema, strict=True)]
         self._waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
@@ -147,8 +147,8 @@ class DataFileWriter:
         self._rows = self._bytes = 0
 
 
-def _named(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Give an array whose structs have other names."""
+def as_named(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Give an array of another type, whose structs have other names."""
     if array.type == kind:
         return array
     if not pa.types.is_nested(kind):
@@ -158,8 +158,8 @@ def _named(array: pa.Array, kind: pa.DataType) -> pa.Array:
         array = pa.concat_arrays([array])
     nulls = array.is_null()
     if pa.types.is_list(kind):
-        return pa.ListArray.from_arrays(array.offsets, _named(array.values, kind.value_type), kind, mask=nulls)
-    parts = [_named(part, kind.field(number).type) for number, part in enumerate(array.flatten())]
+        return pa.ListArray.from_arrays(array.offsets, as_named(array.values, kind.value_type), kind, mask=nulls)
+    parts = [as_named(part, kind.field(number).type) for number, part in enumerate(array.flatten())]
     return pa.StructArray.from_arrays(parts, fields=list(kind), mask=nulls)
 
 

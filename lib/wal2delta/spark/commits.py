@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from wal2delta.sink.data_files import DataFile, FileColumn
+from wal2delta.sink.table_log import transactions_at
 from wal2delta.spark import delta
 from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import settings
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _DELTA: Final = "org.apache.spark.sql.delta"
+
+_OPTION: Final = "scala.Option"
+_SEQ: Final = "scala.collection.immutable.Seq"
 
 _INDEXED: Final = 32
 """Of so many columns Delta keeps statistics, if a table does not say otherwise."""
@@ -76,6 +80,8 @@ class _Delta:
     action: Any
     write: Any
     write_defaults: tuple[Any, ...]
+    merge: Any
+    merge_parameters: tuple[str, ...]
     metrics: Any
     jvm: Any
 
@@ -128,20 +134,24 @@ def _classes(jvm: Any) -> _Delta | None:
             return named(f"{name}$").getField("MODULE$").get(None)
 
         known = {method.getName() for method in named(f"{_DELTA}.OptimisticTransaction").getMethods()}
-        wanted = {"commit", "metadata", "readVersion", "readWholeTable", "registerSQLMetrics", "snapshot", "txnVersion"}
-        if not wanted | {"updateMetadataForNewTable"} <= known:
+        wanted = {"commit", "metadata", "readTxn", "readVersion", "readWholeTable", "registerSQLMetrics", "snapshot"}
+        if not wanted | {"txnVersion", "updateMetadataForNewTable"} <= known:
             return None
         write = companion(f"{_DELTA}.DeltaOperations$Write")
         parameters = named(f"{_DELTA}.DeltaOperations$Write").getConstructors()[0].getParameterTypes()
         # The mode, how the table is partitioned, a predicate, the user's metadata, and whatever has come since.
         options = [str(kind.getName()) for kind in parameters]
-        if options[:4] != ["org.apache.spark.sql.SaveMode", *["scala.Option"] * 3]:
+        if options[:4] != ["org.apache.spark.sql.SaveMode", *[_OPTION] * 3]:
             return None
+        merge = named(f"{_DELTA}.DeltaOperations$Merge").getConstructors()[0].getParameterTypes()
+        merge_parameters = tuple(str(kind.getName()) for kind in merge)
         return _Delta(
             log=companion(f"{_DELTA}.DeltaLog"),
             action=companion(f"{_DELTA}.actions.Action"),
             write=write,
             write_defaults=tuple(getattr(write, f"apply$default${n}")() for n in range(2, len(options) + 1)),
+            merge=companion(f"{_DELTA}.DeltaOperations$Merge") if {*merge_parameters} <= {_OPTION, _SEQ} else None,
+            merge_parameters=merge_parameters,
             metrics=companion("org.apache.spark.sql.execution.metric.SQLMetrics"),
             jvm=jvm,
         )
@@ -177,6 +187,18 @@ class Transaction:
         self._transaction.updateMetadataForNewTable(self._action("metaData", metadata))
 
     @property
+    def may_be_rewritten(self) -> bool:
+        """Rows may go with their files and come back in others, by what is told as a MERGE."""
+        if self._classes.merge is None:
+            return False
+        configuration = self._metadata()["configuration"]
+        # Changes that are fed to others are told by statements; a file that goes would be taken for all its rows.
+        return not any(
+            configuration.get(name, "false").lower() != "false"
+            for name in ("delta.appendOnly", "delta.enableChangeDataFeed")
+        )
+
+    @property
     def is_plain(self) -> bool:
         """Nothing is asked of the table's files that is not known here."""
         metadata = self._metadata()
@@ -186,6 +208,12 @@ class Transaction:
             return False
         fields = json.loads(metadata["schemaString"])["fields"]
         return all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in fields)
+
+    def has_only(self, wanted: pa.Schema) -> bool:
+        """Say whether the table has these columns and no other."""
+        fields = json.loads(self._metadata()["schemaString"])["fields"]
+        names: list[str] = wanted.names
+        return [field["name"] for field in fields] == names
 
     def columns(self, wanted: pa.Schema) -> tuple[FileColumn, ...] | None:
         """Give some of the table's columns as its files have them; None where they are not of these types."""
@@ -214,19 +242,21 @@ class Transaction:
         commit: delta.CommitId | None = None,
         *,
         instead_of: Sequence[Mapping[str, Any]] | None = None,
+        merged: Mapping[str, int] | None = None,
     ) -> int | None:
         """Commit files; give the table's new version, or None if this very commit was made before.
 
         Args:
             commit: the commit that it is to be, where that matters.
-            instead_of: all files that the table has (see `files`), which go; and nobody may have changed it since.
+            instead_of: files that the table has (see `files`), which go; and nobody may have changed it since.
+            merged: what the table's history tells of it as of a MERGE, which it stands for.
         """
         call = self._transaction
         # Each of Python's threads has one of Java's, and the transaction may have begun in another.
         _activate(self._spark)
         actions = []
         if commit is not None:
-            if int(call.txnVersion(commit.application)) >= commit.number:
+            if self._last_number(commit.application) >= commit.number:
                 return None
             txn = {"appId": commit.application, "version": commit.number, "lastUpdated": _now()}
             actions.append(self._action("txn", txn))
@@ -237,31 +267,45 @@ class Transaction:
         actions += [self._action("add", log_entry(file)) for file in added]
         if instead_of is not None:
             call.readWholeTable()
-        self._count(added)
+        self._count(_counts(added) if merged is None else merged)
+        mark = None if commit is None else commit.mark
+        operation = self._write(mark, anew=instead_of is not None) if merged is None else self._merge()
+        told = {} if merged is None or mark is None else {delta.USER_METADATA: mark}
+        # A checksum that another program has left must not outlive what it is of, wherever this one is stopped.
+        Path(self.folder, _LAST_CHECKPOINT_SUM).unlink(missing_ok=True)
+        with settings(self._spark, {**_WITHOUT_CHECKSUMS, **told}):
+            return int(call.commit(self._classes.jvm.PythonUtils.toSeq(actions), operation))
+
+    def _last_number(self, application: str) -> int:
+        """Give the number of an application's last commit, and have this one fail if another is made meanwhile."""
+        known = transactions_at(self.folder, self.version)
+        if known is None:
+            return int(self._transaction.txnVersion(application))
+        # The same as Delta does there, but for a query of the table's state, which takes longer than the commit.
+        getattr(self._transaction.readTxn(), "$plus$eq")(application)
+        return known.get(application, -1)
+
+    def _write(self, mark: str | None, *, anew: bool) -> Any:
         jvm = self._classes.jvm
         modes = jvm.org.apache.spark.sql.SaveMode
         partitioned, predicate, _, *others = self._classes.write_defaults
-        mark = jvm.scala.Option.apply(commit.mark if commit is not None else None)
-        mode = modes.Append if instead_of is None else modes.Overwrite
-        operation = self._classes.write.apply(mode, partitioned, predicate, mark, *others)
-        # A checksum that another program has left must not outlive what it is of, wherever this one is stopped.
-        Path(self.folder, _LAST_CHECKPOINT_SUM).unlink(missing_ok=True)
-        with settings(self._spark, _WITHOUT_CHECKSUMS):
-            return int(call.commit(jvm.PythonUtils.toSeq(actions), operation))
+        mode = modes.Overwrite if anew else modes.Append
+        return self._classes.write.apply(mode, partitioned, predicate, jvm.scala.Option.apply(mark), *others)
+
+    def _merge(self) -> Any:
+        """Give a MERGE that does not say on what, nor what it does with which rows."""
+        jvm = self._classes.jvm
+        nothing = {_OPTION: jvm.scala.Option.apply(None), _SEQ: jvm.PythonUtils.toSeq([])}
+        return self._classes.merge.apply(*(nothing[kind] for kind in self._classes.merge_parameters))
 
     def _metadata(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._transaction.metadata().json())["metaData"]
         return found
 
-    def _count(self, added: Sequence[DataFile]) -> None:
+    def _count(self, counts: Mapping[str, int]) -> None:
         """Have the history tell what is written, as of Spark's own writes."""
         context = self._spark._jsc.sc()
         metrics = {}
-        counts = {
-            "numFiles": len(added),
-            "numOutputRows": sum(file.rows for file in added),
-            "numOutputBytes": sum(file.size for file in added),
-        }
         for name, value in counts.items():
             metrics[name] = self._classes.metrics.createMetric(context, name)
             metrics[name].set(value)
@@ -270,6 +314,14 @@ class Transaction:
 
     def _action(self, kind: str, values: Mapping[str, Any]) -> Any:
         return self._classes.action.fromJson(json.dumps({kind: values}))
+
+
+def _counts(added: Sequence[DataFile]) -> dict[str, int]:
+    return {
+        "numFiles": len(added),
+        "numOutputRows": sum(file.rows for file in added),
+        "numOutputBytes": sum(file.size for file in added),
+    }
 
 
 def _declared(columns: str) -> dict[str, Any]:

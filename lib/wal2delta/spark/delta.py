@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ TABLE_PROPERTIES: Final = {
 _LAST_VERSION: Final = "spark.databricks.delta.lastCommitVersionInSession"
 """Where Delta tells a session which version its last commit has made."""
 
+_CONFLICT: Final = re.compile(r"\[DELTA_(CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED)")
+
 _MERGED: Final = {
     "num_inserted_rows": "numTargetRowsInserted",
     "num_updated_rows": "numTargetRowsUpdated",
@@ -72,6 +75,9 @@ FEW_ROWS: Final = SMALL_STATE | {
     "spark.sql.shuffle.partitions": "1",
 }
 
+
+USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+"""What a session's commits have as their user's metadata."""
 
 FEW_ROWS_REWRITTEN: Final = FEW_ROWS | {
     # To write a small file anew takes fewer steps than to mark rows in it.
@@ -133,13 +139,13 @@ def committing(spark: SparkSession, commit: CommitId) -> Iterator[None]:
     """
     if not has_own_sessions(spark):
         # The mark in the history does no harm to another commit; one thing is done after the other here.
-        with settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": commit.mark}):
+        with settings(spark, {USER_METADATA: commit.mark}):
             yield
         return
     values = {
         "spark.databricks.delta.write.txnAppId": commit.application,
         "spark.databricks.delta.write.txnVersion": str(commit.number),
-        "spark.databricks.delta.commitInfo.userMetadata": commit.mark,
+        USER_METADATA: commit.mark,
     }
     with settings(spark, values):
         yield
@@ -182,6 +188,11 @@ def size_of(spark: SparkSession, table: TableName) -> int:
     """Give how many bytes a table's files have."""
     (row,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("sizeInBytes").collect()
     return int(row.sizeInBytes)
+
+
+def is_conflict(error: Exception) -> bool:
+    """Say whether a commit was not made because somebody else has made one in between."""
+    return _CONFLICT.search(str(error)) is not None
 
 
 def last_version(spark: SparkSession) -> int | None:

@@ -17,6 +17,7 @@ from wal2delta.spark.altering import alters
 from wal2delta.spark.appending import Append, begin_append
 from wal2delta.spark.isolation import session_with, settings
 from wal2delta.spark.merging import Merge, Written, append_written, keeping, merge_written
+from wal2delta.spark.rewriting import Rewrite, begin_rewrite
 from wal2delta.spark.staged_files import FileRows
 from wal2delta.spark.staging import Rows, Staging, Work
 from wal2delta.spark.table_run import TableRun
@@ -43,6 +44,7 @@ class Fold:
         rows: what is staged of it; None for no rows.
         work: folds a share of them, and writes what comes of it.
         append: what the files are added to; None where they are merged, and kept in a ``folder`` until then.
+        rewrite: the table that is written anew, if that proves to be possible, so that nothing has to be merged.
     """
 
     rows: Rows | None
@@ -51,6 +53,7 @@ class Fold:
     merge: Merge
     append: Append | None
     folder: str
+    rewrite: Rewrite | None = None
 
     def run(self, spark: SparkSession) -> FilesWritten | None:
         """Fold and write in a job of its own."""
@@ -61,7 +64,7 @@ class Fold:
             return FilesWritten.of(self.rows.mapInArrow(self.work, FILES_SCHEMA).collect())
 
     def commit(self, spark: SparkSession, written: FilesWritten | None) -> Written:
-        """Make the table's commit of what is written."""
+        """Make the table's commit of what is written, if that is not the table (see `Rewrite.commit`)."""
         if self.append is not None:
             return append_written(self.append, self.merge, written)
         assert written is not None
@@ -77,28 +80,34 @@ class Folded:
     written: FilesWritten
 
 
-def begin_fold(spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool) -> Fold | None:
+def begin_fold(
+    spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool, may_rewrite: bool = True
+) -> Fold | None:
     """Say how an epoch is folded to files; None where Spark has to write them, or nothing is to be written.
 
     Args:
         run: of a table whose rows stay, if it holds any.
         exists: the table is there.
+        may_rewrite: a small table may be written anew.
     """
     epoch, merge = run.plan.epochs[number], run.merge(number)
     task = run.fold_task(epoch)
     folder = staging.kept_rows_folder
     append: Append | None = None
+    rewrite: Rewrite | None = None
     if not exists or epoch.identity.mode is Mode.APPEND:
         append = begin_append(spark, merge.table, merge.schema, create=not exists)
         if append is None:
             return None
         work = append.folding(task, [source for _, source in merge.pairs])
     elif epoch.identity.mode is Mode.KEYED and epoch.rows and folder is not None:
-        work = keeping(task, folder)
+        if may_rewrite and run.tasks == 1 and not run.plan.truncated and not alters(epoch.evolution):
+            rewrite = begin_rewrite(spark, merge, run.size)
+        work = keeping(task, folder) if rewrite is None else rewrite.folding(task, merge, folder)
     else:
         return None
     rows = run.events(spark, staging, epoch, task) if epoch.rows else None
-    return Fold(rows, work, task, merge, append, folder or "")
+    return Fold(rows, work, task, merge, append, folder or "", rewrite)
 
 
 def groups_of(runs: Sequence[TableRun], staging: Staging) -> list[list[TableRun]]:

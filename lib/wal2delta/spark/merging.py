@@ -274,9 +274,13 @@ def keeping(task: FoldTask, folder: str) -> Work:
     Args:
         folder: a mounted one; what a run that is killed leaves there has to be thrown away by another.
     """
+    return partial(write_kept, task=task, files=keeping_files(task, folder))
+
+
+def keeping_files(task: FoldTask, folder: str) -> FileTask:
+    """Say where and how such rows are written."""
     columns = tuple(FileColumn(field.name, field.name, field.type, indexed=False) for field in task.schema)
-    files = FileTask(folder, columns, tuple(task.schema.names), pyspark.__version__)
-    return partial(write_kept, task=task, files=files)
+    return FileTask(folder, columns, tuple(task.schema.names), pyspark.__version__)
 
 
 def merge_written(spark: SparkSession, written: FilesWritten, task: FoldTask, folder: str, merge: Merge) -> Written:
@@ -310,11 +314,16 @@ def _merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], 
     Args:
         found: what they are counted for.
     """
-    counts = Counts(**{name: value or 0 for name, value in found.items()})
+    counts = keyed_counts(found)
     kept.createOrReplaceTempView(_SOURCE)
     with delta.committing(spark, merge.commit):
         metrics = delta.merge(spark, _keyed_statement(merge))
     return Written(counts, metrics)
+
+
+def keyed_counts(found: Mapping[str, Any]) -> Counts:
+    """Give what rows of a keyed table are counted for."""
+    return Counts(**{name: found.get(name) or 0 for name in _COUNTED[Mode.KEYED]})
 
 
 def _keyed_statement(merge: Merge) -> str:
@@ -361,6 +370,12 @@ def _rescued_text(row: str, column: str) -> str:
     return f"from_json({row}, 'map<string,string>')[{literal(column)}]"
 
 
+def key_may_be_rescued(merge: Merge, number: int) -> bool:
+    """Say whether a key column's value may stand in the rescued data."""
+    rescuable = may_be_rescued(merge.type_of(number)) or merge.converts_key
+    return rescuable and merge.metadata.rescued_data is not None
+
+
 def _match(merge: Merge) -> str:
     """Give the ON clause: the target's key is the base's."""
     terms = ["s.matches"] if merge.moves else []
@@ -370,8 +385,7 @@ def _match(merge: Merge) -> str:
         kind = column.type.arrow
         source = f"s.b{k}" if merge.moves else f"s.c{number}"
         target = f"t.{quote(column.name)}"
-        rescuable = may_be_rescued(column.type) or merge.converts_key
-        rescuable = rescuable and merge.metadata.rescued_data is not None
+        rescuable = key_may_be_rescued(merge, number)
         if not merge.configured and not rescuable and not pa.types.is_floating(kind):
             terms.append(f"{target} = {source}")
             continue

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 
 from wal2delta.sink.data_files import DataFile, DataFileWriter, FileColumn
 from wal2delta.sink.events import Mode
+from wal2delta.sink.rewriting import MOST_BYTES, Before, rewrite
 from wal2delta.spark.worker_process import spark_task
 from wal2delta.spark.workers import FoldTask, fold_batches, unpack_batches
 
@@ -98,11 +100,46 @@ def write_kept(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: File
 
     One row comes out, as of `write_folded`.
     """
+    yield _keep(fold_batches(batches, task=task), files)
+
+
+def _keep(folded: Iterable[pa.RecordBatch], files: FileTask) -> pa.RecordBatch:
     counts: Counter[str] = Counter()
     with _file(files) as write:
-        for batch in fold_batches(batches, task=task):
+        for batch in folded:
             counts.update(_keyed_counts(batch))
             write(batch)
+    return _written(write.file, counts)
+
+
+@spark_task
+def write_rewritten(
+    batches: Iterable[pa.RecordBatch], *, task: FoldTask, before: Before, files: FileTask, kept: FileTask
+) -> Iterator[pa.RecordBatch]:
+    """Fold all staged events of a small keyed table to rows, and write the table anew with them.
+
+    One row comes out, as of `write_folded`, whose counts have those of `Rewritten` too; as of `write_kept` where the
+    table is left to a MERGE.
+
+    Args:
+        kept: where the rows are written to then.
+    """
+    rest, folded, size = fold_batches(batches, task=task), [], 0
+    for batch in rest:
+        folded.append(batch)
+        size += batch.nbytes
+        if size > MOST_BYTES:
+            break
+    rewritten = rewrite(before, folded) if folded and size <= MOST_BYTES else None
+    if rewritten is None:
+        yield _keep(chain(folded, rest), kept)
+        return
+    counts = sum((Counter(_keyed_counts(batch)) for batch in folded), Counter())
+    counts.update(rewritten.counts)
+    with _file(files) as write:
+        if rewritten.changes:
+            for batch in rewritten.batches():
+                write(batch.rename_columns(files.sources))
     yield _written(write.file, counts)
 
 

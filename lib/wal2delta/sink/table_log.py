@@ -1,0 +1,119 @@
+"""What a Delta table's log says of its files, read without Spark (Delta's protocol, "Action Reconciliation").
+
+Of a table's state Delta knows the files by a query of Spark's, which takes longer than all that is done with a few of
+them.  For a log of the plain kind, commits behind a checkpoint in one file, Python finds them by itself, and holds what
+it finds against the version's checksum.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_MOST_COMMITS: Final = 100
+"""Delta writes a checkpoint every ten, if a table does not say otherwise."""
+
+
+def size_at(folder: str, version: int) -> int | None:
+    """Give the bytes that a table's files have at a version; None where its log does not tell."""
+    found = _checksum(_log(folder), version)
+    return None if found is None else int(found["tableSizeBytes"])
+
+
+def transactions_at(folder: str, version: int) -> dict[str, int] | None:
+    """Give the number of each application's last commit as of a version; None where its log does not tell."""
+    if version < 0:
+        return {}
+    found = _checksum(_log(folder), version)
+    if found is None or found.get("setTransactions") is None:
+        return None
+    return {one["appId"]: int(one["version"]) for one in found["setTransactions"]}
+
+
+def files_at(folder: str, version: int) -> list[Mapping[str, Any]] | None:
+    """Give the files that a table has at a version, as its log has them (``add``); None where that is not plain.
+
+    Args:
+        folder: the table's.
+    """
+    log = _log(folder)
+    expected = _checksum(log, version)
+    if expected is None:
+        return None
+    try:
+        found = _replayed(log, version)
+    except (OSError, ValueError, KeyError, pa.ArrowException):
+        return None
+    if found is None or len(found) != expected["numFiles"]:
+        return None
+    return found if sum(file["size"] for file in found) == expected["tableSizeBytes"] else None
+
+
+def _log(folder: str) -> Path:
+    return Path(folder, "_delta_log")
+
+
+def _checksum(log: Path, version: int) -> Mapping[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads((log / f"{version:020}.crc").read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not {"numFiles", "tableSizeBytes", "txnId"} <= found.keys():
+        return None
+    return found if found["txnId"] == _writer(log, version) else None
+
+
+def _writer(log: Path, version: int) -> str | None:
+    """Give what a commit is called by who made it: a checksum may have been left by another that was taken back."""
+    try:
+        for line in (log / f"{version:020}.json").read_bytes().splitlines():
+            action = json.loads(line)
+            if "commitInfo" in action:
+                name: str | None = action["commitInfo"].get("txnId")
+                return name
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _replayed(log: Path, version: int) -> list[Mapping[str, Any]] | None:
+    """Go back to a checkpoint or the first commit; the newest word on a file counts."""
+    files: dict[tuple[str, str | None], Mapping[str, Any] | None] = {}
+    for number in range(version, max(version - _MOST_COMMITS, -1), -1):
+        checkpoint = log / f"{number:020}.checkpoint.parquet"
+        if checkpoint.is_file():
+            for file in _of_checkpoint(checkpoint):
+                files.setdefault(_identity(file), file)
+            break
+        told: dict[tuple[str, str | None], Mapping[str, Any] | None] = {}
+        for line in (log / f"{number:020}.json").read_bytes().splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                told[_identity(action["add"])] = action["add"]
+            elif "remove" in action:
+                told.setdefault(_identity(action["remove"]), None)
+        files = {**told, **files}
+        if number == 0:
+            break
+    else:
+        return None
+    return [file for file in files.values() if file is not None]
+
+
+def _identity(file: Mapping[str, Any]) -> tuple[str, str | None]:
+    """A file is told apart from itself with other rows marked as deleted."""
+    vector = file.get("deletionVector")
+    return file["path"], None if vector is None else json.dumps(vector, sort_keys=True)
+
+
+def _of_checkpoint(path: Path) -> list[Mapping[str, Any]]:
+    file = pq.ParquetFile(path)
+    if "sidecar" in file.schema_arrow.names:
+        raise ValueError("a checkpoint whose files are listed elsewhere")
+    adds = file.read(columns=["add"]).column("add").drop_null().to_pylist(maps_as_pydicts="strict")
+    return [{name: value for name, value in add.items() if value is not None} for add in adds]

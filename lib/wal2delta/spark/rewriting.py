@@ -1,0 +1,136 @@
+"""A small keyed table written anew with the rows that are merged into it, in place of a MERGE.
+
+A MERGE of a few rows takes Spark a dozen jobs and plans, however small the table.  Where a table lies in a folder that
+driver and executors have mounted, the task that folds its changes can read it, too, and write it anew, and Delta's own
+transaction commits that.  Only what is plain is done so; a MERGE does the rest, and whatever this gives up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+import pyspark
+
+from wal2delta.sink.data_files import FileColumn
+from wal2delta.sink.rewriting import Before, key_is_plain
+from wal2delta.sink.table_log import files_at, size_at
+from wal2delta.spark import delta
+from wal2delta.spark.commits import Transaction, begin
+from wal2delta.spark.merging import Merge, Written, keeping_files, key_may_be_rescued, keyed_counts
+from wal2delta.spark.staging import Work
+from wal2delta.spark.workers import FoldTask
+from wal2delta.spark.writers import FilesWritten, FileTask, write_rewritten
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MOST_BYTES: Final = 16 << 20
+"""Of what is small: the table's files, and what is staged of its changes."""
+
+_MOST_FILES: Final = 64
+
+_REWRITTEN: Final = "copied"
+"""What is counted where a table was written anew."""
+
+
+_NOTHING: Final = (
+    "numTargetChangeFilesAdded",
+    "numTargetDeletionVectorsAdded",
+    "numTargetDeletionVectorsRemoved",
+    "numTargetDeletionVectorsUpdated",
+    "numTargetRowsNotMatchedBySourceDeleted",
+    "numTargetRowsNotMatchedBySourceUpdated",
+)
+"""What the history has of every MERGE, and of which there is none here."""
+
+
+class Rewrite:
+    """A table that may be written anew, as of the beginning of the transaction that commits that."""
+
+    def __init__(
+        self, transaction: Transaction, columns: tuple[FileColumn, ...], files: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self._transaction = transaction
+        self._columns = columns
+        self._files = files
+
+    def folding(self, task: FoldTask, merge: Merge, folder: str) -> Work:
+        """Give what folds a table's events and writes it anew, or keeps the rows in a folder for a MERGE."""
+        sources = [source for _, source in merge.pairs]
+        before = Before(
+            paths=tuple(Path(self._transaction.folder, unquote(file["path"])) for file in self._files),
+            columns=self._columns,
+            sources=tuple(sources),
+            key=merge.identity.key,
+            tracked=merge.tracked,
+            rescued=sources.index("rescued") if "rescued" in sources else None,
+            marks_deleted=merge.marks_deleted,
+        )
+        files = FileTask(self._transaction.folder, self._columns, tuple(sources), pyspark.__version__)
+        return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))
+
+    def commit(self, written: FilesWritten, merge: Merge) -> Written | None:
+        """Commit the table as it was written (`is_rewritten`); None where somebody has changed it in between."""
+        counts = written.counts
+        changed = {name: counts[name] for name in ("inserted", "updated", "deleted")}
+        gone = self._files if any(changed.values()) else ()
+        source_rows = sum(changed.values())
+        metrics = {
+            # Delta 4.4 looks for the first, and tells the second.
+            "operationNumSourceRows": source_rows,
+            "numSourceRows": source_rows,
+            "numOutputRows": sum(file.rows for file in written.files),
+            "numTargetRowsCopied": counts[_REWRITTEN] if gone else 0,
+            **{f"numTargetRows{name.capitalize()}": count for name, count in changed.items()},
+            "numTargetRowsMatchedUpdated": counts["updated"],
+            "numTargetRowsMatchedDeleted": counts["deleted"],
+            "numTargetFilesAdded": len(written.files),
+            "numTargetFilesRemoved": len(gone),
+            "numTargetBytesAdded": sum(file.size for file in written.files),
+            "numTargetBytesRemoved": sum(file["size"] for file in gone),
+            **dict.fromkeys(_NOTHING, 0),
+        }
+        try:
+            version = self._transaction.commit(written.files, merge.commit, instead_of=gone, merged=metrics)
+        except Exception as error:
+            if not delta.is_conflict(error):
+                raise
+            for file in written.files:
+                Path(self._transaction.folder, file.name).unlink(missing_ok=True)
+            return None
+        return Written(keyed_counts(counts), {name: str(count) for name, count in metrics.items()}, version)
+
+
+def is_rewritten(written: FilesWritten) -> bool:
+    """Say whether the table was written anew, and not the rows for a MERGE."""
+    return _REWRITTEN in written.counts
+
+
+def begin_rewrite(spark: SparkSession, merge: Merge, staged: int) -> Rewrite | None:
+    """Begin to write a table anew; None where a MERGE has to be made.
+
+    Args:
+        staged: bytes of what its rows are folded from.
+    """
+    if staged > _MOST_BYTES or merge.moves or merge.configured or merge.identity.evicts or merge.converts_key:
+        return None
+    for number in merge.identity.key:
+        if key_may_be_rescued(merge, number) or not key_is_plain(merge.type_of(number).arrow):
+            return None
+    transaction = begin(spark, merge.table)
+    if transaction is None or not transaction.may_be_rewritten or not transaction.has_only(merge.schema):
+        return None
+    columns = transaction.columns(merge.schema)
+    size = size_at(transaction.folder, transaction.version)
+    if columns is None or size is None or size > _MOST_BYTES:
+        return None
+    files = files_at(transaction.folder, transaction.version)
+    if files is None or len(files) > _MOST_FILES:
+        return None
+    if any(file.get("deletionVector") or ":" in file["path"] or file["path"].startswith("/") for file in files):
+        return None
+    return Rewrite(transaction, columns, files)

@@ -1,0 +1,289 @@
+"""Small tables that are written anew, where a MERGE could have done it: the same rows, counts and history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import wal2delta
+from support.captures import case
+from support.truth import assert_mirror_equals
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.writer import frame
+from wal2delta.sink.table_log import files_at, size_at, transactions_at
+from wal2delta.spark import delta, folding
+from wal2delta.spark.appending import begin_append
+from wal2delta.spark.commits import begin
+from wal2delta.spark.rewriting import Rewrite
+from wal2delta.spark.target import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+_INT4, _TEXT, _FLOAT8 = 23, 25, 701
+
+
+def _relation(key: int = _INT4) -> m.Relation:
+    return m.Relation(9, "s", "t", "d", (m.Column("id", key, -1, True), m.Column("v", _TEXT, -1, False)))
+
+
+def _row(id_: int, text: str) -> m.TupleData:
+    return m.TupleData((m.Cell("t", b"%d" % id_), m.Cell("t", text.encode())))
+
+
+def _key(id_: int) -> m.TupleData:
+    return m.TupleData((m.Cell("t", b"%d" % id_), m.NULL_CELL))
+
+
+class _Mirror:
+    """A mirror of one table, to which changes are applied run by run."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.captures, self.target = folder / "captures", folder / "mirror"
+        self.captures.mkdir(parents=True)
+        self.runs = 0
+
+    def apply(self, *changes: m.AnyMessage) -> wal2delta.TableReport:
+        self.runs += 1
+        lsn = 100 * self.runs
+        messages = [m.Begin(lsn, lsn, self.runs), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
+        (self.captures / f"{self.runs:03}.bin").write_bytes(frame(messages, Framing.RAW))
+        (table,) = wal2delta.apply(self.spark, captures=self.captures, target=self.target).tables
+        return table
+
+    @property
+    def location(self) -> Path:
+        return self.target / "s" / "t"
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        found = self.spark.read.format("delta").load(str(self.location)).select("id", "v")
+        return sorted((row.id, row.v) for row in found.collect())
+
+    def newest(self) -> tuple[str, bool, Mapping[str, str]]:
+        """Give the last commit's operation, whether it says on what it has matched rows, and its counts."""
+        (newest,) = self.spark.sql(f"DESCRIBE HISTORY delta.`{self.location}` LIMIT 1").collect()
+        return newest.operation, newest.operationParameters.get("predicate", "[]") != "[]", newest.operationMetrics
+
+
+_FIRST = (_relation(), *(m.Insert(9, _row(number, "first")) for number in range(10)))
+_LATER = (
+    m.Update(9, _row(1, "later")),
+    m.Update(9, _row(2, "later")),
+    m.Delete(9, key=_key(3)),
+    m.Insert(9, _row(20, "new")),
+    # Of rows that are not there.
+    m.Update(9, _row(30, "lost")),
+    m.Delete(9, key=_key(31)),
+)
+_ROWS = [(0, "first"), (1, "later"), (2, "later"), *((n, "first") for n in range(4, 10)), (20, "new"), (30, "lost")]
+_COUNTED = ("Inserted", "Updated", "Deleted", "MatchedUpdated", "MatchedDeleted", "Copied")
+
+
+def _only_merges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folding, "begin_rewrite", lambda *_: None)
+
+
+def test_rows_counts_and_history_are_those_of_a_merge(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for name in ("anew", "merged"):
+        if name == "merged":
+            _only_merges(monkeypatch)
+        mirror = _Mirror(spark, tmp_path / name)
+        mirror.apply(*_FIRST)
+        table = mirror.apply(_relation(), *_LATER)
+        assert mirror.rows() == _ROWS
+        operation, has_predicate, metrics = mirror.newest()
+        assert has_predicate == (name == "merged")
+        counts = [metrics[f"numTargetRows{kind}"] for kind in _COUNTED]
+        told = (table.action, table.inserted, table.updated, table.deleted, table.without_base)
+        found.append((operation, counts, told, table.deletes_without_row, table.version, metrics["numSourceRows"]))
+        assert metrics.keys() >= {"numTargetFilesAdded", "numTargetFilesRemoved", "numOutputRows"}
+    assert found[0][:5] == found[1][:5]
+    assert found[0][1] == ["2", "2", "1", "2", "1", "7"]
+
+
+def test_a_table_that_loses_all_its_rows_and_one_that_loses_none(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = _Mirror(spark, tmp_path)
+    mirror.apply(*_FIRST)
+    mirror.apply(_relation(), *(m.Delete(9, key=_key(number)) for number in range(10)))
+    assert mirror.rows() == []
+    table = mirror.apply(_relation(), m.Delete(9, key=_key(5)))
+    assert (table.deleted, table.deletes_without_row) == (0, 1)
+    assert table.version == 2
+    mirror.apply(_relation(), m.Insert(9, _row(1, "again")))
+    assert mirror.rows() == [(1, "again")]
+    assert mirror.newest()[:2] == ("MERGE", False)
+
+
+@pytest.mark.parametrize("name", ["o03", "o04", "o26"])
+def test_a_merge_makes_the_same_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    _only_merges(monkeypatch)
+    recorded = case(name)
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    captures.mkdir()
+    middle = len(recorded.files) // 2
+    for files in (recorded.files[:middle], recorded.files[middle:]):
+        for file in files:
+            (captures / file.name).write_bytes(file.read_bytes())
+        wal2delta.apply(spark, captures=captures, target=target)
+    assert_mirror_equals(spark, target, recorded)
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_left"),
+    [
+        ("SET TBLPROPERTIES (delta.enableChangeDataFeed = true)", True),
+        ("SET TBLPROPERTIES (delta.enableChangeDataFeed = 'TRUE')", True),
+        ("SET TBLPROPERTIES (delta.enableRowTracking = true)", True),
+        ("ADD CONSTRAINT positive CHECK (id >= 0)", True),
+        # What is added later is put in order by OPTIMIZE alone, whoever adds it.
+        ("CLUSTER BY (id)", False),
+    ],
+)
+def test_what_a_table_asks_for_is_left_to_a_merge(
+    spark: SparkSession, tmp_path: Path, statement: str, is_left: bool
+) -> None:
+    mirror = _Mirror(spark, tmp_path)
+    mirror.apply(*_FIRST)
+    spark.sql(f"ALTER TABLE delta.`{mirror.location}` {statement}")
+    mirror.apply(_relation(), *_LATER)
+    assert mirror.rows() == _ROWS
+    assert mirror.newest()[:2] == ("MERGE", is_left)
+
+
+def test_rows_that_are_marked_as_deleted_are_left_to_a_merge(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = _Mirror(spark, tmp_path)
+    mirror.apply(*_FIRST)
+    spark.sql(f"DELETE FROM delta.`{mirror.location}` WHERE id = 9")
+    mirror.apply(_relation(), *_LATER)
+    assert mirror.rows() == [row for row in _ROWS if row[0] != 9]
+    assert mirror.newest()[:2] == ("MERGE", True)
+
+
+def test_keys_whose_bytes_say_too_little_are_left_to_a_merge(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = _Mirror(spark, tmp_path)
+    mirror.apply(_relation(_FLOAT8), *_FIRST[1:])
+    mirror.apply(_relation(_FLOAT8), *_LATER)
+    assert mirror.rows() == _ROWS
+    assert mirror.newest()[:2] == ("MERGE", True)
+
+
+def test_a_large_table_is_left_to_a_merge(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wal2delta.spark.rewriting._MOST_BYTES", 1000)
+    mirror = _Mirror(spark, tmp_path)
+    mirror.apply(*_FIRST)
+    mirror.apply(_relation(), *_LATER)
+    assert mirror.rows() == _ROWS
+    assert mirror.newest()[:2] == ("MERGE", True)
+
+
+def test_what_somebody_does_to_the_table_meanwhile_is_not_undone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = _Mirror(spark, tmp_path)
+    mirror.apply(*_FIRST)
+    commit = Rewrite.commit
+
+    def late(self: Rewrite, *args: Any) -> Any:
+        spark.sql(f"OPTIMIZE delta.`{mirror.location}`")
+        spark.sql(f"INSERT INTO delta.`{mirror.location}` (id, v) VALUES (99, 'of somebody')")
+        return commit(self, *args)
+
+    monkeypatch.setattr(Rewrite, "commit", late)
+    mirror.apply(_relation(), *_LATER)
+    assert mirror.rows() == [*_ROWS, (99, "of somebody")]
+    assert mirror.newest()[:2] == ("MERGE", True)
+
+
+def test_a_log_tells_python_what_it_tells_delta(spark: SparkSession, tmp_path: Path) -> None:
+    """Through commits of many kinds and their checkpoints."""
+    table = TableName(path=str(tmp_path / "a table"))
+    schema = pa.schema([("n", pa.int64()), ("v", pa.string())])
+    properties = {**delta.TABLE_PROPERTIES, "delta.checkpointInterval": "4"}
+    append = begin_append(spark, table, schema, create=True, properties=properties)
+    assert append is not None
+    append.write_rows([(number, "v") for number in range(50)], schema)
+    append.commit(delta.CommitId("test", 1))
+    told = list(_told(spark, table))
+    assert told == [1]
+    kinds = (
+        "INSERT INTO {} VALUES (1, 'more'), (60, 'most')",
+        "DELETE FROM {} WHERE n = 3",
+        "UPDATE {} SET v = 'other' WHERE n IN (5, 60)",
+        "OPTIMIZE {}",
+        "DELETE FROM {} WHERE n < 10",
+        "DELETE FROM {}",
+    )
+    for number in range(2):
+        for statement in kinds:
+            spark.sql(statement.format(table.sql))
+            told += _told(spark, table)
+        append = begin_append(spark, table, schema, create=False)
+        assert append is not None
+        append.write_rows([(number, "again")], schema)
+        append.commit(delta.CommitId("test", 2 + number))
+        told += _told(spark, table)
+    assert len(list((tmp_path / "a table" / "_delta_log").glob("*.checkpoint.parquet"))) >= 3
+    assert max(told) > 1
+    transaction = begin(spark, table)
+    assert transaction is not None
+    assert transaction.has_only(schema)
+    assert not transaction.has_only(pa.schema([schema.field(0)]))
+
+
+def _told(spark: SparkSession, table: TableName) -> Iterator[int]:
+    """Compare the two; give how many files there are."""
+    transaction = begin(spark, table)
+    assert transaction is not None
+    files = files_at(transaction.folder, transaction.version)
+    assert files is not None
+    wanted = transaction.files()
+    assert sorted(map(_named, files)) == sorted(map(_named, wanted))
+    assert size_at(transaction.folder, transaction.version) == sum(file["size"] for file in wanted)
+    known = transactions_at(transaction.folder, transaction.version)
+    assert known == {"test": transaction._transaction.txnVersion("test")}
+    yield len(files)
+
+
+def _named(file: Mapping[str, Any]) -> tuple[str, int, str | None]:
+    vector = file.get("deletionVector")
+    return file["path"], file["size"], vector and vector["pathOrInlineDv"]
+
+
+def test_what_a_log_does_not_tell_is_not_made_up(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = _Mirror(spark, tmp_path)
+    mirror.apply(*_FIRST)
+    table = mirror.apply(_relation(), *_LATER)
+    folder, version = str(mirror.location), table.version
+    assert version == 1
+    assert files_at(folder, version) is not None
+    assert files_at(folder, version + 1) is None
+    log = mirror.location / "_delta_log"
+    (log / f"{0:020}.json").rename(tmp_path / "0.json")
+    assert files_at(folder, version) is None
+    (tmp_path / "0.json").rename(log / f"{0:020}.json")
+    sums = log / f"{version:020}.crc"
+    text = sums.read_text()
+    sums.write_text(text.replace('"numFiles":1', '"numFiles":2'))
+    assert text != sums.read_text()
+    assert files_at(folder, version) is None
+    # Of a version that was taken back, and made again by somebody who leaves none.
+    sums.write_text(text)
+    assert files_at(folder, version) is not None
+    commit = log / f"{version:020}.json"
+    commit.write_text(commit.read_text().replace('"txnId":"', '"txnId":"another-'))
+    assert size_at(folder, version) is transactions_at(folder, version) is files_at(folder, version) is None
+    sums.unlink()
+    assert size_at(folder, version) is transactions_at(folder, version) is files_at(folder, version) is None
