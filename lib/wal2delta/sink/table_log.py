@@ -115,5 +115,7 @@ def _of_checkpoint(path: Path) -> list[Mapping[str, Any]]:
     file = pq.ParquetFile(path)
     if "sidecar" in file.schema_arrow.names:
         raise ValueError("a checkpoint whose files are listed elsewhere")
-    adds = file.read(columns=["add"]).column("add").drop_null().to_pylist(maps_as_pydicts="strict")
-    return [{name: value for name, value in add.items() if value is not None} for add in adds]
+    adds = file.read(columns=["add"]).column("add").drop_null().to_pylist()
+    told = [{name: add.get(name) for name in ("path", "size", "deletionVector")} for add in adds]
+    # Of a map Arrow makes a list of pairs.
+    return [one | {"partitionValues": dict(add["partitionValues"])} for one, add in zip(told, adds, strict=True)]

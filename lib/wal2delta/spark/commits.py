@@ -261,7 +261,8 @@ class Transaction:
             txn = {"appId": commit.application, "version": commit.number, "lastUpdated": _now()}
             actions.append(self._action("txn", txn))
         for gone in instead_of or ():
-            kept = {name: gone[name] for name in ("path", "partitionValues", "size", "deletionVector") if name in gone}
+            names = ("path", "partitionValues", "size", "deletionVector")
+            kept = {name: gone[name] for name in names if gone.get(name) is not None}
             removed = {"deletionTimestamp": _now(), "dataChange": True, "extendedFileMetadata": True}
             actions.append(self._action("remove", kept | removed))
         actions += [self._action("add", log_entry(file)) for file in added]
