@@ -15,7 +15,7 @@ from support.truth import assert_mirror_equals
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
-from wal2delta.sink.table_log import files_at, size_at, transactions_at
+from wal2delta.sink.table_log import LoggedVersion
 from wal2delta.spark import delta, folding
 from wal2delta.spark.appending import begin_append
 from wal2delta.spark.commits import begin
@@ -247,13 +247,15 @@ def _told(spark: SparkSession, table: TableName) -> Iterator[int]:
     """Compare the two; give how many files there are."""
     transaction = begin(spark, table)
     assert transaction is not None
-    files = files_at(transaction.folder, transaction.version)
+    files = transaction.logged.files()
     assert files is not None
+    # As Delta's own query has them.
+    transaction.logged = LoggedVersion(transaction.folder, -1)
     wanted = transaction.files()
     assert sorted(map(_named, files)) == sorted(map(_named, wanted))
-    assert size_at(transaction.folder, transaction.version) == sum(file["size"] for file in wanted)
-    known = transactions_at(transaction.folder, transaction.version)
-    assert known == {"test": transaction._transaction.txnVersion("test")}
+    logged = LoggedVersion(transaction.folder, transaction.version)
+    assert logged.size() == (len(wanted), sum(file["size"] for file in wanted))
+    assert logged.transactions() == {"test": transaction._transaction.txnVersion("test")}
     yield len(files)
 
 
@@ -268,22 +270,26 @@ def test_what_a_log_does_not_tell_is_not_made_up(spark: SparkSession, tmp_path: 
     table = mirror.apply(_relation(), *_LATER)
     folder, version = str(mirror.location), table.version
     assert version == 1
-    assert files_at(folder, version) is not None
-    assert files_at(folder, version + 1) is None
+    assert LoggedVersion(folder, version).files() is not None
+    assert LoggedVersion(folder, version + 1).files() is None
     log = mirror.location / "_delta_log"
     (log / f"{0:020}.json").rename(tmp_path / "0.json")
-    assert files_at(folder, version) is None
+    assert LoggedVersion(folder, version).files() is None
     (tmp_path / "0.json").rename(log / f"{0:020}.json")
     sums = log / f"{version:020}.crc"
     text = sums.read_text()
     sums.write_text(text.replace('"numFiles":1', '"numFiles":2'))
     assert text != sums.read_text()
-    assert files_at(folder, version) is None
+    assert LoggedVersion(folder, version).files() is None
     # Of a version that was taken back, and made again by somebody who leaves none.
     sums.write_text(text)
-    assert files_at(folder, version) is not None
+    assert LoggedVersion(folder, version).files() is not None
     commit = log / f"{version:020}.json"
     commit.write_text(commit.read_text().replace('"txnId":"', '"txnId":"another-'))
-    assert size_at(folder, version) is transactions_at(folder, version) is files_at(folder, version) is None
+    assert _nothing(LoggedVersion(folder, version))
     sums.unlink()
-    assert size_at(folder, version) is transactions_at(folder, version) is files_at(folder, version) is None
+    assert _nothing(LoggedVersion(folder, version))
+
+
+def _nothing(logged: LoggedVersion) -> bool:
+    return logged.size() is logged.transactions() is logged.files() is None

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,43 +21,53 @@ _MOST_COMMITS: Final = 100
 """Delta writes a checkpoint every ten, if a table does not say otherwise."""
 
 
-def size_at(folder: str, version: int) -> int | None:
-    """Give the bytes that a table's files have at a version; None where its log does not tell."""
-    found = _checksum(_log(folder), version)
-    return None if found is None else int(found["tableSizeBytes"])
-
-
-def transactions_at(folder: str, version: int) -> dict[str, int] | None:
-    """Give the number of each application's last commit as of a version; None where its log does not tell."""
-    if version < 0:
-        return {}
-    found = _checksum(_log(folder), version)
-    if found is None or found.get("setTransactions") is None:
-        return None
-    return {one["appId"]: int(one["version"]) for one in found["setTransactions"]}
-
-
-def files_at(folder: str, version: int) -> list[Mapping[str, Any]] | None:
-    """Give the files that a table has at a version, as its log has them (``add``); None where that is not plain.
+class LoggedVersion:
+    """A table's version, by its log; None stands for what that does not tell plainly.
 
     Args:
         folder: the table's.
+        version: below 0 for a table that is not there yet.
     """
-    log = _log(folder)
-    expected = _checksum(log, version)
-    if expected is None:
-        return None
-    try:
-        found = _replayed(log, version)
-    except (OSError, ValueError, KeyError, pa.ArrowException):
-        return None
-    if found is None or len(found) != expected["numFiles"]:
-        return None
-    return found if sum(file["size"] for file in found) == expected["tableSizeBytes"] else None
+
+    def __init__(self, folder: str, version: int) -> None:
+        self._log = Path(folder, "_delta_log")
+        self._version = version
+
+    @cached_property
+    def _sums(self) -> Mapping[str, Any] | None:
+        return _checksum(self._log, self._version)
+
+    def size(self) -> tuple[int, int] | None:
+        """Give how many files the table has, and their bytes."""
+        return None if self._sums is None else (int(self._sums["numFiles"]), int(self._sums["tableSizeBytes"]))
+
+    def transactions(self) -> dict[str, int] | None:
+        """Give the number of each application's last commit."""
+        if self._version < 0:
+            return {}
+        if self._sums is None or self._sums.get("setTransactions") is None:
+            return None
+        return {one["appId"]: int(one["version"]) for one in self._sums["setTransactions"]}
+
+    def files(self) -> list[Mapping[str, Any]] | None:
+        """Give the table's files, as the log has them (``add``)."""
+        if self._sums is None:
+            return None
+        try:
+            found = _replayed(self._log, self._version)
+        except (OSError, ValueError, KeyError, pa.ArrowException):
+            return None
+        if found is None or (len(found), sum(file["size"] for file in found)) != self.size():
+            return None
+        return found
 
 
-def _log(folder: str) -> Path:
-    return Path(folder, "_delta_log")
+def whole_file(folder: str, logged: Mapping[str, Any]) -> Path | None:
+    """Give where a file of a table is that lies in its folder, and all of whose rows the table has; None for others."""
+    path: str = logged["path"]
+    if logged.get("deletionVector") or ":" in path or path.startswith("/"):
+        return None
+    return Path(folder, unquote(path))
 
 
 def _checksum(log: Path, version: int) -> Mapping[str, Any] | None:

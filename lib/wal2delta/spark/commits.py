@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from wal2delta.sink.data_files import DataFile, FileColumn
-from wal2delta.sink.table_log import transactions_at
+from wal2delta.sink.table_log import LoggedVersion
 from wal2delta.spark import delta
 from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import settings
@@ -168,6 +168,7 @@ class Transaction:
         self._transaction = transaction
         self.folder = folder
         self.version = int(transaction.readVersion())
+        self.logged = LoggedVersion(folder, self.version)
 
     @property
     def is_new(self) -> bool:
@@ -231,8 +232,11 @@ class Transaction:
             columns.append(FileColumn(column.name, _physical(field), kind, number, column.name in indexed))
         return tuple(columns)
 
-    def files(self) -> list[dict[str, Any]]:
+    def files(self) -> Sequence[Mapping[str, Any]]:
         """Give what the log has of the table's files; to be asked of small tables alone."""
+        found = self.logged.files()
+        if found is not None:
+            return found
         listed = self._transaction.snapshot().allFiles().collectAsList()
         return [json.loads(file.json())["add"] for file in listed]
 
@@ -279,7 +283,7 @@ class Transaction:
 
     def _last_number(self, application: str) -> int:
         """Give the number of an application's last commit, and have this one fail if another is made meanwhile."""
-        known = transactions_at(self.folder, self.version)
+        known = self.logged.transactions()
         if known is None:
             return int(self._transaction.txnVersion(application))
         # The same as Delta does there, but for a query of the table's state, which takes longer than the commit.

@@ -19,7 +19,6 @@ from wal2delta.spark.folding import Folded, begin_fold
 from wal2delta.spark.isolation import session_with, settings
 from wal2delta.spark.merging import Counts, Written, append_rows, merge_keyed
 from wal2delta.spark.multisets import merge_multiset
-from wal2delta.spark.rewriting import is_rewritten
 from wal2delta.spark.staging import FEW_PARTS_A_BATCH, Staging
 from wal2delta.spark.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, metadata_fields, table_schema
 from wal2delta.spark.tables import Epoch, TablePlan
@@ -217,23 +216,23 @@ def _commit(
         if fold is None and not overwrite:
             fold = begin_fold(spark, staging, run, number, exists=exists)
             files = fold.run(spark) if fold is not None else None
-        if fold is not None and fold.rewrite is not None and files is not None and is_rewritten(files):
+        if fold is not None and fold.rewrite is not None and files is not None and files.anew:
             written = fold.rewrite.commit(files, merge)
             if written is not None:
                 return action, written
             fold = begin_fold(spark, staging, run, number, exists=exists, may_rewrite=False)
             files = fold.run(spark) if fold is not None else None
-    values = {**FEW_PARTS_A_BATCH, **_few_rows(spark, run, epoch, exists=exists, is_merged=is_merged)}
-    with settings(spark, values), refusals_told():
-        if fold is not None:
-            return action, fold.commit(spark, files)
-        rows = _folded_rows(spark, staging, run, epoch) if epoch.rows else None
-        if not is_merged:
-            mode = "overwrite" if overwrite else "append"
-            return action, append_rows(spark, rows, merge, mode, create=not exists)
-        assert rows is not None
-        merge_rows = merge_multiset if epoch.identity.mode is Mode.MULTISET else merge_keyed
-        return action, merge_rows(spark, rows, merge)
+        # To ask for a table's size takes longer than to write a small one anew.
+        with settings(spark, _few_rows(spark, run, epoch, exists=exists, is_merged=is_merged)):
+            if fold is not None:
+                return action, fold.commit(spark, files)
+            rows = _folded_rows(spark, staging, run, epoch) if epoch.rows else None
+            if not is_merged:
+                mode = "overwrite" if overwrite else "append"
+                return action, append_rows(spark, rows, merge, mode, create=not exists)
+            assert rows is not None
+            merge_rows = merge_multiset if epoch.identity.mode is Mode.MULTISET else merge_keyed
+            return action, merge_rows(spark, rows, merge)
 
 
 def _few_rows(spark: SparkSession, run: TableRun, epoch: Epoch, *, exists: bool, is_merged: bool) -> Mapping[str, str]:

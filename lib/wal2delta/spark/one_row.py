@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 
 from wal2delta.sink.data_files import DataFileWriter
+from wal2delta.sink.table_log import whole_file
 from wal2delta.spark.commits import Transaction, begin, log_entry
 from wal2delta.spark.target import TableName
 
@@ -47,12 +46,10 @@ def read_row(spark: SparkSession, table: TableName, schema: pa.Schema) -> OneRow
     if transaction is None or columns is None:
         return None
     files = transaction.files()
-    if len(files) != 1 or files[0].get("deletionVector"):
+    path = whole_file(transaction.folder, files[0]) if len(files) == 1 else None
+    if path is None:
         return None
-    name = unquote(files[0]["path"])
-    if ":" in name or name.startswith("/"):
-        return None
-    rows = pq.ParquetFile(Path(transaction.folder, name)).read()
+    rows = pq.ParquetFile(path).read()
     if rows.num_rows != 1:
         return None
     values = {}

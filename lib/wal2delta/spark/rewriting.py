@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
 
 import pyspark
 
 from wal2delta.sink.data_files import FileColumn
 from wal2delta.sink.rewriting import Before, key_is_plain
-from wal2delta.sink.table_log import files_at, size_at
+from wal2delta.sink.table_log import whole_file
 from wal2delta.spark import delta
 from wal2delta.spark.commits import Transaction, begin
 from wal2delta.spark.merging import Merge, Written, keeping_files, key_may_be_rescued, keyed_counts
@@ -33,10 +32,6 @@ _MOST_BYTES: Final = 16 << 20
 
 _MOST_FILES: Final = 64
 
-_REWRITTEN: Final = "copied"
-"""What is counted where a table was written anew."""
-
-
 _NOTHING: Final = (
     "numTargetChangeFilesAdded",
     "numTargetDeletionVectorsAdded",
@@ -49,20 +44,29 @@ _NOTHING: Final = (
 
 
 class Rewrite:
-    """A table that may be written anew, as of the beginning of the transaction that commits that."""
+    """A table that may be written anew, as of the beginning of the transaction that commits that.
+
+    Args:
+        files: the table's, as its log has them; and their ``paths``.
+    """
 
     def __init__(
-        self, transaction: Transaction, columns: tuple[FileColumn, ...], files: Sequence[Mapping[str, Any]]
+        self,
+        transaction: Transaction,
+        columns: tuple[FileColumn, ...],
+        files: Sequence[Mapping[str, Any]],
+        paths: tuple[Path, ...],
     ) -> None:
         self._transaction = transaction
         self._columns = columns
         self._files = files
+        self._paths = paths
 
     def folding(self, task: FoldTask, merge: Merge, folder: str) -> Work:
         """Give what folds a table's events and writes it anew, or keeps the rows in a folder for a MERGE."""
         sources = [source for _, source in merge.pairs]
         before = Before(
-            paths=tuple(Path(self._transaction.folder, unquote(file["path"])) for file in self._files),
+            paths=self._paths,
             columns=self._columns,
             sources=tuple(sources),
             key=merge.identity.key,
@@ -74,7 +78,7 @@ class Rewrite:
         return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))
 
     def commit(self, written: FilesWritten, merge: Merge) -> Written | None:
-        """Commit the table as it was written (`is_rewritten`); None where somebody has changed it in between."""
+        """Commit the table as it was written (`FilesWritten.anew`); None where somebody has changed it in between."""
         counts = written.counts
         changed = {name: counts[name] for name in ("inserted", "updated", "deleted")}
         gone = self._files if any(changed.values()) else ()
@@ -84,7 +88,7 @@ class Rewrite:
             "operationNumSourceRows": source_rows,
             "numSourceRows": source_rows,
             "numOutputRows": sum(file.rows for file in written.files),
-            "numTargetRowsCopied": counts[_REWRITTEN] if gone else 0,
+            "numTargetRowsCopied": counts["copied"] if gone else 0,
             **{f"numTargetRows{name.capitalize()}": count for name, count in changed.items()},
             "numTargetRowsMatchedUpdated": counts["updated"],
             "numTargetRowsMatchedDeleted": counts["deleted"],
@@ -97,17 +101,13 @@ class Rewrite:
         try:
             version = self._transaction.commit(written.files, merge.commit, instead_of=gone, merged=metrics)
         except Exception as error:
+            # Of what else may go wrong it is not known whether the table has the file.
             if not delta.is_conflict(error):
                 raise
             for file in written.files:
                 Path(self._transaction.folder, file.name).unlink(missing_ok=True)
             return None
         return Written(keyed_counts(counts), {name: str(count) for name, count in metrics.items()}, version)
-
-
-def is_rewritten(written: FilesWritten) -> bool:
-    """Say whether the table was written anew, and not the rows for a MERGE."""
-    return _REWRITTEN in written.counts
 
 
 def begin_rewrite(spark: SparkSession, merge: Merge, staged: int) -> Rewrite | None:
@@ -125,12 +125,12 @@ def begin_rewrite(spark: SparkSession, merge: Merge, staged: int) -> Rewrite | N
     if transaction is None or not transaction.may_be_rewritten or not transaction.has_only(merge.schema):
         return None
     columns = transaction.columns(merge.schema)
-    size = size_at(transaction.folder, transaction.version)
-    if columns is None or size is None or size > _MOST_BYTES:
+    size = transaction.logged.size()
+    if columns is None or size is None:
         return None
-    files = files_at(transaction.folder, transaction.version)
-    if files is None or len(files) > _MOST_FILES:
+    count, length = size
+    if count > _MOST_FILES or length > _MOST_BYTES:
         return None
-    if any(file.get("deletionVector") or ":" in file["path"] or file["path"].startswith("/") for file in files):
-        return None
-    return Rewrite(transaction, columns, files)
+    files = transaction.files()
+    paths = tuple(path for file in files if (path := whole_file(transaction.folder, file)) is not None)
+    return Rewrite(transaction, columns, files, paths) if len(paths) == len(files) else None

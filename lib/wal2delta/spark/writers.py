@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ROWS_AT_ONCE: Final = 1 << 16
 _BYTES_AT_ONCE: Final = 64 << 20
 
-FILES_SCHEMA: Final = "name STRING, size BIGINT, rows BIGINT, stats STRING, counts STRING"
+FILES_SCHEMA: Final = "name STRING, size BIGINT, rows BIGINT, stats STRING, counts STRING, anew BOOLEAN"
 _FILES: Final = pa.schema(
     [
         ("name", pa.string()),
@@ -35,6 +35,7 @@ _FILES: Final = pa.schema(
         ("rows", pa.int64()),
         ("stats", pa.string()),
         ("counts", pa.string()),
+        ("anew", pa.bool_()),
     ]
 )
 
@@ -45,20 +46,23 @@ class FilesWritten:
 
     Attributes:
         counts: what the rows are counted for.
+        anew: the files are all that a table is to have; otherwise their rows are new to it, or are to be merged.
     """
 
     files: tuple[DataFile, ...]
     counts: Mapping[str, int]
+    anew: bool = False
 
     @classmethod
     def of(cls, told: Iterable[Row]) -> FilesWritten:
         """Gather what the tasks tell, rows of `FILES_SCHEMA`."""
-        files, counts = [], Counter[str]()
+        files, counts, anew = [], Counter[str](), False
         for row in told:
+            anew |= row.anew
             counts.update(json.loads(row.counts))
             if row.name is not None:
                 files.append(DataFile(row.name, row.size, row.rows, row.stats))
-        return cls(tuple(files), counts)
+        return cls(tuple(files), counts, anew)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,7 @@ def write_rewritten(
         if rewritten.changes:
             for batch in rewritten.batches():
                 write(batch.rename_columns(files.sources))
-    yield _written(write.file, counts)
+    yield _written(write.file, counts, anew=True)
 
 
 @spark_task
@@ -188,8 +192,8 @@ def _file(task: FileTask) -> Iterator[_Write]:
         write.file = write.writer.close()
 
 
-def _written(file: DataFile | None, counts: Mapping[str, int]) -> pa.RecordBatch:
-    row = {"name": None, "size": 0, "rows": 0, "stats": None, "counts": json.dumps(counts)}
+def _written(file: DataFile | None, counts: Mapping[str, int], *, anew: bool = False) -> pa.RecordBatch:
+    row = {"name": None, "size": 0, "rows": 0, "stats": None, "counts": json.dumps(counts), "anew": anew}
     if file is not None:
         row |= {"name": file.name, "size": file.size, "rows": file.rows, "stats": file.stats}
     return pa.RecordBatch.from_pylist([row], schema=_FILES)
