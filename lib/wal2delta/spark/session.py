@@ -82,6 +82,19 @@ def delta_package() -> str:
     return f"io.delta:delta-spark{spark}_2.13:{delta}"
 
 
+def local_cores(spark: SparkSession) -> int | None:
+    """Give how many tasks run at a time in local mode; None on a cluster, of which more or less may come any time."""
+    try:
+        master = spark.conf.get("spark.master", None) or ""
+    except Exception:
+        # A platform may refuse to tell.
+        return None
+    found = re.fullmatch(r"local(?:\[\s*(\d+|\*)\s*(?:,.*)?\])?", master)
+    if found is None:
+        return None
+    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+
+
 def _is_connect_configured() -> bool:
     return any(name in os.environ for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"))
 

@@ -16,6 +16,7 @@ from wal2delta.errors import CaptureError, ConfigError, from_dict
 from wal2delta.listing import Hole, escape_glob, sort_key
 from wal2delta.settings import CaptureSettings
 from wal2delta.spark.isolation import settings
+from wal2delta.spark.session import local_cores
 from wal2delta.spark.workers import LOCAL_SCHEME, SCAN_SCHEMA, ScanTask, scan_batches
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _FEW_FILES: Final = 32
 _MANY_TASKS: Final = 64
 _FILES_A_TASK: Final = 4
 _BYTES_A_TASK: Final = 32 << 20
+_TASKS_A_CORE: Final = 4
 
 _GLOB = re.compile(r"[\[\]{}*?\\]")
 
@@ -142,7 +144,7 @@ def read_files(spark: SparkSession, paths: Sequence[str], size: int) -> DataFram
         size: bytes of all files, about.
     """
     if are_mapped(paths):
-        return number_files(spark, len(paths), size)
+        return number_files(spark, len(paths), _tasks_for(len(paths), size, local_cores(spark)))
     frame = spark.read.format("binaryFile").load([escape_glob(path) for path in paths])
     return frame.select("path", "content")
 
@@ -152,23 +154,29 @@ def are_mapped(paths: Iterable[str]) -> bool:
     return all(path.startswith(LOCAL_SCHEME) for path in paths)
 
 
-def number_files(spark: SparkSession, files: int, size: int) -> DataFrame:
+def number_files(spark: SparkSession, files: int, tasks: int | None = None) -> DataFrame:
     """Give one row for each file: its number in some list.
 
     Args:
-        size: bytes of all files, about.
+        tasks: how many share the files; None for one a core.
     """
-    return spark.range(0, files, 1, _tasks_for(files, size)).withColumnRenamed("id", "file")
+    return spark.range(0, files, 1, tasks).withColumnRenamed("id", "file")
 
 
-def _tasks_for(files: int, size: int) -> int | None:
+def _tasks_for(files: int, size: int, cores: int | None) -> int | None:
     """Say how many tasks should share some files of so many bytes; None for one a core.
 
     A task that fails is done again as a whole, and each is told about all files: of many, a few go into one; of small
-    ones many, as each task costs some time, and writes files of its own.
+    ones many, as each task costs some time, and writes files of its own.  In local mode no task is done again: there
+    are as many as share the work out evenly.
+
+    Args:
+        cores: in local mode, how many there are.
     """
     if files <= _FEW_FILES:
         return None
+    if cores is not None:
+        return min(files, _TASKS_A_CORE * cores)
     return min(files, max(_MANY_TASKS, min(files // _FILES_A_TASK, size // _BYTES_A_TASK)))
 
 

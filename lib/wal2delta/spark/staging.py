@@ -166,8 +166,8 @@ def decoding(
         works.append((files, partial(decode_batches, task=task)))
     if confirmed is not None and confirmed.rest:
         carried = replace(task, files={file.path: file for file in confirmed.rest})
-        numbers = number_files(spark, len(confirmed.rest), 0)
-        works.append((numbers, partial(decode_carried, task=carried)))
+        # However many files they are of, these are few bytes (`MOST_CARRIED_IN_ALL`).
+        works.append((number_files(spark, len(confirmed.rest)), partial(decode_carried, task=carried)))
     return works
 
 

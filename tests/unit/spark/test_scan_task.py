@@ -53,9 +53,14 @@ def test_mounted_files_come_by_number_and_are_read_where_they_are_scanned(tmp_pa
 
 @pytest.mark.parametrize(("files", "tasks"), [(1, None), (32, None), (33, 33), (64, 64), (200, 64), (10_000, 2_500)])
 def test_many_files_are_shared_out_to_tasks_of_a_few(files, tasks):
-    assert _tasks_for(files, files * 32 * MEGABYTE) == tasks
+    assert _tasks_for(files, files * 32 * MEGABYTE, None) == tasks
 
 
 @pytest.mark.parametrize(("size", "tasks"), [(0, 64), (1_000, 64), (MEGABYTE, 312), (8 * MEGABYTE, 2_500)])
 def test_of_small_files_many_go_into_one_task(size, tasks):
-    assert _tasks_for(10_000, 10_000 * size) == tasks
+    assert _tasks_for(10_000, 10_000 * size, None) == tasks
+
+
+@pytest.mark.parametrize(("files", "tasks"), [(32, None), (33, 8), (10_000, 8)])
+def test_in_local_mode_tasks_go_by_the_cores(files, tasks):
+    assert _tasks_for(files, files * 32 * MEGABYTE, 2) == tasks

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 
 from wal2delta.errors import ConfigError
@@ -121,3 +123,18 @@ def test_a_wrong_java_home_is_named(monkeypatch, tmp_path):
 def test_workers_are_reached_by_unix_sockets_where_spark_takes_their_folder(folder, used):
     assert ("spark.python.unix.domain.socket.enabled" in session._sockets(folder)) == used
     assert session._sockets(folder).get("spark.python.unix.domain.socket.dir", folder) == folder
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [("local", 1), ("local[3]", 3), ("local[ 2 , 4 ]", 2), ("local[*]", 12), ("local[*,5]", 12)]
+    + [(master, None) for master in ("spark://host:7077", "yarn", "local-cluster[2,1,1024]", None)],
+)
+def test_cores_are_known_in_local_mode_alone(monkeypatch, master, cores):
+    monkeypatch.setattr(session.os, "cpu_count", lambda: 12)
+    settings = {} if master is None else {"spark.master": master}
+    assert session.local_cores(SimpleNamespace(conf=settings)) == cores
+
+
+def test_where_the_master_is_not_told_no_cores_are_known():
+    assert session.local_cores(SimpleNamespace(conf=None)) is None
