@@ -67,7 +67,7 @@ wheel: kernels ## Build the wheel for this machine into dist/ and look into it
 	done
 	@ls dist/*.whl
 
-bench: kernels ## Measure how fast it is: SECTIONS="decode apply tables fold archive", all if none is named
+bench: kernels ## Measure how fast it is: SECTIONS="decode apply tables fold archive start", all if none is named
 	@$(BIN)/python tests/benchmark/bench.py $(SECTIONS)
 
 clean: ## Remove all that make has made

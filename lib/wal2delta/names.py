@@ -16,9 +16,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from wal2delta.errors import ConfigError
-from wal2delta.settings import RESERVED_COLUMNS
 
 _FIRST_SUFFIX: Final = 2
+
+RESERVED_COLUMNS: Final = (
+    *("_change_type", "_commit_version", "_commit_timestamp", "__is_cdc"),
+    *("_metadata", "_file_name_", "_row_dropped_", "_row_id_", "_source_row_present_", "_target_row_present_"),
+    *("_tmp_metadata_row_index", "__delta_internal_is_row_deleted", "__delta_internal_row_index", "__condition__"),
+)
+"""Columns that Delta adds by itself: with its change data feed, inside of a MERGE or UPDATE, with deletion vectors.
+
+A table that has one of its own may refuse the feed, or its MERGEs and UPDATEs.
+"""
 
 
 def fold(name: str) -> str:

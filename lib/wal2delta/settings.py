@@ -30,6 +30,8 @@ from pydantic import (
 )
 
 from wal2delta.errors import ConfigError
+from wal2delta.names import RESERVED_COLUMNS
+from wal2delta.task_settings import Origins, TaskSettings
 from wal2delta.types.names import type_named
 from wal2delta.types.options import BinaryMode, DecimalMode, TypeOptions
 from wal2delta.types.text import codec_of
@@ -44,25 +46,9 @@ Operation = Literal["c", "u", "d", "t"]
 
 DEFAULT_BUCKET_BYTES: Final = 64 << 20
 
-NO_ORIGIN: Final = "none"
-"""Stands for changes without an origin, as in PostgreSQL's own ``origin = none``.
-
-From version 16 on PostgreSQL lets no origin be called ``none`` or ``any``, in whatever case.
-"""
-
 _EVERY_ORIGIN: Final = "any"
 
 _NO_OPERATION: Final = "none"
-
-RESERVED_COLUMNS: Final = (
-    *("_change_type", "_commit_version", "_commit_timestamp", "__is_cdc"),
-    *("_metadata", "_file_name_", "_row_dropped_", "_row_id_", "_source_row_present_", "_target_row_present_"),
-    *("_tmp_metadata_row_index", "__delta_internal_is_row_deleted", "__delta_internal_row_index", "__condition__"),
-)
-"""Columns that Delta adds by itself: with its change data feed, inside of a MERGE or UPDATE, with deletion vectors.
-
-A table that has one of its own may refuse the feed, or its MERGEs and UPDATEs.
-"""
 
 _Place = tuple[int | str, ...]
 
@@ -245,19 +231,10 @@ class OriginSettings(_Model):
             raise ValueError("may have include or exclude, not both")
         return self
 
-    def wants(self, origin: str | None) -> bool:
-        """Tell whether the changes of an origin are wanted; None is for changes that were made on the server itself.
-
-        The word `NO_ORIGIN` in a list never means an origin that is really called so.
-        """
-        names = self.include or self.exclude
-        if names is None:
-            return True
-        if origin is None:
-            listed = any(name.lower() == NO_ORIGIN for name in names)
-        else:
-            listed = origin in names and origin.lower() != NO_ORIGIN
-        return listed == (self.include is not None)
+    @property
+    def plain(self) -> Origins:
+        """The same without pydantic."""
+        return Origins(self.include, self.exclude)
 
 
 class MetadataSettings(_Model):
@@ -445,7 +422,12 @@ class Settings(_Model):
 
     def wants_origin(self, origin: str | None) -> bool:
         """Tell whether the changes of a replication origin are wanted; None: made on the server itself."""
-        return self.origins.wants(origin)
+        return self.origins.plain.wants(origin)
+
+    @property
+    def of_tasks(self) -> TaskSettings:
+        """What tasks have to know."""
+        return TaskSettings(self.origins.plain, frozenset(self.skipped_operations), self.source_codec, self.mask_salt)
 
     def keys_of(self, schema: str, table: str) -> tuple[str, ...] | None:
         """Give the configured key columns of a source table; None where there are none."""

@@ -19,7 +19,6 @@ from generate import MEGABYTE, Shape, write_accounts, write_files
 from measuring import Timing, compared, in_turn
 
 from wal2delta import apply
-from wal2delta.changes import PlannedBytes
 from wal2delta.progress import NoProgress
 from wal2delta.settings import make_settings
 from wal2delta.spark import source
@@ -30,18 +29,21 @@ from wal2delta.spark.isolation import own_session, settings
 from wal2delta.spark.session import build_session
 from wal2delta.spark.source import ONE_FILE_A_BATCH, list_captures, read_files
 from wal2delta.spark.staged_tables import TableStaging
-from wal2delta.spark.staging import Scanned, Staged, Work, decoding
+from wal2delta.spark.staging import Staged, decoding
 from wal2delta.spark.state import Seen
 from wal2delta.spark.target import Target
 from wal2delta.spark.workers import (
     SCANS_TABLE,
     STAGE_SCHEMA,
     DecodeTask,
+    Scanned,
+    Work,
     capture_files,
     decode_batches,
     decoder_of,
 )
 from wal2delta.transactions.ahead import Confirmation
+from wal2delta.transactions.planned import PlannedBytes
 from wal2delta.transactions.stitch import Stitch
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
         types=plan.type_versions,
         relations=Catalogue.of(plan, job.settings, ()).assignments,
         truncates={},
-        settings=job.settings,
+        settings=job.settings.of_tasks,
         buckets=job._buckets(size_of(captures)),
     )
     frame = read_files(job.own, list(task.files), size_of(captures))

@@ -52,6 +52,12 @@ def _archive(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
     return archive.run(folder, arguments.gigabytes, arguments.output.parent)
 
 
+def _start(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
+    import starting
+
+    return starting.run(arguments.runs)
+
+
 def _fold(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
     import folding
 
@@ -67,6 +73,7 @@ SECTIONS: dict[str, tuple[str, Section]] = {
     "tables": ("Many small tables, many files, nothing new", _tables),
     "fold": ("The same rows again and again, 2 GB of heap", _fold),
     "archive": ("Archives of any size, 1 GB of heap", _archive),
+    "start": ("A new worker process, until its first batch is decoded", _start),
 }
 
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 from support.runs import Files
 from wal2delta.decode.batches import column_types
 from wal2delta.protocol.messages import Relation
-from wal2delta.settings import Settings
 from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.projection import Projection
 from wal2delta.sink.showing import Shown
@@ -31,6 +30,7 @@ from wal2delta.spark.workers import (
     links_table,
     route_batches,
 )
+from wal2delta.task_settings import TaskSettings
 from wal2delta.transactions.plan import Plan
 from wal2delta.types.base import ColumnType, Family
 
@@ -113,7 +113,7 @@ class MirrorModel:
                 for number, relation in enumerate(relations)
             },
             truncates=truncates,
-            settings=Settings(),
+            settings=TaskSettings(),
             buckets=buckets,
         )
         batches = [

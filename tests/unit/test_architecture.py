@@ -17,8 +17,8 @@ LAYERS = (
     ("report", "listing"),
     ("protocol",),
     ("relations", "types"),
+    ("names", "task_settings"),
     ("settings",),
-    ("names",),
     ("selection",),
     ("decode",),
     ("transactions",),
@@ -107,6 +107,13 @@ def test_the_protocol_needs_nothing_but_the_standard_library():
 )
 def test_the_core_loads_without_spark(program):
     done = run_without("pyspark delta py4j", program)
+    assert done.returncode == 0, done.stderr
+
+
+def test_workers_load_what_tasks_need_alone():
+    """A new worker waits for its imports before its first task."""
+    driver = "pydantic yaml typer rich wal2delta.settings wal2delta.spark.staging wal2delta.transactions.stitch"
+    done = run_without(driver, "import wal2delta.spark.file_tasks, wal2delta.spark.writers")
     assert done.returncode == 0, done.stderr
 
 

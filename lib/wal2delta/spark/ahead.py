@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from wal2delta.changes import PlannedBytes
 from wal2delta.decode.summary import FileScan
 from wal2delta.errors import CaptureError, Wal2DeltaError, from_dict
 from wal2delta.protocol.compression import plain
@@ -41,6 +40,7 @@ from wal2delta.spark.workers import (
 )
 from wal2delta.transactions.ahead import Confirmation, DecodedAhead, Guess, place_ahead, stretch_ahead
 from wal2delta.transactions.plan import Plan, Resume, Step
+from wal2delta.transactions.planned import PlannedBytes
 from wal2delta.transactions.schedule import sequence_of
 from wal2delta.transactions.stitch import Stitch
 
@@ -173,7 +173,8 @@ def _rows_ahead(
         tuple(range(len(guess.relations))),
         tuple(range(len(guess.types))),
     )
-    decode = DecodeTask({}, guess.relations, guess.types, foresight.assignments, {}, task.settings, task.buckets)
+    settings = task.settings.of_tasks
+    decode = DecodeTask({}, guess.relations, guess.types, foresight.assignments, {}, settings, task.buckets)
     yield from staged_rows(PlannedBytes(scan.path, data), [step], decode, content)
 
 

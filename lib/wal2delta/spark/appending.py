@@ -12,9 +12,9 @@ import pyspark
 from wal2delta.sink.data_files import DataFile, DataFileWriter, FileColumn
 from wal2delta.spark import delta
 from wal2delta.spark.commits import Transaction, begin
-from wal2delta.spark.staging import Rows, Work
+from wal2delta.spark.staging import Rows
 from wal2delta.spark.target import TableName
-from wal2delta.spark.workers import FoldTask
+from wal2delta.spark.workers import FoldTask, Work
 from wal2delta.spark.writers import (
     FILES_SCHEMA,
     FilesWritten,

@@ -576,7 +576,7 @@ class _Job:
                 types=plan.type_versions if confirmed is None else confirmed.types,
                 relations=catalogue.assignments,
                 truncates=truncates,
-                settings=self.settings,
+                settings=self.settings.of_tasks,
                 buckets=self._buckets(size),
             )
             return staging.decode(self.own, task, confirmed)

@@ -19,10 +19,10 @@ from wal2delta.spark.isolation import session_with, settings
 from wal2delta.spark.merging import Merge, Written, append_written, keeping, merge_written
 from wal2delta.spark.rewriting import Rewrite, begin_rewrite
 from wal2delta.spark.staged_files import FileRows
-from wal2delta.spark.staging import Rows, Staging, Work
+from wal2delta.spark.staging import Rows, Staging
 from wal2delta.spark.table_run import TableRun
 from wal2delta.spark.together import Together
-from wal2delta.spark.workers import FoldTask, refusals_told
+from wal2delta.spark.workers import FoldTask, Work, refusals_told
 from wal2delta.spark.writers import FILES_SCHEMA, FilesWritten
 
 if TYPE_CHECKING:

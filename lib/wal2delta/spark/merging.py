@@ -28,9 +28,8 @@ from wal2delta.spark.altering import may_be_rescued
 from wal2delta.spark.appending import Append
 from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import has_own_sessions, settings
-from wal2delta.spark.staging import Work
 from wal2delta.spark.target import TableName, quote
-from wal2delta.spark.workers import FoldTask, refusal_in, refusal_text
+from wal2delta.spark.workers import FoldTask, Work, refusal_in, refusal_text
 from wal2delta.spark.writers import FilesWritten, FileTask, write_kept
 from wal2delta.types.base import ColumnType
 

@@ -20,8 +20,7 @@ from wal2delta.sink.table_log import whole_file
 from wal2delta.spark import delta
 from wal2delta.spark.commits import Transaction, begin
 from wal2delta.spark.merging import Merge, Written, keeping_files, key_may_be_rescued, keyed_counts
-from wal2delta.spark.staging import Work
-from wal2delta.spark.workers import FoldTask
+from wal2delta.spark.workers import FoldTask, Work
 from wal2delta.spark.writers import FilesWritten, FileTask, write_rewritten
 
 if TYPE_CHECKING:

@@ -10,143 +10,35 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2delta.errors import TargetError
-from wal2delta.sink.events import batch_from_ipc, batch_to_ipc
-from wal2delta.sink.staged_file import Sharing, StagedFileWriter, Wanted, read_columns, read_rows
+from wal2delta.sink.events import batch_from_ipc
+from wal2delta.sink.staged_file import Sharing, Wanted, read_columns
 from wal2delta.spark import delta
+from wal2delta.spark.file_tasks import (
+    TOLD_APART,
+    WRITTEN_SCHEMA,
+    Shares,
+    over_shares,
+    refused,
+    stage_into_file,
+    summed,
+)
 from wal2delta.spark.isolation import settings
 from wal2delta.spark.source import ONE_FILE_A_BATCH
-from wal2delta.spark.staging import Rows, Scanned, StagedRows, Staging, Total, Work
-from wal2delta.spark.worker_process import spark_task
-from wal2delta.spark.workers import (
-    NO_BUCKET,
-    ROUTE_SCHEMA,
-    SCANS_TABLE,
-    refusal_text,
-    refusals_told,
-    route_batch,
-)
+from wal2delta.spark.staging import Rows, StagedRows, Staging
+from wal2delta.spark.workers import NO_BUCKET, ROUTE_SCHEMA, Scanned, Total, Work, refusals_told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 _BYTES_A_TASK: Final = 4 << 20
-
-_WRITTEN_SCHEMA: Final = "name STRING, totals BINARY, ahead INT, info STRING, data BINARY"
-_WRITTEN: Final = pa.schema(
-    [
-        ("name", pa.string()),
-        ("totals", pa.binary()),
-        ("ahead", pa.int32()),
-        ("info", pa.string()),
-        ("data", pa.binary()),
-    ]
-)
-"""A row for each file that was scanned (see `Scanned`), then one for the file that was written."""
-
-
-@contextmanager
-def _refusing(problem: str, folder: str) -> Iterator[None]:
-    """Have the driver tell in one line what the file system has against staged rows."""
-    try:
-        yield
-    except OSError as error:
-        raise RuntimeError(refusal_text(_refused(problem, error, folder))) from None
-
-
-def _refused(problem: str, error: OSError, folder: str) -> TargetError:
-    return TargetError(
-        f"staged rows {problem}: {error.strerror or 'an error of the file system'}",
-        path=folder,
-        remedy="The driver and all executors have to have the target mounted at this place, with room, and may write "
-        "there; WAL2DELTA_COMMITS=spark in the environment leaves all writing to Spark",
-    )
-
-
-@spark_task
-def stage_into_file(batches: Iterable[pa.RecordBatch], *, work: Work, folder: str) -> Iterator[pa.RecordBatch]:
-    """Write the rows that some work gives into a file of the folder's; give those of scans, and the rows' totals."""
-    with _refusing("cannot be written", folder), StagedFileWriter(folder) as file:
-        for rows in work(batches):
-            scans = rows.column("table").to_numpy() == SCANS_TABLE
-            if scans.any():
-                told = rows.filter(pa.array(scans)).select(list(Scanned._fields))
-                yield from (_written(row) for row in told.to_pylist())
-                rows = rows.filter(pa.array(~scans))
-            if rows.num_rows:
-                file.add(rows)
-        closed = file.close()
-    if closed is not None:
-        name, index = closed
-        (totals,) = _totals(index).combine_chunks().to_batches()
-        yield _written({"name": name, "totals": batch_to_ipc(totals).to_pybytes()})
-
-
-def _written(row: dict[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([row], schema=_WRITTEN)
-
-
-_TOLD_APART: Final = ("table", "relation", "info")
-_SUMS: Final = (
-    ("rows", "sum"),
-    ("size", "sum"),
-    ("first", "min"),
-    ("last", "max"),
-    ("first_lsn", "min"),
-    ("last_lsn", "max"),
-)
-"""How totals are added up: `Total`'s fields behind those that tell them apart."""
-
-
-def _totals(index: pa.Table) -> pa.Table:
-    """Sum up what the rows say of themselves: `Total`, for each value of ``ahead``."""
-    sequence = index.column("sequence")
-    return _summed(index.append_column("first", sequence).append_column("last", sequence), ["ahead", *_TOLD_APART])
-
-
-def _summed(totals: pa.Table, keys: Sequence[str]) -> pa.Table:
-    found = totals.group_by(list(keys), use_threads=False).aggregate(list(_SUMS))
-    return found.select([*keys, *(f"{name}_{how}" for name, how in _SUMS)]).rename_columns(
-        [*keys, *(name for name, _ in _SUMS)]
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """Rows of staged files, shared out among tasks that find them by themselves."""
-
-    folder: str
-    names: tuple[str, ...]
-    wanted: Wanted
-    count: int
-    sharing: Sharing
-
-    def of(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Read a share: bucket, sequence and data."""
-        with _refusing("cannot be read", self.folder):
-            for row in read_rows(self.folder, self.names, self.wanted, (number, self.count), self.sharing):
-                yield route_batch(*row)
-
-
-@spark_task
-def over_shares(batches: Iterable[pa.RecordBatch], *, work: Work, shares: Shares) -> Iterator[pa.RecordBatch]:
-    """Do some work on each of some shares.
-
-    Args:
-        batches: of the shares' numbers.
-    """
-    for batch in batches:
-        for number in batch.column("id").to_pylist():
-            yield from work(shares.of(number))
 
 
 def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -199,7 +91,7 @@ class FileStaging(Staging):
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise _refused("cannot be deleted", error, self._folder) from None
+            raise refused("cannot be deleted", error, self._folder) from None
 
     def _stage(
         self, spark: SparkSession, works: Sequence[tuple[DataFrame, Work]], *, scans: bool = False
@@ -208,7 +100,7 @@ class FileStaging(Staging):
             self.clear(spark)
         self._written = True
         frames = [
-            rows.mapInArrow(partial(stage_into_file, work=work, folder=self._folder), _WRITTEN_SCHEMA)
+            rows.mapInArrow(partial(stage_into_file, work=work, folder=self._folder), WRITTEN_SCHEMA)
             for rows, work in works
         ]
         frame = reduce(lambda one, other: one.unionByName(other), frames)
@@ -233,7 +125,7 @@ class FileStaging(Staging):
         self._found = []
         if self._void:
             found = found.filter(pc.invert(pc.is_in(found.column("ahead"), pa.array(self._void, pa.int32()))))
-        return [Total(**row) for row in _summed(found, _TOLD_APART).to_pylist()]
+        return [Total(**row) for row in summed(found, TOLD_APART).to_pylist()]
 
     def _places(self, spark: SparkSession, table: int) -> list[tuple[int, int, int, int]]:
         wanted = Wanted(table, least_bucket=NO_BUCKET, void=self._void)

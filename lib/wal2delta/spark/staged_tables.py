@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from wal2delta.spark import delta
 from wal2delta.spark.isolation import settings
 from wal2delta.spark.source import ONE_FILE_A_BATCH
-from wal2delta.spark.staging import Rows, Scanned, StagedRows, Staging, Total, Work, by_bucket
+from wal2delta.spark.staging import Rows, StagedRows, Staging, by_bucket
 from wal2delta.spark.target import TableName
-from wal2delta.spark.workers import NO_BUCKET, SCANS_TABLE, STAGE_SCHEMA
+from wal2delta.spark.workers import NO_BUCKET, SCANS_TABLE, STAGE_SCHEMA, Scanned, Total, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

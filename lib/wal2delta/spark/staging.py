@@ -11,13 +11,11 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from wal2delta.errors import from_dict
 from wal2delta.spark.source import number_files, read_files
@@ -26,6 +24,9 @@ from wal2delta.spark.workers import (
     ROUTE_SCHEMA,
     DecodeTask,
     FoldTask,
+    Scanned,
+    Total,
+    Work,
     decode_batches,
     decode_carried,
     link_batches,
@@ -38,7 +39,6 @@ from wal2delta.transactions.ahead import Confirmation
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Work: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 FEW_PARTS_A_BATCH: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}
 """How staged events come from Spark to the workers that fold them: a row may have megabytes, and all of a task's rows
@@ -124,32 +124,6 @@ class StagedRows:
     together: bool
     buckets: int
     tasks: int
-
-
-class Total(NamedTuple):
-    """What staged rows of one relation version, all with the same ``info``, come to.
-
-    Attributes:
-        first, last: sequence numbers.
-    """
-
-    table: int
-    relation: int
-    info: str
-    rows: int
-    size: int
-    first: int
-    last: int
-    first_lsn: int
-    last_lsn: int
-
-
-class Scanned(NamedTuple):
-    """A staged row of `SCANS_TABLE`."""
-
-    ahead: int
-    info: str
-    data: bytes
 
 
 def decoding(

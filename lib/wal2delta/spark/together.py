@@ -7,18 +7,15 @@ staged rows and write files by themselves, nothing of one table's has to meet in
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from wal2delta.spark import delta
+from wal2delta.spark.file_tasks import Part, work_together
 from wal2delta.spark.isolation import session_with
-from wal2delta.spark.staged_files import FileRows, Shares
-from wal2delta.spark.staging import Work
-from wal2delta.spark.worker_process import spark_task
+from wal2delta.spark.staged_files import FileRows
+from wal2delta.spark.workers import Work
 from wal2delta.spark.writers import FILES_SCHEMA
 
 if TYPE_CHECKING:
@@ -29,37 +26,12 @@ _LEAST_BYTES: Final = 256 << 10
 """What little has to be done for a share weighs as much as the work on so many bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A share of what is to be done for a table."""
-
-    slot: int
-    work: Work
-    shares: Shares
-    number: int
-
-
-@spark_task
-def work_together(batches: Iterable[pa.RecordBatch], *, bins: Sequence[Sequence[_Part]]) -> Iterator[pa.RecordBatch]:
-    """Do what is in each of some bins.
-
-    Args:
-        batches: of the bins' numbers.
-    """
-    for batch in batches:
-        for number in batch.column("id").to_pylist():
-            for part in bins[number]:
-                for rows in part.work(part.shares.of(part.number)):
-                    slots = pa.array([part.slot] * rows.num_rows, pa.int32())
-                    yield pa.RecordBatch.from_arrays([slots, *rows.columns], names=["slot", *rows.schema.names])
-
-
 @dataclass
 class Together:
     """What is to be done in one job: works that give rows of `wal2delta.spark.writers.FILES_SCHEMA`."""
 
     spark: SparkSession
-    _parts: list[tuple[int, _Part]] = field(default_factory=list)
+    _parts: list[tuple[int, Part]] = field(default_factory=list)
     _slots: int = 0
 
     def add(self, rows: FileRows, work: Work, size: int) -> int:
@@ -71,7 +43,7 @@ class Together:
         slot, count = self._slots, rows.shares.count
         self._slots += 1
         weight = _LEAST_BYTES + size // count
-        self._parts += [(weight, _Part(slot, work, rows.shares, number)) for number in range(count)]
+        self._parts += [(weight, Part(slot, work, rows.shares, number)) for number in range(count)]
         return slot
 
     def run(self) -> list[list[Row]]:
@@ -86,10 +58,10 @@ class Together:
                     found[row.slot].append(row)
         return found
 
-    def _bins(self) -> list[list[_Part]]:
+    def _bins(self) -> list[list[Part]]:
         """Share the parts out among tasks, the heavy ones first, each to the task that has least."""
         total = sum(weight for weight, _ in self._parts)
-        bins: list[list[_Part]] = [[] for _ in range(min(len(self._parts), -(-total // _BYTES_A_TASK)))]
+        bins: list[list[Part]] = [[] for _ in range(min(len(self._parts), -(-total // _BYTES_A_TASK)))]
         least = [(0, number) for number in range(len(bins))]
         for weight, part in sorted(self._parts, key=lambda item: -item[0]):
             taken, number = least[0]

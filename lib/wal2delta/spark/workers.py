@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 import pickle
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from wal2delta.changes import PlannedBytes
 from wal2delta.decode.batches import ChangeBatch, Decoder, LogicalMessage, Recorded
 from wal2delta.decode.files import scan_file
 from wal2delta.decode.stream import Place
@@ -29,7 +28,6 @@ from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from wal2delta.protocol.compression import Plain
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.messages import Relation, Type
-from wal2delta.settings import Settings
 from wal2delta.sink.events import REMOVE, Events, Identity, Mode, batch_to_ipc, concat, from_ipc, rejoin, to_ipc
 from wal2delta.sink.fold import DELETE
 from wal2delta.sink.intake import events_of
@@ -39,7 +37,9 @@ from wal2delta.sink.projection import Projection, project
 from wal2delta.sink.routes import NO_ROUTES, Routes, components, links_of, route, split
 from wal2delta.sink.showing import Shown, show
 from wal2delta.spark.worker_process import spark_task
+from wal2delta.task_settings import TaskSettings
 from wal2delta.transactions.plan import FilePlan, Step
+from wal2delta.transactions.planned import PlannedBytes
 from wal2delta.transactions.schedule import file_of
 from wal2delta.types.base import ColumnType
 from wal2delta.types.text import UTF8
@@ -140,6 +140,35 @@ def links_table(table: int) -> int:
     return -16 - table
 
 
+class Total(NamedTuple):
+    """What staged rows of one relation version, all with the same ``info``, come to.
+
+    Attributes:
+        first, last: sequence numbers.
+    """
+
+    table: int
+    relation: int
+    info: str
+    rows: int
+    size: int
+    first: int
+    last: int
+    first_lsn: int
+    last_lsn: int
+
+
+class Scanned(NamedTuple):
+    """A staged row of `SCANS_TABLE`."""
+
+    ahead: int
+    info: str
+    data: bytes
+
+
+Work: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What a task does."""
+
 _REFUSED: Final = "wal2delta refuses: "
 
 
@@ -199,7 +228,7 @@ class DecodeTask:
     types: tuple[Type, ...]
     relations: Mapping[Relation, Assignment]
     truncates: Mapping[int, tuple[int, int]]
-    settings: Settings
+    settings: TaskSettings
     buckets: int
 
 
@@ -393,11 +422,11 @@ def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
         framing,
         wanted=task.relations.keys(),
         truncates=task.truncates,
-        wants_origin=settings.wants_origin,
+        wants_origin=settings.origins.wants,
         recording=True,
         column_types={relation: assignment.types for relation, assignment in task.relations.items()},
-        skipped=frozenset(operation for operation in ("c", "u", "d", "t") if settings.skips(operation)),
-        codec=settings.source_codec,
+        skipped=settings.skipped,
+        codec=settings.codec,
     )
 
 
@@ -513,7 +542,7 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
 # What the ledger keeps of transactions and logical messages.
 
 
-def _transactions(recorded: Sequence[Recorded], settings: Settings) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+def _transactions(recorded: Sequence[Recorded], settings: TaskSettings) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Give the transactions that lie in one file as a whole, and the parts of the others."""
     if not recorded:
         nothing = pa.RecordBatch.from_pylist([], schema=_TRANSACTION)
@@ -538,7 +567,7 @@ def _transactions(recorded: Sequence[Recorded], settings: Settings) -> tuple[pa.
             pa.array(joined("rows")),
             pa.array(joined("digest")),
             dictionary(pa.array(origin.astype(np.int32)), pa.array(origins, pa.string())),
-            pa.array(np.array([settings.wants_origin(name) for name in origins])[origin]),
+            pa.array(np.array([settings.origins.wants(name) for name in origins])[origin]),
             pa.array(repeated(item.session for item in recorded)),
             dictionary(pa.array(repeated(paths.index(item.path) for item in recorded)), pa.array(paths)),
             pa.array(at),

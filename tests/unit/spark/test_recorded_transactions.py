@@ -13,7 +13,6 @@ from support.runs import cut, plan_run
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
-from wal2delta.settings import make_settings
 from wal2delta.spark.workers import (
     PARTS_TABLE,
     TRANSACTION_SCHEMA,
@@ -22,6 +21,7 @@ from wal2delta.spark.workers import (
     decode_batches,
     unpack_batches,
 )
+from wal2delta.task_settings import Origins, TaskSettings
 
 RELATION = m.Relation(9, "s", "t", "d", (m.Column("id", 23, -1, True),))
 LAST = 5
@@ -52,7 +52,7 @@ def staged(*places: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         plan.type_versions,
         relations={},
         truncates={},
-        settings=make_settings({"origins": {"include": ["elsewhere"]}}),
+        settings=TaskSettings(Origins(include=("elsewhere",))),
         buckets=1,
     )
     contents = pa.RecordBatch.from_pylist([{"path": path, "content": files[path]} for path in task.files])
