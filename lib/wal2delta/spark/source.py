@@ -26,7 +26,7 @@ MAX_FILE_BYTES: Final = 2**31 - 1
 
 ONE_FILE_A_BATCH: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
 """How many records an Arrow batch has is set for the session; set to 1 it would make every later mapInArrow crawl,
-so it is set around the jobs that read whole files alone."""
+so it is set around the jobs alone whose files' bytes come from Spark."""
 
 _FEW_FILES: Final = 32
 _MANY_TASKS: Final = 64
@@ -154,6 +154,11 @@ def are_mapped(paths: Iterable[str]) -> bool:
     return all(path.startswith(LOCAL_SCHEME) for path in paths)
 
 
+def files_a_batch(paths: Iterable[str]) -> Mapping[str, str]:
+    """Give the settings for a job that reads files: by number they may come many at a time."""
+    return {} if are_mapped(paths) else ONE_FILE_A_BATCH
+
+
 def number_files(spark: SparkSession, files: int, tasks: int | None = None) -> DataFrame:
     """Give one row for each file: its number in some list.
 
@@ -188,7 +193,7 @@ def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[st
     """
     files = read_files(spark, list(tasks), sum(task.length for task in tasks.values()))
     frame = files.mapInArrow(partial(scan_batches, tasks=dict(tasks)), SCAN_SCHEMA)
-    with settings(spark, ONE_FILE_A_BATCH):
+    with settings(spark, files_a_batch(tasks)):
         rows = frame.collect()
     errors = [from_dict(json.loads(row.error)) for row in rows if row.error is not None]
     if errors:

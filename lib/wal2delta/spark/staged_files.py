@@ -9,7 +9,7 @@ reads its share.  A file of a task that failed is named by nobody, and goes with
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import chain
@@ -31,7 +31,6 @@ from wal2delta.spark.file_tasks import (
     summed,
 )
 from wal2delta.spark.isolation import settings
-from wal2delta.spark.source import ONE_FILE_A_BATCH
 from wal2delta.spark.staging import Rows, StagedRows, Staging
 from wal2delta.spark.workers import NO_BUCKET, ROUTE_SCHEMA, Scanned, Total, Work, refusals_told
 
@@ -94,7 +93,12 @@ class FileStaging(Staging):
             raise refused("cannot be deleted", error, self._folder) from None
 
     def _stage(
-        self, spark: SparkSession, works: Sequence[tuple[DataFrame, Work]], *, scans: bool = False
+        self,
+        spark: SparkSession,
+        works: Sequence[tuple[DataFrame, Work]],
+        values: Mapping[str, str],
+        *,
+        scans: bool = False,
     ) -> list[Scanned]:
         if not self._written:
             self.clear(spark)
@@ -104,7 +108,7 @@ class FileStaging(Staging):
             for rows, work in works
         ]
         frame = reduce(lambda one, other: one.unionByName(other), frames)
-        with settings(spark, delta.FEW_ROWS | ONE_FILE_A_BATCH), refusals_told():
+        with settings(spark, {**delta.FEW_ROWS, **values}), refusals_told():
             told = frame.collect()
         return self._take(told)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from wal2delta.spark import delta
 from wal2delta.spark.isolation import settings
-from wal2delta.spark.source import ONE_FILE_A_BATCH
 from wal2delta.spark.staging import Rows, StagedRows, Staging, by_bucket
 from wal2delta.spark.target import TableName
 from wal2delta.spark.workers import NO_BUCKET, SCANS_TABLE, STAGE_SCHEMA, Scanned, Total, Work
@@ -59,13 +58,18 @@ class TableStaging(Staging):
             spark.sql(f"DROP TABLE IF EXISTS {self._table.sql}")
 
     def _stage(
-        self, spark: SparkSession, works: Sequence[tuple[DataFrame, Work]], *, scans: bool = False
+        self,
+        spark: SparkSession,
+        works: Sequence[tuple[DataFrame, Work]],
+        values: Mapping[str, str],
+        *,
+        scans: bool = False,
     ) -> list[Scanned]:
         frames = [rows.mapInArrow(work, STAGE_SCHEMA) for rows, work in works]
         frame = reduce(lambda one, other: one.unionByName(other), frames)
         mode = "append" if self._written else "overwrite"
         self._written = True
-        with settings(spark, ONE_FILE_A_BATCH):
+        with settings(spark, values):
             self._write(frame, mode)
         if not scans:
             return []

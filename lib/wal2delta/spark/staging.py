@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from wal2delta.errors import from_dict
-from wal2delta.spark.source import number_files, read_files
+from wal2delta.spark.source import files_a_batch, number_files, read_files
 from wal2delta.spark.workers import (
     ERROR_TABLE,
     ROUTE_SCHEMA,
@@ -176,7 +176,7 @@ class Staging(ABC):
         Args:
             work: what a task does with its files.
         """
-        return self._stage(spark, [(read_files(spark, paths, 0), work)], scans=True)
+        return self._stage(spark, [(read_files(spark, paths, 0), work)], files_a_batch(paths), scans=True)
 
     def decode(self, spark: SparkSession, task: DecodeTask, confirmed: Confirmation | None = None) -> dict[int, Staged]:
         """Decode files in parallel and stage their events (see `decoding`); give what each table has.
@@ -190,7 +190,7 @@ class Staging(ABC):
             self._void = tuple(confirmed.void)
         works = decoding(spark, task, confirmed)
         if works:
-            self._stage(spark, works)
+            self._stage(spark, works, files_a_batch(task.files))
         self._decoded = True
         totals = self._totals(spark)
         for total in totals:
@@ -241,11 +241,17 @@ class Staging(ABC):
 
     @abstractmethod
     def _stage(
-        self, spark: SparkSession, works: Sequence[tuple[DataFrame, Work]], *, scans: bool = False
+        self,
+        spark: SparkSession,
+        works: Sequence[tuple[DataFrame, Work]],
+        values: Mapping[str, str],
+        *,
+        scans: bool = False,
     ) -> Sequence[Scanned]:
         """Stage what comes of whole files: in place of what an earlier run may have left, then beside what is there.
 
         Args:
+            values: settings for the job.
             scans: there are rows of `SCANS_TABLE`, which are given back.
         """
 

@@ -90,6 +90,10 @@ NO_RELATION: Final = -1
 _PARTS: Final = 1 << 20
 """A step's rows of one table are so many parts at most: of relation versions that followed each other."""
 
+_SCANS_A_BATCH: Final = 256
+_BYTES_A_BATCH: Final = 1 << 20
+"""Scans are told some at a time: each batch costs Spark as much as the scan of a small file."""
+
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 TRANSACTION_SCHEMA: Final = (
@@ -307,6 +311,8 @@ def _map(path: str) -> memoryview | Wal2DeltaError:
 @spark_task
 def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanTask]) -> Iterator[pa.RecordBatch]:
     """Scan whole files; one row a file, its pickled `FileScan` or its error."""
+    told: list[dict[str, Any]] = []
+    size = 0
     for path, content in capture_files(batches, tasks):
         scan, error = None, None
         try:
@@ -315,7 +321,13 @@ def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanT
             scan = pickle.dumps(scan_of(path, memoryview(content), tasks[path]))
         except Wal2DeltaError as problem:
             error = json.dumps(problem.to_dict())
-        yield pa.RecordBatch.from_pylist([{"scan": scan, "error": error}], schema=_SCAN)
+        told.append({"scan": scan, "error": error})
+        size += len(scan or "")
+        if len(told) >= _SCANS_A_BATCH or size >= _BYTES_A_BATCH:
+            yield pa.RecordBatch.from_pylist(told, schema=_SCAN)
+            told, size = [], 0
+    if told:
+        yield pa.RecordBatch.from_pylist(told, schema=_SCAN)
 
 
 def scan_of(path: str, content: memoryview, task: ScanTask, opened: Plain | None = None) -> FileScan:

@@ -11,6 +11,7 @@ from wal2delta.errors import EncodingMismatch, from_dict
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
+from wal2delta.spark import workers
 from wal2delta.spark.source import _tasks_for
 from wal2delta.spark.workers import ScanTask, scan_batches
 from wal2delta.types.text import codec_of
@@ -46,9 +47,19 @@ def test_mounted_files_come_by_number_and_are_read_where_they_are_scanned(tmp_pa
         Path(path.removeprefix("file:")).write_bytes(data)
     numbers = [pa.RecordBatch.from_pydict({"file": part}) for part in ([2], [0, 1])]
     tasks = {path: ScanTask(None, first=True) for path in paths}
-    second, first, gone = (batch.to_pylist()[0] for batch in scan_batches(numbers, tasks=tasks))
+    (rows,) = scan_batches(numbers, tasks=tasks)
+    second, first, gone = rows.to_pylist()
     assert [pickle.loads(row["scan"]).path for row in (second, first)] == [paths[2], paths[0]]
     assert from_dict(json.loads(gone["error"])).path == paths[1]
+
+
+def test_scans_are_told_some_at_a_time(tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes(frame([m.Begin(100, 5, 7), m.Commit(0, 100, 108, 5)], Framing.RAW))
+    path, numbers = f"file:{tmp_path}/a", [pa.RecordBatch.from_pydict({"file": [0] * 5})]
+    monkeypatch.setattr(workers, "_SCANS_A_BATCH", 2)
+    assert [batch.num_rows for batch in scan_batches(numbers, tasks={path: ScanTask(None, first=True)})] == [2, 2, 1]
+    monkeypatch.setattr(workers, "_BYTES_A_BATCH", 1)
+    assert [batch.num_rows for batch in scan_batches(numbers, tasks={path: ScanTask(None, first=True)})] == [1] * 5
 
 
 @pytest.mark.parametrize(("files", "tasks"), [(1, None), (32, None), (33, 33), (64, 64), (200, 64), (10_000, 2_500)])
