@@ -282,7 +282,7 @@ def test_signs_of_life_are_written_while_the_lock_is_held_and_tell_that_it_is_lo
     ledger.check_lock()
     other = _elsewhere()
     # Of two writes that meet the quicker one stays, which a sign of life is: there has to be time between them.
-    monkeypatch.setattr(lock, "BEAT_SECONDS", 5.0)
+    monkeypatch.setattr(lock, "BEAT_SECONDS", 10.0)
     _wait_until(lambda: _handed(spark, target, other))
 
     def lost() -> bool:
