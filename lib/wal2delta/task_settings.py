@@ -6,7 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-NO_ORIGIN: Final = "none"
+from wal2delta.types.text import UTF8
+
+_NO_ORIGIN: Final = "none"
 """Stands for changes without an origin, as in PostgreSQL's own ``origin = none``.
 
 From version 16 on PostgreSQL lets no origin be called ``none`` or ``any``, in whatever case.
@@ -23,15 +25,15 @@ class Origins:
     def wants(self, origin: str | None) -> bool:
         """Tell whether the changes of an origin are wanted; None is for changes that were made on the server itself.
 
-        The word `NO_ORIGIN` in a list never means an origin that is really called so.
+        The word ``none`` in a list never means an origin that is really called so.
         """
         names = self.include or self.exclude
         if names is None:
             return True
         if origin is None:
-            listed = any(name.lower() == NO_ORIGIN for name in names)
+            listed = any(name.lower() == _NO_ORIGIN for name in names)
         else:
-            listed = origin in names and origin.lower() != NO_ORIGIN
+            listed = origin in names and origin.lower() != _NO_ORIGIN
         return listed == (self.include is not None)
 
 
@@ -47,8 +49,8 @@ class TaskSettings:
 
     origins: Origins = Origins()
     skipped: frozenset[str] = frozenset()
-    codec: str = "utf-8"
+    codec: str = UTF8
     mask_salt: bytes = field(default=b"", repr=False)
 
 
-__all__ = ["NO_ORIGIN", "Origins", "TaskSettings"]
+__all__ = ["Origins", "TaskSettings"]

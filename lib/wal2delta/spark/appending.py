@@ -11,12 +11,13 @@ import pyspark
 
 from wal2delta.sink.data_files import DataFile, DataFileWriter, FileColumn
 from wal2delta.spark import delta
+from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.commits import Transaction, begin
 from wal2delta.spark.staging import Rows
 from wal2delta.spark.target import TableName
 from wal2delta.spark.workers import FoldTask, Work
 from wal2delta.spark.writers import (
-    FILES_SCHEMA,
+    FILES,
     FilesWritten,
     FileTask,
     write_batches,
@@ -93,7 +94,7 @@ class Append:
         return FileTask(self._transaction.folder, self._columns, tuple(sources), pyspark.__version__)
 
     def _write(self, rows: Rows, work: Work) -> None:
-        self.add(FilesWritten.of(rows.mapInArrow(work, FILES_SCHEMA).collect()))
+        self.add(FilesWritten.of(rows.mapInArrow(work, sql_schema(FILES)).collect()))
 
 
 def begin_append(

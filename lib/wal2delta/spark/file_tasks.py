@@ -18,8 +18,7 @@ from wal2delta.sink.staged_file import Sharing, StagedFileWriter, Wanted, read_r
 from wal2delta.spark.worker_process import spark_task
 from wal2delta.spark.workers import SCANS_TABLE, Scanned, Work, refusal_text, route_batch
 
-WRITTEN_SCHEMA: Final = "name STRING, totals BINARY, ahead INT, info STRING, data BINARY"
-_WRITTEN: Final = pa.schema(
+WRITTEN: Final = pa.schema(
     [
         ("name", pa.string()),
         ("totals", pa.binary()),
@@ -70,7 +69,7 @@ def stage_into_file(batches: Iterable[pa.RecordBatch], *, work: Work, folder: st
 
 
 def _written(row: dict[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([row], schema=_WRITTEN)
+    return pa.RecordBatch.from_pylist([row], schema=WRITTEN)
 
 
 TOLD_APART: Final = ("table", "relation", "info")
@@ -126,6 +125,11 @@ def over_shares(batches: Iterable[pa.RecordBatch], *, work: Work, shares: Shares
     for batch in batches:
         for number in batch.column("id").to_pylist():
             yield from work(shares.of(number))
+
+
+def as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give a share's rows themselves: the work of `over_shares` where Spark goes on with them."""
+    yield from batches
 
 
 @dataclass(frozen=True, slots=True)

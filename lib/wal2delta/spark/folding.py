@@ -15,6 +15,7 @@ from wal2delta.sink.events import Mode
 from wal2delta.spark import delta
 from wal2delta.spark.altering import alters
 from wal2delta.spark.appending import Append, begin_append
+from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import session_with, settings
 from wal2delta.spark.merging import Merge, Written, append_written, keeping, merge_written
 from wal2delta.spark.rewriting import Rewrite, begin_rewrite
@@ -23,7 +24,7 @@ from wal2delta.spark.staging import Rows, Staging
 from wal2delta.spark.table_run import TableRun
 from wal2delta.spark.together import Together
 from wal2delta.spark.workers import FoldTask, Work, refusals_told
-from wal2delta.spark.writers import FILES_SCHEMA, FilesWritten
+from wal2delta.spark.writers import FILES, FilesWritten
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +62,7 @@ class Fold:
             return None
         # What comes to Java are few rows, if large ones.
         with settings(spark, delta.FEW_ROWS):
-            return FilesWritten.of(self.rows.mapInArrow(self.work, FILES_SCHEMA).collect())
+            return FilesWritten.of(self.rows.mapInArrow(self.work, sql_schema(FILES)).collect())
 
     def commit(self, spark: SparkSession, written: FilesWritten | None) -> Written:
         """Make the table's commit of what is written, if that is not the table (see `Rewrite.commit`)."""

@@ -9,7 +9,7 @@ reads its share.  A file of a task that failed is named by nobody, and goes with
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import chain
@@ -21,10 +21,12 @@ import pyarrow.compute as pc
 from wal2delta.sink.events import batch_from_ipc
 from wal2delta.sink.staged_file import Sharing, Wanted, read_columns
 from wal2delta.spark import delta
+from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.file_tasks import (
     TOLD_APART,
-    WRITTEN_SCHEMA,
+    WRITTEN,
     Shares,
+    as_they_are,
     over_shares,
     refused,
     stage_into_file,
@@ -38,10 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 _BYTES_A_TASK: Final = 4 << 20
-
-
-def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ class FileStaging(Staging):
             self.clear(spark)
         self._written = True
         frames = [
-            rows.mapInArrow(partial(stage_into_file, work=work, folder=self._folder), WRITTEN_SCHEMA)
+            rows.mapInArrow(partial(stage_into_file, work=work, folder=self._folder), sql_schema(WRITTEN))
             for rows, work in works
         ]
         frame = reduce(lambda one, other: one.unionByName(other), frames)
@@ -144,7 +142,7 @@ class FileStaging(Staging):
         return self._rows(spark, wanted, rows.tasks, Sharing.BY_BUCKET)
 
     def _frame_of_events(self, spark: SparkSession, rows: StagedRows) -> DataFrame:
-        return self._events(spark, rows).mapInArrow(_as_they_are, ROUTE_SCHEMA)
+        return self._events(spark, rows).mapInArrow(as_they_are, ROUTE_SCHEMA)
 
     def _links(self, spark: SparkSession, rows: StagedRows) -> Rows:
         return self._rows(spark, self._wanted(rows, least_bucket=NO_BUCKET), 1, Sharing.TOGETHER)

@@ -12,11 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from wal2delta.spark import delta
+from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.file_tasks import Part, work_together
 from wal2delta.spark.isolation import session_with
 from wal2delta.spark.staged_files import FileRows
 from wal2delta.spark.workers import Work
-from wal2delta.spark.writers import FILES_SCHEMA
+from wal2delta.spark.writers import FILES
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -28,7 +29,7 @@ _LEAST_BYTES: Final = 256 << 10
 
 @dataclass
 class Together:
-    """What is to be done in one job: works that give rows of `wal2delta.spark.writers.FILES_SCHEMA`."""
+    """What is to be done in one job: works that give rows of `wal2delta.spark.writers.FILES`."""
 
     spark: SparkSession
     _parts: list[tuple[int, Part]] = field(default_factory=list)
@@ -53,7 +54,7 @@ class Together:
         if bins:
             with session_with(self.spark, delta.FEW_ROWS) as own:
                 numbers = own.range(0, len(bins), 1, len(bins))
-                frame = numbers.mapInArrow(partial(work_together, bins=bins), f"slot INT, {FILES_SCHEMA}")
+                frame = numbers.mapInArrow(partial(work_together, bins=bins), f"slot INT, {sql_schema(FILES)}")
                 for row in frame.collect():
                     found[row.slot].append(row)
         return found

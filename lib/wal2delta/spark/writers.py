@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 _ROWS_AT_ONCE: Final = 1 << 16
 _BYTES_AT_ONCE: Final = 64 << 20
 
-FILES_SCHEMA: Final = "name STRING, size BIGINT, rows BIGINT, stats STRING, counts STRING, anew BOOLEAN"
-_FILES: Final = pa.schema(
+FILES: Final = pa.schema(
     [
         ("name", pa.string()),
         ("size", pa.int64()),
@@ -38,6 +37,7 @@ _FILES: Final = pa.schema(
         ("anew", pa.bool_()),
     ]
 )
+"""The row that a task gives of what it has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class FilesWritten:
 
     @classmethod
     def of(cls, told: Iterable[Row]) -> FilesWritten:
-        """Gather what the tasks tell, rows of `FILES_SCHEMA`."""
+        """Gather what the tasks tell, rows of `FILES`."""
         files, counts, anew = [], Counter[str](), False
         for row in told:
             anew |= row.anew
@@ -196,7 +196,7 @@ def _written(file: DataFile | None, counts: Mapping[str, int], *, anew: bool = F
     row = {"name": None, "size": 0, "rows": 0, "stats": None, "counts": json.dumps(counts), "anew": anew}
     if file is not None:
         row |= {"name": file.name, "size": file.size, "rows": file.rows, "stats": file.stats}
-    return pa.RecordBatch.from_pylist([row], schema=_FILES)
+    return pa.RecordBatch.from_pylist([row], schema=FILES)
 
 
 # The rows of a table that held none before, and what they are counted for: see `spark.merging.Counts`.
