@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 
@@ -267,6 +267,23 @@ def _create(spark: SparkSession, table: TableName, schema: StructType, propertie
             table=table.text,
             remedy="Apply to a folder instead, where every name is possible",
         ) from None
+
+
+def forget(spark: SparkSession, table: TableName) -> None:
+    """Have Delta read a path's log anew, where a folder has come or gone by other means than Delta's.
+
+    Delta keeps a path's log in mind, and takes it for unchanged while its commits have the same versions, lengths and
+    times of change (ms).  The logs of two tables that trade places can agree in all of these: their first commits may
+    be made in one millisecond.  The one would then be read for the other.
+    """
+    if table.path is None or not has_own_sessions(spark):
+        return
+    # Other builds of Delta have the class elsewhere.
+    with suppress(Exception):
+        jvm: Any = spark._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
+            spark._jsparkSession, jvm.org.apache.hadoop.fs.Path(table.path)
+        )
 
 
 def read(spark: SparkSession, table: TableName) -> DataFrame:

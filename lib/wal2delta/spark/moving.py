@@ -34,6 +34,8 @@ def move(spark: SparkSession, step: Move, commit: delta.CommitId) -> str | None:
         files = _file_system(spark, step.source.path)
         if files is not None and files.scheme in _RENAMING:
             files.rename(step.source.path, step.destination.path)
+            for place in (step.source, step.destination):
+                delta.forget(spark, place)
             return None
     if delta.exists(spark, step.source):
         there = delta.exists(spark, step.destination)

@@ -1,0 +1,83 @@
+"""Tables that trade places, whose logs look alike."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import wal2delta
+from support.truth import mirror_tables
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.writer import frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+_LENGTH = 8192
+_SAME_MOMENT = 1_700_000_000_000_000_000
+
+
+def _relation(oid: int, name: str, identity: str) -> m.Relation:
+    columns = (m.Column("id", 23, -1, True), m.Column("v", 25, -1, identity == "f"))
+    return m.Relation(oid, "s", name, identity, columns)
+
+
+def _row(number: int, text: str) -> m.TupleData:
+    return m.TupleData((m.Cell("t", b"%d" % number), m.Cell("t", text.encode())))
+
+
+def _write(folder: Path, name: str, lsn: int, *messages: m.AnyMessage) -> None:
+    folder.mkdir(exist_ok=True)
+    session = [m.Begin(lsn, lsn, 7), *messages, m.Commit(0, lsn, lsn + 8, lsn)]
+    (folder / name).write_bytes(frame(session, Framing.RAW))
+
+
+def _look_alike(target: Path) -> None:
+    """Give the first commits of all tables one length and one time, as they have who are made in one millisecond."""
+    for folder in mirror_tables(target).values():
+        (commit,) = Path(folder, "_delta_log").glob("*.json")
+        text = commit.read_text().rstrip("\n")
+        commit.write_text(text + " " * (_LENGTH - len(text) - 1) + "\n")
+        assert commit.stat().st_size == _LENGTH
+        # Hadoop's checksum of what it was.
+        commit.with_name(f".{commit.name}.crc").unlink(missing_ok=True)
+        os.utime(commit, ns=(_SAME_MOMENT, _SAME_MOMENT))
+
+
+@pytest.mark.parametrize("writes", ["", "spark"], ids=["by files", "by Spark"])
+def test_tables_that_trade_places_are_not_taken_for_each_other(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str
+) -> None:
+    monkeypatch.setenv("WAL2DELTA_COMMITS", writes)
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    kinds = {"d": (1, 2), "f": (3, 4)}
+    names = {oid: f"{kind}_{place}" for kind, oids in kinds.items() for oid, place in zip(oids, "ab", strict=True)}
+    relations = [_relation(oid, names[oid], kind) for kind, oids in kinds.items() for oid in oids]
+    rows = [m.Insert(oid, _row(number, f"{oid}.{number}")) for oid in names for number in range(3)]
+    _write(captures, "1.bin", 100, *relations, *rows)
+    wal2delta.apply(spark, captures=captures, target=target)
+    _look_alike(target)
+    # Of some Delta has the state in mind, of the others what their commits have told alone.
+    for name, folder in mirror_tables(target).items():
+        if name.startswith("s.d"):
+            assert spark.read.format("delta").load(str(folder)).count() == 3
+
+    swapped = {1: names[2], 2: names[1], 3: names[4], 4: names[3]}
+    changes = [
+        m.Update(oid, _row(1, "changed"), old=_row(1, f"{oid}.1") if oid in kinds["f"] else None) for oid in swapped
+    ]
+    renamed = [_relation(oid, swapped[oid], kind) for kind, oids in kinds.items() for oid in oids]
+    _write(captures, "2.bin", 200, *renamed, *changes)
+    report = wal2delta.apply(spark, captures=captures, target=target)
+    assert not report.warnings
+
+    tables = mirror_tables(target)
+    for oid, name in swapped.items():
+        found = spark.read.format("delta").load(str(tables[f"s.{name}"])).select("id", "v").collect()
+        assert sorted(map(tuple, found)) == [(0, f"{oid}.0"), (1, "changed"), (2, f"{oid}.2")]
