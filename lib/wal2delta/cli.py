@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -23,6 +22,7 @@ from wal2delta.console import BarProgress, LineProgress, Output, age, size
 from wal2delta.errors import ConfigError, Wal2DeltaError
 from wal2delta.lsn import format_lsn
 from wal2delta.progress import NoProgress, Progress
+from wal2delta.spark.failures import failure_of
 
 if TYPE_CHECKING:
     from wal2delta.inspection import Inspection
@@ -43,9 +43,6 @@ TRACEBACK_VARIABLE: Final = "WAL2DELTA_TRACEBACK"
 _UsageError: Final = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 _INTERRUPTED: Final = 130
-
-_DATA_EXCEPTION: Final = "22"
-"""The class of SQLSTATEs whose messages quote values."""
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing while it works.")]
@@ -73,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except Exception as error:
         if "--traceback" in arguments or os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
+            # What Spark has thrown stands behind an error of ours.
+            error.__suppress_context__ = False
             traceback.print_exc()
         text, code = explain(error)
         _say(f"error: {text}")
@@ -228,60 +227,15 @@ def explain(error: Exception) -> tuple[str, int]:
             f"{error.name} is not installed. Install Spark and Delta with: pip install 'wal2delta[spark]'",
             2,
         )
-    if _has_lost_java(error):
-        return f"{_JAVA_GONE}. {_GO_ON}", 1
+    failure = failure_of(error)
+    if failure is not None:
+        return str(failure), failure.exit_code
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
-    if type(error).__module__.startswith(("pyspark.", "py4j.")):
-        return _explain_spark(error), 1
     # A fault of the program.  Its message may hold a value, so it is shown on request only.
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{Path(frame.filename).name}:{frame.lineno}"
     return f"{type(error).__name__} in {place}, a fault of wal2delta. Run with --traceback to see more", 1
-
-
-_JAVA_GONE: Final = (
-    "Spark's JVM has ended, perhaps for want of memory; give it more (--driver-memory, or spark.driver.memory)"
-)
-_GO_ON: Final = "Nothing is half applied; run it again, it goes on where it stopped"
-
-_DEATHS: Final = {
-    "OutOfMemoryError": "Spark's JVM ran out of memory; give it more (--driver-memory, --executor-memory)",
-    "Answer from Java side is empty": _JAVA_GONE,
-    "Python worker exited unexpectedly": "a Python worker of Spark's was killed, perhaps for want of memory",
-    "Python worker process terminated": "a Python worker of Spark's was killed, perhaps for want of memory",
-}
-"""What the text of an error says of how a process ended, and how to put it."""
-
-
-def _has_lost_java(error: Exception) -> bool:
-    """Say whether Java could not be asked at all: what is raised first may hang on an answer of its."""
-    if not isinstance(error, ConnectionError):
-        return False
-    return any("py4j" in Path(frame.filename).parts for frame in traceback.extract_tb(error.__traceback__))
-
-
-def _explain_spark(error: Exception) -> str:
-    text = str(error)
-    # An error of ours that was raised on an executor stands at the end of the traceback that Spark passes on.
-    ours = re.findall(r"^(?:\w+\.)*wal2delta\.errors\.(\w+): (.*)$", text, re.MULTILINE)
-    if ours:
-        return str(ours[-1][1])
-    for sign, told in _DEATHS.items():
-        if sign in text:
-            return f"{told}. {_GO_ON}"
-    condition, state = (_ask(error, name) for name in ("getCondition", "getSqlState"))
-    if state and not state.startswith(_DATA_EXCEPTION):
-        return f"Spark: {text.strip().splitlines()[0]}"
-    return f"Spark: {condition or type(error).__name__}. Run with --traceback to see more"
-
-
-def _ask(error: Exception, name: str) -> str | None:
-    try:
-        value = getattr(error, name)()
-    except Exception:  # py4j's errors have no such method, and some of Spark's cannot answer
-        return None
-    return value if isinstance(value, str) else None
 
 
 def _check_framing(framing: str | None) -> None:

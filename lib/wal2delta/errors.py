@@ -120,6 +120,10 @@ class TargetError(Wal2DeltaError):
     """The target's tables or ledger do not allow what the run wants to do."""
 
 
+class SparkFailure(Wal2DeltaError):
+    """Spark, Delta or Java could not do what was asked of them."""
+
+
 def _restore(fields: dict[str, Any]) -> Wal2DeltaError:
     kinds = {kind.__name__: kind for kind in _all_errors(Wal2DeltaError)}
     kind = kinds.get(fields["type"], Wal2DeltaError)

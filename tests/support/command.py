@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.spark import child_environment
+from support.spark import LIBRARY, child_environment
 
 _PATIENCE = 600.0
 
@@ -54,6 +54,15 @@ def run_wal2delta(*arguments: object, scratch: Path, extra: Mapping[str, str] | 
         timeout=_PATIENCE,
     )
     return Outcome(done.returncode, done.stdout, said_in(scratch, done.stderr))
+
+
+def run_without(blocked: str, program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python in an interpreter that cannot import some packages."""
+    block = f"import sys\nfor name in {blocked.split()!r}: sys.modules[name] = None\n"
+    environment = {"PYTHONPATH": str(LIBRARY), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        [sys.executable, "-c", block + program], capture_output=True, text=True, check=False, env=environment
+    )
 
 
 def program_environment(scratch: Path) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Imports point one way, and the core loads where there is no Spark."""
 
 import ast
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import wal2delta
+from support.command import run_without
 
 PACKAGE = Path(wal2delta.__file__).parent
 
@@ -51,15 +51,6 @@ def imports(path: Path) -> Iterator[str]:
                 yield from (f"wal2delta.{alias.name}" for alias in node.names)
             else:
                 yield node.module
-
-
-def run_without(blocked: str, program: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in an interpreter that cannot import some packages."""
-    block = f"import sys\nfor name in {blocked.split()!r}: sys.modules[name] = None\n"
-    environment = {"PYTHONPATH": str(PACKAGE.parent), "PATH": "/usr/bin:/bin"}
-    return subprocess.run(
-        [sys.executable, "-c", block + program], capture_output=True, text=True, check=False, env=environment
-    )
 
 
 def test_every_module_has_its_layer():

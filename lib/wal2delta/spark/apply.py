@@ -22,6 +22,7 @@ from wal2delta.settings import Settings, make_settings
 from wal2delta.spark import delta, steps
 from wal2delta.spark.ahead import AheadScan
 from wal2delta.spark.catalogue import Catalogue
+from wal2delta.spark.failures import failures_told
 from wal2delta.spark.folding import Folded, fold_together, groups_of
 from wal2delta.spark.history import History, refuse_gone
 from wal2delta.spark.isolation import has_own_sessions, own_session, quiet_queries, settings
@@ -85,7 +86,9 @@ def apply(
     Raises:
         Wal2DeltaError: what stopped it.  No table is touched when the captures are at fault.
     """
-    return _Job(spark, str(captures), Target.parse(str(target)), make_settings(config), progress or NoProgress()).run()
+    job = _Job(spark, str(captures), Target.parse(str(target)), make_settings(config), progress or NoProgress())
+    with failures_told(path=job.target.text):
+        return job.run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -683,7 +686,8 @@ class _Job:
     def _apply_table(self, staging: Staging, run: TableRun, folded: Folded | None) -> TableReport:
         # A process that stood still may have lost the lock: then the table is another run's by now.
         self.ledger.check_lock()
-        return apply_table(self.spark, staging, run, folded)
+        with failures_told(table=run.plan.name, path=run.plan.table.text):
+            return apply_table(self.spark, staging, run, folded)
 
     def _nothing_new(self, state: State | None, began: float) -> RunReport:
         resume = state.resume if state is not None else None

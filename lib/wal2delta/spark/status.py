@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from wal2delta.errors import TargetError
 from wal2delta.lsn import to_datetime
 from wal2delta.spark import delta
+from wal2delta.spark.failures import failures_told
 from wal2delta.spark.isolation import own_session, quiet_queries, settings
 from wal2delta.spark.ledger import APPLIED, PLANNED, Ledger, State
 from wal2delta.spark.lock import Holder, why_dead
@@ -125,7 +126,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
     """
     place = Target.parse(str(target))
     own = own_session(spark)
-    with quiet_queries(), settings(own, delta.SMALL_STATE):
+    with failures_told(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
         ledger = Ledger(spark, place)
         state = ledger.read()
         running = _run_at_work(state, ledger.holder)
@@ -148,7 +149,7 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -
     place = Target.parse(str(target))
     own = own_session(spark)
     table = place.ledger("runs")
-    with quiet_queries(), settings(own, delta.SMALL_STATE):
+    with failures_told(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
         if not delta.exists(own, table):
             raise _nothing_applied(place)
         runs = delta.read(own, table)

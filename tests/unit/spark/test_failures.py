@@ -1,0 +1,64 @@
+"""What Spark, Delta and Java throw becomes an error of ours, whose text quotes no value."""
+
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkValueError
+
+from wal2delta.errors import MalformedMessage, SparkFailure
+from wal2delta.spark.failures import failure_of, failures_told
+
+_STATE = (
+    "An error occurred while calling o1087.sql.\n: org.apache.spark.sql.delta.DeltaIllegalStateException: "
+    "[DELTA_STATE_RECOVER_ERROR] The metadata of your Delta table could not be recovered while Reconstructing\n"
+    "version: 0. Did you manually delete files in the _delta_log directory? SQLSTATE: XXKDS\n\tat org.apache.spark"
+)
+_CAST = (
+    "An error occurred while calling o7.save.\n: org.apache.spark.SparkException: Job aborted\n"
+    "Caused by: org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The value 'SECRET' of the type "
+    '"STRING" cannot be cast. SQLSTATE: 22018\n'
+)
+_PLAIN = "An error occurred while calling o7.save.\n: java.lang.IllegalStateException: SECRET\n\tat x"
+
+
+class _Thrown(Py4JJavaError):
+    """Java's, without a JVM to ask for it."""
+
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (_Thrown(_STATE), "Spark: DELTA_STATE_RECOVER_ERROR"),
+        (_Thrown(_CAST), "Spark: CAST_INVALID_INPUT"),
+        (_Thrown(_PLAIN), "Spark: java.lang.IllegalStateException"),
+        (Py4JError("SECRET"), "Spark: Py4JError"),
+        (Py4JError("java.lang.OutOfMemoryError: SECRET"), "Spark's JVM ran out of memory"),
+        (PySparkValueError("SECRET"), "Spark: PySparkValueError"),
+    ],
+)
+def test_what_spark_throws_is_told_by_its_condition_and_the_table(error: Exception, problem: str) -> None:
+    with pytest.raises(SparkFailure) as raised, failures_told(table="s.t", path="/mirror/s/t"):
+        raise error
+    text = str(raised.value)
+    assert text.startswith(f"/mirror/s/t, table s.t: {problem}")
+    assert "SECRET" not in text
+    assert "run it again" in text
+    # It can be looked at, and is not shown by itself.
+    assert raised.value.__context__ is error
+    assert raised.value.__suppress_context__
+
+
+def test_what_is_ours_or_the_programs_stays_as_it_is() -> None:
+    for error in (MalformedMessage("bad", path="f.bin"), KeyError("k"), OSError(28, "No space left on device")):
+        with pytest.raises(type(error)) as raised, failures_told(table="s.t"):
+            raise error
+        assert raised.value is error
+    assert failure_of(KeyError("k")) is None
