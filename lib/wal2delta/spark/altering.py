@@ -21,7 +21,7 @@ from wal2delta.names import fold
 from wal2delta.sink.declared import Added, Changes, changed
 from wal2delta.sink.evolution import Evolution, MirrorColumn, TableShape, converts
 from wal2delta.sink.projection import Projection, project_columns
-from wal2delta.spark import delta
+from wal2delta.spark import delta, steps
 from wal2delta.spark.arrow_types import sql_schema, sql_type
 from wal2delta.spark.commits import begin, declared
 from wal2delta.spark.target import TableName, quote
@@ -109,6 +109,7 @@ def _commit(
     fields = changed(before, _changes(statements, after))
     if fields != before:
         check_lock()
+        steps.reached(f"columns are to change: {table.text}")
         try:
             transaction.alter(fields, commit)
         except Exception as error:
@@ -220,6 +221,7 @@ def _run(
         raise TargetError("the table is gone", path=table.text, remedy="Restore it, or apply to a new target")
     for statement in _pending(table, statements, after, dict(found)):
         check_lock()
+        steps.reached(f"columns are to change: {table.text}")
         spark.sql(statement)
 
 

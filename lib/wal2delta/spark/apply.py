@@ -56,6 +56,7 @@ from wal2delta.spark.source import (
 from wal2delta.spark.staged_files import FileStaging
 from wal2delta.spark.staged_tables import TableStaging
 from wal2delta.spark.staging import Staged, Staging
+from wal2delta.spark.storage import storage_told
 from wal2delta.spark.table_run import TableRun, step_of
 from wal2delta.spark.tables import RunPlan, TablePlan, plan_tables
 from wal2delta.spark.target import Target
@@ -140,7 +141,7 @@ class _Job:
         self.ledger = Ledger(self.spark, self.target)
         self.source = self.settings.source or root_of(self.captures)
         try:
-            with quiet_queries(), settings(self.own, delta.SMALL_STATE):
+            with quiet_queries(), storage_told(self.target.text), settings(self.own, delta.SMALL_STATE):
                 try:
                     return self._run(began)
                 finally:
@@ -727,7 +728,6 @@ class _Job:
         copied: dict[int, int | None] = {}
         for number, step in enumerate(moves, first):
             self.ledger.check_lock()
-            steps.reached(f"table is to move: {step.name}")
             named = replace(step_of(commit, number), oid=step.oid)
             moved = move(own_session(self.spark), step, named, self.ledger.check_lock, fence)
             if moved.note is not None:

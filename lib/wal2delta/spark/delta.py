@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -222,7 +222,10 @@ def write(
         return
     # A catalog's tables do not take these options: the table is made first, and the session says which commit it is.
     if create:
-        _create(frame.sparkSession, table, frame.schema, properties)
+        # A mark of its own: it is not yet the commit, but the run's doing.
+        mark = {} if commit is None else {USER_METADATA: replace(commit, number=0).mark}
+        with settings(frame.sparkSession, mark):
+            _create(frame.sparkSession, table, frame.schema, properties)
     if commit is None:
         writer.saveAsTable(table.sql)
         return

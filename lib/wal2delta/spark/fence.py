@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from wal2delta.errors import TargetError
+from wal2delta.spark import steps
 
 _FENCES: Final = "moving"
 
@@ -36,6 +37,7 @@ class Fence:
         self._fences = Path(ledger, _FENCES)
         self._own = self._fences / run_id
         self._up = ""
+        self._confirm: Callable[[], None] = lambda: None
 
     def put_up(self, confirm: Callable[[], None]) -> None:
         """Make the folder.
@@ -46,6 +48,7 @@ class Fence:
         self._own.mkdir(parents=True, exist_ok=True)
         # Of where they really are: either may be behind a link.
         self._up = os.path.relpath(os.path.realpath(self._root), os.path.realpath(self._own))
+        self._confirm = confirm
         confirm()
 
     def take_down(self) -> None:
@@ -80,18 +83,18 @@ class Fence:
         """Rename a folder, if it is there and the run still has its own.
 
         Raises:
-            FileNotFoundError: the run has lost the lock.
-            TargetError: something else is where the folder is to go.
+            TargetError: the run has lost the lock, or something else is where the folder is to go.
         """
         if not Path(source).exists():
-            self._own.stat()
+            self._check()
             return
         # A folder that is empty gives way, as nothing is lost with it.
         Path(destination).parent.mkdir(parents=True, exist_ok=True)
+        steps.reached(f"folder is to be renamed: {destination}")
         try:
             self._through(source).rename(self._through(destination))
         except OSError as error:
-            self._own.stat()
+            self._check()
             if Path(destination).exists():
                 raise TargetError(
                     "a table cannot be moved here, for something is there",
@@ -103,6 +106,16 @@ class Fence:
                 path=source,
                 remedy="Run again when it can",
             ) from None
+
+    def _check(self) -> None:
+        if self._own.exists():
+            return
+        self._confirm()
+        raise TargetError(
+            "the run has lost what it needs to rename a table's folder",
+            path=str(self._own),
+            remedy="Somebody has removed it; run again when no other run is at work",
+        )
 
     def _through(self, path: str) -> Path:
         """Give a path that leads through the run's own folder."""

@@ -21,6 +21,7 @@ from wal2delta.spark.appending import Append, begin_append
 from wal2delta.spark.isolation import has_own_sessions, session_with, settings
 from wal2delta.spark.ledger import State, check_recorded, commit_of
 from wal2delta.spark.staging import Staging
+from wal2delta.spark.storage import damage_told
 from wal2delta.spark.target import Target
 from wal2delta.spark.workers import (
     MESSAGE_SCHEMA,
@@ -125,7 +126,8 @@ class History:
 
         def append(write: Callable[[SparkSession, State, bool], None]) -> None:
             # What makes a commit the run's own is a setting of the session.
-            with session_with(self._spark, delta.SMALL_STATE) as spark:
+            place = self._target.ledger("transactions" if write == self._append_transactions else "messages").text
+            with damage_told(place), session_with(self._spark, delta.SMALL_STATE) as spark:
                 write(spark, state, resumed)
 
         with ThreadPoolExecutor(len(writes) if has_own_sessions(self._spark) else 1) as pool:

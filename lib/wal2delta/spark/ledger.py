@@ -27,6 +27,7 @@ from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import own_session, session_with
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.state import APPLIED, PLANNED, Seen, State, StateTable, now
+from wal2delta.spark.storage import damage_told
 from wal2delta.spark.target import TableName, Target
 from wal2delta.transactions.plan import Plan
 
@@ -338,7 +339,7 @@ class Ledger:
             return
         commit = commit_of(state, name)
         table = self._target.ledger(name)
-        with session_with(self._spark, delta.FEW_ROWS) as spark:
+        with damage_told(table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             create = not delta.exists(spark, table)
             # A run that was interrupted here finds its own commit, and leaves it alone.
             if create or not resumed or delta.find_commit(spark, table, commit) is None:

@@ -237,7 +237,6 @@ def _shuffled(spark: SparkSession, run: TableRun) -> dict[str, str]:
 
 def _alter(spark: SparkSession, run: TableRun, number: int, epoch: Epoch) -> None:
     plan = run.plan
-    steps.reached(f"columns are to change: {plan.name}")
     changed = alter(
         spark,
         plan.table,
@@ -285,6 +284,7 @@ def _commit(
         if fold is None and not overwrite:
             fold = begin_fold(spark, staging, run, number, exists=exists)
             files = fold.run(spark) if fold is not None else None
+        run.check_lock()
         if fold is not None and fold.rewrite is not None and files is not None and files.anew:
             written = fold.rewrite.commit(files, merge)
             if written is not None:

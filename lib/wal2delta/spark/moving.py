@@ -55,12 +55,7 @@ def move(
     """
     source, destination = (local_folder(spark, table.path) for table in (step.source, step.destination))
     if fence is not None and source is not None and destination is not None:
-        try:
-            fence.rename(source, destination)
-        except FileNotFoundError:
-            # Either the lock is lost, or somebody has removed what it takes.
-            check_lock()
-            raise _no_fence(step.destination) from None
+        fence.rename(source, destination)
         return Moved()
     if step.source.path is not None and step.destination.path is not None:
         files = _file_system(spark, step.source.path)
@@ -88,14 +83,6 @@ def fence_of(spark: SparkSession, target: Target, run_id: str) -> Fence | None:
     """
     root = local_folder(spark, target.root)
     return None if root is None else Fence(root, str(Path(root, LEDGER_SCHEMA)), run_id)
-
-
-def _no_fence(table: TableName) -> TargetError:
-    return TargetError(
-        "the table's folder cannot be renamed, as the run has lost the lock, or what it needs for that was removed",
-        path=table.text,
-        remedy="Run again when no other run is at work",
-    )
 
 
 def _remove(spark: SparkSession, table: TableName, check_lock: Callable[[], None]) -> str | None:

@@ -20,6 +20,7 @@ from wal2delta.spark import delta
 from wal2delta.spark.history import History
 from wal2delta.spark.isolation import session_with, settings
 from wal2delta.spark.standing import newest_own
+from wal2delta.spark.storage import damage_told
 from wal2delta.spark.table_run import run_of, step_of
 from wal2delta.spark.target import TableName, Target
 from wal2delta.transactions.plan import Plan
@@ -57,7 +58,7 @@ def highest_runs(spark: SparkSession, target: Target, at_once: int) -> dict[str,
 
     def highest(name: str) -> tuple[str, int]:
         table = target.ledger(name)
-        with session_with(spark, delta.FEW_ROWS) as own:
+        with damage_told(table.text), session_with(spark, delta.FEW_ROWS) as own:
             newest = newest_own(own, table) if delta.exists(own, table) else None
         return name, 0 if newest is None else newest.number
 

@@ -30,6 +30,7 @@ from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import has_own_sessions, own_session, settings
 from wal2delta.spark.one_row import OneRow, create_row, read_row, replace_row
 from wal2delta.spark.registry import MirrorEntry
+from wal2delta.spark.storage import damage_told
 from wal2delta.spark.target import Target
 from wal2delta.transactions.plan import Plan, Resume
 from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
@@ -201,13 +202,17 @@ class StateTable:
         return self._stored.state
 
     def _read(self) -> _Stored:
+        with damage_told(self._table.text):
+            return self._read_row()
+
+    def _read_row(self) -> _Stored:
         if not delta.exists(self._spark, self._table):
             return _Stored(exists=False)
         self._row = read_row(self._spark, self._table, _STATE)
         rows = [Row(**self._row.values)] if self._row is not None else delta.read(self._spark, self._table).collect()
         if not rows:
             return _Stored(exists=True)
-        row = rows[0]
+        (row,) = rows
         if row.format > FORMAT:
             raise TargetError(
                 f"the ledger has the format {row.format}, this wal2delta knows {FORMAT}",

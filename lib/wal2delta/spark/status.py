@@ -17,6 +17,7 @@ from wal2delta.spark.isolation import own_session, quiet_queries, settings
 from wal2delta.spark.ledger import APPLIED, PLANNED, Ledger, State
 from wal2delta.spark.lock import Holder, why_dead
 from wal2delta.spark.state import at_work
+from wal2delta.spark.storage import damage_told
 from wal2delta.spark.target import TableName, Target
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -
     place = Target.parse(str(target))
     own = own_session(spark)
     table = place.ledger("runs")
-    with quiet_queries(), settings(own, delta.SMALL_STATE):
+    with quiet_queries(), settings(own, delta.SMALL_STATE), damage_told(table.text):
         if not delta.exists(own, table):
             raise _nothing_applied(place)
         runs = delta.read(own, table)
@@ -209,9 +210,10 @@ def _run_at_work(state: State | None, holder: Holder | None) -> RunAtWork | None
 def _newest_runs(spark: SparkSession, target: Target) -> list[RunStatus]:
     """Give the last runs that have ended, the newest last."""
     table = target.ledger("runs")
-    if not delta.exists(spark, table):
-        return []
-    newest = delta.read(spark, table).orderBy("run", ascending=False).limit(_RUNS_SHOWN).collect()
+    with damage_told(table.text):
+        if not delta.exists(spark, table):
+            return []
+        newest = delta.read(spark, table).orderBy("run", ascending=False).limit(_RUNS_SHOWN).collect()
     return [
         RunStatus(
             run=row.run,

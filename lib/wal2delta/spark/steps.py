@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 on_step: Callable[[str], None] | None = None
 """Called when a step is done, or is the next: ``scanned``, ``decoded``, ``plan written``,
-``table is to move: schema.table``, ``table moved: schema.table``, ``columns are to change: schema.table``,
+``folder is to be renamed: path``, ``table moved: schema.table``, ``columns are to change: path``,
 ``columns changed: schema.table``, ``table applied: schema.table``, ``history written``, ``history recorded``,
 ``run recorded``."""
 
