@@ -56,7 +56,7 @@ from wal2delta.spark.source import (
 from wal2delta.spark.staged_files import FileStaging
 from wal2delta.spark.staged_tables import TableStaging
 from wal2delta.spark.staging import Staged, Staging
-from wal2delta.spark.storage import storage_told
+from wal2delta.spark.storage import damage_told, storage_told
 from wal2delta.spark.table_run import TableRun, step_of
 from wal2delta.spark.tables import RunPlan, TablePlan, plan_tables
 from wal2delta.spark.target import Target
@@ -330,7 +330,10 @@ class _Job:
         if self._seen(earlier) == state.seen:
             return
         before, here = root_of(state.captures), root_of(self.captures)
-        rows = delta.read(self.own, self.target.ledger("files")).select("run", "path", "length").collect()
+        files = self.target.ledger("files")
+        with damage_told(files.text):
+            recorded = delta.read(self.own, files).where(f"run <= {state.run}")
+            rows = recorded.select("run", "path", "length").collect()
         known: dict[str, int] = {}
         for row in sorted(rows, key=lambda row: row.run):
             known.update({name_in(root, row.path): row.length for root in (before, here)})
@@ -671,7 +674,7 @@ class _Job:
     ) -> int:
         """Set back what is ahead of the ledger, if the captures have all of that; give the new run's number."""
         known = before.run if before is not None else 0
-        recorded = highest_runs(self.own, self.target, self._at_once) if before is not None else {}
+        recorded = highest_runs(self.own, self.target, self.ledger.id, self._at_once)
         ahead = [
             Ahead(
                 table.name,

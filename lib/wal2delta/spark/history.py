@@ -115,6 +115,8 @@ class History:
 
     def count(self, upto: int) -> int:
         """Count the run's own transactions up to a commit LSN."""
+        if not (self._staging.decoded or self._plan.decided):
+            return 0
         among = f"commit_lsn > {self._plan.after_lsn}L AND commit_lsn <= {upto}L"
         return self._copies(self._spark).where(among).select("commit_lsn").distinct().count()
 

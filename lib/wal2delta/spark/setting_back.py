@@ -19,7 +19,7 @@ from wal2delta.sink.lineage import CommitId, RunId, Standing
 from wal2delta.spark import delta
 from wal2delta.spark.history import History
 from wal2delta.spark.isolation import session_with, settings
-from wal2delta.spark.standing import newest_own
+from wal2delta.spark.standing import newest_number
 from wal2delta.spark.storage import damage_told
 from wal2delta.spark.table_run import run_of, step_of
 from wal2delta.spark.target import TableName, Target
@@ -53,14 +53,13 @@ class Ahead:
     known: bool
 
 
-def highest_runs(spark: SparkSession, target: Target, at_once: int) -> dict[str, int]:
+def highest_runs(spark: SparkSession, target: Target, ledger: str, at_once: int) -> dict[str, int]:
     """Give the number of the last run that has written to each of the ledger's tables."""
 
     def highest(name: str) -> tuple[str, int]:
         table = target.ledger(name)
-        with damage_told(table.text), session_with(spark, delta.FEW_ROWS) as own:
-            newest = newest_own(own, table) if delta.exists(own, table) else None
-        return name, 0 if newest is None else newest.number
+        with damage_told(table.text):
+            return name, newest_number(spark, table, f"{ledger}/{name}")
 
     with ThreadPoolExecutor(at_once) as pool:
         return dict(pool.map(highest, _OF_RUNS))

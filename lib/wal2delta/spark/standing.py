@@ -6,13 +6,14 @@ ledger, because that one was set back, is told apart from that (`Standing.ahead`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from wal2delta.errors import TargetError
 from wal2delta.sink.lineage import CommitId, LoggedCommit, Standing, follow
 from wal2delta.sink.table_log import commits_from, newest_version
+from wal2delta.spark import delta
 from wal2delta.spark.isolation import has_own_sessions
 from wal2delta.spark.mounted import mounted_folder
 from wal2delta.spark.registry import MirrorEntry
@@ -53,6 +54,9 @@ def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing
         return None
     left = -1 if entry is None or entry.left is None else entry.left
     newest, commits = _commits(spark, table, left)
+    if newest < left and known.run is not None and entry is not None and entry.table.place != table.place:
+        # It was copied to where it is now.
+        left, commits = -1, _commits(spark, table, -1)[1]
     if newest < left:
         raise TargetError(
             f"the table's newest version is {newest}, and the ledger's last run has left version {left}: it was set "
@@ -70,16 +74,20 @@ def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing
     return follow(commits, ledger=known.ledger, left=left, run=known.run)
 
 
-def newest_own(spark: SparkSession, table: TableName) -> CommitId | None:
-    """Give the newest of the ledger's commits in a table of its own; None where there is none, or no table."""
+def newest_number(spark: SparkSession, table: TableName, application: str) -> int:
+    """Give the number of an application's newest commit in a table of the ledger; 0 where there is none."""
     folder = mounted_folder(spark, table.path)
-    if folder is None:
+    found: Iterable[LoggedCommit]
+    if folder is not None:
+        newest = newest_version(folder)
+        versions = range(newest, max(newest - _NEWEST, -1), -1)
+        found = (commit for version in versions for commit in commits_from(folder, version, version))
+    elif delta.exists(spark, table):
         found = [_of_history(row) for row in _history(spark, table, _NEWEST)]
     else:
-        newest = newest_version(folder)
-        found = list(commits_from(folder, newest - _NEWEST + 1, newest))[::-1]
+        return 0
     marks = (CommitId.of_mark(commit.mark) for commit in found)
-    return next((mark for mark in marks if mark is not None), None)
+    return next((mark.number for mark in marks if mark is not None and mark.application == application), 0)
 
 
 def refuse_changed(table: TableName, name: str, standing: Standing) -> TargetError:
@@ -114,6 +122,9 @@ def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bo
         strict: that run's commits surely say so.
     """
     mark = CommitId.of_mark(commit.mark)
+    if mark is not None and mark.run is None:
+        # A run that an earlier version had begun.
+        return not entry.run
     if mark is None:
         # What optimizes a table by itself may have come right behind the commit.
         return commit.keeps_rows or not strict

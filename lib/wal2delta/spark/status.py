@@ -132,7 +132,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
         running = _run_at_work(state, ledger.holder)
         if state is None:
             raise _nothing_applied(place, running)
-        runs = _newest_runs(own, place)
+        runs = _newest_runs(own, place, state.run)
     if state.phase == PLANNED:
         runs = [run for run in runs if run.run != state.run]
         runs.append(RunStatus(state.run, PLANNED, state.started_at, None, None, state.files, None, None, None))
@@ -207,13 +207,18 @@ def _run_at_work(state: State | None, holder: Holder | None) -> RunAtWork | None
     )
 
 
-def _newest_runs(spark: SparkSession, target: Target) -> list[RunStatus]:
-    """Give the last runs that have ended, the newest last."""
+def _newest_runs(spark: SparkSession, target: Target, last: int) -> list[RunStatus]:
+    """Give the last runs that have ended, the newest last.
+
+    Args:
+        last: the newest run that the ledger's state knows; where that was set back, there are others.
+    """
     table = target.ledger("runs")
     with damage_told(table.text):
         if not delta.exists(spark, table):
             return []
-        newest = delta.read(spark, table).orderBy("run", ascending=False).limit(_RUNS_SHOWN).collect()
+        runs = delta.read(spark, table).where(F.col("run") <= last)
+        newest = runs.orderBy("run", ascending=False).limit(_RUNS_SHOWN).collect()
     return [
         RunStatus(
             run=row.run,
