@@ -99,6 +99,10 @@ def apply_command(
         bool,
         typer.Option("--allow-gaps", help="Go on where something is missing; leave out and name what is not whole."),
     ] = False,
+    accept_changed_tables: Annotated[
+        bool,
+        typer.Option("--accept-changed-tables", help="Go on from tables that somebody else has changed, as they are."),
+    ] = False,
     show: Annotated[int, typer.Option("--show", help="Print the first rows of each table.", min=0)] = 0,
     as_json: _Json = False,
     quiet: _Quiet = False,
@@ -110,6 +114,8 @@ def apply_command(
     settings = load_settings(config)
     if allow_gaps:
         settings = settings.allowing_gaps()
+    if accept_changed_tables:
+        settings = settings.accepting_changed_tables()
     progress = _progress(quiet)
     try:
         progress.stage("start Spark", None)

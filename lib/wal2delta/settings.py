@@ -384,6 +384,8 @@ class Settings(_Model):
     on_drop_column: DropColumnPolicy = "keep"
     infer_renames: bool = True
     """A column that stands under another name where one of its type was, between others, was renamed."""
+    accept_changed_tables: bool = False
+    """Go on from tables that somebody else has changed since the last run, as they are."""
     tables_at_once: Annotated[int, Field(ge=1, le=64)] = 4
     """So many tables are written to concurrently."""
     bucket_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 30)] = DEFAULT_BUCKET_BYTES
@@ -415,6 +417,10 @@ class Settings(_Model):
             ConfigError: naming the key and what was expected.
         """
         return _validate(values, path=None, document=None)
+
+    def accepting_changed_tables(self) -> Settings:
+        """Give the same settings with ``accept_changed_tables`` set."""
+        return self.model_copy(update={"accept_changed_tables": True})
 
     def allowing_gaps(self) -> Settings:
         """Give the same settings with ``captures: allow_gaps`` set."""

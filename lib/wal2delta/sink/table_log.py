@@ -8,7 +8,8 @@ it finds against the version's checksum.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +18,13 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from wal2delta.sink.lineage import LoggedCommit
+
 _MOST_COMMITS: Final = 100
 """Delta writes a checkpoint every ten, if a table does not say otherwise."""
+
+_OF_VERSION: Final = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
+"""The log's files that show that a table has had a version."""
 
 
 class LoggedVersion:
@@ -60,6 +66,35 @@ class LoggedVersion:
         if found is None or (len(found), sum(file["size"] for file in found)) != self.size():
             return None
         return found
+
+
+def newest_version(folder: str) -> int:
+    """Give a table's newest version by the names of its log's files; -1 where there is no table."""
+    try:
+        names = [path.name for path in Path(folder, "_delta_log").iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
+    return max((int(found[1]) for name in names if (found := _OF_VERSION.fullmatch(name))), default=-1)
+
+
+def commits_from(folder: str, first: int, last: int) -> Iterator[LoggedCommit]:
+    """Give the commits of some versions; those that the log has no more are left out."""
+    for version in range(max(first, 0), last + 1):
+        try:
+            lines = Path(folder, "_delta_log", f"{version:020}.json").read_bytes().splitlines()
+        except FileNotFoundError:
+            continue
+        actions = [json.loads(line) for line in lines]
+        info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+        files = [action for one in actions for kind in ("add", "remove") if (action := one.get(kind)) is not None]
+        yield LoggedCommit(
+            version,
+            str(info.get("operation", "a commit that does not say what it does")),
+            info.get("operationParameters") or {},
+            info.get("userMetadata"),
+            keeps_files=not any(file.get("dataChange", True) for file in files),
+            keeps_metadata=not any("metaData" in one for one in actions),
+        )
 
 
 def whole_file(folder: str, logged: Mapping[str, Any]) -> Path | None:

@@ -1,26 +1,29 @@
 """Give a mirror table the columns that its relation has by now.
 
-What Delta can do by its metadata alone is done by ALTER TABLE, statement by statement, each of which is left out where
-the table shows that it was made already.  All else, such as a type that Delta cannot widen or a column that was
+What Delta can do by its metadata alone is done so: in one commit with the run's number, where Delta's own transaction
+can be had (`wal2delta.spark.commits`), else by ALTER TABLE, statement by statement, each of which is left out where the
+table shows that it was made already.  All else, such as a type that Delta cannot widen or a column that was
 dropped and added again, rewrites the table in one commit: by the same conversions that the run's own rows of earlier
 versions go through, so that nothing hangs on where runs end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from wal2delta.errors import TargetError, Wal2DeltaError
 from wal2delta.names import fold
+from wal2delta.sink.declared import Added, Changes, changed
 from wal2delta.sink.evolution import Evolution, MirrorColumn, TableShape, converts
 from wal2delta.sink.projection import Projection, project_columns
-from wal2delta.spark import delta
+from wal2delta.spark import delta, steps
 from wal2delta.spark.arrow_types import sql_schema, sql_type
+from wal2delta.spark.commits import begin, declared
 from wal2delta.spark.target import TableName, quote
 from wal2delta.spark.workers import refusal_in, refusal_text
 from wal2delta.types.base import ColumnType, Family
@@ -51,6 +54,7 @@ def alter(
     metadata: Sequence[pa.Field],
     rescued: str | None,
     commit: delta.CommitId,
+    check_lock: Callable[[], None],
     *,
     resumed: bool,
 ) -> bool:
@@ -61,7 +65,8 @@ def alter(
         evolution: from the columns that the table has to those that it shall have.
         metadata: the table's columns behind the source's, and ``rescued`` the name of the one with what others
             cannot hold.
-        commit: the rewrite's commit, if there is one.
+        commit: the one that is made of it.
+        check_lock: refuses to go on when the run has lost the lock.
         resumed: some of it, or all, may be done already.
     """
     if not alters(evolution):
@@ -78,8 +83,63 @@ def alter(
         if not resumed or delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
             _rewrite(spark, table, evolution, metadata, rescued, commit)
         return True
-    _run(spark, table, statements, evolution.shape)
+    if not _commit(spark, table, statements, evolution.shape, commit, check_lock):
+        _run(spark, table, statements, evolution.shape, check_lock)
     return statements.any
+
+
+def _commit(
+    spark: SparkSession,
+    table: TableName,
+    statements: _Statements,
+    after: TableShape,
+    commit: delta.CommitId,
+    check_lock: Callable[[], None],
+) -> bool:
+    """Do all of it in one commit, and say whether that could be done.
+
+    It has the run's number, so that a run that was taken over and wakes up makes it no more.  A statement has none.
+    """
+    transaction = begin(spark, table)
+    if transaction is None or not transaction.may_be_altered(
+        drops=bool(statements.drops), widens=bool(statements.types)
+    ):
+        return False
+    before = transaction.fields
+    fields = changed(before, _changes(statements, after))
+    if fields != before:
+        check_lock()
+        steps.reached(f"columns are to change: {table.text}")
+        try:
+            transaction.alter(fields, commit)
+        except Exception as error:
+            if not delta.is_conflict(error):
+                raise
+            check_lock()
+            raise TargetError(
+                "somebody else has written to the table at the same time",
+                path=table.text,
+                remedy="A mirror must have no other writer; run again",
+            ) from error
+    return True
+
+
+def _changes(statements: _Statements, after: TableShape) -> Changes:
+    """Give what the statements do as what becomes of the log's columns."""
+    kinds = {column.name: _declared(column.type) for column in statements.adds}
+    adds, previous = [], None
+    for column in after.columns:
+        if column.name in kinds:
+            field = {"name": column.name, "type": kinds[column.name], "nullable": True}
+            adds.append(Added(field, previous))
+        previous = column.name
+    types = {name: _declared(kind) for name, kind in statements.types}
+    return Changes(statements.drops, statements.renames, types, adds)
+
+
+def _declared(kind: ColumnType) -> Any:
+    """Give a type as Delta's log has it."""
+    return declared(f"c {sql_type(kind.arrow)}")["fields"][0]["type"]
 
 
 def alters(evolution: Evolution) -> bool:
@@ -148,12 +208,20 @@ def _has_rescued(spark: SparkSession, table: TableName, rescued: str) -> bool:
     return bool(delta.read(spark, table).where(f"{quote(rescued)} IS NOT NULL").limit(1).collect())
 
 
-def _run(spark: SparkSession, table: TableName, statements: _Statements, after: TableShape) -> None:
+def _run(
+    spark: SparkSession,
+    table: TableName,
+    statements: _Statements,
+    after: TableShape,
+    check_lock: Callable[[], None],
+) -> None:
     """Run the statements that the table does not show to be done."""
     found = delta.columns_of(spark, table)
     if found is None:
         raise TargetError("the table is gone", path=table.text, remedy="Restore it, or apply to a new target")
     for statement in _pending(table, statements, after, dict(found)):
+        check_lock()
+        steps.reached(f"columns are to change: {table.text}")
         spark.sql(statement)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -19,19 +20,31 @@ from wal2delta.progress import NoProgress, Progress
 from wal2delta.protocol.framing import Framing
 from wal2delta.report import RunReport, TableReport
 from wal2delta.settings import Settings, make_settings
+from wal2delta.sink.lineage import Standing
 from wal2delta.spark import delta, steps
 from wal2delta.spark.ahead import AheadScan
 from wal2delta.spark.catalogue import Catalogue
 from wal2delta.spark.failures import failures_told
+from wal2delta.spark.fence import Fence
 from wal2delta.spark.folding import Folded, fold_together, groups_of
 from wal2delta.spark.history import History, refuse_gone
 from wal2delta.spark.isolation import has_own_sessions, own_session, quiet_queries, settings
-from wal2delta.spark.ledger import PLANNED, Ledger, Seen, State
-from wal2delta.spark.mirror import apply_table, check_table
+from wal2delta.spark.ledger import PLANNED, Ledger, Seen, State, run_id
+from wal2delta.spark.mirror import Found, apply_table, check_again, check_table
 from wal2delta.spark.mounted import mounted_folder
-from wal2delta.spark.moving import move
+from wal2delta.spark.moving import fence_of, move
 from wal2delta.spark.placement import Move
-from wal2delta.spark.registry import MirrorEntry
+from wal2delta.spark.registry import MirrorEntry, left_at
+from wal2delta.spark.setting_back import (
+    Ahead,
+    check_bytes,
+    clear_runs,
+    highest_of,
+    highest_runs,
+    refuse_newer,
+    set_tables_back,
+    told,
+)
 from wal2delta.spark.source import (
     CaptureFile,
     are_mapped,
@@ -44,6 +57,7 @@ from wal2delta.spark.source import (
 from wal2delta.spark.staged_files import FileStaging
 from wal2delta.spark.staged_tables import TableStaging
 from wal2delta.spark.staging import Staged, Staging
+from wal2delta.spark.storage import damage_told, storage_told
 from wal2delta.spark.table_run import TableRun, step_of
 from wal2delta.spark.tables import RunPlan, TablePlan, plan_tables
 from wal2delta.spark.target import Target
@@ -130,7 +144,7 @@ class _Job:
         self.ledger = Ledger(self.spark, self.target)
         self.source = self.settings.source or root_of(self.captures)
         try:
-            with quiet_queries(), settings(self.own, delta.SMALL_STATE):
+            with quiet_queries(), storage_told(self.target.text), settings(self.own, delta.SMALL_STATE):
                 try:
                     return self._run(began)
                 finally:
@@ -167,10 +181,11 @@ class _Job:
                 self._refuse_empty(plan)
             refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in files])
 
-            def write_plan(decoded: Plan) -> State:
+            def write_plan(decoded: Plan, run: int) -> State:
                 return self.ledger.write_plan(
                     state,
                     decoded,
+                    run,
                     source=self.source,
                     captures=self.captures,
                     files=len(reading.files),
@@ -179,7 +194,7 @@ class _Job:
                 )
 
             _, report = self._apply_plan(
-                plan, staging, reading.size, before, write_plan, ahead=ahead, resumed=False, began=began
+                plan, staging, reading.size, state, write_plan, ahead=ahead, resumed=False, began=began
             )
         return report if finished is None else _joined(finished, report)
 
@@ -195,15 +210,19 @@ class _Job:
         self.warnings.append(f"run {interrupted.run} was interrupted; it was finished first")
         plan = interrupted.plan
         assert plan is not None
+        fence = fence_of(self.own, self.target, self.ledger.run_id)
+        if fence is not None:
+            # From here on, the run that was interrupted renames nothing any more, should it only have stood still.
+            fence.take_down_others()
         with self._staging() as staging:
             return self._apply_plan(
-                plan, staging, interrupted.bytes, interrupted.tables, lambda _: interrupted, resumed=True, began=began
+                plan, staging, interrupted.bytes, interrupted, lambda *_: interrupted, resumed=True, began=began
             )
 
     @contextmanager
     def _staging(self) -> Iterator[Staging]:
         """Give the run its place for staged events, and have it empty whatever happens."""
-        staging = _staging_of(self.own, self.target, self.ledger.turn)
+        staging = _staging_of(self.own, self.target, self.ledger)
         try:
             yield staging
         finally:
@@ -314,7 +333,10 @@ class _Job:
         if self._seen(earlier) == state.seen:
             return
         before, here = root_of(state.captures), root_of(self.captures)
-        rows = delta.read(self.own, self.target.ledger("files")).select("run", "path", "length").collect()
+        files = self.target.ledger("files")
+        with damage_told(files.text):
+            recorded = delta.read(self.own, files).where(f"run <= {state.run}")
+            rows = recorded.select("run", "path", "length").collect()
         known: dict[str, int] = {}
         for row in sorted(rows, key=lambda row: row.run):
             known.update({name_in(root, row.path): row.length for root in (before, here)})
@@ -418,7 +440,9 @@ class _Job:
                     # Where something is open that goes on here, nothing is missing.
                     self._note_hole(self.holes[file.path], file.path)
                 self.progress.advance()
-        return stitch.plan()
+        plan = stitch.plan()
+        before = resume.applied if resume is not None else 0
+        return replace(plan, resume=replace(plan.resume, applied=before + plan.transactions))
 
     def _scan(
         self, tasks: Mapping[str, ScanTask], stitch: Stitch, resume: Resume | None, ahead: AheadScan | None
@@ -481,8 +505,8 @@ class _Job:
         plan: Plan,
         staging: Staging,
         size: int,
-        before: Sequence[MirrorEntry],
-        begin: Callable[[Plan], State],
+        before: State | None,
+        begin: Callable[[Plan, int], State],
         *,
         ahead: AheadScan | None = None,
         resumed: bool,
@@ -492,14 +516,15 @@ class _Job:
 
         Args:
             size: bytes of the files that it reads.
-            before: what the ledger knows of the tables that earlier runs have written to.
-            begin: gives the run's state, in which the plan stands written; called once the files have proved to
-                be decodable.
+            before: the ledger's state, of an interrupted run its own.
+            begin: gives the run's state, in which the plan stands written under its number; called once the files have
+                proved to be decodable.
             ahead: what was decoded with the scan.
             resumed: the run was interrupted before; some tables may have its commit.
         """
         self.warnings.extend(plan.warnings)
-        catalogue = Catalogue.of(plan, self.settings, before)
+        entries = before.tables if before is not None else ()
+        catalogue = Catalogue.of(plan, self.settings, entries)
         self.warnings.extend(catalogue.warnings)
         skips_truncates = self.settings.skips("t")
         truncates = {} if skips_truncates else {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}
@@ -511,13 +536,16 @@ class _Job:
             with self._stage("check"):
                 history.check_copies()
                 plan = _without_ended(plan, history)
-            tables = plan_tables(catalogue, staged, tuple(truncates), before, self.settings, self.target)
+            tables = plan_tables(catalogue, staged, tuple(truncates), entries, self.settings, self.target)
             with self._stage("plan"):
-                exists = self._check_tables(tables, resumed=resumed)
-                state = begin(plan)
+                found = self._check_tables(tables, resumed=resumed)
+                if not resumed:
+                    plan = replace(plan, id=str(uuid.uuid4()))
+                number = self._go_back(plan, tables, found, before, history) if not resumed else 0
+                state = begin(plan, number)
             steps.reached("plan written")
-            commit = delta.CommitId(state.ledger, state.run)
-            state = self._move_tables(tables, state, commit)
+            commit = delta.CommitId(state.ledger, state.run, run_id(plan))
+            state, moved = self._move_tables(tables, state, commit)
             runs = [
                 TableRun(
                     plan=table,
@@ -526,11 +554,14 @@ class _Job:
                     buckets=self._buckets(size),
                     tasks=_tasks(self._buckets(size), staged[table.number].size),
                     size=staged[table.number].size,
-                    exists=there,
+                    exists=there.exists,
+                    check_lock=self.ledger.check_lock,
                 )
-                for table, there in zip(tables.tables, exists, strict=True)
+                for table, there in zip(tables.tables, found, strict=True)
             ]
-
+            if resumed and plan.id:
+                with self._stage("plan"):
+                    runs = self._check_again(runs, plan)
             kept = [
                 lambda: history.write(state, resumed=resumed),
                 lambda: self.ledger.record_files(state, resumed=resumed),
@@ -555,7 +586,8 @@ class _Job:
             stages=self.stages,
         )
         with self._stage("record"):
-            state = self.ledger.record(state, report, tables.entries, resumed=resumed)
+            left = moved | {one.oid: one.version for one in reports if one.oid is not None}
+            state = self.ledger.record(state, report, left_at(tables.entries, left, plan.id), resumed=resumed)
         steps.reached("run recorded")
         return state, _timed(report, began, self.stages)
 
@@ -594,40 +626,122 @@ class _Job:
         """How many tables are worked on at a time; each needs a session of its own."""
         return self.settings.tables_at_once if has_own_sessions(self.spark) else 1
 
-    def _check_tables(self, tables: RunPlan, *, resumed: bool) -> list[bool]:
+    def _check_tables(self, tables: RunPlan, *, resumed: bool) -> list[Found]:
         """Say which tables are there, and refuse those that are not as they should be."""
         moving = {move.destination for move in tables.placement.moves}
+        accepts = self.settings.accept_changed_tables
 
-        def check(table: TablePlan) -> bool:
+        def check(table: TablePlan) -> Found:
             left = any(move.source == table.table for move in tables.placement.moves)
-            return check_table(self.spark, table, resumed=resumed, moves_in=left or table.table in moving)
+            moves_in = left or table.table in moving
+            return check_table(self.spark, table, self.ledger.id, resumed=resumed, moves_in=moves_in, accepts=accepts)
 
         with ThreadPoolExecutor(self._at_once) as pool:
-            return list(pool.map(check, tables.tables))
+            found = list(pool.map(check, tables.tables))
+        for table, there in zip(tables.tables, found, strict=True):
+            self._warn_of_change(table, there.standing)
+        return found
 
-    def _move_tables(self, tables: RunPlan, state: State, commit: delta.CommitId) -> State:
+    def _check_again(self, runs: Sequence[TableRun], plan: Plan) -> list[TableRun]:
+        """Give the tables of a run that was interrupted with how they stand, and refuse those that others have changed.
+
+        Raises:
+            TargetError: naming one.
+        """
+        accepts = self.settings.accept_changed_tables
+
+        def check(run: TableRun) -> TableRun:
+            standing = check_again(self.spark, run, plan.id, accepts=accepts)
+            checked = replace(run, standing=standing)
+            if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
+                one = Ahead(run.plan.name, run.plan.table, run.plan.oid, standing, known=True)
+                raise refuse_newer(one, standing.ahead[0], plan.upto_lsn)
+            return checked
+
+        with ThreadPoolExecutor(self._at_once) as pool:
+            checked = list(pool.map(check, runs))
+        for run in checked:
+            self._warn_of_change(run.plan, run.standing)
+        return checked
+
+    def _warn_of_change(self, table: TablePlan, standing: Standing | None) -> None:
+        changed = None if standing is None else standing.changed
+        if changed is not None:
+            self.warnings.append(
+                f"{table.name}: somebody else has changed it (version {changed.version}, {changed.operation}); its "
+                "rows are taken as they are"
+            )
+
+    def _go_back(
+        self, plan: Plan, tables: RunPlan, found: Sequence[Found], before: State | None, history: History
+    ) -> int:
+        """Set back what is ahead of the ledger, if the captures have all of that; give the new run's number."""
+        known = before.run if before is not None else 0
+        recorded = highest_runs(self.own, self.target, self.ledger.id, self._at_once)
+        ahead = [
+            Ahead(
+                table.name,
+                (table.before or table).table,
+                (table.before or table).oid,
+                there.standing,
+                known=table.before is not None,
+            )
+            for table, there in zip(tables.tables, found, strict=True)
+            if there.standing is not None and there.standing.ahead
+        ]
+        highest = highest_of(recorded, ahead)
+        if highest <= known and not ahead:
+            return known + 1
+        check_bytes(ahead, plan, history)
+        commit = delta.CommitId(self.ledger.id, highest + 1, run_id(plan))
+        set_tables_back(self.spark, ahead, commit, self.ledger.check_lock)
+        clear_runs(self.own, self.target, self.ledger.id, recorded, known, highest, self.ledger.check_lock)
+        self.warnings.append(told(ahead, known, highest))
+        return max(known, highest) + 1
+
+    def _move_tables(
+        self, tables: RunPlan, state: State, commit: delta.CommitId
+    ) -> tuple[State, dict[int, int | None]]:
         """Let renamed tables, and those that give way, go to their places.
 
         What leaves goes first, and that it has is written down: what stands in its place afterwards is another table.
+
+        Returns:
+            the state, and the versions of tables that were copied, by oid.
         """
         placement = tables.placement
+        copied: dict[int, int | None] = {}
         if not placement.moves:
-            return state
+            return state, copied
+        fence = fence_of(self.own, self.target, self.ledger.run_id)
         with self._stage("move"):
-            if not state.vacated:
-                self._move(placement.leaving, commit, 0)
-                state = self.ledger.note_vacated(state)
-                steps.reached("places left")
-            self._move(placement.arriving, commit, len(placement.leaving))
-        return state
+            try:
+                if fence is not None:
+                    fence.put_up(self.ledger.confirm_lock)
+                if not state.vacated:
+                    copied |= self._move(placement.leaving, commit, 0, fence)
+                    state = self.ledger.note_vacated(state)
+                    steps.reached("places left")
+                copied |= self._move(placement.arriving, commit, len(placement.leaving), fence)
+            finally:
+                if fence is not None:
+                    fence.take_down()
+        return state, copied
 
-    def _move(self, moves: Sequence[Move], commit: delta.CommitId, first: int) -> None:
+    def _move(
+        self, moves: Sequence[Move], commit: delta.CommitId, first: int, fence: Fence | None
+    ) -> dict[int, int | None]:
+        copied: dict[int, int | None] = {}
         for number, step in enumerate(moves, first):
             self.ledger.check_lock()
-            note = move(own_session(self.spark), step, step_of(commit, number))
-            if note is not None:
-                self.warnings.append(note)
+            named = replace(step_of(commit, number), oid=step.oid)
+            moved = move(own_session(self.spark), step, named, self.ledger.check_lock, fence)
+            if moved.note is not None:
+                self.warnings.append(moved.note)
+            if moved.is_copy:
+                copied[step.oid] = moved.version
             steps.reached(f"table moved: {step.name}")
+        return copied
 
     def _apply_tables(
         self, runs: Sequence[TableRun], staging: Staging, kept: Sequence[Callable[[], None]]
@@ -686,7 +800,8 @@ class _Job:
     def _apply_table(self, staging: Staging, run: TableRun, folded: Folded | None) -> TableReport:
         # A process that stood still may have lost the lock: then the table is another run's by now.
         self.ledger.check_lock()
-        with failures_told(table=run.plan.name, path=run.plan.table.text):
+        place = run.plan.table.text
+        with failures_told(table=run.plan.name, path=place), storage_told(place):
             return apply_table(self.spark, staging, run, folded)
 
     def _nothing_new(self, state: State | None, began: float) -> RunReport:
@@ -719,15 +834,13 @@ class _Job:
             self.stages[name] = self.stages.get(name, 0.0) + time.monotonic() - began
 
 
-def _staging_of(spark: SparkSession, target: Target, turn: int) -> Staging:
-    """Give a target's place for staged events.
-
-    Args:
-        turn: which of several, so that a run that was taken over from does not write to this one's.
-    """
-    table = target.ledger(_STAGING if turn == 0 else f"{_STAGING}_{turn}")
-    folder = mounted_folder(spark, table.path)
-    return TableStaging(table) if folder is None else FileStaging(folder)
+def _staging_of(spark: SparkSession, target: Target, ledger: Ledger) -> Staging:
+    """Give a run's place for staged events: a run that was taken over from must not write to it, or clear it."""
+    folder = mounted_folder(spark, target.ledger(_STAGING).path)
+    if folder is not None:
+        return FileStaging(folder, ledger.run_id, ledger.taken_over)
+    turn = ledger.turn
+    return TableStaging(target.ledger(_STAGING if turn == 0 else f"{_STAGING}_{turn}"))
 
 
 def _tasks(buckets: int, size: int) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -83,6 +83,7 @@ class _Delta:
     merge: Any
     merge_parameters: tuple[str, ...]
     metrics: Any
+    schema: Any
     jvm: Any
 
 
@@ -153,10 +154,23 @@ def _classes(jvm: Any) -> _Delta | None:
             merge=companion(f"{_DELTA}.DeltaOperations$Merge") if {*merge_parameters} <= {_OPTION, _SEQ} else None,
             merge_parameters=merge_parameters,
             metrics=companion("org.apache.spark.sql.execution.metric.SQLMetrics"),
+            schema=companion(f"{_DELTA}.DeltaOperations$UpdateSchema") if _alters(known, named) else None,
             jvm=jvm,
         )
     except (Py4JError, TypeError):
         return None
+
+
+def _alters(known: set[str], named: Callable[[str], Any]) -> bool:
+    """Say whether columns may be changed by Delta's transaction in the way that is known here."""
+    from py4j.protocol import Py4JError
+
+    try:
+        parameters = named(f"{_DELTA}.DeltaOperations$UpdateSchema").getConstructors()[0].getParameterTypes()
+    except Py4JError:
+        return False
+    struct = "org.apache.spark.sql.types.StructType"
+    return {"updateMetadata", "protocol"} <= known and [str(kind.getName()) for kind in parameters] == [struct, struct]
 
 
 class Transaction:
@@ -180,7 +194,7 @@ class Transaction:
         metadata = {
             "id": str(uuid.uuid4()),
             "format": {"provider": "parquet", "options": {}},
-            "schemaString": json.dumps(_declared(sql_schema(columns))),
+            "schemaString": json.dumps(declared(sql_schema(columns))),
             "partitionColumns": [],
             "configuration": dict(properties),
             "createdTime": _now(),
@@ -210,6 +224,39 @@ class Transaction:
         fields = json.loads(metadata["schemaString"])["fields"]
         return all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in fields)
 
+    def may_be_altered(self, *, drops: bool, widens: bool) -> bool:
+        """Columns may change by what is written to the log, with nothing else that would have to know of it."""
+        configuration = self._metadata()["configuration"]
+        protocol = json.loads(self._transaction.protocol().json())["protocol"]
+        return (
+            self._classes.schema is not None
+            and configuration.get("delta.columnMapping.mode") == "name"
+            and "delta.dataSkippingStatsColumns" not in configuration
+            and not (widens and configuration.get("delta.enableTypeWidening", "false").lower() != "true")
+            and not (widens and "typeWidening" not in (protocol.get("writerFeatures") or ()))
+            and not (drops and "clustering" in (protocol.get("writerFeatures") or ()))
+        )
+
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        """The table's columns as the log declares them."""
+        found: list[dict[str, Any]] = json.loads(self._metadata()["schemaString"])["fields"]
+        return found
+
+    def alter(self, fields: Sequence[Mapping[str, Any]], commit: delta.CommitId) -> int | None:
+        """Commit new columns; give the table's new version, or None if this very commit was made before."""
+        _activate(self._spark)
+        if self._last_number(commit.application) >= commit.number:
+            return None
+        metadata = self._metadata()
+        before, after = metadata["schemaString"], json.dumps({"type": "struct", "fields": list(fields)})
+        action = self._action("metaData", metadata | {"schemaString": after})
+        self._transaction.updateMetadata(action, False)
+        kinds = self._classes.jvm.org.apache.spark.sql.types.DataType
+        assert self._classes.schema is not None
+        operation = self._classes.schema.apply(kinds.fromJson(before), kinds.fromJson(after))
+        return self._commit([self._txn(commit)], operation, {delta.USER_METADATA: commit.mark})
+
     def has_only(self, wanted: pa.Schema) -> bool:
         """Say whether the table has these columns and no other."""
         fields = json.loads(self._metadata()["schemaString"])["fields"]
@@ -223,7 +270,7 @@ class Transaction:
         found = {field["name"]: field for field in fields}
         indexed = _indexed(list(found), metadata["configuration"])
         columns = []
-        for column, expected in zip(wanted, _declared(sql_schema(wanted))["fields"], strict=True):
+        for column, expected in zip(wanted, declared(sql_schema(wanted))["fields"], strict=True):
             field = found.get(column.name)
             kind = None if field is None else _in_files(column.type, expected["type"], field["type"])
             if field is None or kind is None:
@@ -262,8 +309,7 @@ class Transaction:
         if commit is not None:
             if self._last_number(commit.application) >= commit.number:
                 return None
-            txn = {"appId": commit.application, "version": commit.number, "lastUpdated": _now()}
-            actions.append(self._action("txn", txn))
+            actions.append(self._txn(commit))
         for gone in instead_of or ():
             names = ("path", "partitionValues", "size", "deletionVector")
             kept = {name: gone[name] for name in names if gone.get(name) is not None}
@@ -276,10 +322,16 @@ class Transaction:
         mark = None if commit is None else commit.mark
         operation = self._write(mark, anew=instead_of is not None) if merged is None else self._merge()
         told = {} if merged is None or mark is None else {delta.USER_METADATA: mark}
+        return self._commit(actions, operation, told)
+
+    def _txn(self, commit: delta.CommitId) -> Any:
+        return self._action("txn", {"appId": commit.application, "version": commit.number, "lastUpdated": _now()})
+
+    def _commit(self, actions: Sequence[Any], operation: Any, told: Mapping[str, str]) -> int:
         # A checksum that another program has left must not outlive what it is of, wherever this one is stopped.
         Path(self.folder, _LAST_CHECKPOINT_SUM).unlink(missing_ok=True)
         with settings(self._spark, {**_WITHOUT_CHECKSUMS, **told}):
-            return int(call.commit(self._classes.jvm.PythonUtils.toSeq(actions), operation))
+            return int(self._transaction.commit(self._classes.jvm.PythonUtils.toSeq(actions), operation))
 
     def _last_number(self, application: str) -> int:
         """Give the number of an application's last commit, and have this one fail if another is made meanwhile."""
@@ -329,7 +381,7 @@ def _counts(added: Sequence[DataFile]) -> dict[str, int]:
     }
 
 
-def _declared(columns: str) -> dict[str, Any]:
+def declared(columns: str) -> dict[str, Any]:
     """Give columns that are declared in SQL as Delta's log has them."""
     declared: dict[str, Any] = json.loads(StructType.fromDDL(columns).json())
     return declared

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 
 from wal2delta.errors import TargetError
+from wal2delta.sink.lineage import CommitId as CommitId
 from wal2delta.spark.isolation import has_own_sessions, settings
 from wal2delta.spark.mounted import mounted_folder
 from wal2delta.spark.target import TableName, quote
@@ -84,29 +84,6 @@ FEW_ROWS_REWRITTEN: Final = FEW_ROWS | {
     "spark.databricks.delta.merge.deletionVectors.persistent": "false",
     "spark.databricks.delta.update.deletionVectors.persistent": "false",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class CommitId:
-    """What makes a commit the only one of its kind.
-
-    Attributes:
-        application: the ledger's own id; Delta refuses (by skipping) a second commit of one number.
-        number: the run's and its step's; later ones are higher.
-    """
-
-    application: str
-    number: int
-
-    @property
-    def mark(self) -> str:
-        """What stands in the table's history."""
-        return json.dumps({"wal2delta": self.application, "number": self.number})
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The options that make a DataFrame's write this commit."""
-        return {"txnAppId": self.application, "txnVersion": str(self.number), "userMetadata": self.mark}
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +222,10 @@ def write(
         return
     # A catalog's tables do not take these options: the table is made first, and the session says which commit it is.
     if create:
-        _create(frame.sparkSession, table, frame.schema, properties)
+        # A mark of its own: it is not yet the commit, but the run's doing.
+        mark = {} if commit is None else {USER_METADATA: replace(commit, number=0).mark}
+        with settings(frame.sparkSession, mark):
+            _create(frame.sparkSession, table, frame.schema, properties)
     if commit is None:
         writer.saveAsTable(table.sql)
         return

@@ -138,6 +138,8 @@ def _can_share(run: TableRun, staging: Staging) -> bool:
         return False
     if not run.exists:
         return True
+    if run.anew:
+        return False
     if epoch.identity.mode is Mode.APPEND:
         # Rows are added to a table as its columns are once they have been changed.
         return not plan.truncated and not alters(epoch.evolution)

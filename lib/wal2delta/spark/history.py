@@ -19,8 +19,9 @@ from wal2delta.sink.merge import TIMESTAMP
 from wal2delta.spark import delta
 from wal2delta.spark.appending import Append, begin_append
 from wal2delta.spark.isolation import has_own_sessions, session_with, settings
-from wal2delta.spark.ledger import State
+from wal2delta.spark.ledger import State, check_recorded, commit_of
 from wal2delta.spark.staging import Staging
+from wal2delta.spark.storage import damage_told
 from wal2delta.spark.target import Target
 from wal2delta.spark.workers import (
     MESSAGE_SCHEMA,
@@ -112,6 +113,13 @@ class History:
             make = unknown if row.verdict == "unknown" else differing
             raise make(row.commit_lsn, row.xid, row.path, row.offset)
 
+    def count(self, upto: int) -> int:
+        """Count the run's own transactions up to a commit LSN."""
+        if not (self._staging.decoded or self._plan.decided):
+            return 0
+        among = f"commit_lsn > {self._plan.after_lsn}L AND commit_lsn <= {upto}L"
+        return self._copies(self._spark).where(among).select("commit_lsn").distinct().count()
+
     def write(self, state: State, *, resumed: bool) -> None:
         """Append the run's transactions and messages, each in one commit that is made once."""
         if not (self._staging.decoded or self._plan.decided):
@@ -120,7 +128,8 @@ class History:
 
         def append(write: Callable[[SparkSession, State, bool], None]) -> None:
             # What makes a commit the run's own is a setting of the session.
-            with session_with(self._spark, delta.SMALL_STATE) as spark:
+            place = self._target.ledger("transactions" if write == self._append_transactions else "messages").text
+            with damage_told(place), session_with(self._spark, delta.SMALL_STATE) as spark:
                 write(spark, state, resumed)
 
         with ThreadPoolExecutor(len(writes) if has_own_sessions(self._spark) else 1) as pool:
@@ -144,7 +153,7 @@ class History:
         if parts is not None:
             with settings(spark, delta.FEW_ROWS):
                 append.write_frame(_recorded(parts, state))
-        append.commit(table.commit)
+        table.check(append.commit(table.commit))
 
     def _append_messages(self, spark: SparkSession, state: State, resumed: bool) -> None:
         table = _LedgerTable(spark, self._target, state, "messages")
@@ -255,7 +264,7 @@ class _LedgerTable:
         self._table = target.ledger(name)
         self._properties = delta.TABLE_PROPERTIES | _PROPERTIES.get(name, {})
         self._create = False
-        self.commit = delta.CommitId(f"{state.ledger}/{name}", state.run)
+        self.commit = commit_of(state, name)
 
     def is_recorded(self, *, resumed: bool) -> bool:
         """Say whether the run has appended to it already; to be asked first."""
@@ -264,6 +273,9 @@ class _LedgerTable:
 
     def begin_append(self, schema: pa.Schema) -> Append | None:
         return begin_append(self._spark, self._table, schema, create=self._create, properties=self._properties)
+
+    def check(self, version: int | None) -> None:
+        check_recorded(self._spark, self._table, self.commit, version)
 
     def write(self, rows: DataFrame) -> None:
         delta.write(rows, self._table, "append", self.commit, create=self._create, properties=self._properties)

@@ -9,7 +9,6 @@ A run's states: ``planned`` (its plan stands in ``state``, some tables may have 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,6 +19,7 @@ import pyarrow as pa
 from wal2delta.errors import TargetError
 from wal2delta.lsn import to_datetime
 from wal2delta.report import RunReport
+from wal2delta.sink.lineage import RunId
 from wal2delta.sink.merge import TIMESTAMP
 from wal2delta.spark import delta, lock, steps
 from wal2delta.spark.appending import begin_append
@@ -27,7 +27,8 @@ from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import own_session, session_with
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.state import APPLIED, PLANNED, Seen, State, StateTable, now
-from wal2delta.spark.target import Target
+from wal2delta.spark.storage import damage_told
+from wal2delta.spark.target import TableName, Target
 from wal2delta.transactions.plan import Plan
 
 if TYPE_CHECKING:
@@ -95,6 +96,31 @@ _RELATIONS: Final = pa.schema(
 )
 
 
+def commit_of(state: State, name: str) -> delta.CommitId:
+    """Give the commit of a run in one of the ledger's tables."""
+    assert state.plan is not None
+    return delta.CommitId(f"{state.ledger}/{name}", state.run, run_id(state.plan))
+
+
+def run_id(plan: Plan) -> RunId | None:
+    """Give what a plan's commits say of it; None for a plan of an earlier version."""
+    return RunId(plan.id, plan.upto_lsn, plan.resume.applied) if plan.id else None
+
+
+def check_recorded(spark: SparkSession, table: TableName, commit: delta.CommitId, version: int | None) -> None:
+    """See that a commit is in a table, if it was left out as made before.
+
+    Args:
+        version: that it has made; None if it was left out.
+    """
+    if version is None and delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
+        raise TargetError(
+            f"the ledger's table has what another run {commit.number} has recorded",
+            path=table.text,
+            remedy="The ledger was set back while this run was at work; run again",
+        )
+
+
 class Ledger:
     """The ledger of one target."""
 
@@ -102,6 +128,11 @@ class Ledger:
         self._spark = own_session(spark)
         self._target = target
         self._state = StateTable(spark, target)
+
+    @property
+    def id(self) -> str:
+        """The ledger's own id, once the lock is held."""
+        return self._state.ledger
 
     def read(self) -> State | None:
         """Give the newest state; None where nothing was ever applied.
@@ -149,6 +180,24 @@ class Ledger:
         """
         self._state.check_lock()
 
+    def confirm_lock(self) -> None:
+        """See by a sign of life that the lock is held still.
+
+        Raises:
+            TargetError: when another run has taken over.
+        """
+        self._state.confirm_lock()
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run that has the lock, by which nothing else is called."""
+        return self._state.run_id
+
+    @property
+    def taken_over(self) -> str | None:
+        """The id of the run that this one has taken the lock over from."""
+        return self._state.taken_over
+
     @property
     def warnings(self) -> list[str]:
         """What `acquire` did that a person should know."""
@@ -158,6 +207,7 @@ class Ledger:
         self,
         before: State | None,
         plan: Plan,
+        run: int,
         *,
         source: str,
         captures: str,
@@ -165,11 +215,15 @@ class Ledger:
         size: int,
         seen: Seen,
     ) -> State:
-        """Write a run's plan down, before anything of it is applied."""
+        """Write a run's plan down, before anything of it is applied.
+
+        Args:
+            run: its number.
+        """
         state = State(
-            ledger=before.ledger if before else str(uuid.uuid4()),
+            ledger=self.id,
             source=source,
-            run=before.run + 1 if before else 1,
+            run=run,
             phase=PLANNED,
             started_at=now(),
             captures=captures,
@@ -283,16 +337,16 @@ class Ledger:
     ) -> None:
         if not rows:
             return
-        commit = delta.CommitId(f"{state.ledger}/{name}", state.run)
+        commit = commit_of(state, name)
         table = self._target.ledger(name)
-        with session_with(self._spark, delta.FEW_ROWS) as spark:
+        with damage_told(table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             create = not delta.exists(spark, table)
             # A run that was interrupted here finds its own commit, and leaves it alone.
             if create or not resumed or delta.find_commit(spark, table, commit) is None:
                 append = begin_append(spark, table, schema, create=create)
                 if append is not None:
                     append.write_rows(rows, schema)
-                    append.commit(commit)
+                    check_recorded(spark, table, commit, append.commit(commit))
                     return
                 frame = spark.createDataFrame(list(rows), sql_schema(schema)).coalesce(1)
                 delta.write(frame, table, "append", commit, create=create)

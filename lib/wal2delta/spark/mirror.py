@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ from wal2delta.errors import TargetError
 from wal2delta.report import Action, TableReport
 from wal2delta.sink.events import Mode
 from wal2delta.sink.evolution import OWN
+from wal2delta.sink.lineage import Standing
 from wal2delta.spark import delta, steps
 from wal2delta.spark.altering import alter
 from wal2delta.spark.arrow_types import sql_schema
@@ -20,6 +22,7 @@ from wal2delta.spark.isolation import session_with, settings
 from wal2delta.spark.merging import Counts, Written, append_rows, merge_keyed
 from wal2delta.spark.multisets import merge_multiset
 from wal2delta.spark.staging import FEW_PARTS_A_BATCH, Staging
+from wal2delta.spark.standing import Known, refuse_changed, standing_of
 from wal2delta.spark.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, metadata_fields, table_schema
 from wal2delta.spark.tables import Epoch, TablePlan
 from wal2delta.spark.target import quote
@@ -34,12 +37,29 @@ _FEW_CHANGES: Final = 10_000
 _SMALL_TABLE: Final = 16 << 20
 
 
-def check_table(spark: SparkSession, plan: TablePlan, *, resumed: bool, moves_in: bool) -> bool:
-    """Say whether a table is there, before anything is applied.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a table was found to be, before anything is applied to it.
+
+    Attributes:
+        exists: it is there.
+        standing: against what the ledger knows; None where that does not tell, or is told later.
+    """
+
+    exists: bool
+    standing: Standing | None = None
+
+
+def check_table(
+    spark: SparkSession, plan: TablePlan, ledger: str, *, resumed: bool, moves_in: bool, accepts: bool
+) -> Found:
+    """Say whether a table is there, and how it stands, before anything is applied.
 
     Args:
-        resumed: the run may have written to it already.
+        ledger: the ledger's id.
+        resumed: the run may have written to it already: how it stands is looked at when it has its place.
         moves_in: it will have come from elsewhere, or its place will have been left.
+        accepts: what others have changed is taken as it is.
 
     Raises:
         TargetError: when it is there, but is somebody else's, or has been changed by somebody else.
@@ -47,28 +67,68 @@ def check_table(spark: SparkSession, plan: TablePlan, *, resumed: bool, moves_in
     table = plan.before.table if plan.before is not None and not resumed else plan.table
     if moves_in and (resumed or plan.before is None):
         # Where it lies just now depends on how far the moves have come.
-        return plan.before is not None
+        return Found(plan.before is not None)
     with session_with(spark, delta.SMALL_STATE) as own:
         found = delta.columns_of(own, table)
         if found is None:
             if plan.before is not None and not resumed:
                 raise TargetError(
-                    "the table is gone, though the ledger has written to it",
+                    "the table is gone, though the ledger has written to it: it was removed, or it was renamed by a "
+                    "run that the ledger does not know of any more",
                     table=plan.name,
                     path=table.text,
-                    remedy="Restore it, or apply to a new target",
+                    remedy="Nothing was applied; bring back what is gone, or the ledger as it was; or apply to a new "
+                    "target",
                 )
-            return False
-        if plan.before is None and not resumed:
-            raise TargetError(
-                "the table is there already, but was not made by this target's ledger",
-                table=plan.name,
-                path=table.text,
-                remedy="Nothing was applied; move the table away, or apply to another target",
-            )
-        if plan.before is not None and not resumed:
+            return Found(False)
+        if resumed:
+            return Found(True)
+        standing = standing_of(own, table, Known(plan.name, ledger, plan.before))
+        if plan.before is None:
+            if standing is None or not _is_of_ledger(standing, plan.oid):
+                raise _not_made(plan)
+            return Found(True, standing)
+        if standing is not None and standing.changed is not None and (standing.ahead or not accepts):
+            raise refuse_changed(table, plan.name, standing)
+        if standing is None or not standing.ahead:
             _check_columns(own, plan, found)
-    return True
+    return Found(True, standing)
+
+
+def check_again(spark: SparkSession, run: TableRun, run_id: str, *, accepts: bool) -> Standing | None:
+    """Say how a table stands that an interrupted run goes on with; None if it is not there yet.
+
+    Args:
+        run_id: of that run.
+
+    Raises:
+        TargetError: when somebody else has changed it meanwhile.
+    """
+    plan = run.plan
+    with session_with(spark, delta.SMALL_STATE) as own:
+        if not delta.exists(own, plan.table):
+            return None
+        standing = standing_of(own, plan.table, Known(plan.name, run.commit.application, plan.before, run_id))
+    if standing is None or standing.changed is None or accepts:
+        return standing
+    if plan.before is None and not standing.steps:
+        raise _not_made(plan)
+    raise refuse_changed(plan.table, plan.name, standing)
+
+
+def _is_of_ledger(standing: Standing, oid: int) -> bool:
+    """Say whether a table that the ledger does not know was made by it for a relation all the same."""
+    ahead = standing.ahead
+    return standing.changed is None and bool(ahead) and all(commit.oid == oid for commit in ahead)
+
+
+def _not_made(plan: TablePlan) -> TargetError:
+    return TargetError(
+        "the table is there already, but was not made by this target's ledger",
+        table=plan.name,
+        path=plan.table.text,
+        remedy="Nothing was applied; move the table away, or apply to another target",
+    )
 
 
 def _check_columns(spark: SparkSession, plan: TablePlan, found: Sequence[tuple[str, str]]) -> None:
@@ -79,14 +139,16 @@ def _check_columns(spark: SparkSession, plan: TablePlan, found: Sequence[tuple[s
     if list(found) == expected:
         return
     there, wanted = dict(found), dict(expected)
+    before = plan.before
+    restore = f" (RESTORE TABLE {before.table.sql} TO VERSION AS OF {before.left})" if before.left is not None else ""
     differing = [name for name in [*wanted, *there] if there.get(name) != wanted.get(name)]
     raise TargetError(
         "the table's columns are not those that its last run has left"
         + (f" ({', '.join(dict.fromkeys(differing))})" if differing else ", in their order"),
         table=plan.name,
         path=plan.before.table.text,
-        remedy="A mirror must have no other writer; undo the change, or apply to a new target. Names of metadata "
-        "columns and soft deletes cannot be changed for a table that is there",
+        remedy=f"A mirror must have no other writer; undo the change{restore}, or apply to a new target. Names of "
+        "metadata columns and soft deletes cannot be changed for a table that is there",
     )
 
 
@@ -110,14 +172,15 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Fo
             truncated = plan.truncated and number == 0
             if run.resumed and not exists:
                 exists = delta.exists(own, plan.table)
-            found = delta.find_commit(own, plan.table, commit, depth=depth) if run.resumed and exists else None
+            found = delta.find_commit(own, plan.table, commit, depth=depth) if run.may_have(commit) and exists else None
             if found is None:
-                if exists and not (truncated and not plan.soft_deletes):
+                overwrite = exists and number == 0 and (plan.before is None or (truncated and not plan.soft_deletes))
+                if exists and not overwrite:
                     _alter(own, run, number, epoch)
-                if exists and truncated and plan.soft_deletes:
-                    _mark_deleted(own, run, number)
+                    if truncated:
+                        _mark_deleted(own, run, number)
                 delta.forget_version(own)
-                action, written = _commit(own, staging, run, number, folded, exists=exists, truncated=truncated)
+                action, written = _commit(own, staging, run, number, folded, exists=exists, overwrite=overwrite)
                 more = written.counts
                 counts += more
                 version = written.version if written.version is not None else delta.last_version(own)
@@ -126,13 +189,8 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Fo
                 else:
                     # It was skipped as made already, or the platform does not tell.
                     found = delta.find_commit(own, plan.table, commit, depth=depth)
-                if found is None:
-                    raise TargetError(
-                        "the table's commit was made, but is not in its history",
-                        table=plan.name,
-                        path=plan.table.text,
-                        remedy="Something else writes to this table; a mirror must have no other writer",
-                    )
+                if found is None or (run.standing is not None and found.version <= run.standing.latest):
+                    raise _not_in_history(plan)
                 counts = counts.against(found, more)
             done = found if done is None else done.joined(found)
             exists = True
@@ -157,6 +215,16 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Fo
     )
 
 
+def _not_in_history(plan: TablePlan) -> TargetError:
+    return TargetError(
+        "the table's commit is not in its history: another one has its number, or something else writes to the table",
+        table=plan.name,
+        path=plan.table.text,
+        remedy="A mirror must have no other writer, and its ledger must not be set back while a run is at work; run "
+        "again, which looks at both",
+    )
+
+
 def _shuffled(spark: SparkSession, run: TableRun) -> dict[str, str]:
     """Have a MERGE shuffle into as many parts as fold its rows, if that is more than is usual.
 
@@ -176,7 +244,8 @@ def _alter(spark: SparkSession, run: TableRun, number: int, epoch: Epoch) -> Non
         metadata_fields(plan.metadata),
         plan.metadata.rescued_data,
         run.step(number, ALTER),
-        resumed=run.resumed,
+        run.check_lock,
+        resumed=run.may_have(run.step(number, ALTER)),
     )
     if changed:
         steps.reached(f"columns changed: {plan.name}")
@@ -186,7 +255,7 @@ def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
     """Mark all rows as deleted, where a truncate deletes softly."""
     name = next(column.name for column in run.plan.epochs[number].shape.columns if column.source == OWN)
     commit = run.step(number, TRUNCATE)
-    if run.resumed and delta.find_commit(spark, run.plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
+    if run.may_have(commit) and delta.find_commit(spark, run.plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
         return
     with delta.committing(spark, commit):
         spark.sql(f"UPDATE {run.plan.table.sql} SET {quote(name)} = true WHERE NOT {quote(name)}")
@@ -200,11 +269,10 @@ def _commit(
     folded: Folded | None,
     *,
     exists: bool,
-    truncated: bool,
+    overwrite: bool,
 ) -> tuple[Action, Written]:
     """Fold an epoch's rows, if they are not folded yet, and make its commit."""
     epoch, merge = run.plan.epochs[number], run.merge(number)
-    overwrite = truncated and exists and not run.plan.soft_deletes
     is_merged = exists and not overwrite and epoch.identity.mode is not Mode.APPEND
     action: Action = "created" if not exists else "overwritten" if overwrite else "merged" if is_merged else "appended"
     if is_merged and epoch.rows == 0:
@@ -216,6 +284,7 @@ def _commit(
         if fold is None and not overwrite:
             fold = begin_fold(spark, staging, run, number, exists=exists)
             files = fold.run(spark) if fold is not None else None
+        run.check_lock()
         if fold is not None and fold.rewrite is not None and files is not None and files.anew:
             written = fold.rewrite.commit(files, merge)
             if written is not None:
@@ -251,4 +320,4 @@ def _folded_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Ep
     return run.events(spark, staging, epoch, task).mapInArrow(partial(fold_batches, task=task), sql_schema(task.schema))
 
 
-__all__ = ["apply_table", "check_table"]
+__all__ = ["Found", "apply_table", "check_again", "check_table"]

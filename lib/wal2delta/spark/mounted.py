@@ -19,13 +19,13 @@ def _writes_files(spark: SparkSession) -> bool:
     return has_own_sessions(spark) and os.environ.get(_SWITCH) != "spark"
 
 
-def mounted_folder(spark: SparkSession, path: str | None) -> str | None:
-    """Give the folder that a path is where driver and executors have it mounted; None where Spark has to write.
+def local_folder(spark: SparkSession, path: str | None) -> str | None:
+    """Give the folder that a path is where the driver has it mounted; None for any other place.
 
     Args:
         path: None, as of a catalog's table, is no folder.
     """
-    if path is None or not _writes_files(spark):
+    if path is None or not has_own_sessions(spark):
         return None
     hadoop = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
     place = hadoop.Path(path)
@@ -34,3 +34,12 @@ def mounted_folder(spark: SparkSession, path: str | None) -> str | None:
         place = place.makeQualified(hadoop.FileSystem.getDefaultUri(spark._jsc.hadoopConfiguration()), place)
     where = place.toUri()
     return str(where.getPath()) if where.getScheme() == "file" else None
+
+
+def mounted_folder(spark: SparkSession, path: str | None) -> str | None:
+    """Give the folder that a path is where driver and executors have it mounted; None where Spark has to write.
+
+    Args:
+        path: None, as of a catalog's table, is no folder.
+    """
+    return local_folder(spark, path) if _writes_files(spark) else None

@@ -7,7 +7,8 @@ another relation has an entry too: its rows are set aside.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from wal2delta.sink.evolution import MirrorColumn, TableShape
 from wal2delta.spark.target import TableName
@@ -24,6 +25,8 @@ class MirrorEntry:
         table: where its rows lie.
         set_aside: another relation has its place.
         names: the mirror's name of every column that the relation has had, by the source's: none is given again.
+        left: the version that the table had then; None in a ledger of an earlier version.
+        run: the id of the run that has made that version; empty likewise.
     """
 
     oid: int
@@ -32,6 +35,8 @@ class MirrorEntry:
     shape: TableShape
     set_aside: bool = False
     names: tuple[tuple[str, str], ...] = ()
+    left: int | None = None
+    run: str = ""
 
     def to_json(self) -> str:
         """Write the entry."""
@@ -43,6 +48,8 @@ class MirrorEntry:
                 "parts": list(self.table.parts),
                 "set_aside": self.set_aside,
                 "names": [list(pair) for pair in self.names],
+                "left": self.left,
+                "run": self.run,
                 "next_id": self.shape.next_id,
                 "columns": [
                     {
@@ -76,4 +83,21 @@ class MirrorEntry:
             shape=TableShape(columns, values["next_id"]),
             set_aside=values["set_aside"],
             names=tuple((source, name) for source, name in values["names"]),
+            left=values.get("left"),
+            run=values.get("run", ""),
         )
+
+
+def left_at(entries: Sequence[MirrorEntry], versions: Mapping[int, int | None], run: str) -> list[MirrorEntry]:
+    """Give entries with the versions that a run has left.
+
+    Args:
+        versions: by oid; of a table that is not among them the version is as it was.
+        run: the run's id.
+    """
+    return [
+        replace(entry, left=versions[entry.oid], run=run if versions[entry.oid] is not None else "")
+        if entry.oid in versions
+        else entry
+        for entry in entries
+    ]

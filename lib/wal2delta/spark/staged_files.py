@@ -9,10 +9,13 @@ reads its share.  A file of a task that failed is named by nobody, and goes with
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
 
 _BYTES_A_TASK: Final = 4 << 20
 
+_OLD: Final = 7 * 24 * 3600.0
+"""Nothing is at work still in a folder that has not changed for so many seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
@@ -58,13 +64,20 @@ class FileRows:
 class FileStaging(Staging):
     """Staged events in files of a mounted folder.
 
-    A run that was paused may find its folder in the hands of another: files' names are never used again, so that
-    neither reads the other's.
+    Each run has one of its own in there, so that one that was paused, and wakes up when another has taken over, does
+    nothing to what that one has staged.
+
+    Args:
+        folder: for those of all runs.
+        own: the name of the run's; and ``before`` that of the run that it has taken over from.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, own: str = "", before: str | None = None) -> None:
         super().__init__()
-        self._folder = folder
+        self._runs = Path(folder)
+        self._folder = str(self._runs / own)
+        self._is_own = bool(own)
+        self._before = before
         self._names: dict[int, list[str]] = {}
         self._found: list[pa.RecordBatch] = []
 
@@ -78,17 +91,27 @@ class FileStaging(Staging):
         tasks = 1 + self._sizes[table] // _BYTES_A_TASK
         return self._rows(spark, Wanted(table, least_bucket=NO_BUCKET, void=self._void), tasks, Sharing.IN_TURN)
 
-    def clear(self, spark: SparkSession) -> None:
+    def clear(self, spark: SparkSession | None = None) -> None:
         """Throw the staged events away."""
         self._written = False
         self._names = {}
         self._found = []
+        _remove(self._folder)
+        if self._is_own:
+            # If it was the last one.
+            with suppress(OSError):
+                self._runs.rmdir()
+
+    def _clear_before(self) -> None:
+        """Throw away what runs have left behind that cannot do so any more."""
+        self.clear()
         try:
-            shutil.rmtree(self._folder)
+            others = list(self._runs.iterdir()) if self._is_own else []
         except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise refused("cannot be deleted", error, self._folder) from None
+            return
+        for other in others:
+            if other.is_dir() and (other.name == self._before or _is_old(other)):
+                _remove(str(other))
 
     def _stage(
         self,
@@ -99,7 +122,7 @@ class FileStaging(Staging):
         scans: bool = False,
     ) -> list[Scanned]:
         if not self._written:
-            self.clear(spark)
+            self._clear_before()
         self._written = True
         frames = [
             rows.mapInArrow(partial(stage_into_file, work=work, folder=self._folder), sql_schema(WRITTEN))
@@ -153,3 +176,19 @@ class FileStaging(Staging):
     def _rows(self, spark: SparkSession, wanted: Wanted, tasks: int, sharing: Sharing) -> FileRows:
         names = tuple(self._names.get(wanted.table, ()))
         return FileRows(spark, Shares(self._folder, names, wanted, tasks, sharing))
+
+
+def _is_old(folder: Path) -> bool:
+    try:
+        return time.time() - folder.stat().st_mtime > _OLD
+    except FileNotFoundError:
+        return False
+
+
+def _remove(folder: str) -> None:
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise refused("cannot be deleted", error, folder) from None

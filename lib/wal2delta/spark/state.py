@@ -30,6 +30,7 @@ from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import has_own_sessions, own_session, settings
 from wal2delta.spark.one_row import OneRow, create_row, read_row, replace_row
 from wal2delta.spark.registry import MirrorEntry
+from wal2delta.spark.storage import damage_told
 from wal2delta.spark.target import Target
 from wal2delta.transactions.plan import Plan, Resume
 from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
@@ -125,6 +126,7 @@ class _Stored:
         phase: None when it has no row.
         state: None while no run has written a plan.
         locks: it has the column for the lock.
+        ledger: the ledger's id.
     """
 
     exists: bool
@@ -133,6 +135,7 @@ class _Stored:
     state: State | None = None
     holder: lock.Holder | None = None
     locks: bool = True
+    ledger: str = ""
 
 
 def now() -> datetime:
@@ -153,6 +156,8 @@ class StateTable:
         self._table = target.ledger("state")
         self._stored: _Stored | None = None
         self._row: OneRow | None = None
+        self._begun = ""
+        self._taken_over: str | None = None
         # The lock, while this run has it; its beats and the run's own writes must not get in each other's way.
         self._mine: lock.Holder | None = None
         self._lost = False
@@ -166,9 +171,25 @@ class StateTable:
         return None if self._stored is None else self._stored.holder
 
     @property
+    def ledger(self) -> str:
+        """The ledger's own id, once there is a row."""
+        return "" if self._stored is None else self._stored.ledger
+
+    @property
     def turn(self) -> int:
         """Which of several places for what is not guarded is this run's own; see `lock.Holder`."""
         return 0 if self._mine is None else self._mine.turn
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run that has the lock, by which nothing else is called."""
+        assert self._mine is not None, "the lock comes first"
+        return self._mine.id
+
+    @property
+    def taken_over(self) -> str | None:
+        """The id of the run that this one has taken the lock over from."""
+        return self._taken_over
 
     def read(self) -> State | None:
         """Give the newest state; None where nothing was ever applied.
@@ -181,13 +202,17 @@ class StateTable:
         return self._stored.state
 
     def _read(self) -> _Stored:
+        with damage_told(self._table.text):
+            return self._read_row()
+
+    def _read_row(self) -> _Stored:
         if not delta.exists(self._spark, self._table):
             return _Stored(exists=False)
         self._row = read_row(self._spark, self._table, _STATE)
         rows = [Row(**self._row.values)] if self._row is not None else delta.read(self._spark, self._table).collect()
         if not rows:
             return _Stored(exists=True)
-        row = rows[0]
+        (row,) = rows
         if row.format > FORMAT:
             raise TargetError(
                 f"the ledger has the format {row.format}, this wal2delta knows {FORMAT}",
@@ -208,6 +233,7 @@ class StateTable:
             state=None if row.phase == NEW else _state(row, self._target),
             holder=lock.Holder.from_json(values["holder"]) if values.get("holder") else None,
             locks="holder" in values,
+            ledger=row.ledger,
         )
 
     # The lock
@@ -251,11 +277,13 @@ class StateTable:
                 # Delta refuses one of two writers in many words; whether this was it shows in the row.
                 failure, taken = error, False
             if taken:
-                self._stored = _Stored(True, before.run, before.phase or NEW, before.state, mine)
+                ledger = before.ledger or self._begun
+                self._stored = _Stored(True, before.run, before.phase or NEW, before.state, mine, ledger=ledger)
             else:
                 self._stored = self._read()
             if self._stored.holder == mine:
                 self.warnings += warnings
+                self._taken_over = None if before.holder is None else before.holder.id
                 return
             if failure is None or self._stored != before:
                 continue
@@ -306,7 +334,8 @@ class StateTable:
 
     def _begin(self, mine: lock.Holder, *, exists: bool) -> bool:
         """Make the first row, with the lock taken; of two who try, Delta lets one."""
-        state = State(ledger=str(uuid.uuid4()), source="", run=0, phase=NEW, started_at=now(), captures="")
+        self._begun = str(uuid.uuid4())
+        state = State(ledger=self._begun, source="", run=0, phase=NEW, started_at=now(), captures="")
         if not exists:
             self._row = create_row(self._spark, self._table, _STATE, _values(state, mine, self._target))
             if self._row is not None:
@@ -345,6 +374,17 @@ class StateTable:
             if self._lost:
                 raise self._lost_error()
 
+    def confirm_lock(self) -> None:
+        """See by a sign of life that the lock is held still.
+
+        Raises:
+            TargetError: when another run has taken over.
+        """
+        with self._writing:
+            self._beat()
+            if self._lost:
+                raise self._lost_error()
+
     def write(self, state: State) -> None:
         """Write the row; the write that ends a run gives the lock back.
 
@@ -358,7 +398,7 @@ class StateTable:
             self._change_as_holder(lambda: self._write_all(state, holder, mine), holder)
             if self._lost:
                 raise self._lost_error()
-            self._stored = _Stored(True, state.run, state.phase, state, holder)
+            self._stored = _Stored(True, state.run, state.phase, state, holder, ledger=state.ledger)
             if holder is None:
                 self._let_go()
 

@@ -18,6 +18,7 @@ from wal2delta.spark.isolation import own_session, quiet_queries, settings
 from wal2delta.spark.ledger import APPLIED, PLANNED, Ledger, State
 from wal2delta.spark.lock import Holder, why_dead
 from wal2delta.spark.state import at_work
+from wal2delta.spark.storage import damage_told
 from wal2delta.spark.target import TableName, Target
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
         running = _run_at_work(state, ledger.holder)
         if state is None:
             raise _nothing_applied(place, running)
-        runs = _newest_runs(own, place)
+        runs = _newest_runs(own, place, state.run)
     if state.phase == PLANNED:
         runs = [run for run in runs if run.run != state.run]
         runs.append(RunStatus(state.run, PLANNED, state.started_at, None, None, state.files, None, None, None))
@@ -149,7 +150,8 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -
     place = Target.parse(str(target))
     own = own_session(spark)
     table = place.ledger("runs")
-    with failures_told(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
+    failures = failures_told(path=place.text)
+    with failures, quiet_queries(), settings(own, delta.SMALL_STATE), damage_told(table.text):
         if not delta.exists(own, table):
             raise _nothing_applied(place)
         runs = delta.read(own, table)
@@ -207,12 +209,18 @@ def _run_at_work(state: State | None, holder: Holder | None) -> RunAtWork | None
     )
 
 
-def _newest_runs(spark: SparkSession, target: Target) -> list[RunStatus]:
-    """Give the last runs that have ended, the newest last."""
+def _newest_runs(spark: SparkSession, target: Target, last: int) -> list[RunStatus]:
+    """Give the last runs that have ended, the newest last.
+
+    Args:
+        last: the newest run that the ledger's state knows; where that was set back, there are others.
+    """
     table = target.ledger("runs")
-    if not delta.exists(spark, table):
-        return []
-    newest = delta.read(spark, table).orderBy("run", ascending=False).limit(_RUNS_SHOWN).collect()
+    with damage_told(table.text):
+        if not delta.exists(spark, table):
+            return []
+        runs = delta.read(spark, table).where(F.col("run") <= last)
+        newest = runs.orderBy("run", ascending=False).limit(_RUNS_SHOWN).collect()
     return [
         RunStatus(
             run=row.run,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 on_step: Callable[[str], None] | None = None
-"""Called when a step is done: ``scanned``, ``decoded``, ``plan written``, ``table moved: schema.table``,
+"""Called when a step is done, or is the next: ``scanned``, ``decoded``, ``plan written``,
+``folder is to be renamed: path``, ``table moved: schema.table``, ``columns are to change: path``,
 ``columns changed: schema.table``, ``table applied: schema.table``, ``history written``, ``history recorded``,
 ``run recorded``."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from wal2delta.selection import MetadataNames
 from wal2delta.sink.evolution import TableShape
+from wal2delta.sink.lineage import Standing
 from wal2delta.spark import delta
 from wal2delta.spark.merging import Merge
 from wal2delta.spark.staging import Rows, StagedRows, Staging
@@ -37,6 +39,8 @@ class TableRun:
         buckets: how many parts its changes were split into; ``tasks`` fold them.
         size: bytes that are staged.
         exists: the table is there, and as it should be.
+        check_lock: refuses to go on when the run has lost the lock.
+        standing: how the table stands, of a run that was begun before; None where only its history tells.
     """
 
     plan: TablePlan
@@ -46,10 +50,27 @@ class TableRun:
     tasks: int
     size: int
     exists: bool
+    standing: Standing | None = None
+    check_lock: Callable[[], None] = lambda: None
+
+    @property
+    def is_done(self) -> bool:
+        """The table has all of the run's steps already."""
+        steps = frozenset() if self.standing is None else self.standing.steps
+        return self.step(len(self.plan.epochs) - 1, MERGE).number in steps
+
+    @property
+    def anew(self) -> bool:
+        """The table is there, but the ledger does not know it: it is written from the beginning."""
+        return self.exists and self.plan.before is None
 
     def step(self, epoch: int, slot: int) -> delta.CommitId:
         """Give the commit of a step."""
-        return step_of(self.commit, _EPOCHS + epoch * SLOTS + slot)
+        return replace(step_of(self.commit, _EPOCHS + epoch * SLOTS + slot), oid=self.plan.oid)
+
+    def may_have(self, commit: delta.CommitId) -> bool:
+        """Say whether the table may have a step already, so that its history has to be asked."""
+        return self.resumed and (self.standing is None or commit.number in self.standing.steps)
 
     def fold_task(self, epoch: Epoch) -> FoldTask:
         """Say how an epoch's events become rows to merge."""
@@ -98,6 +119,11 @@ class TableRun:
 def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:
     """Give the number of one of a run's steps on a table; those of later runs are higher."""
     return replace(commit, number=commit.number << _RUN_BITS | step)
+
+
+def run_of(step: delta.CommitId) -> int:
+    """Give the number of the run that a step on a table is one of."""
+    return step.number >> _RUN_BITS
 
 
 def metadata_fields(metadata: MetadataNames) -> list[pa.Field]:

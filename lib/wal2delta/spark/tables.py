@@ -99,6 +99,7 @@ class TablePlan:
     @property
     def after(self) -> MirrorEntry:
         """What the ledger will know of it."""
+        # What version it has then is known once it was made.
         return MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
 
 

@@ -69,6 +69,7 @@ class Resume:
         begun: the ordinary transaction that has begun at the boundary and was not ended.
         deferred: the streamed and prepared transactions that are not decided.
         awaited: the commit LSN of a transaction that a session's end has cut off and that has to come again.
+        applied: how many transactions have been applied from the target's beginning on.
     """
 
     path: str
@@ -85,6 +86,7 @@ class Resume:
     begun: OpenTransaction | None = None
     deferred: tuple[Deferred, ...] = ()
     awaited: int | None = None
+    applied: int = 0
 
     @property
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
@@ -138,6 +140,7 @@ class Plan:
         before: the relation versions in force when the run began.
         types: the types that are known at its end.
         torn: the unfinished message at the captures' end: its file, its offset there, and how many bytes there are.
+        id: given when it is written down, and to no other plan, by which the commits that it leads to are told.
     """
 
     files: tuple[FilePlan, ...]
@@ -156,6 +159,7 @@ class Plan:
     decided: tuple[DecidedTransaction, ...] = ()
     torn: tuple[str, int, int] | None = None
     warnings: tuple[str, ...] = ()
+    id: str = ""
 
     @property
     def relations(self) -> tuple[m.Relation, ...]:

@@ -1,0 +1,68 @@
+"""A table's columns as Delta's log declares them, and what they are once they have been changed.
+
+What ALTER TABLE writes there, said again: a column that is renamed keeps its physical name and its id, one that is
+widened says what it was (Delta's protocol, "Type Widening"), and a new one gets both from Delta's transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+Field = Mapping[str, Any]
+
+_TYPE_CHANGES: Final = "delta.typeChanges"
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A new column, and the one that it stands behind; None for the first place."""
+
+    field: Field
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What becomes of a table's columns, each by its name.
+
+    Attributes:
+        types: the new ones, as the log has them, by the names that the columns have in the end.
+    """
+
+    drops: Sequence[str] = ()
+    renames: Sequence[tuple[str, str]] = ()
+    types: Mapping[str, Any] | None = None
+    adds: Sequence[Added] = ()
+
+
+def changed(fields: Sequence[Field], changes: Changes) -> list[Field]:
+    """Give a table's columns as they are to be; what they show to be done already is left out."""
+    renames, types = dict(changes.renames), changes.types or {}
+    found: list[Field] = []
+    for field in fields:
+        if field["name"] in changes.drops:
+            continue
+        name = str(renames.get(field["name"], field["name"]))
+        kind, metadata = field["type"], field["metadata"]
+        wider = types.get(name, kind)
+        if wider != kind:
+            metadata = {**metadata, _TYPE_CHANGES: [*metadata.get(_TYPE_CHANGES, ()), *_widened(kind, wider)]}
+        found.append({**field, "name": name, "type": wider, "metadata": metadata})
+    for added in changes.adds:
+        names = [field["name"] for field in found]
+        if added.field["name"] not in names:
+            place = 0 if added.after is None else names.index(added.after) + 1
+            found.insert(place, {**added.field, "metadata": {}})
+    return found
+
+
+def _widened(old: Any, new: Any, *path: str) -> Iterator[dict[str, str]]:
+    """Give what is noted of a type that has become a wider one."""
+    if isinstance(old, str):
+        told = {"fromType": old, "toType": new}
+        if old != new:
+            yield told | ({"fieldPath": ".".join(path)} if path else {})
+    else:
+        yield from _widened(old["elementType"], new["elementType"], *path, "element")

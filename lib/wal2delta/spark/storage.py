@@ -1,0 +1,78 @@
+"""What storage has against a run, as an error that names the place: a disk that is full, a ledger that is damaged."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from wal2delta.errors import TargetError, Wal2DeltaError
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_BROKEN: Final = (*_FULL, errno.EROFS, errno.EIO, errno.EFBIG)
+_SAID: Final = re.compile("|".join(re.escape(os.strerror(number)) for number in _FULL))
+_PLACE: Final = re.compile(rf"(/[^\s:()'\"]+)[^/\n]{{0,4}}\((?:{_SAID.pattern})\)")
+"""How Java names the file that it could not write."""
+
+_DAMAGE: Final = re.compile(
+    r"DELTA_(?!CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED)|FAILED_READ_FILE|FileNotFound|Parquet|jackson|EOFException"
+)
+"""What Spark and Delta say of a table that they cannot read."""
+
+
+@contextmanager
+def storage_told(place: str) -> Iterator[None]:
+    """Raise what the file system refuses, on whatever machine, as an error for people.
+
+    Args:
+        place: the target, for where the file is not told.
+    """
+    try:
+        yield
+    except Wal2DeltaError:
+        raise
+    except OSError as error:
+        if error.errno not in _BROKEN:
+            raise
+        raise _refused(str(error.filename or place), error.strerror or os.strerror(error.errno)) from error
+    except Exception as error:
+        said = _SAID.search(str(error))
+        if said is None:
+            raise
+        found = _PLACE.search(str(error))
+        raise _refused(found[1] if found else place, said[0]) from error
+
+
+def _refused(path: str, reason: str) -> TargetError:
+    return TargetError(
+        f"the run cannot go on: {reason}",
+        path=path,
+        remedy="Make room (Spark's own files lie where spark.local.dir says), or see that it may be written to; and "
+        "run again, as whatever was applied counts once",
+    )
+
+
+@contextmanager
+def damage_told(table: str) -> Iterator[None]:
+    """Raise what is wrong with a table of the ledger, when it is read, as an error for people.
+
+    Args:
+        table: where it is.
+    """
+    try:
+        yield
+    except (Wal2DeltaError, OSError):
+        raise
+    except Exception as error:
+        of_spark = type(error).__module__.startswith(("pyspark.", "py4j."))
+        if _SAID.search(str(error)) is not None or (of_spark and _DAMAGE.search(str(error)) is None):
+            raise
+        raise TargetError(
+            f"the ledger cannot be read: its table is damaged ({type(error).__name__})",
+            path=table,
+            remedy="Bring it back from a copy, as old as that may be: what tables have that it does not know of is set "
+            "back and applied again. Without a copy, apply to a new target",
+        ) from error

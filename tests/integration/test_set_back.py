@@ -1,0 +1,300 @@
+"""A ledger that is older than its tables, and tables that are not as the ledger has left them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
+from wal2delta.errors import TargetError
+from wal2delta.protocol import messages as m
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+_KEYED = relation(1, "keyed", {"id": INT4, "v": TEXT})
+_FULL = relation(2, "full", {"id": INT4, "v": TEXT}, "f")
+_ADDED = relation(3, "added", {"id": INT4, "v": TEXT}, "n")
+_WIDER = relation(1, "keyed", {"id": INT4, "v": TEXT, "w": INT4})
+_LATE = relation(4, "late", {"id": INT4, "v": TEXT}, "f")
+
+_RUNS: Sequence[Sequence[m.AnyMessage]] = (
+    (_KEYED, m.Insert(1, row(1, "a")), _FULL, m.Insert(2, row(1, "x")), _ADDED, m.Insert(3, row(1, "n"))),
+    (
+        _KEYED,
+        m.Insert(1, row(2, "b")),
+        m.Insert(2, row(1, "x")),
+        m.Insert(3, row(1, "n")),
+        _LATE,
+        m.Insert(4, row(9, "l")),
+    ),
+    (
+        _WIDER,
+        m.Insert(1, row(3, "c", 30)),
+        m.Update(1, row(1, "CHANGED", 10)),
+        m.Delete(2, old=row(1, "x")),
+        m.Insert(4, row(9, "l")),
+        m.Insert(3, row(2, "n")),
+    ),
+    (
+        m.Delete(1, key=row(2, None, None)),
+        m.Truncate((2,), 0),
+        m.Insert(2, row(5, "y")),
+        m.Update(4, row(9, "m"), old=row(9, "l")),
+        m.Insert(3, row(3, "n")),
+    ),
+)
+"""Tables of every kind: keyed, without a key, with inserts alone; one that is new, columns that come, a truncate."""
+
+
+def _whole(mirror: SmallMirror, kept: Path) -> None:
+    mirror.put_back(kept)
+
+
+def _state(mirror: SmallMirror, kept: Path) -> None:
+    mirror.put_back(kept / "state", "state")
+
+
+def _restored(mirror: SmallMirror, kept: Path) -> None:
+    version = max(int(path.stem) for path in (kept / "state" / "_delta_log").glob("*.json"))
+    mirror.spark.sql(f"RESTORE TABLE delta.`{mirror.ledger / 'state'}` TO VERSION AS OF {version}")
+
+
+_LONG = bool(os.environ.get("WAL2DELTA_LONG"))
+
+_WAYS: Sequence[tuple[Callable[[SmallMirror, Path], None], int]] = (
+    (_whole, 2),
+    (_state, 1),
+    *([(_restored, 2), (_whole, 1), (_state, 2)] if _LONG else []),
+)
+
+
+def _assert_whole(mirror: SmallMirror, tmp_path: Path) -> None:
+    """See that the rows are right, that the ledger has each transaction once, and that nothing is left to be done."""
+    assert mirror.rows() == mirror.expected(tmp_path / "expected")
+    ledger = {
+        name: mirror.spark.read.format("delta").load(str(mirror.ledger / name)).collect()
+        for name in ("runs", "transactions", "files")
+    }
+    assert sorted(row.commit_lsn for row in ledger["transactions"]) == [100 * n for n in range(1, mirror.files + 1)]
+    assert sum(row.transactions for row in ledger["runs"]) == mirror.files
+    assert len({row.run for row in ledger["runs"]}) == len(ledger["runs"])
+    assert mirror.apply().status == "nothing new"
+
+
+@pytest.mark.parametrize(("way", "back"), _WAYS, ids=lambda given: getattr(given, "__name__", str(given)).strip("_"))
+def test_a_ledger_that_was_set_back_is_gone_on_from(
+    spark: SparkSession, tmp_path: Path, way: Callable[[SmallMirror, Path], None], back: int
+) -> None:
+    mirror, kept = SmallMirror(spark, tmp_path), tmp_path / "kept"
+    for number, changes in enumerate(_RUNS[:3], 1):
+        mirror.apply(*changes)
+        if number == 3 - back:
+            mirror.save(kept)
+    way(mirror, kept)
+
+    report = mirror.apply(*_RUNS[3])
+
+    assert any("was set back" in warning for warning in report.warnings), report.warnings
+    _assert_whole(mirror, tmp_path)
+
+
+@pytest.mark.parametrize("commits", [3, 4, *([1, 2, 5] if _LONG else [])])
+def test_a_ledger_whose_newest_commits_are_lost_is_gone_on_from(
+    spark: SparkSession, tmp_path: Path, commits: int
+) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    for changes in _RUNS[:2]:
+        mirror.apply(*changes)
+    mirror.lose("state", commits)
+
+    mirror.write(*_RUNS[2])
+    mirror.apply(*_RUNS[3])
+
+    _assert_whole(mirror, tmp_path)
+
+
+def _refused(mirror: SmallMirror, *said: str) -> TargetError:
+    """See that a run is refused without a trace in the tables, and that it says why."""
+    before = mirror.rows()
+    with pytest.raises(TargetError) as caught:
+        mirror.apply()
+    assert mirror.rows() == before
+    for text in said:
+        assert text in str(caught.value)
+    return caught.value
+
+
+def _follow(mirror: SmallMirror, error: TargetError) -> None:
+    """Do what an error says."""
+    found = re.search(r"RESTORE TABLE .* TO VERSION AS OF \d+", str(error))
+    assert found is not None, error
+    mirror.spark.sql(found[0])
+
+
+_ONE = relation(1, "t", {"id": INT4, "v": TEXT})
+_CHANGES = (
+    "RESTORE TABLE {t} TO VERSION AS OF 0",
+    "UPDATE {t} SET v = 'mine' WHERE id = 1",
+    "DELETE FROM {t} WHERE id = 1",
+    "INSERT INTO {t} SELECT 9 AS id, 'mine' AS v, 1L AS __commit_lsn, __commit_ts, _rescued_data FROM {t} WHERE id = 1",
+    "ALTER TABLE {t} RENAME COLUMN v TO mine",
+    "ALTER TABLE {t} DROP COLUMN v; ALTER TABLE {t} ADD COLUMNS (v STRING AFTER id)",
+)
+_MAINTENANCE = (
+    "OPTIMIZE {t}",
+    "ALTER TABLE {t} SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 60 days')",
+    "ALTER TABLE {t} CLUSTER BY (id)",
+    "OPTIMIZE {t} FULL",
+    "VACUUM {t}",
+    "COMMENT ON TABLE {t} IS 'a mirror'",
+)
+
+
+def _said(mirror: SmallMirror, statements: str) -> None:
+    for statement in statements.split("; "):
+        mirror.spark.sql(statement.format(t=f"delta.`{mirror.location('t')}`"))
+
+
+def test_what_others_have_done_to_a_table_is_refused_and_undone_as_the_error_says(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.apply(_ONE, m.Insert(1, row(1, "a")))
+    mirror.apply(m.Update(1, row(1, "b")), m.Insert(1, row(2, "b")))
+    mirror.write(m.Insert(1, row(3, "c")), m.Update(1, row(2, "d")))
+    for change in _CHANGES:
+        _said(mirror, change)
+        _follow(mirror, _refused(mirror, "RESTORE TABLE", "TO VERSION AS OF 1"))
+    for change in _MAINTENANCE:
+        _said(mirror, change)
+
+    report = mirror.apply()
+
+    assert (report.status, report.warnings) == ("applied", ())
+    _assert_whole(mirror, tmp_path)
+
+
+def test_a_change_that_was_meant_is_gone_on_from_when_that_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.apply(_ONE, m.Insert(1, row(1, "a")), m.Insert(1, row(2, "a")))
+    _said(mirror, "DELETE FROM {t} WHERE id = 1")
+    mirror.write(m.Insert(1, row(3, "c")))
+    _refused(mirror, "is made by DELETE", "--accept-changed-tables")
+
+    report = mirror.apply(accept_changed_tables=True)
+
+    assert ["somebody else has changed it (version 1, DELETE)" in warning for warning in report.warnings] == [True]
+    assert sorted(row[1] for row in mirror.rows()["s.t"]) == [2, 3]
+    mirror.apply(m.Insert(1, row(4, "d")))
+    assert sorted(row[1] for row in mirror.rows()["s.t"]) == [2, 3, 4]
+
+
+def test_a_table_whose_folder_is_another_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    mirror, kept = SmallMirror(spark, tmp_path), tmp_path / "kept"
+    other = relation(2, "other", {"id": INT4, "v": TEXT})
+    mirror.apply(_ONE, m.Insert(1, row(1, "a")), other, m.Insert(2, row(1, "a")))
+    shutil.copytree(mirror.location("t"), kept / "early")
+    mirror.apply(m.Insert(1, row(2, "b")), m.Insert(2, row(2, "b")))
+    shutil.copytree(mirror.location("t"), kept / "t")
+    mirror.write(m.Insert(1, row(3, "c")))
+
+    for source, said in ((kept / "early", "it was set back as a whole"), (mirror.location("other"), "is not the one")):
+        shutil.rmtree(mirror.location("t"))
+        shutil.copytree(source, mirror.location("t"))
+        forget(spark)
+        _refused(mirror, said)
+    shutil.rmtree(mirror.location("t"))
+    # What the error says, again.
+    shutil.copytree(kept / "t", mirror.location("t"))
+    forget(spark)
+    mirror.apply()
+    _assert_whole(mirror, tmp_path)
+
+
+def test_a_ledger_that_was_set_back_is_not_gone_on_from_without_the_bytes(spark: SparkSession, tmp_path: Path) -> None:
+    mirror, kept = SmallMirror(spark, tmp_path), tmp_path / "kept"
+    mirror.apply(_ONE, m.Insert(1, row(1, "a")))
+    mirror.save(kept)
+    second = mirror.write(m.Insert(1, row(2, "b")))
+    mirror.apply(m.Insert(1, row(3, "c")))
+    mirror.put_back(kept)
+    mirror.write(m.Update(1, row(1, "CHANGED")))
+    away = second.rename(tmp_path / second.name)
+
+    error = _refused(mirror, "the table is newer than the ledger: it has what run 2 has applied up to LSN 0/12C")
+    assert "bring back the captures that are missing" in str(error)
+    away.rename(second)
+    mirror.apply()
+    _assert_whole(mirror, tmp_path)
+
+
+@pytest.mark.parametrize("after", ["set_tables_back", *(["clear_runs", "write_plan"] if _LONG else [])])
+def test_a_run_that_ends_while_it_sets_tables_back_is_begun_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    mirror, kept = SmallMirror(spark, tmp_path), tmp_path / "kept"
+    mirror.apply(*_RUNS[0])
+    mirror.save(kept)
+    for changes in _RUNS[1:]:
+        mirror.write(*changes)
+    mirror.apply()
+    mirror.put_back(kept, "")
+
+    from wal2delta.spark import apply as job
+
+    place = job.Ledger if after == "write_plan" else job
+    done = getattr(place, after)
+
+    def and_then(*given: Any, **named: Any) -> None:
+        done(*given, **named)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, after, and_then)
+        with pytest.raises(KeyboardInterrupt):
+            mirror.apply()
+    mirror.apply()
+    _assert_whole(mirror, tmp_path)
+
+
+@pytest.fixture
+def catalog(spark: SparkSession) -> Iterator[str]:
+    yield "spark_catalog.back_test"
+    spark.sql("DROP SCHEMA IF EXISTS back_test CASCADE")
+
+
+def test_a_catalogs_tables_are_looked_at_by_their_histories(spark: SparkSession, tmp_path: Path, catalog: str) -> None:
+    mirror = SmallMirror(spark, tmp_path, catalog)
+    ledger = f"{catalog}._wal2delta_state"
+    mirror.apply(_ONE, m.Insert(1, row(1, "a")))
+    (newest,) = spark.sql(f"DESCRIBE HISTORY {ledger} LIMIT 1").collect()
+    mirror.apply(m.Insert(1, row(2, "b")), relation(2, "late", {"id": INT4}, "f"), m.Insert(2, row(1)))
+    spark.sql(f"RESTORE TABLE {ledger} TO VERSION AS OF {newest.version}")
+    mirror.write(m.Insert(1, row(3, "c")), m.Update(1, row(1, "CHANGED")), m.Insert(2, row(1)))
+
+    report = mirror.apply()
+
+    assert any("was set back" in warning for warning in report.warnings)
+    rows = {tuple(row) for row in spark.table(f"{catalog}.t").select("id", "v").collect()}
+    assert rows == {(1, "CHANGED"), (2, "b"), (3, "c")}
+    assert Counter(row.id for row in spark.table(f"{catalog}.late").collect()) == Counter({1: 2})
+    runs = [row.run for row in spark.table(f"{catalog}._wal2delta_runs").collect()]
+    assert sorted(runs) == [1, 3]
+    spark.sql(f"DELETE FROM {catalog}.t WHERE id = 1")
+    mirror.write(m.Insert(1, row(4, "d")))
+    with pytest.raises(TargetError, match="is made by DELETE") as caught:
+        mirror.apply()
+    _follow(mirror, caught.value)
+    mirror.apply()
+    assert spark.table(f"{catalog}.t").count() == 4
+    assert mirror.apply().status == "nothing new"

@@ -1,0 +1,120 @@
+"""Mirrors of small tables made by hand: a file of captures for each run, and the rows that the tables hold."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import wal2delta
+from support.truth import mirror_tables
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.writer import frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INT4, INT8, TEXT = 23, 20, 25
+
+Rows = Mapping[str, Counter[tuple[Any, ...]]]
+
+
+def relation(
+    oid: int, name: str, columns: Mapping[str, int], identity: str = "d", *, key: str = "id", schema: str = "s"
+) -> m.Relation:
+    """Make a relation; under replica identity full every column is its key."""
+    flagged = set(columns) if identity == "f" else {key} if identity == "d" else set()
+    return m.Relation(oid, schema, name, identity, tuple(m.Column(c, t, -1, c in flagged) for c, t in columns.items()))
+
+
+def row(*values: object) -> m.TupleData:
+    """Make a row of texts."""
+    return m.TupleData(tuple(m.NULL_CELL if v is None else m.Cell("t", str(v).encode()) for v in values))
+
+
+class SmallMirror:
+    """Captures and their mirror, in a folder of their own; each file holds one transaction.
+
+    Args:
+        target: where the tables are; None for a folder.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path, target: str | None = None) -> None:
+        self.spark = spark
+        self.captures = folder / "captures"
+        self.target = target or str(folder / "mirror")
+        self.captures.mkdir(parents=True)
+        self.files = 0
+
+    @property
+    def ledger(self) -> Path:
+        return Path(self.target, "_wal2delta")
+
+    def write(self, *changes: m.AnyMessage) -> Path:
+        """Bring the next file."""
+        self.files += 1
+        lsn = 100 * self.files
+        messages = [m.Begin(lsn, lsn, self.files), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
+        path = self.captures / f"{self.files:03}.bin"
+        path.write_bytes(frame(messages, Framing.RAW))
+        return path
+
+    def apply(self, *changes: m.AnyMessage, **config: Any) -> wal2delta.RunReport:
+        """Bring the next file, if there are changes, and apply what is there."""
+        if changes:
+            self.write(*changes)
+        return wal2delta.apply(self.spark, captures=self.captures, target=self.target, config=config or None)
+
+    def location(self, name: str) -> Path:
+        return Path(self.target, "s", name)
+
+    def rows(self) -> Rows:
+        """Give the rows of all tables, whatever commit they were written at."""
+        return rows_of(self.spark, self.target)
+
+    def expected(self, folder: Path) -> Rows:
+        """Give the rows that all captures make, in one run into a new target."""
+        wal2delta.apply(self.spark, captures=self.captures, target=folder)
+        return rows_of(self.spark, folder)
+
+    def save(self, folder: Path, what: str = "") -> None:
+        """Copy the ledger, or one of its tables, away."""
+        shutil.copytree(self.ledger / what, folder)
+
+    def put_back(self, folder: Path, what: str = "") -> None:
+        """Put a copy in its place again."""
+        shutil.rmtree(self.ledger / what)
+        shutil.copytree(folder, self.ledger / what)
+        forget(self.spark)
+
+    def lose(self, table: str, commits: int) -> None:
+        """Take the newest commits of one of the ledger's tables away."""
+        log = self.ledger / table / "_delta_log"
+        newest = max(int(path.stem) for path in log.glob("*.json"))
+        for path in log.iterdir():
+            number = path.name.lstrip(".")[:20]
+            if number.isdigit() and int(number) > newest - commits:
+                path.unlink()
+        forget(self.spark)
+
+    def history(self, name: str) -> Sequence[str]:
+        """Give what was done to a table, the newest last."""
+        rows = self.spark.sql(f"DESCRIBE HISTORY delta.`{self.location(name)}`").collect()
+        return [row.operation for row in reversed(rows)]
+
+
+def forget(spark: SparkSession) -> None:
+    """Have Delta look at its tables anew, as a program would that is started then."""
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+
+
+def rows_of(spark: SparkSession, target: str | Path) -> Rows:
+    """Give the rows of a target's tables, but for what says at which commit they were written."""
+    found = {}
+    for name, location in mirror_tables(target).items():
+        frame_ = spark.read.format("delta").load(str(location)).drop("__commit_lsn", "__commit_ts")
+        found[name] = Counter((tuple(frame_.columns), *row) for row in frame_.collect())
+    return found

@@ -1,0 +1,51 @@
+"""Columns as Delta's log declares them: what becomes of them when they are changed."""
+
+from wal2delta.sink.declared import Added, Changes, changed
+
+
+def field(name, kind="integer", number=1, **metadata):
+    told = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
+    return {"name": name, "type": kind, "nullable": True, "metadata": told | metadata}
+
+
+def new(name, kind="string"):
+    return {"name": name, "type": kind, "nullable": True}
+
+
+FIELDS = [field("a"), field("b", number=2), field("c", "string", 3)]
+
+
+def test_a_column_that_is_renamed_keeps_what_its_files_call_it():
+    found = changed(FIELDS, Changes(renames=[("b", "x")]))
+    assert found == [FIELDS[0], FIELDS[1] | {"name": "x"}, FIELDS[2]]
+
+
+def test_columns_go_and_come_in_their_places():
+    adds = [Added(new("first"), None), Added(new("d"), "a"), Added(new("e"), "d"), Added(new("last"), "c")]
+    found = changed(FIELDS, Changes(drops=["b"], adds=adds))
+    assert [one["name"] for one in found] == ["first", "a", "d", "e", "c", "last"]
+    assert found[2] == new("d") | {"metadata": {}}
+
+
+def test_a_column_that_is_widened_says_what_it_was():
+    found = changed(FIELDS, Changes(renames=[("a", "x")], types={"x": "long"}))
+    assert found[0]["type"] == "long"
+    assert found[0]["metadata"]["delta.typeChanges"] == [{"fromType": "integer", "toType": "long"}]
+    again = changed(found, Changes(types={"x": "decimal(20,0)"}))
+    assert [one["toType"] for one in again[0]["metadata"]["delta.typeChanges"]] == ["long", "decimal(20,0)"]
+
+
+def test_so_do_the_elements_of_an_array():
+    def array(kind):
+        return {"type": "array", "elementType": kind, "containsNull": True}
+
+    (found,) = changed([field("a", array("short"))], Changes(types={"a": array("integer")}))
+    assert found["type"] == array("integer")
+    told = {"fromType": "short", "toType": "integer", "fieldPath": "element"}
+    assert found["metadata"]["delta.typeChanges"] == [told]
+
+
+def test_what_is_done_already_is_not_done_again():
+    changes = Changes(["b"], [("c", "x")], {"a": "long"}, [Added(new("d"), "a")])
+    once = changed(FIELDS, changes)
+    assert changed(once, changes) == once

@@ -1,0 +1,116 @@
+"""What a table's commits say of it, against what the ledger's last run has left."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wal2delta.sink.lineage import CommitId, LoggedCommit, RunId, follow
+
+LEFT = 4
+
+
+def own(version, run, number=1, ledger="ours", operation="MERGE", **parameters):
+    mark = CommitId(ledger, number, RunId(run, 100, 1), 7).mark
+    return LoggedCommit(version, operation, parameters, mark, keeps_files=False, keeps_metadata=True)
+
+
+def others(version, operation, *, files=None, metadata=None, **parameters):
+    return LoggedCommit(version, operation, parameters, None, keeps_files=files, keeps_metadata=metadata)
+
+
+def restore(version, back):
+    return LoggedCommit(version, "RESTORE", {"version": back}, None, keeps_files=False, keeps_metadata=False)
+
+
+def stand(*commits, run=None, left=LEFT):
+    return follow(commits, ledger="ours", left=left, run=run)
+
+
+@pytest.mark.parametrize(
+    "commit",
+    [
+        CommitId("ours", 3),
+        CommitId("ours", 3 << 16 | 5, RunId("id", 1 << 63, 12), 16384),
+        CommitId("ours/runs", 3, RunId("id", -1, 0)),
+    ],
+)
+def test_a_mark_is_read_as_it_was_written(commit):
+    assert CommitId.of_mark(commit.mark) == commit
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", "3", '{"number": 1}', '{"wal2delta": "a", "number": "x"}'])
+def test_what_others_have_there_is_no_mark(text):
+    assert CommitId.of_mark(text) is None
+
+
+@pytest.mark.parametrize(
+    "operation", ["OPTIMIZE", "VACUUM END", "SET TBLPROPERTIES", "CLUSTER BY", "REORG", "RENAME COLUMN"]
+)
+@pytest.mark.parametrize("files", [True, None])
+def test_what_keeps_the_rows_is_nobodys_concern(operation, files):
+    standing = stand(others(5, operation, files=files, metadata=None if files is None else False))
+    assert (standing.is_sound, standing.latest, standing.left) == (True, 5, LEFT)
+
+
+@pytest.mark.parametrize("operation", ["WRITE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "DROP COLUMNS", "one to come"])
+def test_what_changes_rows_is_somebodys_change(operation):
+    standing = stand(others(5, "OPTIMIZE"), others(6, operation), others(7, "OPTIMIZE"))
+    assert (standing.changed.version, standing.left, standing.latest) == (6, LEFT, 7)
+
+
+def test_a_write_that_has_changed_no_file_is_none():
+    assert stand(others(5, "WRITE", files=True, metadata=True)).is_sound
+    assert not stand(others(5, "OPTIMIZE", files=False, metadata=True)).is_sound
+    assert not stand(others(5, "DROP COLUMNS", files=True, metadata=False)).is_sound
+
+
+def test_a_restore_undoes_what_has_come_since():
+    change = others(5, "DELETE")
+    assert stand(change, restore(6, LEFT)).is_sound
+    assert stand(others(5, "OPTIMIZE"), others(6, "UPDATE"), restore(7, "5")).is_sound
+    assert not stand(change, restore(6, 5)).is_sound
+    # From before, from nowhere, or by a time, which does not say what it is.
+    for back in (LEFT - 1, 99, None):
+        assert stand(change, restore(6, back)).changed.version == 5
+        assert stand(restore(5, back)).changed.version == 5
+
+
+def test_commits_of_runs_that_the_ledger_does_not_know_are_ahead_of_it():
+    standing = stand(own(5, "b", 8), own(6, "c", 9))
+    assert [(one.run.id, one.number) for one in standing.ahead] == [("b", 8), ("c", 9)]
+    assert standing.changed is None
+    assert stand(own(5, "b"), restore(6, LEFT)).is_sound
+    assert [one.run.id for one in stand(own(5, "b"), restore(6, LEFT), own(7, "c")).ahead] == ["c"]
+    assert stand(own(5, "b", ledger="theirs")).changed.version == 5
+    assert stand(own(0, "b"), left=-1).ahead
+
+
+def test_an_interrupted_run_has_looked_at_what_was_there_before_its_first_commit():
+    standing = stand(others(5, "DELETE"), own(6, "a", 11), own(7, "a", 12), run="a")
+    assert (standing.is_sound, standing.left, standing.steps) == (True, 7, {11, 12})
+
+
+def test_what_is_undone_of_an_interrupted_run_has_to_come_back():
+    commits = own(5, "a", 11), own(6, "a", 12), restore(7, 5)
+    standing = stand(*commits, run="a")
+    assert (standing.changed.version, standing.left) == (7, 6)
+    assert stand(*commits, restore(8, standing.left), run="a").is_sound
+
+
+_EVENTS = st.lists(st.one_of(st.sampled_from(["keep", "change", "a", "b"]), st.integers(0, 8)), max_size=8)
+
+
+@given(_EVENTS, st.sampled_from([None, "a"]))
+def test_going_back_to_what_is_named_makes_any_table_sound_again(events, run):
+    commits = []
+    for version, event in enumerate(events, LEFT + 1):
+        if isinstance(event, int):
+            commits.append(restore(version, LEFT - 2 + event))
+        elif event in ("keep", "change"):
+            commits.append(others(version, "OPTIMIZE" if event == "keep" else "DELETE"))
+        else:
+            commits.append(own(version, event, version))
+    standing = stand(*commits, run=run)
+    again = stand(*commits, restore(standing.latest + 1, standing.left), run=run)
+    assert again.is_sound
+    assert len(again.steps) >= len(standing.steps)
