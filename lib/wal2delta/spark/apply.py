@@ -17,7 +17,7 @@ from wal2delta.listing import missing_numbers, sort_key
 from wal2delta.lsn import to_datetime
 from wal2delta.progress import NoProgress, Progress
 from wal2delta.protocol.framing import Framing
-from wal2delta.report import RunReport, TableReport
+from wal2delta.report import Action, RunReport, TableReport
 from wal2delta.settings import Settings, make_settings
 from wal2delta.spark import delta, steps
 from wal2delta.spark.ahead import AheadScan
@@ -508,7 +508,7 @@ class _Job:
             with self._stage("check"):
                 history.check_copies()
                 plan = _without_ended(plan, history)
-            tables = plan_tables(catalogue, staged, tuple(truncates), before, self.settings, self.target)
+            tables = plan_tables(catalogue, staged, staging.uses, tuple(truncates), before, self.settings, self.target)
             with self._stage("plan"):
                 exists = self._check_tables(tables, resumed=resumed)
                 state = begin(plan)
@@ -546,7 +546,7 @@ class _Job:
             changes=sum(table.rows for table in tables.tables),
             applied_lsn=plan.upto_lsn if plan.upto_lsn >= 0 else None,
             applied_commit_ts=to_datetime(plan.upto_commit_time) if plan.upto_lsn >= 0 else None,
-            tables=tuple(sorted([*reports, *_set_aside(tables)], key=lambda report: report.name)),
+            tables=tuple(sorted([*reports, *_moved(tables)], key=lambda report: report.name)),
             warnings=tuple(self.warnings),
             seconds=0.0,
             stages=self.stages,
@@ -754,11 +754,21 @@ def _without_ended(plan: Plan, history: History) -> Plan:
     return replace(plan, resume=replace(plan.resume, deferred=deferred))
 
 
-def _set_aside(tables: RunPlan) -> list[TableReport]:
-    """Report the tables that the run has not written to, but that had to give way."""
+def _moved(tables: RunPlan) -> list[TableReport]:
+    """Report the tables that the run has not written to, but that had to give way or have another name now."""
+    placement = tables.placement
+    told: list[tuple[MirrorEntry, Action]] = [(entry, "set aside") for entry in placement.aside]
+    told += [(entry, "unchanged") for entry in placement.renamed]
     return [
-        TableReport(entry.name, entry.table.text, "set aside", oid=entry.oid, set_aside=True)
-        for entry in tables.placement.aside
+        TableReport(
+            entry.name,
+            entry.table.text,
+            action,
+            oid=entry.oid,
+            set_aside=entry.set_aside,
+            notes=placement.notes.get(entry.oid, ()),
+        )
+        for entry, action in told
     ]
 
 

@@ -27,16 +27,21 @@ _MANY: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A relation that the run writes to, by the name that it had last."""
+    """A relation that is used in the run, by the name that it had last.
+
+    Attributes:
+        written: the run writes to its table; else all that it was used for is left out.
+    """
 
     oid: int
     name: str
     table: TableName
     on_recreate: RecreatePolicy = "replace"
+    written: bool = True
 
 
 class Use(NamedTuple):
-    """A relation was written to under the name that belongs to a place."""
+    """A relation was used under the name that belongs to a place."""
 
     oid: int
     place: str
@@ -62,6 +67,7 @@ class Placement:
         holders: the relations that have the places of their names; the others' rows are set aside.
         leaving: the moves to be made first, to places that are free; and ``arriving`` those behind them.
         aside: the entries, changed, of relations that are not written to but had to give way.
+        renamed: likewise of those that are not written to but have gone to the place of another name.
         replaced: the oids whose entries end, as another relation goes on with their rows.
         notes: what happened to each relation's table, by oid.
     """
@@ -71,6 +77,7 @@ class Placement:
     leaving: tuple[Move, ...]
     arriving: tuple[Move, ...]
     aside: tuple[MirrorEntry, ...]
+    renamed: tuple[MirrorEntry, ...]
     replaced: frozenset[int]
     notes: Mapping[int, tuple[str, ...]]
 
@@ -83,6 +90,9 @@ class Placement:
 @dataclass(slots=True)
 class _Succession:
     """Who has which place as names pass from relation to relation.
+
+    A relation without a table, of which nothing is written, has no place; but whoever was where its name says has to
+    give way: it is not that one's name any more.
 
     Attributes:
         holders: the oid that has each place.
@@ -102,10 +112,14 @@ class _Succession:
         known = {entry.oid: entry for entry in entries}
         keep = {one.oid for one in wanted if one.on_recreate == "keep"}
         busy = {one.oid for one in wanted}
+        bare = {one.oid for one in wanted if not one.written and one.oid not in known}
         found = _Succession({entry.table.place: entry.oid for entry in entries if not entry.set_aside})
         places = {oid: place for place, oid in found.holders.items()}
         heard = set(known)
         for oid, place in uses:
+            # Where rows are kept, they wait for those that go on with them.
+            if oid in bare & keep:
+                continue
             first = oid not in heard
             heard.add(oid)
             other = found.holders.get(place)
@@ -122,8 +136,10 @@ class _Succession:
                     found.heirs[oid] = known[other]
                 else:
                     found.displaced[other] = oid
-            found.holders[place] = oid
-            places[oid] = place
+                del found.holders[place]
+            if oid not in bare:
+                found.holders[place] = oid
+                places[oid] = place
         return found
 
 
@@ -132,7 +148,7 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
 
     Args:
         entries: what the ledger knows.
-        wanted: the relations that the run writes to.
+        wanted: the relations that are used in the run.
         uses: in commit order; of each of ``wanted`` at least the last one.
 
     Raises:
@@ -145,6 +161,7 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
     notes = {one.oid: list(_notes(one, found, known, holders)) for one in wanted}
     _check_recreated(entries, wanted, found)
     aside: list[MirrorEntry] = []
+    renamed: list[MirrorEntry] = []
     leaving: list[Move] = []
     arriving: list[Move] = []
     by_oid = {one.oid: one for one in wanted}
@@ -160,6 +177,10 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
         refuge = target.set_aside(one.oid)
         has_place = one.oid in holders
         destination = one.table if has_place else refuge
+        if not one.written:
+            after = replace(entry, name=one.name, table=destination, set_aside=not has_place)
+            if after != entry:
+                (renamed if has_place else aside).append(after)
         if entry.name != one.name:
             notes[one.oid].insert(0, f"renamed from {entry.name}")
         if entry.table.place == destination.place:
@@ -179,6 +200,7 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
         leaving=tuple(leaving),
         arriving=tuple(arriving),
         aside=tuple(aside),
+        renamed=tuple(renamed),
         replaced=frozenset(heirs),
         notes={oid: tuple(texts) for oid, texts in notes.items() if texts},
     )
