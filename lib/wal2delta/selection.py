@@ -56,6 +56,7 @@ class Selection:
         masked: the numbers, in the relation, of those whose values are replaced by hashes; they are strings.
         renames: columns renamed at the source, (old source name, new source name) each; see
             `wal2delta.names.renamed_columns`.
+        recreate_said: the configuration says what ``on_recreate`` is.
         given: the mirror's names of all columns that the relation has had up to this version, wanted or not, by the
             source's.
         warnings: what a person should know.
@@ -73,6 +74,7 @@ class Selection:
     on_type_change: TypeChangePolicy
     on_recreate: RecreatePolicy
     on_drop_column: DropColumnPolicy
+    recreate_said: bool = False
     given: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -132,6 +134,7 @@ def select(
         on_type_change=_first(table.on_type_change, settings.on_type_change),
         on_recreate=_first(table.on_recreate, settings.on_recreate),
         on_drop_column=_first(table.on_drop_column, settings.on_drop_column),
+        recreate_said=table.on_recreate is not None or "on_recreate" in settings.model_fields_set,
         given=tuple(targets.items()),
         warnings=tuple(warnings),
     )

@@ -22,6 +22,7 @@ from wal2delta.settings import Settings, make_settings
 from wal2delta.spark import delta, steps
 from wal2delta.spark.ahead import AheadScan
 from wal2delta.spark.catalogue import Catalogue
+from wal2delta.spark.continuity import check_followed, is_in_doubt, warnings_of
 from wal2delta.spark.folding import Folded, fold_together, groups_of
 from wal2delta.spark.history import History, refuse_gone
 from wal2delta.spark.isolation import has_own_sessions, own_session, quiet_queries, settings
@@ -29,7 +30,7 @@ from wal2delta.spark.ledger import PLANNED, Ledger, Seen, State
 from wal2delta.spark.mirror import apply_table, check_table
 from wal2delta.spark.mounted import mounted_folder
 from wal2delta.spark.moving import move
-from wal2delta.spark.placement import Move
+from wal2delta.spark.placement import Move, Placement
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.source import (
     CaptureFile,
@@ -509,6 +510,8 @@ class _Job:
                 history.check_copies()
                 plan = _without_ended(plan, history)
             tables = plan_tables(catalogue, staged, staging.uses, tuple(truncates), before, self.settings, self.target)
+            with self._stage("check"):
+                self._check_server(tables.placement, before, history, resumed=resumed)
             with self._stage("plan"):
                 exists = self._check_tables(tables, resumed=resumed)
                 state = begin(plan)
@@ -580,6 +583,17 @@ class _Job:
                 buckets=self._buckets(size),
             )
             return staging.decode(self.own, task, confirmed)
+
+    def _check_server(
+        self, placement: Placement, before: Sequence[MirrorEntry], history: History, *, resumed: bool
+    ) -> None:
+        """Refuse tables that were made anew if they must be another server's, and warn where they are many."""
+        count = sum(not entry.set_aside for entry in before)
+        if is_in_doubt(placement) and not resumed:
+            followed = history.followed()
+            if followed is not None:
+                check_followed(placement, followed, count)
+        self.warnings.extend(warnings_of(placement, count))
 
     def _buckets(self, size: int) -> int:
         """Say how many parts each table's changes are split into: of little a few, so that cores share the work."""

@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from wal2delta.errors import OrderError
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.target import TableName, Target
 
 RecreatePolicy = Literal["replace", "keep", "stop"]
-
-_MANY: Final = 3
-"""So many tables that were made anew at once, and more than half of all, are a restored or another server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +28,7 @@ class Wanted:
 
     Attributes:
         written: the run writes to its table; else all that it was used for is left out.
+        said: the configuration says what ``on_recreate`` is.
     """
 
     oid: int
@@ -38,6 +36,7 @@ class Wanted:
     table: TableName
     on_recreate: RecreatePolicy = "replace"
     written: bool = True
+    said: bool = False
 
 
 class Use(NamedTuple):
@@ -69,6 +68,8 @@ class Placement:
         aside: the entries, changed, of relations that are not written to but had to give way.
         renamed: likewise of those that are not written to but have gone to the place of another name.
         replaced: the oids whose entries end, as another relation goes on with their rows.
+        remade: the relations that were heard of first under the names of tables that the ledger has.
+        recognised: some relation is used just as the ledger knows it.
         notes: what happened to each relation's table, by oid.
     """
 
@@ -79,6 +80,8 @@ class Placement:
     aside: tuple[MirrorEntry, ...]
     renamed: tuple[MirrorEntry, ...]
     replaced: frozenset[int]
+    remade: tuple[Wanted, ...]
+    recognised: bool
     notes: Mapping[int, tuple[str, ...]]
 
     @property
@@ -152,20 +155,22 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
         uses: in commit order; of each of ``wanted`` at least the last one.
 
     Raises:
-        OrderError: a table was dropped and created again, and the configuration, or their number, forbids it.
+        OrderError: a table was dropped and created again, and the configuration forbids it.
     """
+    uses = list(uses)
     found = _Succession.of(entries, wanted, uses)
     holders = frozenset(one.oid for one in wanted if found.holders.get(one.table.place) == one.oid)
     heirs = {entry.oid: oid for oid, entry in found.heirs.items()}
     known = {entry.oid: entry for entry in entries}
     notes = {one.oid: list(_notes(one, found, known, holders)) for one in wanted}
-    _check_recreated(entries, wanted, found)
+    recreated = _recreated(wanted, found)
     aside: list[MirrorEntry] = []
     renamed: list[MirrorEntry] = []
     leaving: list[Move] = []
     arriving: list[Move] = []
     by_oid = {one.oid: one for one in wanted}
     places = {entry.table.place for entry in entries}
+    there = {entry.oid: entry.table.place for entry in entries if not entry.set_aside}
     for entry in entries:
         one = by_oid.get(heirs.get(entry.oid, entry.oid))
         if one is None:
@@ -202,6 +207,8 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
         aside=tuple(aside),
         renamed=tuple(renamed),
         replaced=frozenset(heirs),
+        remade=tuple(one for one in recreated if found.anew[one.oid] in there),
+        recognised=any(there.get(use.oid) == use.place for use in uses),
         notes={oid: tuple(texts) for oid, texts in notes.items() if texts},
     )
 
@@ -221,7 +228,8 @@ def _notes(one: Wanted, found: _Succession, known: Mapping[int, MirrorEntry], ho
             yield "dropped and created again; its old rows are set aside"
 
 
-def _check_recreated(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], found: _Succession) -> None:
+def _recreated(wanted: Sequence[Wanted], found: _Succession) -> list[Wanted]:
+    """Give the relations that were heard of first where another one was, and have taken its place."""
     recreated = [
         one
         for one in wanted
@@ -234,13 +242,4 @@ def _check_recreated(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], f
                 table=one.name,
                 remedy="Nothing was applied; set on_recreate to replace (its old rows are set aside) or to keep",
             )
-    there = {entry.oid for entry in entries if not entry.set_aside}
-    of_ledger = [one.name for one in recreated if found.anew[one.oid] in there]
-    if len(of_ledger) >= _MANY and 2 * len(of_ledger) > len(there):
-        names = ", ".join(of_ledger[:_MANY])
-        raise OrderError(
-            f"{len(of_ledger)} of {len(there)} tables have new oids ({names}, …), as after a restore or on another "
-            "server",
-            remedy="Apply the captures of another server to another target; if the tables were really made anew, "
-            "apply to a new target",
-        )
+    return recreated

@@ -147,6 +147,7 @@ def plan_tables(
             _destination(version, target),
             version.selection.on_recreate,
             written=oid in numbers,
+            said=version.selection.recreate_said,
         )
         for oid, version in last.items()
     ]

@@ -52,7 +52,10 @@ LOCAL_SCHEME: Final = "file:"
 SCAN_SCHEMA: Final = "scan BINARY, error STRING"
 _SCAN: Final = pa.schema([("scan", pa.binary()), ("error", pa.string())])
 
-STAGE_SCHEMA: Final = "table INT, relation INT, bucket INT, sequence BIGINT, rows BIGINT, info STRING, ahead INT, size BIGINT, data BINARY"
+STAGE_SCHEMA: Final = (
+    "table INT, relation INT, bucket INT, sequence BIGINT, rows BIGINT, "
+    "info STRING, ahead INT, size BIGINT, data BINARY"
+)
 _STAGE: Final = pa.schema(
     [
         ("table", pa.int32()),
