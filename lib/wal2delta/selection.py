@@ -43,6 +43,11 @@ class MetadataNames:
     rescued_data: str | None
     deleted: str | None
 
+    @property
+    def has_any(self) -> bool:
+        """Whether the table has one of them at least, so that a row without columns can be written."""
+        return any(name is not None for name in (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted))
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -105,7 +110,8 @@ def select(
     warnings = _check_names(table, relation, history, known or {})
     numbers = tuple(n for n, column in enumerate(relation.columns) if table.wants_column(column.name))
     _check_key(table, relation)
-    if not numbers:
+    # A relation may have none by itself.
+    if not numbers and relation.columns:
         raise ConfigError(
             "no column is left of the table",
             table=relation.qualified_name,
