@@ -43,6 +43,11 @@ class MetadataNames:
     rescued_data: str | None
     deleted: str | None
 
+    @property
+    def has_any(self) -> bool:
+        """Whether the table has one of them at least, so that a row without columns can be written."""
+        return any(name is not None for name in (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted))
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -56,6 +61,7 @@ class Selection:
         masked: the numbers, in the relation, of those whose values are replaced by hashes; they are strings.
         renames: columns renamed at the source, (old source name, new source name) each; see
             `wal2delta.names.renamed_columns`.
+        recreate_said: the configuration says what ``on_recreate`` is.
         given: the mirror's names of all columns that the relation has had up to this version, wanted or not, by the
             source's.
         warnings: what a person should know.
@@ -73,6 +79,7 @@ class Selection:
     on_type_change: TypeChangePolicy
     on_recreate: RecreatePolicy
     on_drop_column: DropColumnPolicy
+    recreate_said: bool = False
     given: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -103,7 +110,8 @@ def select(
     warnings = _check_names(table, relation, history, known or {})
     numbers = tuple(n for n, column in enumerate(relation.columns) if table.wants_column(column.name))
     _check_key(table, relation)
-    if not numbers:
+    # A relation may have none by itself.
+    if not numbers and relation.columns:
         raise ConfigError(
             "no column is left of the table",
             table=relation.qualified_name,
@@ -132,6 +140,7 @@ def select(
         on_type_change=_first(table.on_type_change, settings.on_type_change),
         on_recreate=_first(table.on_recreate, settings.on_recreate),
         on_drop_column=_first(table.on_drop_column, settings.on_drop_column),
+        recreate_said=table.on_recreate is not None or "on_recreate" in settings.model_fields_set,
         given=tuple(targets.items()),
         warnings=tuple(warnings),
     )

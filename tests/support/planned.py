@@ -91,12 +91,13 @@ def run_plan(
     catalogue = catalogue_of([item.relation for item in changes], settings, entries, before)
     versions: dict[int, dict[int, StagedVersion]] = {}
     segments: dict[int, list[Segment]] = {}
+    uses: list[int] = []
     for sequence, item in enumerate(changes):
         version = catalogue.versions.get(item.relation)
         if version is None:
             continue
         found = versions.setdefault(version.table, {})
-        was = found.get(version.number, StagedVersion(0, (), False, False, sequence, sequence, sequence, sequence))
+        was = found.get(version.number, StagedVersion(0, (), False, False, sequence, sequence))
         found[version.number] = StagedVersion(
             was.rows + item.rows,
             tuple(sorted({*was.tracked, *item.tracked})),
@@ -104,13 +105,10 @@ def run_plan(
             was.deletes or item.deletes,
             was.first,
             sequence,
-            first_lsn=was.first_lsn,
-            last_lsn=sequence,
         )
+        uses.append(version.number)
         places = segments.setdefault(version.table, [])
-        if places and places[-1].version == version.number:
-            places[-1] = places[-1]._replace(last_lsn=sequence)
-        else:
-            places.append(Segment(sequence, version.number, sequence, sequence))
+        if not places or places[-1].version != version.number:
+            places.append(Segment(sequence, version.number))
     staged = {table: Staged(found, tuple(segments[table])) for table, found in versions.items()}
-    return plan_tables(catalogue, staged, truncated, entries, settings, target)
+    return plan_tables(catalogue, staged, uses, truncated, entries, settings, target)

@@ -21,7 +21,8 @@ from wal2delta.decode.columns.variable import TextBuilder
 from wal2delta.decode.memory import empty
 from wal2delta.decode.placing import Left, Placer
 from wal2delta.decode.rescued import rescued_array, spread
-from wal2delta.decode.stream import Place, StreamWalker
+from wal2delta.decode.stream import Place, StreamWalker, outside
+from wal2delta.decode.uses import Uses
 from wal2delta.decode.walk import Records, Tile
 from wal2delta.errors import ValueFormatError
 from wal2delta.protocol import messages as m
@@ -447,6 +448,7 @@ class Fate:
         ordinal: of the part's first row change that remains.
         aborted: the subtransactions that have rolled back, sorted.
         applied: its rows are given; else they are only compared with those of the first copy, or left out.
+        resent: it is a copy of one that is known.
     """
 
     xid: int
@@ -458,6 +460,7 @@ class Fate:
     applied: bool
     session: int = 0
     origin: str | None = None
+    resent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,7 +508,8 @@ class Decoder(StreamWalker):
         truncates: the run's last truncate of a relation, (commit LSN, ordinal); rows before it are left out, as
             are truncates themselves.  None keeps everything.
         wants_origin: says whether transactions of an origin are given.
-        recording: gather what the ledger keeps of transactions and of logical messages (`take_recorded`).
+        recording: gather what the ledger keeps of transactions and of logical messages (`take_recorded`), and which
+            relations were used (`take_uses`).
         column_types: of each relation version's columns, where they are not those that its type oids mean.
         skipped: the operations (of `ChangeBatch.data`) that are left out.
         codec: what text and names are in; from `wal2delta.types.text.codec_of`.
@@ -542,6 +546,7 @@ class Decoder(StreamWalker):
         self._messages: list[LogicalMessage] = []
         self._placer = Placer()
         self._slot_rows: dict[int, _RelationRows] = {}
+        self._uses = Uses(wanted)
         super().__init__(framing, place=Place(framing), relations={}, tile_bytes=tile_bytes, codec=codec)
 
     def decode(
@@ -577,6 +582,7 @@ class Decoder(StreamWalker):
         self._path, self._base, self._before = path, base, before
         for tile in self.walk(view, start):
             yield from self.convert(buf, tile)
+        self._uses.settle(self.kernel.slots)
         self.on_records()
         self._record_open()
 
@@ -602,10 +608,15 @@ class Decoder(StreamWalker):
         self._truncated.clear()
         return taken
 
+    def take_uses(self) -> list[m.Relation]:
+        """Give the relation versions that were used, in order, since the last call; see `wal2delta.decode.uses`."""
+        return self._uses.take()
+
     # How a stretch is taken: as ordinary transactions, or as a part of one that has its fate.
 
     def start(self, place: Place | None, relations: Mapping[int, m.Relation], *, streaming: bool = False) -> None:
         """Go to another place."""
+        self._uses.start()
         super().start(place, relations, streaming=streaming)
         for rows in self._slot_rows.values() if self._placer.has_any else ():
             rows.drop_pending()
@@ -622,7 +633,7 @@ class Decoder(StreamWalker):
         self.kernel.aborted = np.array(fate.aborted, np.int64)
         self._follow(fate)
         state[walk.ORDINAL] = fate.ordinal
-        state[walk.SKIP] = not fate.applied
+        state[walk.SKIP] = 0 if fate.applied else walk.KNOWN if fate.resent else walk.LEFT_OUT
         state[walk.ORIGIN] = self.origin_number(fate.origin)
 
     def _follow(self, fate: Fate) -> None:
@@ -634,7 +645,7 @@ class Decoder(StreamWalker):
         inner = self._inner is not None
         state = self.kernel.state
         if inner or state[walk.TXN] == walk.IDLE:
-            state[walk.SKIP] = inner
+            state[walk.SKIP] = walk.KNOWN if inner else 0
         state[walk.RECORDING] = self._recording and not inner
 
     def _open(self, lsn: int, time: int, xid: int, ordinal: int) -> None:
@@ -648,8 +659,8 @@ class Decoder(StreamWalker):
         if self._fate is not None or self._inner is not None:
             return
         super()._set_origin(name)
-        known = state[walk.LSN] <= state[walk.HIGH_LSN]
-        state[walk.SKIP] = known or not self._wants_origin(name)
+        left_out = 0 if self._wants_origin(name) else walk.LEFT_OUT
+        state[walk.SKIP] = walk.KNOWN if state[walk.LSN] <= state[walk.HIGH_LSN] else left_out
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
         """Give what the streamed or prepared transaction knows; where its rows are left out, nothing is needed."""
@@ -664,10 +675,33 @@ class Decoder(StreamWalker):
     def on_stream_commit(self, xid: int) -> None:
         """Keep to the versions that are known: what follows is another stretch, which is given its own."""
 
+    def _enter(self, relations: Mapping[int, m.Relation]) -> None:
+        if self._fate is not None:
+            self._uses.enter(self.kernel.slots)
+        super()._enter(relations)
+
     def _leave(self, *, keep: bool) -> None:
         if self._fate is not None and self._inner is not None:
             self._given = dict(self._inner)
+            self._uses.leave(self.kernel.slots)
         super()._leave(keep=keep)
+        if keep and self._recording:
+            for oid in self._inner_slots:
+                self.kernel.slots.hide(oid)
+
+    def on_named(self, slot: int) -> None:
+        """Learn that a relation version is used."""
+        relation = self.slot_relations[slot]
+        hidden = self._fate is None and self._inner is not None
+        if self._recording and relation is not None and not hidden:
+            self._uses.named(slot, relation, self.kernel.slots)
+
+    def _take_relation(self, message: m.Relation, offset: int) -> None:
+        if self._recording:
+            self._uses.announced(outside(message), self.kernel.slots)
+        super()._take_relation(message, offset)
+        if self._recording:
+            self.kernel.slots.hide(message.oid)
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Learn the types that relations will use, and take logical messages."""

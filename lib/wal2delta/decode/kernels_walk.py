@@ -815,7 +815,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                 outcome = 22
                 break
             # A transaction that is known already is walked, and given no more.
-            skip = 1 if final_lsn <= high_lsn or st[31] != 0 else 0
+            skip = 0 if final_lsn > high_lsn and st[31] == 0 else 2 if final_lsn <= high_lsn else 1
             rows = 0
             digest = 0
             origin = 0
@@ -901,8 +901,9 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
             if recording:
                 rows += 1
                 digest ^= _digest(base, row_at, p, ordinal)
-            counted = counts + 32 * last_slot + (0 if tag == 73 else 8 if tag == 85 else 16)
-            store_64(counted, load_int64(counted) + 1)
+            # A scan counts them all; of what was counted before, or will be, nothing says how its relations are used.
+            if want == 0 or skip != 2:
+                _count_row(base, a, counts, last_slot)
             ordinal += 1
         messages += 1
         previous = pos

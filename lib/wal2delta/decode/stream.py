@@ -244,7 +244,8 @@ class StreamWalker:
         state[walk.TXN] = walk.IDLE if open_ is None else walk.OPEN
         if open_ is not None:
             self._open(open_.final_lsn, open_.commit_time, open_.xid, open_.ordinal)
-            state[walk.SKIP] = open_.gid is None and open_.final_lsn <= place.high_lsn
+            is_known = open_.gid is None and open_.final_lsn <= place.high_lsn
+            state[walk.SKIP] = walk.KNOWN if is_known else 0
             self._set_origin(open_.origin)
             if open_.gid is not None:
                 self.gid = open_.gid
@@ -354,6 +355,9 @@ class StreamWalker:
             remedy="A capture has to begin where its session began; the file before this one is missing",
         )
 
+    def on_named(self, slot: int) -> None:
+        """Take note of a slot that a row, or a truncate, is the first to name, or the first since it was hidden."""
+
     def is_foreign(self, oid: int) -> bool:
         """Say whether nothing has announced a relation whose transaction was read from its start.
 
@@ -395,14 +399,18 @@ class StreamWalker:
         return self.broke
 
     def _need_slot(self, oid: int, offset: int) -> int:
-        slot = self.kernel.slots.slot_of(oid)
-        if slot is not None:
+        slots = self.kernel.slots
+        slot = slots.slot_of(oid)
+        if slot is None:
+            known = self.relations if self._inner is None else self._inner
+            relation = known.get(oid)
+            columns = len(relation.columns) if relation is not None else self.on_unknown_relation(oid, offset)
+            self.slot_relations.append(relation)
+            slot = slots.add(oid, columns)
+        elif not slots.show(oid):
             return slot
-        known = self.relations if self._inner is None else self._inner
-        relation = known.get(oid)
-        columns = len(relation.columns) if relation is not None else self.on_unknown_relation(oid, offset)
-        self.slot_relations.append(relation)
-        return self.kernel.slots.add(oid, columns)
+        self.on_named(slot)
+        return slot
 
     def _enter(self, relations: Mapping[int, m.Relation]) -> None:
         """Go into a transaction that has its own view of the relations."""

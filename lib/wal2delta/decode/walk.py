@@ -113,7 +113,8 @@ class Outcome(IntEnum):
 STATE_SIZE: Final = 32
 """What needs a word:
 
-- `SKIP`: rows are walked, but not given; `SKIP_LOCAL`: so are those of transactions without an origin.
+- `SKIP`: rows are walked, but not given (`LEFT_OUT`), nor counted where rows are (`KNOWN`: they have come before, or
+  are decoded where they commit); `SKIP_LOCAL`: those of transactions without an origin are left out.
 - `HIGH_LSN`: transactions up to this commit LSN are known already; `RESENT`: how many such have ended.
 - `PREVIOUS`: where the last message that was taken begins.
 - `ROWS`, `DIGEST`, `ORIGIN`: of the open transaction, as far as it lies in these bytes; they are recorded when it ends,
@@ -123,6 +124,9 @@ STATE_SIZE: Final = 32
 # Values of state[TXN].
 IDLE, OPEN, UNKNOWN_HEAD = range(3)
 
+# Values of state[SKIP] beside 0.
+LEFT_OUT, KNOWN = 1, 2
+
 NO_LSN: Final = -1
 NO_OFFSET: Final = -1
 
@@ -130,22 +134,40 @@ INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
 KEY, OLD = ord("K"), ord("O")
 
 _HASH_SIZE_MIN: Final = 64
+_HIDDEN: Final = -1
 _RUNS: Final = 1 << 14
 
 
 class _Newest:
-    """Which slot is an oid's newest: an open-addressing hash table that the kernel reads."""
+    """Which slot is an oid's newest: an open-addressing hash table that the kernel reads.
+
+    A slot that is hidden is there, but the kernel asks for it as if it were not.
+    """
 
     def __init__(self) -> None:
         self.oids = np.full(_HASH_SIZE_MIN, -1, np.int64)
         self.slots = np.zeros(_HASH_SIZE_MIN, np.int32)
         self._count = 0
+        self._hidden: dict[int, int] = {}
 
     def get(self, oid: int) -> int | None:
         at = self._place(oid)
-        return int(self.slots[at]) if self.oids[at] == oid else None
+        return self._hidden.get(oid, int(self.slots[at])) if self.oids[at] == oid else None
+
+    def hide(self, oid: int) -> None:
+        at = self._place(oid)
+        if self.oids[at] == oid and self.slots[at] >= 0:
+            self._hidden[oid] = int(self.slots[at])
+            self.slots[at] = _HIDDEN
+
+    def show(self, oid: int) -> bool:
+        slot = self._hidden.get(oid)
+        if slot is not None:
+            self.put(oid, slot)
+        return slot is not None
 
     def put(self, oid: int, slot: int) -> None:
+        self._hidden.pop(oid, None)
         at = self._place(oid)
         if self.oids[at] != oid:
             self._count += 1
@@ -204,6 +226,14 @@ class RelationSlots:
         self.columns[slot] = columns
         self.newest.put(oid, slot)
         return slot
+
+    def hide(self, oid: int) -> None:
+        """Have the kernel ask for an oid's slot when a row names it next."""
+        self.newest.hide(oid)
+
+    def show(self, oid: int) -> bool:
+        """Have it ask no more; say whether it would have."""
+        return self.newest.show(oid)
 
     def enter(self) -> None:
         """Begin with no versions, as inside a transaction that has its own."""
@@ -435,7 +465,8 @@ class Kernel:
 
     def add_truncate(self, slot: int) -> None:
         """Put a truncate of one relation among the row changes, at the running ordinal."""
-        self.slots.counts[slot, 3] += 1
+        if not self.want or self.state[SKIP] != KNOWN:
+            self.slots.counts[slot, 3] += 1
         if not self.want or self.state[SKIP]:
             return
         arrays, at = self._arrays, int(self.state[CHANGES])

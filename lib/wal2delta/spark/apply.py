@@ -18,12 +18,13 @@ from wal2delta.listing import missing_numbers, sort_key
 from wal2delta.lsn import to_datetime
 from wal2delta.progress import NoProgress, Progress
 from wal2delta.protocol.framing import Framing
-from wal2delta.report import RunReport, TableReport
+from wal2delta.report import Action, RunReport, TableReport
 from wal2delta.settings import Settings, make_settings
 from wal2delta.sink.lineage import Standing
 from wal2delta.spark import delta, steps
 from wal2delta.spark.ahead import AheadScan
 from wal2delta.spark.catalogue import Catalogue
+from wal2delta.spark.continuity import check_followed, is_in_doubt, warnings_of
 from wal2delta.spark.failures import failures_told
 from wal2delta.spark.fence import Fence
 from wal2delta.spark.folding import Folded, fold_together, groups_of
@@ -33,7 +34,7 @@ from wal2delta.spark.ledger import PLANNED, Ledger, Seen, State, run_id
 from wal2delta.spark.mirror import Found, apply_table, check_again, check_table
 from wal2delta.spark.mounted import mounted_folder
 from wal2delta.spark.moving import fence_of, move
-from wal2delta.spark.placement import Move
+from wal2delta.spark.placement import Move, Placement
 from wal2delta.spark.registry import MirrorEntry, left_at
 from wal2delta.spark.setting_back import (
     Ahead,
@@ -536,7 +537,9 @@ class _Job:
             with self._stage("check"):
                 history.check_copies()
                 plan = _without_ended(plan, history)
-            tables = plan_tables(catalogue, staged, tuple(truncates), entries, self.settings, self.target)
+            tables = plan_tables(catalogue, staged, staging.uses, tuple(truncates), entries, self.settings, self.target)
+            with self._stage("check"):
+                self._check_server(tables.placement, entries, history, resumed=resumed)
             with self._stage("plan"):
                 found = self._check_tables(tables, resumed=resumed)
                 if not resumed:
@@ -580,7 +583,7 @@ class _Job:
             changes=sum(table.rows for table in tables.tables),
             applied_lsn=plan.upto_lsn if plan.upto_lsn >= 0 else None,
             applied_commit_ts=to_datetime(plan.upto_commit_time) if plan.upto_lsn >= 0 else None,
-            tables=tuple(sorted([*reports, *_set_aside(tables)], key=lambda report: report.name)),
+            tables=tuple(sorted([*reports, *_moved(tables)], key=lambda report: report.name)),
             warnings=tuple(self.warnings),
             seconds=0.0,
             stages=self.stages,
@@ -615,6 +618,17 @@ class _Job:
                 buckets=self._buckets(size),
             )
             return staging.decode(self.own, task, confirmed)
+
+    def _check_server(
+        self, placement: Placement, before: Sequence[MirrorEntry], history: History, *, resumed: bool
+    ) -> None:
+        """Refuse tables that were made anew if they must be another server's, and warn where they are many."""
+        count = sum(not entry.set_aside for entry in before)
+        if is_in_doubt(placement) and not resumed:
+            followed = history.followed()
+            if followed is not None:
+                check_followed(placement, followed, count)
+        self.warnings.extend(warnings_of(placement, count))
 
     def _buckets(self, size: int) -> int:
         """Say how many parts each table's changes are split into: of little a few, so that cores share the work."""
@@ -871,11 +885,21 @@ def _without_ended(plan: Plan, history: History) -> Plan:
     return replace(plan, resume=replace(plan.resume, deferred=deferred))
 
 
-def _set_aside(tables: RunPlan) -> list[TableReport]:
-    """Report the tables that the run has not written to, but that had to give way."""
+def _moved(tables: RunPlan) -> list[TableReport]:
+    """Report the tables that the run has not written to, but that had to give way or have another name now."""
+    placement = tables.placement
+    told: list[tuple[MirrorEntry, Action]] = [(entry, "set aside") for entry in placement.aside]
+    told += [(entry, "unchanged") for entry in placement.renamed]
     return [
-        TableReport(entry.name, entry.table.text, "set aside", oid=entry.oid, set_aside=True)
-        for entry in tables.placement.aside
+        TableReport(
+            entry.name,
+            entry.table.text,
+            action,
+            oid=entry.oid,
+            set_aside=entry.set_aside,
+            notes=placement.notes.get(entry.oid, ()),
+        )
+        for entry, action in told
     ]
 
 

@@ -25,6 +25,11 @@ from wal2delta.types.overrides import keeps_values_apart
 
 _BOOLEAN: Final = ColumnType(pa.bool_(), Family.BOOLEAN, "boolean")
 
+_NOTHING: Final = (
+    "the table has no columns, and the configuration leaves out those that all tables have (metadata_columns): nothing "
+    "of its rows can be written, they are left out"
+)
+
 IGNORED_KEY: Final = (
     "the configured key is not among what the replica identity sends of old rows, which is used instead"
 )
@@ -121,6 +126,9 @@ class Catalogue:
             try:
                 selection = select(settings, relation, histories[relation.oid], known=known.get(relation.oid))
                 if selection is None:
+                    continue
+                if not selection.columns and not selection.metadata.has_any:
+                    warnings[f"{relation.qualified_name}: {_NOTHING}"] = None
                     continue
                 version = _version(number, tables[relation.oid], relation, selection, types, settings)
             except ConfigError:

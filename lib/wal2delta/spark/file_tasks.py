@@ -78,8 +78,6 @@ _SUMS: Final = (
     ("size", "sum"),
     ("first", "min"),
     ("last", "max"),
-    ("first_lsn", "min"),
-    ("last_lsn", "max"),
 )
 """How totals are added up: `Total`'s fields behind those that tell them apart."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from wal2delta.lsn import to_datetime
 from wal2delta.sink.merge import TIMESTAMP
 from wal2delta.spark import delta
 from wal2delta.spark.appending import Append, begin_append
+from wal2delta.spark.continuity import XIDS, Followed
 from wal2delta.spark.isolation import has_own_sessions, session_with, settings
 from wal2delta.spark.ledger import State, check_recorded, commit_of
 from wal2delta.spark.staging import Staging
@@ -119,6 +120,32 @@ class History:
             return 0
         among = f"commit_lsn > {self._plan.after_lsn}L AND commit_lsn <= {upto}L"
         return self._copies(self._spark).where(among).select("commit_lsn").distinct().count()
+
+    def followed(self) -> Followed | None:
+        """Say how the run's transactions follow the last one of the ledger's; None where it has none."""
+        from pyspark.sql import functions as f
+
+        table = self._target.ledger("transactions")
+        if not delta.exists(self._spark, table):
+            return None
+        of_ledger = delta.read(self._spark, table).where(f"gid IS NULL AND commit_lsn <= {self._plan.after_lsn}L")
+        newest = of_ledger.orderBy(f.col("commit_lsn").desc()).limit(1)
+        last = newest.selectExpr("xid", "unix_micros(commit_ts) AS time", "origin").collect()
+        if not last:
+            return None
+        (before,) = last
+        ahead = f"pmod(xid - {before.xid}L + {XIDS // 2}L, {XIDS}L) - {XIDS // 2}L"
+        new = self._copies(self._spark).where(f"commit_lsn > {self._plan.after_lsn}L AND gid IS NULL")
+        found = new.selectExpr(
+            "count(*) AS transactions",
+            f"max({ahead}) AS newest",
+            "unix_micros(max(commit_ts)) AS time",
+            "count(origin) AS of_origins",
+        ).collect()[0]
+        later = None
+        if found.time is not None and not found.of_origins and before.origin is None:
+            later = timedelta(microseconds=found.time - before.time)
+        return Followed(found.transactions, found.newest or 0, later)
 
     def write(self, state: State, *, resumed: bool) -> None:
         """Append the run's transactions and messages, each in one commit that is made once."""

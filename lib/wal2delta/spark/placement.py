@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from wal2delta.errors import OrderError
 from wal2delta.spark.registry import MirrorEntry
@@ -21,22 +21,26 @@ from wal2delta.spark.target import TableName, Target
 
 RecreatePolicy = Literal["replace", "keep", "stop"]
 
-_MANY: Final = 3
-"""So many tables that were made anew at once, and more than half of all, are a restored or another server's."""
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A relation that the run writes to, by the name that it had last."""
+    """A relation that is used in the run, by the name that it had last.
+
+    Attributes:
+        written: the run writes to its table; else all that it was used for is left out.
+        said: the configuration says what ``on_recreate`` is.
+    """
 
     oid: int
     name: str
     table: TableName
     on_recreate: RecreatePolicy = "replace"
+    written: bool = True
+    said: bool = False
 
 
 class Use(NamedTuple):
-    """A relation was written to under the name that belongs to a place."""
+    """A relation was used under the name that belongs to a place."""
 
     oid: int
     place: str
@@ -62,7 +66,10 @@ class Placement:
         holders: the relations that have the places of their names; the others' rows are set aside.
         leaving: the moves to be made first, to places that are free; and ``arriving`` those behind them.
         aside: the entries, changed, of relations that are not written to but had to give way.
+        renamed: likewise of those that are not written to but have gone to the place of another name.
         replaced: the oids whose entries end, as another relation goes on with their rows.
+        remade: the relations that were heard of first under the names of tables that the ledger has.
+        recognised: some relation is used just as the ledger knows it.
         notes: what happened to each relation's table, by oid.
     """
 
@@ -71,7 +78,10 @@ class Placement:
     leaving: tuple[Move, ...]
     arriving: tuple[Move, ...]
     aside: tuple[MirrorEntry, ...]
+    renamed: tuple[MirrorEntry, ...]
     replaced: frozenset[int]
+    remade: tuple[Wanted, ...]
+    recognised: bool
     notes: Mapping[int, tuple[str, ...]]
 
     @property
@@ -83,6 +93,9 @@ class Placement:
 @dataclass(slots=True)
 class _Succession:
     """Who has which place as names pass from relation to relation.
+
+    A relation without a table, of which nothing is written, has no place; but whoever was where its name says has to
+    give way: it is not that one's name any more.
 
     Attributes:
         holders: the oid that has each place.
@@ -102,10 +115,14 @@ class _Succession:
         known = {entry.oid: entry for entry in entries}
         keep = {one.oid for one in wanted if one.on_recreate == "keep"}
         busy = {one.oid for one in wanted}
+        bare = {one.oid for one in wanted if not one.written and one.oid not in known}
         found = _Succession({entry.table.place: entry.oid for entry in entries if not entry.set_aside})
         places = {oid: place for place, oid in found.holders.items()}
         heard = set(known)
         for oid, place in uses:
+            # Where rows are kept, they wait for those that go on with them.
+            if oid in bare & keep:
+                continue
             first = oid not in heard
             heard.add(oid)
             other = found.holders.get(place)
@@ -122,8 +139,10 @@ class _Succession:
                     found.heirs[oid] = known[other]
                 else:
                     found.displaced[other] = oid
-            found.holders[place] = oid
-            places[oid] = place
+                del found.holders[place]
+            if oid not in bare:
+                found.holders[place] = oid
+                places[oid] = place
         return found
 
 
@@ -132,23 +151,26 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
 
     Args:
         entries: what the ledger knows.
-        wanted: the relations that the run writes to.
+        wanted: the relations that are used in the run.
         uses: in commit order; of each of ``wanted`` at least the last one.
 
     Raises:
-        OrderError: a table was dropped and created again, and the configuration, or their number, forbids it.
+        OrderError: a table was dropped and created again, and the configuration forbids it.
     """
+    uses = list(uses)
     found = _Succession.of(entries, wanted, uses)
     holders = frozenset(one.oid for one in wanted if found.holders.get(one.table.place) == one.oid)
     heirs = {entry.oid: oid for oid, entry in found.heirs.items()}
     known = {entry.oid: entry for entry in entries}
     notes = {one.oid: list(_notes(one, found, known, holders)) for one in wanted}
-    _check_recreated(entries, wanted, found)
+    recreated = _recreated(wanted, found)
     aside: list[MirrorEntry] = []
+    renamed: list[MirrorEntry] = []
     leaving: list[Move] = []
     arriving: list[Move] = []
     by_oid = {one.oid: one for one in wanted}
     places = {entry.table.place for entry in entries}
+    there = {entry.oid: entry.table.place for entry in entries if not entry.set_aside}
     for entry in entries:
         one = by_oid.get(heirs.get(entry.oid, entry.oid))
         if one is None:
@@ -160,6 +182,10 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
         refuge = target.set_aside(one.oid)
         has_place = one.oid in holders
         destination = one.table if has_place else refuge
+        if not one.written:
+            after = replace(entry, name=one.name, table=destination, set_aside=not has_place)
+            if after != entry:
+                (renamed if has_place else aside).append(after)
         if entry.name != one.name:
             notes[one.oid].insert(0, f"renamed from {entry.name}")
         if entry.table.place == destination.place:
@@ -179,7 +205,10 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
         leaving=tuple(leaving),
         arriving=tuple(arriving),
         aside=tuple(aside),
+        renamed=tuple(renamed),
         replaced=frozenset(heirs),
+        remade=tuple(one for one in recreated if found.anew[one.oid] in there),
+        recognised=any(there.get(use.oid) == use.place for use in uses),
         notes={oid: tuple(texts) for oid, texts in notes.items() if texts},
     )
 
@@ -199,7 +228,8 @@ def _notes(one: Wanted, found: _Succession, known: Mapping[int, MirrorEntry], ho
             yield "dropped and created again; its old rows are set aside"
 
 
-def _check_recreated(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], found: _Succession) -> None:
+def _recreated(wanted: Sequence[Wanted], found: _Succession) -> list[Wanted]:
+    """Give the relations that were heard of first where another one was, and have taken its place."""
     recreated = [
         one
         for one in wanted
@@ -212,13 +242,4 @@ def _check_recreated(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], f
                 table=one.name,
                 remedy="Nothing was applied; set on_recreate to replace (its old rows are set aside) or to keep",
             )
-    there = {entry.oid for entry in entries if not entry.set_aside}
-    of_ledger = [one.name for one in recreated if found.anew[one.oid] in there]
-    if len(of_ledger) >= _MANY and 2 * len(of_ledger) > len(there):
-        names = ", ".join(of_ledger[:_MANY])
-        raise OrderError(
-            f"{len(of_ledger)} of {len(there)} tables have new oids ({names}, …), as after a restore or on another "
-            "server",
-            remedy="Apply the captures of another server to another target; if the tables were really made anew, "
-            "apply to a new target",
-        )
+    return recreated

@@ -152,9 +152,9 @@ class FileStaging(Staging):
             found = found.filter(pc.invert(pc.is_in(found.column("ahead"), pa.array(self._void, pa.int32()))))
         return [Total(**row) for row in summed(found, TOLD_APART).to_pylist()]
 
-    def _places(self, spark: SparkSession, table: int) -> list[tuple[int, int, int, int]]:
+    def _places(self, spark: SparkSession, table: int) -> list[tuple[int, int]]:
         wanted = Wanted(table, least_bucket=NO_BUCKET, void=self._void)
-        columns = ("sequence", "relation", "first_lsn", "last_lsn")
+        columns = ("sequence", "relation")
         found = (read_columns(self._folder, name, wanted, columns) for name in self._names.get(table, ()))
         return sorted(set(chain.from_iterable(found)))
 

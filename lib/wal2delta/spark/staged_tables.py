@@ -96,13 +96,11 @@ class TableStaging(Staging):
             f.sum("size").alias("size"),
             f.min("sequence").alias("first"),
             f.max("sequence").alias("last"),
-            f.min("first_lsn").alias("first_lsn"),
-            f.max("last_lsn").alias("last_lsn"),
         )
         return [Total(*row) for row in found.select(*Total._fields).collect()]
 
     def _places(self, spark: SparkSession, table: int) -> list[Row]:
-        rows = self._of_table(spark, table).select("sequence", "relation", "first_lsn", "last_lsn")
+        rows = self._of_table(spark, table).select("sequence", "relation")
         return rows.distinct().orderBy("sequence").collect()
 
     def _events(self, spark: SparkSession, rows: StagedRows) -> DataFrame:

@@ -22,6 +22,7 @@ from wal2delta.spark.source import files_a_batch, number_files, read_files
 from wal2delta.spark.workers import (
     ERROR_TABLE,
     ROUTE_SCHEMA,
+    USES_TABLE,
     DecodeTask,
     FoldTask,
     Scanned,
@@ -63,7 +64,6 @@ class StagedVersion:
         moves: some key changes have to be followed.
         deletes: some rows are deleted.
         first, last: the sequence numbers between which its rows, or its truncates, lie.
-        first_lsn, last_lsn: the commits that have used it first and last.
     """
 
     rows: int
@@ -72,8 +72,6 @@ class StagedVersion:
     deletes: bool
     first: int
     last: int
-    first_lsn: int
-    last_lsn: int
 
 
 class Segment(NamedTuple):
@@ -82,13 +80,10 @@ class Segment(NamedTuple):
     Attributes:
         start: their first sequence number.
         version: the relation version's number.
-        first_lsn, last_lsn: of the first and the last commit among them.
     """
 
     start: int
     version: int
-    first_lsn: int
-    last_lsn: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +147,7 @@ class Staging(ABC):
         self._written = self._decoded = False
         self._sizes: Counter[int] = Counter()
         self._void: tuple[int, ...] = ()
+        self._uses: tuple[int, ...] = ()
 
     @property
     def written(self) -> bool:
@@ -162,6 +158,14 @@ class Staging(ABC):
     def decoded(self) -> bool:
         """Whether a plan's events were staged."""
         return self._decoded
+
+    @property
+    def uses(self) -> tuple[int, ...]:
+        """The numbers of the relation versions that committed rows and truncates use, in commit order.
+
+        Those whose rows are left out are among them.
+        """
+        return self._uses
 
     @property
     @abstractmethod
@@ -260,8 +264,8 @@ class Staging(ABC):
         """Gather what the staged rows say of themselves, their contents unread."""
 
     @abstractmethod
-    def _places(self, spark: SparkSession, table: int) -> Iterable[tuple[int, int, int, int]]:
-        """Give sequence, relation, first and last LSN of a table's rows, once each, in order."""
+    def _places(self, spark: SparkSession, table: int) -> Iterable[tuple[int, int]]:
+        """Give sequence and relation of a table's rows, once each, in order."""
 
     @abstractmethod
     def _events(self, spark: SparkSession, rows: StagedRows) -> Rows:
@@ -280,13 +284,15 @@ class Staging(ABC):
         failed = [row for row in totals if row.table == ERROR_TABLE]
         if failed:
             raise from_dict(json.loads(min(failed, key=lambda row: row.first).info))
+        told = sorted(json.loads(row.info) for row in totals if row.table == USES_TABLE)
+        self._uses = tuple(number for _, *numbers in told for number in numbers)
         found: dict[int, dict[int, StagedVersion]] = {}
         for row in totals:
             if row.table < 0:
                 continue
             info = json.loads(row.info)
             versions = found.setdefault(row.table, {})
-            unknown = StagedVersion(0, (), False, False, row.first, row.last, row.first_lsn, row.last_lsn)
+            unknown = StagedVersion(0, (), False, False, row.first, row.last)
             before = versions.get(row.relation, unknown)
             versions[row.relation] = StagedVersion(
                 rows=before.rows + row.rows,
@@ -295,8 +301,6 @@ class Staging(ABC):
                 deletes=before.deletes or info["deletes"],
                 first=min(before.first, row.first),
                 last=max(before.last, row.last),
-                first_lsn=min(before.first_lsn, row.first_lsn),
-                last_lsn=max(before.last_lsn, row.last_lsn),
             )
         return {
             table: Staged(versions, self._segments(spark, table, versions), self._sizes[table])
@@ -307,15 +311,12 @@ class Staging(ABC):
         """Give the versions in the order in which they were used."""
         ranges = sorted((found.first, found.last, number) for number, found in versions.items())
         if all(one[1] < other[0] for one, other in pairwise(ranges)):
-            used = [(first, number, versions[number]) for first, _, number in ranges]
-            return tuple(Segment(first, number, found.first_lsn, found.last_lsn) for first, number, found in used)
+            return tuple(Segment(first, number) for first, _, number in ranges)
         # A version may come back: what a table has become, it may have been before.
         segments: list[Segment] = []
-        for sequence, relation, first_lsn, last_lsn in self._places(spark, table):
-            if segments and segments[-1].version == relation:
-                segments[-1] = segments[-1]._replace(last_lsn=last_lsn)
-            else:
-                segments.append(Segment(sequence, relation, first_lsn, last_lsn))
+        for sequence, relation in self._places(spark, table):
+            if not segments or segments[-1].version != relation:
+                segments.append(Segment(sequence, relation))
         return tuple(segments)
 
 

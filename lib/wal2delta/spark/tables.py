@@ -6,8 +6,7 @@ way are an *epoch*: its rows, given the shape that the table has at the epoch's 
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -119,6 +118,7 @@ class RunPlan:
 def plan_tables(
     catalogue: Catalogue,
     staged: Mapping[int, Staged],
+    uses: Sequence[int],
     truncated: Sequence[int],
     entries: Sequence[MirrorEntry],
     settings: Settings,
@@ -128,6 +128,7 @@ def plan_tables(
 
     Args:
         staged: what each table has, by its number.
+        uses: the numbers of the relation versions that are used, in commit order (see `Staging.uses`).
         truncated: the oids of truncated relations.
         entries: what the ledger knows.
 
@@ -138,26 +139,27 @@ def plan_tables(
             been.
     """
     versions = catalogue.by_number
-    # In the order in which the tables' names were used last.
-    numbers = sorted(
-        (number for number, found in staged.items() if found.segments),
-        key=lambda number: (staged[number].segments[-1].last_lsn, staged[number].segments[-1].version),
-    )
-    last = [versions[staged[number].segments[-1].version] for number in numbers]
+    numbers = {catalogue.oids[number]: number for number, found in staged.items() if found.segments}
+    last = _last_used(versions[number] for number in uses)
     wanted = [
         Wanted(
-            catalogue.oids[number],
+            oid,
             version.relation.qualified_name,
             _destination(version, target),
             version.selection.on_recreate,
+            written=oid in numbers,
+            said=version.selection.recreate_said,
         )
-        for number, version in zip(numbers, last, strict=True)
+        for oid, version in last.items()
     ]
-    last_used = [(one.name, one.table.place, version) for one, version in zip(wanted, last, strict=True)]
+    last_used = [(one.name, one.table.place, version) for one, version in zip(wanted, last.values(), strict=True)]
     check_distinct([*last_used, *_idle(catalogue, entries, wanted, target)])
-    placement = place(entries, wanted, _uses(catalogue, [staged[number] for number in numbers], target), target)
+    placement = place(entries, wanted, (_use(versions[number], target) for number in uses), target)
     tables = []
-    for one, number in zip(wanted, numbers, strict=True):
+    for one in wanted:
+        if not one.written:
+            continue
+        number = numbers[one.oid]
         segments = [(segment.start, versions[segment.version]) for segment in staged[number].segments]
         has_place = one.oid in placement.holders
         before = placement.before.get(one.oid)
@@ -166,7 +168,7 @@ def plan_tables(
         location = one.table if has_place else target.set_aside(one.oid)
         tables.append(replace(plan, table=location, set_aside=not has_place, notes=notes))
     after = {entry.oid: entry for entry in entries if entry.oid not in placement.replaced}
-    after |= {entry.oid: entry for entry in placement.aside}
+    after |= {entry.oid: entry for entry in (*placement.aside, *placement.renamed)}
     after |= {plan.oid: plan.after for plan in tables}
     return RunPlan(tuple(tables), placement, tuple(after.values()))
 
@@ -175,21 +177,17 @@ def _destination(version: Version, target: Target) -> TableName:
     return target.table(version.selection.namespace, version.selection.name)
 
 
-def _uses(catalogue: Catalogue, staged: Iterable[Staged], target: Target) -> Iterator[Use]:
-    """Give the first and the last use of each name that a relation has gone by, in commit order."""
-    versions = catalogue.by_number
+def _last_used(versions: Iterable[Version]) -> dict[int, Version]:
+    """Give the version that each relation (by oid) was used by last, in the order of these uses."""
+    last: dict[int, Version] = {}
+    for version in versions:
+        last.pop(version.relation.oid, None)
+        last[version.relation.oid] = version
+    return last
 
-    def of_table(found: Staged) -> Iterator[tuple[int, int, Use]]:
-        for segment in found.segments:
-            version = versions[segment.version]
-            use = Use(version.relation.oid, _destination(version, target).place)
-            # Within a transaction relations come in the order in which they were announced.
-            yield segment.first_lsn, segment.version, use
-            yield segment.last_lsn, segment.version, use
 
-    # Not sorted: a table's own order holds, whatever the order of its versions' numbers.
-    for _, _, use in heapq.merge(*map(of_table, staged)):
-        yield use
+def _use(version: Version, target: Target) -> Use:
+    return Use(version.relation.oid, _destination(version, target).place)
 
 
 def _idle(

@@ -53,7 +53,7 @@ SCAN_SCHEMA: Final = "scan BINARY, error STRING"
 _SCAN: Final = pa.schema([("scan", pa.binary()), ("error", pa.string())])
 
 STAGE_SCHEMA: Final = (
-    "table INT, relation INT, bucket INT, sequence BIGINT, rows BIGINT, first_lsn BIGINT, last_lsn BIGINT, "
+    "table INT, relation INT, bucket INT, sequence BIGINT, rows BIGINT, "
     "info STRING, ahead INT, size BIGINT, data BINARY"
 )
 _STAGE: Final = pa.schema(
@@ -63,8 +63,6 @@ _STAGE: Final = pa.schema(
         ("bucket", pa.int32()),
         ("sequence", pa.int64()),
         ("rows", pa.int64()),
-        ("first_lsn", pa.int64()),
-        ("last_lsn", pa.int64()),
         ("info", pa.string()),
         ("ahead", pa.int32()),
         ("size", pa.int64()),
@@ -76,8 +74,9 @@ TRANSACTIONS_TABLE: Final = -2
 MESSAGES_TABLE: Final = -3
 PARTS_TABLE: Final = -4
 SCANS_TABLE: Final = -5
+USES_TABLE: Final = -6
 """The table numbers of staged rows that hold an error, or what the ledger keeps of transactions (whole ones, and parts
-of such whose others lie elsewhere) and messages, or files' scans."""
+of such whose others lie elsewhere) and messages, or files' scans, or (as ``info``) which relation versions are used."""
 
 BY_PLAN: Final = -1
 """What staged rows have as ``ahead`` that were decoded by a plan; others have the number of their file."""
@@ -158,8 +157,6 @@ class Total(NamedTuple):
     size: int
     first: int
     last: int
-    first_lsn: int
-    last_lsn: int
 
 
 class Scanned(NamedTuple):
@@ -472,10 +469,14 @@ def staged_rows(
         for number, relation in enumerate(decoder.take_truncated()):
             assignment = task.relations.get(relation)
             if assignment is not None:
-                lsn, _ = task.truncates[relation.oid]
                 at = unit[0].sequence * _PARTS + number
-                yield staged_row(assignment.table, assignment.relation, at, _info(), lsns=(lsn, lsn))
+                yield staged_row(assignment.table, assignment.relation, at, _info())
         yield from _folded_rows(gathered, unit[0].sequence, task)
+        used = [task.relations[relation].relation for relation in decoder.take_uses()]
+        if used:
+            # Rows of one ``info`` are told as one: no two are equal.
+            info = json.dumps([unit[0].sequence, *used])
+            yield staged_row(USES_TABLE, NO_RELATION, unit[0].sequence, info)
     whole, parts = _transactions(recorded, task.settings)
     for table, rows in ((TRANSACTIONS_TABLE, whole), (PARTS_TABLE, parts), (MESSAGES_TABLE, _messages(messages))):
         if rows.num_rows:
@@ -490,11 +491,10 @@ def staged_row(
     *,
     bucket: int = NO_BUCKET,
     rows: int = 0,
-    lsns: tuple[int, int] = (-1, -1),
     data: bytes | pa.Buffer = b"",
 ) -> dict[str, Any]:
     """Give a row as it is staged."""
-    values = (table, relation, bucket, sequence, rows, *lsns, info, BY_PLAN, len(data), data)
+    values = (table, relation, bucket, sequence, rows, info, BY_PLAN, len(data), data)
     return dict(zip(_STAGE.names, values, strict=True))
 
 
@@ -525,8 +525,6 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
         # A truncate's mark, which may be of an earlier version, stands in front of what has come behind it.
         for number, found in enumerate(gathered.pop(table), start=1):
             at = sequence * _PARTS + _PARTS // 2 + number
-            # They are in commit order.
-            lsns = found.parts[0].lsn[0].as_py(), found.parts[-1].lsn[-1].as_py()
             events = concat(found.parts)
             found.parts.clear()  # their memory is needed for what they are folded to
             events = fold_events(events, found.identity, found.names, found.table, buckets=task.buckets)
@@ -535,20 +533,11 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
                 yield staged_row(links_table(table), found.relation, at, "", data=links.to_ipc())
             parts = split(events, found.identity, found.names, task.buckets, file_of(sequence))
             if not parts:
-                yield staged_row(table, found.relation, at, _info(), rows=found.rows, lsns=lsns)
+                yield staged_row(table, found.relation, at, _info(), rows=found.rows)
             for part_number, (bucket, part) in enumerate(parts):
                 # Counted once, whatever the number of parts.
                 rows = found.rows if part_number == 0 else 0
-                yield staged_row(
-                    table,
-                    found.relation,
-                    at,
-                    _info(part),
-                    bucket=bucket,
-                    rows=rows,
-                    lsns=lsns,
-                    data=to_ipc(part),
-                )
+                yield staged_row(table, found.relation, at, _info(part), bucket=bucket, rows=rows, data=to_ipc(part))
 
 
 # What the ledger keeps of transactions and logical messages.

@@ -49,7 +49,10 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A streamed or prepared transaction that has committed, and the ordinals at which its segments begin."""
+    """A streamed or prepared transaction that has committed, and the ordinals at which its segments begin.
+
+    ``resent`` says that it is a copy of one that is known.
+    """
 
     decided: Deferred
     starts: tuple[int, ...]
@@ -57,6 +60,7 @@ class Commit:
     time: int
     session: int
     applied: bool
+    resent: bool
 
 
 _T = TypeVar("_T", bound=Hashable)
@@ -196,6 +200,7 @@ def _deferred(
         applied=commit.applied,
         session=commit.session,
         origin=decided.origin,
+        resent=commit.resent,
     )
     start, stop = (segment.start, segment.stop) if segment.seam is None else (0, len(segment.seam))
     return Step(

@@ -686,7 +686,13 @@ class Stitch:
         if all(segment.is_empty for segment in decided.segments):
             return bool(decided.view)
         self._committing = Commit(
-            decided, tuple(starts), message.commit_lsn, message.commit_time, walked.before.session, applied=applied
+            decided,
+            tuple(starts),
+            message.commit_lsn,
+            message.commit_time,
+            walked.before.session,
+            applied=applied,
+            resent=resent,
         )
         return True
 

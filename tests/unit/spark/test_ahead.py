@@ -16,7 +16,7 @@ from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
 from wal2delta.settings import Settings, make_settings
 from wal2delta.spark.ahead import AheadTask, Foresight, scan_ahead
-from wal2delta.spark.workers import SCANS_TABLE, TRANSACTIONS_TABLE, ScanTask
+from wal2delta.spark.workers import SCANS_TABLE, TRANSACTIONS_TABLE, USES_TABLE, ScanTask
 from wal2delta.transactions.stitch import Stitch
 
 ANY = make_settings({})
@@ -43,7 +43,11 @@ def test_the_first_file_is_decoded_by_what_it_announces() -> None:
     assert found.is_whole
     assert {row["ahead"] for row in rows} == {0}
     tables = {row["table"] for row in rows}
-    assert tables == {TRANSACTIONS_TABLE, *(assignment.table for assignment in found.own.assignments.values())}
+    assert tables == {
+        TRANSACTIONS_TABLE,
+        USES_TABLE,
+        *(assignment.table for assignment in found.own.assignments.values()),
+    }
     changes = [counts.changes for counts in found.scan.parts[0].summary.counts.values()]
     assert sum(row["rows"] for row in rows) == sum(changes) > 0
 

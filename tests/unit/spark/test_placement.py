@@ -161,12 +161,64 @@ def test_a_table_that_was_made_anew_stops_the_run_where_that_is_wanted(before):
     place([entry(1, "t")], [wanted(1, "t_old", "stop"), wanted(2, "t", "stop")], TARGET)
 
 
-def test_many_new_oids_at_once_are_another_server():
+def test_tables_that_were_all_made_anew_begin_anew_and_nothing_stops_that():
     before = [entry(number, f"t{number}") for number in range(5)]
-    found = [wanted(10 + number, f"t{number}") for number in range(5)]
-    place(before, found[:2], TARGET)
-    with pytest.raises(OrderError, match=r"3 of 5 tables have new oids \(s\.t0, s\.t1, s\.t2, …\)"):
-        place(before, found[:3], TARGET)
+    remade = [wanted(10 + number, f"t{number}") for number in range(5)]
+    found = place(before, remade, TARGET)
+    assert found.remade == tuple(remade)
+    assert not found.recognised
+    assert {one.oid for one in found.aside} == set(range(5))
+    assert place(before, [*remade[1:], wanted(0, "t0")], TARGET).recognised
+    assert not place(before, [*remade[1:], wanted(0, "t9")], TARGET).recognised
+
+
+def test_a_table_that_others_have_made_way_for_in_the_same_run_was_not_made_anew():
+    uses = [use(2, "t"), use(1, "t")]
+    assert not place([entry(1, "t")], [wanted(1, "t"), wanted(2, "t")], TARGET, uses).remade
+
+
+def unwritten(oid, name, on_recreate="replace"):
+    return Wanted(oid, f"s.{name}", TARGET.table("s", name), on_recreate, written=False)
+
+
+def test_a_table_whose_rows_are_all_left_out_goes_along_with_its_name():
+    found = place([entry(1, "a"), entry(2, "b")], [wanted(1, "b"), unwritten(2, "a")], TARGET)
+    assert moves(found) == [
+        (1, "s/a", refuge(1)),
+        (2, "s/b", refuge(2)),
+        "*",
+        (1, refuge(1), "s/b"),
+        (2, refuge(2), "s/a"),
+    ]
+    assert found.renamed == (entry(2, "a"),)
+    assert not found.aside
+
+
+def test_one_whose_rows_are_all_left_out_is_set_aside_under_the_name_that_it_had_last():
+    uses = [use(2, "a"), use(1, "a")]
+    found = place([entry(1, "t"), entry(2, "b")], [unwritten(2, "a"), wanted(1, "a")], TARGET, uses)
+    assert found.aside == (entry(2, "a", aside=True),)
+    assert not found.renamed
+
+
+def test_a_table_gives_way_to_one_of_which_nothing_is_written_and_nothing_is_made_for_that_one():
+    found = place([entry(1, "t")], [unwritten(2, "t")], TARGET)
+    assert moves(found) == [(1, "s/t", refuge(1)), "*"]
+    assert found.aside == (entry(1, "t", aside=True),)
+    assert not found.holders
+    # It is as if the run had ended in between.
+    uses = [use(2, "t"), use(3, "t")]
+    found = place([entry(1, "t")], [unwritten(2, "t"), wanted(3, "t", "stop")], TARGET, uses)
+    assert found.holders == {3}
+    assert [one.oid for one in found.remade] == [2]
+
+
+def test_rows_that_are_kept_wait_for_those_that_go_on_with_them():
+    uses = [use(2, "t"), use(3, "t")]
+    found = place([entry(1, "t")], [unwritten(2, "t", "keep")], TARGET, uses[:1])
+    assert moves(found) == ["*"]
+    found = place([entry(1, "t")], [unwritten(2, "t", "keep"), wanted(3, "t", "keep")], TARGET, uses)
+    assert dict(found.before) == {3: entry(1, "t")}
 
 
 def test_a_table_moves_to_the_destination_that_is_configured_now():

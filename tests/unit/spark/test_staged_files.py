@@ -22,10 +22,10 @@ def _rows(ahead: int) -> list[dict[str, Any]]:
     return [
         row | {"ahead": ahead}
         for row in (
-            staged_row(0, 0, 5, "a", bucket=0, rows=3, lsns=(10, 12), data=b"one"),
-            staged_row(0, 0, 6, "a", bucket=1, rows=0, lsns=(10, 15), data=b"three"),
-            staged_row(0, 1, 7, "b", bucket=0, rows=2, lsns=(16, 16), data=b""),
-            staged_row(1, 2, 5, "a", rows=1, lsns=(11, 11)),
+            staged_row(0, 0, 5, "a", bucket=0, rows=3, data=b"one"),
+            staged_row(0, 0, 6, "a", bucket=1, rows=0, data=b"three"),
+            staged_row(0, 1, 7, "b", bucket=0, rows=2, data=b""),
+            staged_row(1, 2, 5, "a", rows=1),
             staged_row(SCANS_TABLE, -1, ahead, "", data=b"scan"),
         )
     ]
@@ -63,9 +63,9 @@ def test_a_task_writes_one_file_and_tells_what_its_rows_come_to(tmp_path: Path) 
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".index", ".index", ".staged", ".staged"]
     assert scans == [Scanned(number, "", b"scan") for number in range(3)]
     totals = [
-        Total(0, 0, "a", 3, 8, 5, 6, 10, 15),
-        Total(0, 1, "b", 2, 0, 7, 7, 16, 16),
-        Total(1, 2, "a", 1, 0, 5, 5, 11, 11),
+        Total(0, 0, "a", 3, 8, 5, 6),
+        Total(0, 1, "b", 2, 0, 7, 7),
+        Total(1, 2, "a", 1, 0, 5, 5),
     ]
     totals = [total._replace(rows=3 * total.rows, size=3 * total.size) for total in totals]
     assert sorted(staging._totals(None)) == totals  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ def test_what_a_wrong_guess_has_staged_does_not_count(tmp_path: Path) -> None:
     staging, _ = _staged(tmp_path, (0, 1), (2,))
     staging._void = (1, 2)
     assert [total.rows for total in sorted(staging._totals(None))] == [3, 2, 1]  # type: ignore[arg-type]
-    assert staging._places(None, 0) == [(5, 0, 10, 12), (6, 0, 10, 15), (7, 1, 16, 16)]  # type: ignore[arg-type]
+    assert staging._places(None, 0) == [(5, 0), (6, 0), (7, 1)]  # type: ignore[arg-type]
     shares = _shares(staging, Wanted(0, void=staging._void), 1)
     assert [batch.to_pylist()[0]["data"] for batch in shares.of(0)] == [b"one", b"", b"three"]
 
