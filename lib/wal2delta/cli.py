@@ -6,7 +6,6 @@ output, progress and errors to standard error.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -19,10 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 import wal2delta
-from wal2delta.console import BarProgress, LineProgress, Output, age, size
+from wal2delta.console import Output, age, drop_output, guarded, progress_shown, size
 from wal2delta.errors import ConfigError, Wal2DeltaError
 from wal2delta.lsn import format_lsn
-from wal2delta.progress import NoProgress, Progress
 
 if TYPE_CHECKING:
     from wal2delta.inspection import Inspection
@@ -60,20 +58,25 @@ _Traceback = Annotated[
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code."""
+    with guarded():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         code = app(arguments, prog_name="wal2delta", standalone_mode=False)
         if code == _INTERRUPTED:  # some versions of typer turn the interrupt into this
             raise KeyboardInterrupt
     except BrokenPipeError:  # `wal2delta inspect … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 0
     except (KeyboardInterrupt, typer.Abort):
         _say("error: interrupted; run it again, it goes on where it stopped")
         return _INTERRUPTED
     except Exception as error:
         if "--traceback" in arguments or os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
-            traceback.print_exc()
+            Output.of_errors().traceback()
         text, code = explain(error)
         _say(f"error: {text}")
     return code if isinstance(code, int) else 0
@@ -88,7 +91,7 @@ def _root(
         Output().line(f"wal2delta {wal2delta.__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        Output().line(context.get_help())
+        Output().lines(context.get_help())
 
 
 @app.command("apply")
@@ -111,7 +114,7 @@ def apply_command(
     settings = load_settings(config)
     if allow_gaps:
         settings = settings.allowing_gaps()
-    progress = _progress(quiet)
+    progress = progress_shown(quiet=quiet)
     try:
         progress.stage("start Spark", None)
         from wal2delta.spark.session import build_session
@@ -122,7 +125,7 @@ def apply_command(
         progress.done()
     output = Output()
     if as_json:
-        _print_json(output, report.to_dict())
+        output.json(report.to_dict(), indent=2)
         return
     write_report(output, report)
     if show:
@@ -166,7 +169,7 @@ def inspect_command(
                     "message": line.message,
                     "details": line.details,
                 }
-                output.line(json.dumps(values, ensure_ascii=False))
+                output.json(values)
                 continue
             if line.path != path:
                 path = line.path
@@ -177,7 +180,7 @@ def inspect_command(
 
     inspection = inspect_captures(paths, framing, source_encoding=source_encoding)
     if as_json:
-        _print_json(output, inspection_to_dict(inspection))
+        output.json(inspection_to_dict(inspection), indent=2)
     else:
         write_inspection(output, inspection)
 
@@ -199,13 +202,13 @@ def status_command(
     if at is not None:
         cut = wal2delta.versions_at(build_session(), target, at)
         if as_json:
-            _print_json(output, cut_to_dict(cut))
+            output.json(cut_to_dict(cut), indent=2)
         else:
             write_cut(output, cut)
         return
     found = wal2delta.status(build_session(), target)
     if as_json:
-        _print_json(output, status_to_dict(found))
+        output.json(status_to_dict(found), indent=2)
     else:
         write_status(output, found)
 
@@ -293,14 +296,7 @@ def _check_framing(framing: str | None) -> None:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
-
-
-def _progress(quiet: bool) -> Progress:
-    if quiet:
-        return NoProgress()
-    return BarProgress(sys.stderr) if sys.stderr.isatty() else LineProgress(sys.stderr)
+    Output.of_errors().line(text)
 
 
 # Results
@@ -528,10 +524,6 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, timedelta):
         return round(value.total_seconds())
     return _lsn(value) if name.endswith("lsn") else value
-
-
-def _print_json(output: Output, values: Any) -> None:
-    output.line(json.dumps(values, indent=2, ensure_ascii=False))
 
 
 def _lsn(lsn: int | None) -> str | None:
