@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
@@ -48,7 +48,27 @@ NAMES: Final = (
 )
 """Names that PostgreSQL takes, of tables and schemas as well."""
 
+PLACES: Final = (
+    *(("__op", "a`b"), ("${x}", "${env:HOME}"), ("..", "."), ("/", "../x"), ("\x1b[31mred", "\u202eevil"), (" ", "\t")),
+    *((" lead", "trail "), ("é", "e\u0301"), ("e\u0301", "é"), ("\u2028", "\x9b31m"), ("*", "{}"), ("a[0]", "?")),
+    *(
+        ("C:\\x", "//"),
+        ("#", "%"),
+        ("%2F", "%s"),
+        ("'", '"'),
+        ("`", "``"),
+        ("\\'", "\\"),
+        (".*", "^$"),
+        ("\x7f", "\x85"),
+    ),
+    *(("_delta_log", "_metadata"), ("\xa0", "\u200b"), ("\n", "\r\n"), ("[red]x[/red]", ":rocket:"), ("-- x", "/* x")),
+    *(("Id", "id"), ("id", "Id"), ("a", "b.c"), ("a.b", "c"), ("🚀" * 15, "北京"), ("x" * 63, "é" * 31), ("~", "NULL")),
+)
+"""Schemas and tables."""
+
 Text = str | None
+
+RESCUED: Final = "_rescued_data"
 
 OIDS: Final = {"int4": 23, "text": 25, "numeric": 1700, "int8": 20}
 _TYPMODS: Final = {"numeric": (10 << 16 | 2) + 4}
@@ -224,7 +244,7 @@ class Table:
     def columns(self) -> list[str]:
         """The mirror's columns, in their order."""
         own = ["__deleted"] if self.soft else []
-        return [*map(self.mirrored_name, self.kept), *own, "__commit_lsn", "__commit_ts", "_rescued_data"]
+        return [*map(self.mirrored_name, self.kept), *own, "__commit_lsn", "__commit_ts", RESCUED]
 
     def mirrored(self) -> list[tuple[Any, ...]]:
         """Give the mirror's rows, each as its values and those that are rescued."""
@@ -270,7 +290,7 @@ def _value(name: str, kind: str, number: int) -> str:
 
 def read_rows(rows: Sequence[Sequence[Any]], columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """Bring rows that a mirror table holds into the form of `Table.mirrored`."""
-    own = [columns.index(name) for name in ("__commit_lsn", "__commit_ts", "_rescued_data")]
+    own = [columns.index(name) for name in ("__commit_lsn", "__commit_ts", RESCUED)]
     found = []
     for row in rows:
         text = row[own[2]]
@@ -293,16 +313,43 @@ def _dealt(tables: int, start: int = 0) -> list[list[str]]:
 
 
 @dataclass
+class Small:
+    """A table of one column, to which rows are only added."""
+
+    oid: int
+    schema: str
+    name: str
+    values: list[str] = field(default_factory=list)
+
+    @property
+    def relation(self) -> m.Relation:
+        return m.Relation(self.oid, self.schema, self.name, APPEND, (m.Column(self.name, OIDS["text"], -1, False),))
+
+    def insert(self, value: str) -> m.Insert:
+        self.values.append(value)
+        return m.Insert(self.oid, _tuple([value]))
+
+    @property
+    def columns(self) -> list[str]:
+        return [f"{self.name}__2" if self.name in SUFFIXED else self.name, "__commit_lsn", "__commit_ts", RESCUED]
+
+    def mirrored(self) -> list[tuple[Any, ...]]:
+        return sorted((value, None) for value in self.values)
+
+
+@dataclass
 class Script:
     """All tables, and the bytes of each run.
 
     Attributes:
+        small: tables that have no other purpose than their names.
         runs: each run's capture file.
-        renamed: tables that have another name at the end, by the number of the table: their first one.
-        aside: the oids of relations whose name another one has taken.
+        expected: what the mirror holds behind each run: columns and rows, by schema and name.
+        changes: how many there are.
     """
 
     tables: list[Table]
+    small: list[Small]
     config: dict[str, Any]
     runs: list[bytes] = field(default_factory=list)
     expected: list[dict[tuple[str, str], tuple[list[str], list[tuple[Any, ...]]]]] = field(default_factory=list)
@@ -321,57 +368,57 @@ class Script:
                 m.Commit(0, self._lsn, self._lsn + 8, self._lsn),
             ]
         self.runs.append(frame(told, Framing.RAW))
-        self.expected.append({(one.schema, one.name): (one.columns, one.mirrored()) for one in self.tables})
+        self.expected.append(
+            {(one.schema, one.name): (one.columns, one.mirrored()) for one in (*self.tables, *self.small)}
+        )
 
 
-def script() -> Script:
-    """Do to tables of such names all that can happen to one."""
-    keyed = _dealt(-(-len(NAMES) // COUNT))
-    places = _places()
+def script(*, few: bool = False) -> Script:
+    """Do to tables of such names all that can happen to one.
+
+    Args:
+        few: to one table of each kind alone.
+    """
+    places = iter(PLACES)
+    hands = _dealt(1, 100) if few else _dealt(-(-len(NAMES) // COUNT))
     tables = [
-        Table.of(100 + n, next(places), KEYED, names, soft=n == 0, drops=n % 2 == 1, masks=n < 4)
-        for n, names in enumerate(keyed)
+        Table.of(100 + n, next(places), KEYED, names, soft=n == 0, drops=n % 2 == 1, masks=n < 3)
+        for n, names in enumerate(hands)
     ]
-    tables += [Table.of(200 + n, next(places), MULTISET, names) for n, names in enumerate(_dealt(2, 40))]
+    tables += [Table.of(200 + n, next(places), MULTISET, names) for n, names in enumerate(_dealt(1 if few else 2, 40))]
     tables += [Table.of(300, next(places), APPEND, _dealt(1, 75)[0])]
+    # One that another relation takes the name of, and one that gets another name.
     aside, other = (Table.of(oid, ("a.b", "c`d"), KEYED, _dealt(1, 50)[0]) for oid in (400, 401))
-    new_names = {table.oid: next(places) for table in (tables[1], tables[-2])}
-    objects = [table.config for table in [*tables, aside]]
-    for table in tables:
-        if table.oid in new_names:
-            schema, name = new_names[table.oid]
-            objects.append({"table": {**table.config["table"], "source_schema": schema, "source_table": name}})
-    made = Script([*tables, aside], {"objects": objects, "column_mask_salt": SALT})
+    renamed = tables[-2]
+    new_place = next(places)
+    plain = [Small(500 + n, *place) for n, place in enumerate(places)]
+    objects = [table.config["table"] for table in [*tables, aside]]
+    objects.append({**renamed.config["table"], "source_schema": new_place[0], "source_table": new_place[1]})
+    made = Script([*tables, aside], plain, {"objects": [{"table": one} for one in objects], "column_mask_salt": SALT})
     changing = [table for table in made.tables if table.kind != APPEND]
-    made.run(*([one.relation, *(one.insert(n) for n in range(1, 7))] for one in made.tables))
+    made.run(
+        *([one.relation, *(one.insert(n) for n in range(1, 7))] for one in made.tables),
+        *([one.relation, one.insert("first")] for one in plain),
+    )
     made.run(
         *([one.insert(7), one.insert(7)] if one.kind != KEYED else [one.insert(7)] for one in made.tables),
         *([one.update(1, note0="changed", amount1="1.25"), one.delete(4)] for one in changing),
         *([one.update(2, note1=UNCHANGED, amount0=UNCHANGED, wide0="22")] for one in changing if one.kind == KEYED),
         *([one.update(3, code0="moved", note2=UNCHANGED, wide1="33")] for one in changing if one.kind == KEYED),
         *([one.delete(7)] for one in changing if one.kind == MULTISET),
-    )
-    made.run(
         *([one.change_columns(), one.insert(8)] for one in made.tables),
         *([one.update(1, added0="added", new1="renamed"), one.delete(5)] for one in changing),
     )
     made.run(
         *([one.retype(), one.insert(9)] for one in made.tables),
         *([one.update(2, retyped0="2222", note0="again"), one.update(6, retyped1="-1")] for one in changing),
+        *([one.insert("second")] for one in plain[:2]),
     )
-    emptied = [made.tables[0], made.tables[2], made.tables[-3]]
-    for table in tables:
-        table.schema, table.name = new_names.get(table.oid, (table.schema, table.name))
+    emptied = [tables[0], tables[-1]]
+    renamed.schema, renamed.name = new_place
     made.tables[-1] = other
     made.run(
         *([one.truncate()] for one in emptied),
         *([one.relation, one.insert(10), one.insert(11)] for one in made.tables),
     )
     return made
-
-
-def _places() -> Iterator[tuple[str, str]]:
-    """Give names of schemas and tables: each name once at least, before any comes again."""
-    count = len(NAMES)
-    for n in range(0, count, 2):
-        yield NAMES[(7 * n) % count], NAMES[(7 * n + 61) % count]
