@@ -6,7 +6,6 @@ output, progress and errors to standard error.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
@@ -18,10 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 import wal2delta
-from wal2delta.console import BarProgress, LineProgress, Output, age, size
+from wal2delta.console import Output, age, drop_output, guarded, progress_shown, size
 from wal2delta.errors import ConfigError, Wal2DeltaError
 from wal2delta.lsn import format_lsn
-from wal2delta.progress import NoProgress, Progress
 from wal2delta.spark.failures import failure_of
 
 if TYPE_CHECKING:
@@ -57,13 +55,18 @@ _Traceback = Annotated[
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code."""
+    with guarded():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         code = app(arguments, prog_name="wal2delta", standalone_mode=False)
         if code == _INTERRUPTED:  # some versions of typer turn the interrupt into this
             raise KeyboardInterrupt
     except BrokenPipeError:  # `wal2delta inspect … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 0
     except (KeyboardInterrupt, typer.Abort):
         _say("error: interrupted; run it again, it goes on where it stopped")
@@ -72,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--traceback" in arguments or os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
             # What Spark has thrown stands behind an error of ours.
             error.__suppress_context__ = False
-            traceback.print_exc()
+            Output.of_errors().traceback()
         text, code = explain(error)
         _say(f"error: {text}")
     return code if isinstance(code, int) else 0
@@ -87,7 +90,7 @@ def _root(
         Output().line(f"wal2delta {wal2delta.__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        Output().line(context.get_help())
+        Output().lines(context.get_help())
 
 
 @app.command("apply")
@@ -116,7 +119,7 @@ def apply_command(
         settings = settings.allowing_gaps()
     if accept_changed_tables:
         settings = settings.accepting_changed_tables()
-    progress = _progress(quiet)
+    progress = progress_shown(quiet=quiet)
     try:
         progress.stage("start Spark", None)
         from wal2delta.spark.session import build_session
@@ -127,7 +130,7 @@ def apply_command(
         progress.done()
     output = Output()
     if as_json:
-        _print_json(output, report.to_dict())
+        output.json(report.to_dict(), indent=2)
         return
     write_report(output, report)
     if show:
@@ -171,7 +174,7 @@ def inspect_command(
                     "message": line.message,
                     "details": line.details,
                 }
-                output.line(json.dumps(values, ensure_ascii=False))
+                output.json(values)
                 continue
             if line.path != path:
                 path = line.path
@@ -182,7 +185,7 @@ def inspect_command(
 
     inspection = inspect_captures(paths, framing, source_encoding=source_encoding)
     if as_json:
-        _print_json(output, inspection_to_dict(inspection))
+        output.json(inspection_to_dict(inspection), indent=2)
     else:
         write_inspection(output, inspection)
 
@@ -204,13 +207,13 @@ def status_command(
     if at is not None:
         cut = wal2delta.versions_at(build_session(), target, at)
         if as_json:
-            _print_json(output, cut_to_dict(cut))
+            output.json(cut_to_dict(cut), indent=2)
         else:
             write_cut(output, cut)
         return
     found = wal2delta.status(build_session(), target)
     if as_json:
-        _print_json(output, status_to_dict(found))
+        output.json(status_to_dict(found), indent=2)
     else:
         write_status(output, found)
 
@@ -253,14 +256,7 @@ def _check_framing(framing: str | None) -> None:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
-
-
-def _progress(quiet: bool) -> Progress:
-    if quiet:
-        return NoProgress()
-    return BarProgress(sys.stderr) if sys.stderr.isatty() else LineProgress(sys.stderr)
+    Output.of_errors().line(text)
 
 
 # Results
@@ -488,10 +484,6 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, timedelta):
         return round(value.total_seconds())
     return _lsn(value) if name.endswith("lsn") else value
-
-
-def _print_json(output: Output, values: Any) -> None:
-    output.line(json.dumps(values, indent=2, ensure_ascii=False))
 
 
 def _lsn(lsn: int | None) -> str | None:

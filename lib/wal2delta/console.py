@@ -1,20 +1,31 @@
-"""How the command line looks: tables and progress on a terminal, plain lines everywhere else."""
+"""The one place that writes to a terminal: tables and progress there, plain lines everywhere else.
+
+Whatever is written goes through `wal2delta.visible`, and nothing is taken for markup: names may hold anything.  While
+the command line is at work, so does what others write to standard error (`guarded`): warnings, logs, tracebacks.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, TextIO
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
+
+from wal2delta.progress import NoProgress, Progress
+from wal2delta.visible import visible, visible_json
 
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _TIME_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
@@ -28,15 +39,40 @@ class Output:
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
+        self._stream = _bare(stream or sys.stdout)
         self._rich = Console(file=self._stream, highlight=False) if self._stream.isatty() else None
+
+    @classmethod
+    def of_errors(cls) -> Output:
+        """Write to standard error."""
+        return cls(sys.stderr)
 
     def line(self, text: str = "", *, style: str = "") -> None:
         """Write a line."""
+        self._write(self._shown(text), style)
+
+    def lines(self, text: str) -> None:
+        """Write a text of this program that has several lines."""
+        for line in text.split("\n"):
+            self.line(line)
+
+    def json(self, values: Any, *, indent: int | None = None) -> None:
+        """Write JSON."""
+        text = visible_json(values, indent=indent)
+        self._write(text if _fits(self._stream, text) else json.dumps(values, indent=indent))
+
+    def traceback(self) -> None:
+        """Write where the error comes from that is at hand."""
+        self.lines(traceback.format_exc().rstrip("\n"))
+
+    def _write(self, text: str, style: str = "") -> None:
         if self._rich:
             self._rich.print(Text(text, style=style), soft_wrap=True)
         else:
             self._stream.write(text + "\n")
+
+    def _shown(self, text: str) -> str:
+        return _encodable(self._stream, visible(text))
 
     def table(self, headers: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> None:
         """Write a table; numbers stand right and None is blank."""
@@ -46,11 +82,16 @@ class Output:
             and all(row[column] is None or isinstance(row[column], (int, float)) for row in body)
             for column in range(len(headers))
         ]
-        cells = [[_cell(value) for value in row] for row in body]
+        cells = [[self._shown(_cell(value)) for value in row] for row in body]
+        headers, title = [self._shown(header) for header in headers], self._shown(title)
         if self._rich:
-            table = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold")
+            if title:
+                self._rich.print(Text(title, style="bold"), soft_wrap=True)
+            table = Table()
             for header, numeric in zip(headers, right, strict=True):
-                table.add_column(header, justify="right" if numeric else "left", overflow="fold")
+                justify: JustifyMethod = "right" if numeric else "left"
+                # What is no `Text` rich reads as markup.
+                table.add_column(Text(header), justify=justify, overflow="fold", header_style="bold")
             for row in cells:
                 table.add_row(*(Text(cell) for cell in row))
             self._rich.print(table)
@@ -70,14 +111,18 @@ class BarProgress:
     """A bar for the stage that is at work, on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
+        stream = _bare(stream)
         self._bars = Bars(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             console=Console(file=stream),
             transient=True,
+            # What others write meanwhile does not pass by the guard.
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
         self._task: TaskID | None = None
 
@@ -86,7 +131,7 @@ class BarProgress:
         self._bars.start()
         if self._task is not None:
             self._bars.remove_task(self._task)
-        self._task = self._bars.add_task(name, total=total)
+        self._task = self._bars.add_task(visible(name), total=total)
 
     def advance(self, count: int = 1) -> None:
         """Move the bar on."""
@@ -103,7 +148,7 @@ class LineProgress:
     """A line for every stage: for logs."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._output = Output(stream)
         self._lock = threading.Lock()
         self._name = ""
         self._count = 0
@@ -126,9 +171,74 @@ class LineProgress:
             if self._name:
                 count = f" {self._count:,}" if self._count else ""
                 seconds = time.monotonic() - self._began
-                self._stream.write(f"{self._name}:{count} ({seconds:.1f} s)\n")
-                self._stream.flush()
+                self._output.line(f"{self._name}:{count} ({seconds:.1f} s)")
             self._name = ""
+
+
+def progress_shown(*, quiet: bool) -> Progress:
+    """Give what shows on standard error how far the work is."""
+    if quiet:
+        return NoProgress()
+    return BarProgress(sys.stderr) if sys.stderr.isatty() else LineProgress(sys.stderr)
+
+
+class _Guard:
+    """A stream to which whatever is written, line by line, goes as it may be shown."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        shown = "\n".join(map(visible, text.split("\n")))
+        self.stream.write(_encodable(self.stream, shown))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def _bare(stream: TextIO) -> TextIO:
+    """Give the stream itself, for those who write nothing that may not be shown."""
+    return stream.stream if isinstance(stream, _Guard) else stream
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Show whatever anybody writes to standard error meanwhile as `visible` does."""
+    stream = sys.stderr
+    sys.stderr = _Guard(stream)
+    try:
+        yield
+    finally:
+        sys.stderr = stream
+
+
+def drop_output() -> None:
+    """Throw away what is still to be written to standard output, as nobody reads it any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _encodable(stream: TextIO, text: str) -> str:
+    """Write out what a stream's encoding has no bytes for."""
+    if _fits(stream, text):
+        return text
+    encoding = stream.encoding
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _fits(stream: TextIO, text: str) -> bool:
+    encoding = getattr(stream, "encoding", None)
+    if text.isascii() or encoding is None:
+        return True
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def size(count: int) -> str:
@@ -171,5 +281,4 @@ def _cell(value: Any) -> str:
         return f"{value:,.1f}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    # A table's cell is one line, and no value steers the terminal.
-    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in str(value))
+    return str(value)

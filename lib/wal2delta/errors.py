@@ -6,6 +6,8 @@ place for them.  Names, LSNs, offsets and counts are.
 
 from typing import Any
 
+from wal2delta.visible import visible
+
 
 class Wal2DeltaError(Exception):
     """Anything that wal2delta refuses, with what is known of where it happened.
@@ -45,6 +47,7 @@ class Wal2DeltaError(Exception):
         return self
 
     def __str__(self) -> str:
+        """Put it into one line for people: whoever prints it, no name in it steers the terminal."""
         place = []
         if self.path is not None:
             place.append(self.path)
@@ -53,7 +56,7 @@ class Wal2DeltaError(Exception):
         if self.table is not None:
             place.append(f"table {self.table}")
         text = f"{', '.join(place)}: {self.problem}" if place else self.problem
-        return f"{text}. {self.remedy}" if self.remedy else text
+        return visible(f"{text}. {self.remedy}" if self.remedy else text)
 
     def to_dict(self) -> dict[str, Any]:
         """Give the error as plain values, to carry it from an executor to the driver."""

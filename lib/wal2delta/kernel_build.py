@@ -17,12 +17,12 @@ import os
 import pkgutil
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 from wal2delta import decode
+from wal2delta.console import Output
 from wal2delta.decode import kernel_library
 
 _DATA: Final = 2
@@ -171,7 +171,7 @@ def main() -> None:
     """Build the library, and say what came of it."""
     path = build()
     what = "not built, as there is no C compiler or the processor is too old: numba will compile what is called"
-    print(path or what, file=sys.stderr)  # noqa: T201
+    Output.of_errors().line(str(path or what))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ given is not given again, even if its column is gone: the table may still have i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from wal2delta.errors import ConfigError
@@ -86,9 +86,18 @@ def column_names(
     return names
 
 
-def _free(name: str, taken: set[str]) -> str:
+def free_names(names: Iterable[str], taken: Iterable[str]) -> list[str]:
+    """Give each name as it is, or with a suffix where it is taken; names that differ by case are two."""
+    used, found = set(taken), []
+    for name in names:
+        found.append(_free(name, used, alike=str))
+        used.add(found[-1])
+    return found
+
+
+def _free(name: str, taken: Collection[str], alike: Callable[[str], str] = fold) -> str:
     candidate, number = name, _FIRST_SUFFIX
-    while fold(candidate) in taken:
+    while alike(candidate) in taken:
         candidate, number = f"{name}__{number}", number + 1
     return candidate
 

@@ -100,8 +100,9 @@ def _check_expressions(expressions: tuple[str, ...]) -> tuple[str, ...]:
 
 @cache
 def _expression(text: str) -> re.Pattern[str]:
-    # As in Debezium, case does not matter, so that no table slips through a list for being quoted at its source.
-    return re.compile(text, re.IGNORECASE)
+    # As in Debezium, case does not matter, so that no table slips through a list for being quoted at its source; nor
+    # does one whose name has more than one line.
+    return re.compile(text, re.IGNORECASE | re.DOTALL)
 
 
 def _check_operations(value: Any) -> Any:
@@ -501,7 +502,7 @@ def load_settings(path: str | os.PathLike[str] | None) -> Settings:
         line = f"line {mark.line + 1}: " if mark else ""
         raise ConfigError(f"{line}not YAML: {error.problem or error.context}", path=name) from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"not YAML: {error}", path=name) from None
+        raise ConfigError(f"not YAML: {' '.join(str(error).split())}", path=name) from None
     except ValueError as error:  # a date that does not exist
         raise ConfigError(f"not YAML: {error}", path=name) from None
     return _validate({} if values is None else values, path=name, document=document)

@@ -161,7 +161,7 @@ class _Describer:
         special = self._SPECIAL.get(type(message))
         text = special(self, message) if special else _fields(message)
         xid = getattr(message, "xid", None)
-        return _printable(f"xid {xid} {text}" if xid is not None and special else text)
+        return f"xid {xid} {text}" if xid is not None and special else text
 
     def _name(self, oid: int) -> str:
         return self._names.get(oid, f"relation {oid}")
@@ -218,8 +218,3 @@ def _fields(message: m.AnyMessage) -> str:
 def _cells(row: m.TupleData) -> str:
     counts = Counter(cell.kind for cell in row.cells)
     return ", ".join(f"{counts[kind]} {name}" for kind, name in _KINDS.items() if counts[kind])
-
-
-def _printable(text: str) -> str:
-    """Keep names from steering the terminal."""
-    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)

@@ -57,7 +57,7 @@ def streamable_messages(xid: st.SearchStrategy[int | None]) -> st.SearchStrategy
             names,
             names,
             st.sampled_from(m.REPLICA_IDENTITIES),
-            st.lists(columns, max_size=4).map(tuple),
+            st.lists(columns, max_size=4, unique_by=lambda column: column.name).map(tuple),
             xid,
         ),
         st.builds(m.Type, uint32, names, names, xid),

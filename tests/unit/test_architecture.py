@@ -11,8 +11,10 @@ import wal2delta
 from support.command import run_without
 
 PACKAGE = Path(wal2delta.__file__).parent
+JOBS = Path(__file__).parents[2] / "jobs"
 
 LAYERS = (
+    ("visible",),
     ("lsn", "errors", "progress"),
     ("report", "listing"),
     ("protocol",),
@@ -24,9 +26,9 @@ LAYERS = (
     ("transactions",),
     ("changes",),
     ("inspection", "transcript", "sink"),
-    ("spark", "kernel_build"),
+    ("spark",),
     ("console",),
-    ("cli",),
+    ("cli", "kernel_build"),
 )
 """From the bottom up: a module imports from its own package and from layers below."""
 
@@ -117,3 +119,84 @@ def test_the_public_names_are_listed_and_others_are_not_there():
     assert set(wal2delta.__all__) <= set(dir(wal2delta))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = wal2delta.nothing
+
+
+CONSOLE = PACKAGE / "console.py"
+
+WRITES = {
+    **dict.fromkeys(("print", "input", "help", "breakpoint"), "built in"),
+    **dict.fromkeys(("sys.stdout", "sys.stderr", "sys.__stdout__", "sys.__stderr__", "sys.displayhook"), "a stream"),
+    **dict.fromkeys(("os.write", "os.dup2", "os.writev", "os.fdopen", "os.system", "pprint.pprint"), "writes"),
+    **{
+        f"traceback.{name}": "prints"
+        for name in ("print_exc", "print_exception", "print_last", "print_stack", "print_tb")
+    },
+    **{f"typer.{name}": "prints" for name in ("echo", "secho", "prompt", "confirm", "progressbar", "echo_via_pager")},
+    **{
+        f"logging.{name}": "has a stream" for name in ("basicConfig", "StreamHandler", "lastResort", "warning", "error")
+    },
+    **dict.fromkeys(("warnings.warn", "warnings.showwarning", "sys.exit"), "prints"),
+}
+"""What writes to a terminal, or prints what it is given."""
+
+MAY_EXIT = "sys.exit(main("
+"""With a number alone: a text would be printed."""
+
+
+def writes(source: str) -> Iterator[str]:
+    """Name what in a module writes to a terminal, however it was imported."""
+    tree = ast.parse(source)
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                whole, first = alias.name, alias.name.split(".")[0]
+                names[alias.asname or first] = whole if alias.asname else first
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] in ("rich", "click", "curses"))
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            if (node.module or "").split(".")[0] in ("rich", "click", "curses"):
+                yield str(node.module)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    exits = {id(node.func) for node in calls if ast.unparse(node).startswith(MAY_EXIT)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            found = names.get(node.id, node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            found = f"{names.get(node.value.id, node.value.id)}.{node.attr}"
+        else:
+            continue
+        if found in WRITES and id(node) not in exits:
+            yield found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in (*MODULES, *sorted(JOBS.glob("*.py"))) if path != CONSOLE],
+    ids=lambda path: path.name,
+)
+def test_nothing_but_the_console_writes_to_a_terminal(path):
+    """What is printed has to be escaped, and only one place has to see to it."""
+    assert not list(writes(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "print('x')",
+        "import sys\nsys.stderr.write('x')",
+        "from sys import stderr as e\ne.write('x')",
+        "import sys as s\nstream = s.stdout",
+        "from rich.console import Console",
+        "import rich",
+        "import traceback\ntraceback.print_exc()",
+        "from traceback import print_exc\nprint_exc()",
+        "import typer\ntyper.echo('x')",
+        "import logging\nlogging.basicConfig()",
+        "import warnings\nwarnings.warn('x')",
+        "import sys\nsys.exit('x')",
+        "import os\nos.write(2, b'x')",
+    ],
+)
+def test_whoever_writes_to_a_terminal_is_found(source):
+    assert list(writes(source))

@@ -203,3 +203,27 @@ def test_without_it_the_error_names_the_setting(tmp_path, framing, messages):
 def test_an_encoding_that_there_is_none_of_is_a_configuration_error(tmp_path):
     with pytest.raises(ConfigError, match="LATIN11"):
         list(read_changes(in_latin1(tmp_path / "a"), source_encoding="LATIN11"))
+
+
+def test_a_source_column_that_is_called_like_one_of_ours_gets_a_suffix(tmp_path):
+    names = [*META, "__row", "__op__2", "__OP"]
+    columns = (m.Column("id", 23, -1, True), *(m.Column(name, 25, -1, False) for name in names))
+    relation = m.Relation(9, "shop", "t", "d", columns)
+    values = [name.encode() for name in names]
+    changes = [
+        m.Insert(9, text(b"1", *values)),
+        m.Update(9, text(b"2", *values[:-1], "u"), key=text(b"1", *[None] * len(names))),
+    ]
+    own = ["id", *(f"{name}__2" for name in META), "__row__2", "__op__2__2", "__OP"]
+    for cut in (None, "a second file"):
+        path = write(tmp_path / "a", transaction(100, relation, *changes))
+        if cut:
+            (tmp_path / "b").write_bytes(path.read_bytes()[200:])
+            path.write_bytes(path.read_bytes()[:200])
+        (batch,) = read_changes(tmp_path)
+        assert batch.data.schema.names == [*META, *own]
+        assert batch.before.schema.names == ["__row", *own]
+        assert (batch.ops.to_pylist(), batch.commit_lsns.to_pylist()) == (["c", "u"], [100, 100])
+        assert [column.to_pylist()[0] for column in batch.columns] == [1, *names]
+        assert (batch.before_rows.to_pylist(), batch.before_columns[0].to_pylist()) == ([1], [1])
+        assert batch.unchanged["__OP"].to_pylist() == [False, True]

@@ -1,5 +1,6 @@
 import importlib.util
 import json
+import os
 import socket
 import sys
 import types
@@ -244,6 +245,51 @@ def test_sparks_own_errors_are_told_unless_they_quote_data():
 def test_errors_carry_their_exit_codes():
     assert explain(ConfigError("x"))[1] == 2
     assert explain(MalformedMessage("x"))[1] == 1
+
+
+HOSTILE = "a\x1b[31m\x9b2J\u202e\u2028\x7f[red]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config"),
+    [
+        (["inspect", HOSTILE], ""),
+        (["inspect", os.fsdecode(f"{HOSTILE}".encode() + b"\xff")], ""),
+        (["inspect", "--framing", HOSTILE, "f"], ""),
+        (["inspect", "--source-encoding", HOSTILE, "f"], ""),
+        (["status", f"--{HOSTILE}"], ""),
+        (["status", "--target", "out", "--at", HOSTILE], ""),
+        ([HOSTILE], ""),
+        (["apply", "--captures", "in", "--target", "out", "--config", HOSTILE], ""),
+        (
+            ["apply", "--captures", "in", "--target", "out", "--config", "config.yaml"],
+            '"a\\e[31m\\x9b2J\\u202e\\L\\x7f[red]": 1',
+        ),
+        (
+            ["apply", "--captures", "in", "--target", "out", "--config", "config.yaml"],
+            'on_recreate: "a\\e[31m\\x9b2J\\u202e\\L\\x7f[red]"',
+        ),
+        (["apply", "--captures", "in", "--target", "out", "--config", "config.yaml"], "\x1b: \x9b"),
+    ],
+    ids=repr,
+)
+def test_no_error_steers_the_terminal_and_each_is_one_line(arguments, config, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(config, encoding="utf-8")
+    assert main(arguments) in (1, 2)
+    error = capsys.readouterr().err
+    assert error.endswith("\n")
+    assert error[:-1].isprintable()
+    if "--at" not in arguments and "\x9b" not in config:
+        assert "\\x1b[31m" in error
+
+
+def test_a_traceback_steers_no_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["inspect", HOSTILE, "--traceback"]) == 2
+    lines = capsys.readouterr().err.split("\n")
+    assert len(lines) > 4
+    assert all(line.isprintable() for line in lines)
 
 
 def test_without_arguments_the_commands_are_listed(capsys):

@@ -1,9 +1,13 @@
 import io
+import json
+import logging
+import re
+import sys
 from datetime import timedelta
 
 import pytest
 
-from wal2delta.console import BarProgress, LineProgress, Output, age, size
+from wal2delta.console import BarProgress, LineProgress, Output, age, guarded, size
 
 
 class Terminal(io.StringIO):
@@ -52,17 +56,88 @@ def test_a_plain_table_is_aligned_and_cuts_nothing():
     ]
 
 
-def test_no_value_breaks_a_line_or_steers_the_terminal():
-    for stream in (io.StringIO(), Terminal()):
-        Output(stream).table(("v",), [("a\nb\x1b[2J",)])
-        assert "\\x0a" in stream.getvalue()
-        assert "\x1b[2J" not in stream.getvalue()
+HOSTILE = "a\nb\x1b[2J\x9b31m\u202e\u2028\udc80\x7f[red]c[/red]:rocket:"
+SHOWN = "a\\x0ab\\x1b[2J\\x9b31m\\u202e\\u2028\\udc80\\x7f[red]c[/red]:rocket:"
+
+_STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def test_brackets_in_values_are_no_markup():
-    stream = Terminal()
-    Output(stream).table(("v",), [("[red]text[/red]",)])
-    assert "[red]text[/red]" in stream.getvalue()
+def shown(stream):
+    """Give what a stream was written, without the styles and moves that are rich's own."""
+    return _STYLES.sub("", stream.getvalue())
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda output: output.line(HOSTILE),
+        lambda output: output.line(HOSTILE, style="yellow"),
+        lambda output: output.lines(HOSTILE.replace("\n", "\\x0a")),
+        lambda output: output.table(("v",), [(HOSTILE,)]),
+        lambda output: output.table((HOSTILE,), [("v",)]),
+        lambda output: output.table(("v",), [("v",)], title=HOSTILE),
+    ],
+)
+def test_no_text_breaks_a_line_or_steers_the_terminal_or_is_markup(monkeypatch, kind, write):
+    monkeypatch.setenv("COLUMNS", "200")
+    stream = kind()
+    write(Output(stream))
+    assert SHOWN in shown(stream)
+    assert all(line.isprintable() for line in shown(stream).split("\n"))
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_json_has_what_it_is_given_and_steers_no_terminal(kind):
+    stream = kind()
+    Output(stream).json({HOSTILE: [HOSTILE]}, indent=2)
+    assert json.loads(stream.getvalue()) == {HOSTILE: [HOSTILE]}
+    assert all(line.isprintable() for line in shown(stream).split("\n"))
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_what_the_terminal_has_no_characters_for_is_written_out(encoding):
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding, write_through=True)
+    output = Output(stream)
+    output.line("Größe 北京 🚀")
+    output.table(("北京",), [("ß",)], title="🚀")
+    output.json(["北京 🚀 é"])
+    text = raw.getvalue().decode(encoding)
+    assert "\\u5317\\u4eac \\U0001f680" in text
+    assert json.loads(text.splitlines()[-1]) == ["北京 🚀 é"]
+
+
+def test_a_traceback_keeps_its_lines_and_nothing_steers_the_terminal(capsys):
+    try:
+        raise ValueError("\x1b[31m\u202e")
+    except ValueError:
+        Output.of_errors().traceback()
+    lines = capsys.readouterr().err.split("\n")
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-2] == "ValueError: \\x1b[31m\\u202e"
+
+
+def test_what_others_write_to_standard_error_meanwhile_is_shown_so_too(capsys):
+    before = sys.stderr
+    with guarded():
+        sys.stderr.write("one\x1b[31m\ntwo\u202e\n")
+        sys.stderr.writelines(["\x9b"])
+        logging.lastResort.handle(logging.makeLogRecord({"msg": "log\x1b", "levelno": logging.ERROR}))
+        assert not sys.stderr.isatty()
+    assert sys.stderr is before
+    err = capsys.readouterr().err
+    assert err.startswith("one\\x1b[31m\ntwo\\u202e\n\\x9blog\\x1b\n")
+    assert all(line.isprintable() for line in err.split("\n"))
+
+
+@pytest.mark.parametrize("kind", [BarProgress, LineProgress])
+def test_a_stages_name_is_no_markup_and_steers_nothing(kind):
+    stream = Terminal() if kind is BarProgress else io.StringIO()
+    progress = kind(stream)
+    progress.stage("[red]x[/red]\x9b\u202e", 1)
+    progress.done()
+    assert "[red]x[/red]\\x9b\\u202e" in shown(stream)
 
 
 def test_a_stage_ends_when_the_next_begins():

@@ -25,6 +25,7 @@ from wal2delta.decode.stream import Place, StreamWalker, outside
 from wal2delta.decode.uses import Uses
 from wal2delta.decode.walk import Records, Tile
 from wal2delta.errors import ValueFormatError
+from wal2delta.names import free_names
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.types import ColumnType, resolve
@@ -46,9 +47,10 @@ COMMIT_TS: Final = "__commit_ts"
 XID: Final = "__xid"
 ORDINAL: Final = "__ordinal"
 ROW: Final = "__row"
-RESCUED: Final = "_rescued_data"
 
-METADATA_COLUMNS: Final = 5
+METADATA_NAMES: Final = (OP, COMMIT_LSN, COMMIT_TS, XID, ORDINAL)
+
+METADATA_COLUMNS: Final = len(METADATA_NAMES)
 """`ChangeBatch.data` begins with so many: operation, commit LSN and time, xid and ordinal."""
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
@@ -64,14 +66,14 @@ class ChangeBatch:
         relation: the version; ``relation.columns`` are the typed columns of ``data``, in their order.
         data: ``__op`` (c, u, d, t: insert, update, delete, truncate), ``__commit_lsn`` (int64), ``__commit_ts``
             (timestamp[us, UTC]), ``__xid``, ``__ordinal`` (int64; the change's number in its transaction), then
-            the relation's columns.  A delete has what was sent of the old row (its key, or all of it), a truncate
-            only NULLs.
-        unchanged: for each column that has any, which rows hold unchanged TOAST: NULL in ``data``, but not NULL
-            in the table.
+            the relation's columns, under the names that `field_names` gives.  A delete has what was sent of the old
+            row (its key, or all of it), a truncate only NULLs.
+        unchanged: for each column that has any (by the name that it has in the relation), which rows hold unchanged
+            TOAST: NULL in ``data``, but not NULL in the table.
         before: old tuples of updates, where they were sent: ``__row`` (the row in ``data``), then the relation's
             columns; under replica identity full the whole old row, else its key.  None when there are none.
         rescued: for each row, a JSON object of the values that their columns' types cannot hold, as PostgreSQL's
-            text, or NULL.  None when there are none; likewise ``before_rescued``.
+            text, or NULL; names are the relation's.  None when there are none; likewise ``before_rescued``.
     """
 
     relation: m.Relation
@@ -81,6 +83,40 @@ class ChangeBatch:
     rescued: pa.Array | None = None
     before_rescued: pa.Array | None = None
 
+    # By place: the relation may have columns of any names.
+
+    @property
+    def ops(self) -> pa.Array:
+        """The operations, ``__op``."""
+        return self.data.column(0)
+
+    @property
+    def commit_lsns(self) -> pa.Array:
+        """The commit LSNs, ``__commit_lsn``."""
+        return self.data.column(1)
+
+    @property
+    def commit_times(self) -> pa.Array:
+        """The commit times, ``__commit_ts``."""
+        return self.data.column(2)
+
+    @property
+    def columns(self) -> list[pa.Array]:
+        """The relation's columns, in their order."""
+        return list(self.data.columns[METADATA_COLUMNS:])
+
+    @property
+    def before_rows(self) -> pa.Array:
+        """The rows that have old tuples, ``__row``; to be asked where there is ``before``."""
+        assert self.before is not None
+        return self.before.column(0)
+
+    @property
+    def before_columns(self) -> list[pa.Array]:
+        """The relation's columns of the old tuples, in their order; to be asked where there is ``before``."""
+        assert self.before is not None
+        return list(self.before.columns[1:])
+
     def slice(self, start: int, stop: int) -> ChangeBatch:
         """Give some of the rows; they are not copied."""
         if start == 0 and stop == self.data.num_rows:
@@ -89,7 +125,7 @@ class ChangeBatch:
         unchanged = {name: mask.slice(start, count) for name, mask in self.unchanged.items()}
         before = before_rescued = None
         if self.before is not None:
-            rows = self.before.column(ROW).to_numpy()
+            rows = self.before_rows.to_numpy()
             first, last = np.searchsorted(rows, [start, stop]).tolist()
             if first < last:
                 columns = self.before.slice(first, last - first).columns
@@ -104,6 +140,15 @@ class ChangeBatch:
             _if_any(self.rescued, start, stop),
             before_rescued,
         )
+
+
+def field_names(relation: m.Relation) -> list[str]:
+    """Give the names that a relation's columns have in `ChangeBatch.data` and ``before``: their own.
+
+    But one that is called like a column of ours gets a suffix, ``__2`` or the first number behind it that is free, as
+    in a mirror table (`wal2delta.names`).  Arrow tells upper from lower case.
+    """
+    return free_names((column.name for column in relation.columns), {*METADATA_NAMES, ROW})
 
 
 def _if_any(values: pa.Array | None, start: int, stop: int) -> pa.Array | None:
@@ -265,6 +310,7 @@ class _RelationRows:
         self, relation: m.Relation, types: Sequence[ColumnType], names: Mapping[int, tuple[str, str]], codec: str
     ) -> None:
         self.relation = relation
+        self.field_names = field_names(relation)
         self.types = types
         self.names = names
         self.codec = codec
@@ -419,8 +465,7 @@ class _RelationRows:
         arrays, rescued = self.columns.finish()
         names = [column.name for column in self.relation.columns]
         data = pa.RecordBatch.from_arrays(
-            [*self._metadata.finish(rows), *arrays],
-            names=[OP, COMMIT_LSN, COMMIT_TS, XID, ORDINAL, *names],
+            [*self._metadata.finish(rows), *arrays], names=[*METADATA_NAMES, *self.field_names]
         )
         unchanged = {}
         for number, masks in self._unchanged.items():
@@ -432,7 +477,7 @@ class _RelationRows:
         if self._before is not None:
             before_arrays, before_rescued = self._before.finish()
             before = pa.RecordBatch.from_arrays(
-                [pa.array(np.concatenate(self._before_rows)), *before_arrays], names=[ROW, *names]
+                [pa.array(np.concatenate(self._before_rows)), *before_arrays], names=[ROW, *self.field_names]
             )
         self._before, self._before_rows, self._unchanged = None, [], {}
         self._settle(0)

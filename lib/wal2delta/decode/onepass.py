@@ -26,7 +26,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from wal2delta.decode import readings, walk
-from wal2delta.decode.batches import COMMIT_LSN, TILE_BYTES, ChangeBatch, Decoder
+from wal2delta.decode.batches import TILE_BYTES, ChangeBatch, Decoder
 from wal2delta.decode.files import HEAD_LIMIT, RECOGNISABLE_BYTES, recognise
 from wal2delta.decode.sessions import may_begin
 from wal2delta.decode.stream import Place
@@ -229,9 +229,9 @@ def _first_rows(batch: ChangeBatch, left: Counter[int]) -> int:
 
 
 def _rows_up_to(batch: ChangeBatch, lsn: int) -> int:
-    return int(np.searchsorted(batch.data.column(COMMIT_LSN).to_numpy(), lsn, side="right"))
+    return int(np.searchsorted(batch.commit_lsns.to_numpy(), lsn, side="right"))
 
 
 def _last_lsn(batch: ChangeBatch) -> int:
-    lsns = batch.data.column(COMMIT_LSN)
+    lsns = batch.commit_lsns
     return int(lsns[len(lsns) - 1].as_py())

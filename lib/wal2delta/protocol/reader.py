@@ -277,6 +277,8 @@ def _relation(c: _Cursor) -> m.Relation:
     if count < 0:
         raise c.malformed(f"number of columns is negative ({count})")
     columns = tuple([_column(c, i + 1) for i in range(count)])
+    if len({column.name for column in columns}) < count:
+        raise c.malformed("two columns have one name")
     return m.Relation(oid, namespace, name, chr(identity), columns, xid)
 
 

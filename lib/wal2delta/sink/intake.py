@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2delta.decode.batches import COMMIT_LSN, COMMIT_TS, METADATA_COLUMNS, OP, ROW, ChangeBatch
+from wal2delta.decode.batches import ChangeBatch
 from wal2delta.errors import CaptureError
 from wal2delta.sink.events import ADD, REMOVE, Events, Identity, Mode, image_hashes, interleave
 from wal2delta.sink.fold import DELETE, EXPECTED, INSERT, MOVE, UPDATE
@@ -32,17 +32,16 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False) -
     Raises:
         CaptureError: for an update or delete where nothing tells rows apart, or that does not bring what does.
     """
-    ops = batch.data.column(OP)
-    kind = pc.index_in(ops, pa.array(["c", "u", "d"])).to_numpy().astype(np.int64)
+    kind = pc.index_in(batch.ops, pa.array(["c", "u", "d"])).to_numpy().astype(np.int64)
     rows = batch.data.num_rows
     numbers = {column.name: number for number, column in enumerate(batch.relation.columns)}
     unchanged = {
         numbers[name]: mask.to_numpy(zero_copy_only=False).astype(np.uint8) for name, mask in batch.unchanged.items()
     }
     events = Events(
-        columns=list(batch.data.columns[METADATA_COLUMNS:]),
-        lsn=batch.data.column(COMMIT_LSN),
-        ts=batch.data.column(COMMIT_TS),
+        columns=batch.columns,
+        lsn=batch.commit_lsns,
+        ts=batch.commit_times,
         rescued=batch.rescued if batch.rescued is not None else pa.nulls(rows, pa.string()),
         action=kind,
         expected=np.where(kind != INSERT, EXPECTED, 0).astype(np.uint8),
@@ -112,7 +111,7 @@ def _as_images(events: Events, batch: ChangeBatch, *, goes: int, comes: int) -> 
         )
     index = pa.array(updates)
     olds = Events(
-        columns=list(before.columns[1:]),
+        columns=batch.before_columns,
         lsn=events.lsn.take(index),
         ts=events.ts.take(index),
         rescued=batch.before_rescued if batch.before_rescued is not None else pa.nulls(len(updates), pa.string()),
@@ -125,11 +124,9 @@ def _as_images(events: Events, batch: ChangeBatch, *, goes: int, comes: int) -> 
 
 def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *, follow: bool) -> Events:
     """Part the updates that change the key from those that were merely sent with their old row."""
-    before = batch.before
-    assert before is not None
-    at = before.column(ROW).to_numpy()
+    at = batch.before_rows.to_numpy()
     names = [batch.relation.columns[number].name for number in identity.key]
-    old_key = [before.columns[1 + number] for number in identity.key]
+    old_key = [batch.before_columns[number] for number in identity.key]
     old_rescued = None if batch.before_rescued is None else rescued_of(batch.before_rescued, names)
     new = events.take(at)
     new_key = [new.columns[number] for number in identity.key]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from wal2delta.decode.batches import METADATA_COLUMNS, ChangeBatch
+from wal2delta.decode.batches import METADATA_COLUMNS, ChangeBatch, field_names
 from wal2delta.decode.rescued import read_rescued, rescued_array
 from wal2delta.errors import CaptureError
 from wal2delta.protocol.messages import Relation
@@ -60,7 +60,7 @@ def show(batch: ChangeBatch, shown: Shown, salt: bytes) -> ChangeBatch:
 
 def _select(data: pa.RecordBatch, metadata: int, shown: Shown) -> pa.RecordBatch:
     columns = [*data.columns[:metadata], *(data.columns[metadata + number] for number in shown.columns)]
-    names = [*data.schema.names[:metadata], *(column.name for column in shown.relation.columns)]
+    names = [*data.schema.names[:metadata], *field_names(shown.relation)]
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 

@@ -256,11 +256,19 @@ def _pending(table: TableName, statements: _Statements, after: TableShape, there
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """How a table's rows get its new columns; names are the old and the new ones, metadata columns left out."""
+    """How a table's rows get its new columns, by number: to Spark names are expressions, and a table's may be anything.
+
+    Attributes:
+        before: where the projection's columns stand among the rows'.
+        metadata: where those stand that come behind the projection's, and ``rescued`` the one with rescued texts.
+        schema: of what comes out.
+    """
 
     projection: Projection
+    before: tuple[int, ...]
+    metadata: tuple[int, ...]
+    rescued: int | None
     schema: pa.Schema
-    rescued: str | None
 
 
 def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> Iterator[pa.RecordBatch]:
@@ -272,23 +280,15 @@ def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> 
     for batch in batches:
         rows = batch.num_rows
         rescued = batch.column(task.rescued) if task.rescued is not None else pa.nulls(rows, pa.string())
-        old = [batch.column(name) for name in task.projection.before]
         try:
-            columns, rescued = project_columns(old, rescued, rows, task.projection)
+            columns, rescued = project_columns(
+                [batch.column(number) for number in task.before], rescued, rows, task.projection
+            )
         except Wal2DeltaError as problem:
             raise RuntimeError(refusal_text(problem)) from None
-        found = dict(zip(task.projection.after, columns, strict=True))
-        arrays = [
-            found[field.name]
-            if field.name in found
-            else rescued
-            if field.name == task.rescued
-            else batch.column(field.name)
-            for field in task.schema
-        ]
-        yield pa.RecordBatch.from_arrays(
-            [array.cast(field.type) for array, field in zip(arrays, task.schema, strict=True)], schema=task.schema
-        )
+        metadata = [rescued if number == task.rescued else batch.column(number) for number in task.metadata]
+        arrays = zip([*columns, *metadata], task.schema.types, strict=True)
+        yield pa.RecordBatch.from_arrays([array.cast(kind) for array, kind in arrays], schema=task.schema)
 
 
 def _rewrite(
@@ -301,12 +301,21 @@ def _rewrite(
 ) -> None:
     before = evolution.before
     assert before is not None
+    rows = delta.read(spark, table)
+    places = {name: number for number, name in enumerate(rows.columns)}
     names = [column.name for column in before.columns]
     after = [column.name for column in evolution.shape.columns]
-    projection = Projection.of(evolution.of_table(), names, after, rescues=rescued is not None)
-    fields = [pa.field(column.name, column.type.arrow) for column in evolution.shape.columns]
-    task = RewriteTask(projection, pa.schema([*fields, *metadata]), rescued)
-    frame = delta.read(spark, table).mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
+    types = [*(column.type.arrow for column in evolution.shape.columns), *(field.type for field in metadata)]
+    task = RewriteTask(
+        projection=Projection.of(evolution.of_table(), names, after, rescues=rescued is not None),
+        before=tuple(places[name] for name in names),
+        metadata=tuple(places[field.name] for field in metadata),
+        rescued=None if rescued is None else places[rescued],
+        schema=pa.schema([pa.field(f"c{number}", kind) for number, kind in enumerate(types)]),
+    )
+    numbered = rows.toDF(*(f"c{number}" for number in range(len(places))))
+    rewritten = numbered.mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
+    frame = rewritten.toDF(*after, *(field.name for field in metadata))
     try:
         delta.write(frame, table, "overwrite", commit, new_schema=True)
     except Exception as error:

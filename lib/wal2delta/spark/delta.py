@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 
 from wal2delta.errors import TargetError
 from wal2delta.sink.lineage import CommitId as CommitId
-from wal2delta.spark.isolation import has_own_sessions, settings
+from wal2delta.spark.isolation import AS_WRITTEN, has_own_sessions, settings
 from wal2delta.spark.mounted import mounted_folder
 from wal2delta.spark.target import TableName, quote
 
@@ -56,6 +56,7 @@ _MERGED: Final = {
 """What a MERGE gives back, by the names that the history has for it."""
 
 SMALL_STATE: Final = {
+    **AS_WRITTEN,
     # Delta reads a table's state in 50 tasks by default, whatever its size.
     "spark.databricks.delta.snapshotPartitions": "2",
     # To write a table's files into its checksum Delta runs a query, for a new table too.  Nothing reads them there.

@@ -9,12 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.logger import PySparkLogger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+AS_WRITTEN: Final = {"spark.sql.variable.substitute": "false"}
+"""Statements are run as they are written.  Spark would put something else, or nothing, in the place of ``${…}`` first:
+within names and quoted texts, too."""
 
 
 def has_own_sessions(spark: SparkSession) -> bool:
@@ -24,7 +29,12 @@ def has_own_sessions(spark: SparkSession) -> bool:
 
 def own_session(spark: SparkSession) -> SparkSession:
     """Give a session with settings of its own where there is such a thing."""
-    return spark.newSession() if has_own_sessions(spark) else spark
+    if not has_own_sessions(spark):
+        return spark
+    own = spark.newSession()
+    for key, value in AS_WRITTEN.items():
+        own.conf.set(key, value)
+    return own
 
 
 def session_with(spark: SparkSession, values: Mapping[str, str]) -> AbstractContextManager[SparkSession]:

@@ -201,10 +201,11 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
     frame = rows.observe(observed, *(f.expr(expression).alias(name) for name, expression in totals.items()))
     if merge.identity.mode is Mode.KEYED:
         frame = frame.where("NOT deleted")
-    selected = [f"{source} AS {target}" for target, source in merge.pairs]
     if merge.identity.mode is Mode.MULTISET:
         frame = frame.where(_IS_THERE).selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
-    delta.write(frame.selectExpr(*selected), merge.table, mode, merge.commit, create=create, new_schema=new_schema)
+    # Names are no expressions.
+    written = frame.select(*(f.col(source) for _, source in merge.pairs)).toDF(*merge.schema.names)
+    delta.write(written, merge.table, mode, merge.commit, create=create, new_schema=new_schema)
     found = {name: value or 0 for name, value in observed.get.items()}
     return Written(_appended(merge.identity.mode, found), {_APPENDED: str(found["written"])})
 

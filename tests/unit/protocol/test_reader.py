@@ -25,6 +25,7 @@ SECRET = "5345435245 54"
         (f"4D 00 {'00' * 8} 00 FFFFFFFF", "length of the content is negative"),
         ("52 00000001 00 00 78 0000", "replica identity is none of d, n, f, i"),
         ("52 00000001 00 00 64 FFFF", "number of columns is negative"),
+        ("52 00000001 00 00 64 0002" + " 00 6100 00000017 FFFFFFFF" * 2, "two columns have one name"),
         ("52 00000001 00 00 64 0001 02 00 00000014 FFFFFFFF", "flags of column 1 is 2"),
         ("52 00000001 FF00 00 64 0000", "namespace is not UTF-8"),
         ("52 00000001 00 EDA08000 64 0000", "name is not UTF-8"),

@@ -232,15 +232,17 @@ def batch(**values):
 
 def task(*versions, rescued="_rescued_data"):
     evolution = evolve(*versions)
-    fields = [pa.field(one.name, one.type.arrow) for one in evolution.shape.columns]
-    metadata = [pa.field("lsn", pa.int64()), *([pa.field(rescued, pa.string())] if rescued else [])]
-    projection = Projection.of(
-        evolution.of_table(),
-        [one.name for one in evolution.before.columns],
-        [one.name for one in evolution.shape.columns],
-        rescues=rescued is not None,
+    old = [one.name for one in evolution.before.columns]
+    names = [*(one.name for one in evolution.shape.columns), "lsn", *([rescued] if rescued else [])]
+    types = [*(one.type.arrow for one in evolution.shape.columns), pa.int64(), *([pa.string()] if rescued else [])]
+    metadata = tuple(range(len(old), len(old) + (2 if rescued else 1)))
+    return RewriteTask(
+        Projection.of(evolution.of_table(), old, names[: len(evolution.shape.columns)], rescues=rescued is not None),
+        before=tuple(range(len(old))),
+        metadata=metadata,
+        rescued=metadata[1] if rescued else None,
+        schema=pa.schema(list(zip(names, types, strict=True))),
     )
-    return RewriteTask(projection, pa.schema([*fields, *metadata]), rescued)
 
 
 def test_a_rewritten_table_has_its_old_rows_in_its_new_columns():
