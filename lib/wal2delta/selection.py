@@ -17,6 +17,7 @@ from wal2delta.names import column_names
 from wal2delta.protocol.messages import Relation
 from wal2delta.settings import (
     DropColumnPolicy,
+    MissingRowPolicy,
     RecreatePolicy,
     Settings,
     TableSettings,
@@ -73,6 +74,7 @@ class Selection:
     on_type_change: TypeChangePolicy
     on_recreate: RecreatePolicy
     on_drop_column: DropColumnPolicy
+    on_missing_row: MissingRowPolicy = "warn"
     given: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -132,6 +134,7 @@ def select(
         on_type_change=_first(table.on_type_change, settings.on_type_change),
         on_recreate=_first(table.on_recreate, settings.on_recreate),
         on_drop_column=_first(table.on_drop_column, settings.on_drop_column),
+        on_missing_row=_first(table.on_missing_row, settings.on_missing_row),
         given=tuple(targets.items()),
         warnings=tuple(warnings),
     )

@@ -61,11 +61,13 @@ class Rewritten:
 
     Attributes:
         counts: rows that were ``updated``, ``deleted``, ``inserted`` and ``copied``.
+        missing: changes that should have found a row and have not: ``without_base``, ``deletes_without_row``.
     """
 
     columns: tuple[pa.Array, ...]
     places: tuple[NDArray[np.int64], ...]
     counts: Mapping[str, int]
+    missing: Mapping[str, int]
 
     @property
     def changes(self) -> bool:
@@ -140,7 +142,12 @@ def _rewrite(before: Before, old: Sequence[pa.Array], folded: Sequence[pa.Record
         "inserted": len(inserted),
         "copied": count - len(updated) - len(gone),
     }
-    return Rewritten(columns, tuple(places), counts)
+    lost = _flags(rows, "expected") & ~matched
+    missing = {
+        "without_base": int(np.count_nonzero(lost & ~deleted)),
+        "deletes_without_row": int(np.count_nonzero(lost & deleted)),
+    }
+    return Rewritten(columns, tuple(places), counts, missing)
 
 
 def _flags(rows: pa.Table, name: str, *, unknown: bool = False) -> NDArray[np.bool_]:

@@ -27,6 +27,7 @@ from wal2delta.spark.history import History, refuse_gone
 from wal2delta.spark.isolation import has_own_sessions, own_session, quiet_queries, settings
 from wal2delta.spark.ledger import PLANNED, Ledger, Seen, State
 from wal2delta.spark.mirror import apply_table, check_table
+from wal2delta.spark.missing import missing_warnings
 from wal2delta.spark.mounted import mounted_folder
 from wal2delta.spark.moving import move
 from wal2delta.spark.placement import Move
@@ -533,6 +534,7 @@ class _Job:
                 lambda: self.ledger.record_files(state, resumed=resumed),
             ]
             reports = self._apply_tables(runs, staging, kept)
+            self.warnings.extend(missing_warnings(reports, self.settings))
         finally:
             self._clear(staging)
         report = RunReport(

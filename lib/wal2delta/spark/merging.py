@@ -17,7 +17,7 @@ import pyspark
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
-from wal2delta.errors import CaptureError
+from wal2delta.errors import CaptureError, MissingRow
 from wal2delta.listing import escape_glob
 from wal2delta.selection import MetadataNames
 from wal2delta.sink.data_files import FileColumn
@@ -28,6 +28,7 @@ from wal2delta.spark.altering import may_be_rescued
 from wal2delta.spark.appending import Append
 from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import has_own_sessions, settings
+from wal2delta.spark.missing import refuse_missing
 from wal2delta.spark.target import TableName, quote
 from wal2delta.spark.workers import FoldTask, Work, refusal_in, refusal_text
 from wal2delta.spark.writers import FilesWritten, FileTask, write_kept
@@ -56,6 +57,7 @@ class Merge:
         moves: keys have changed and have to be followed.
         deletes: some rows are deleted.
         converts_key: the key has another type than it had for some of the changes, which it may not hold.
+        stops_at_missing: nothing is committed where a change does not find its row.
     """
 
     table: TableName
@@ -70,6 +72,7 @@ class Merge:
     schema: pa.Schema
     commit: delta.CommitId
     converts_key: bool = False
+    stops_at_missing: bool = False
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -129,6 +132,16 @@ class Counts:
             without_base=self.without_base + without_base,
             deletes_without_row=self.deletes_without_row + without_row,
         )
+
+    def check(self, merge: Merge) -> Counts:
+        """Give them, or refuse a commit for rows that are missing, where that is wished.
+
+        Raises:
+            MissingRow: see `refuse_missing`.
+        """
+        if merge.stops_at_missing:
+            refuse_missing(merge.name, updates=self.without_base, deletes=self.deletes_without_row)
+        return self
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -196,8 +209,12 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
         empty = spark.createDataFrame([], sql_schema(merge.schema))
         delta.write(empty, merge.table, mode, merge.commit, create=create, new_schema=new_schema)
         return Written(Counts(), {_APPENDED: "0"})
-    observed = Observation()
     totals = _totals(merge.identity.mode) | _more(merge.identity.mode)
+    if merge.stops_at_missing and merge.identity.mode is not Mode.APPEND:
+        with kept_rows(spark, rows, totals) as (kept, found):
+            _appended(merge.identity.mode, _numbers(found)).check(merge)
+            return append_rows(spark, kept, replace(merge, stops_at_missing=False), mode, create=create)
+    observed = Observation()
     frame = rows.observe(observed, *(f.expr(expression).alias(name) for name, expression in totals.items()))
     if merge.identity.mode is Mode.KEYED:
         frame = frame.where("NOT deleted")
@@ -205,7 +222,7 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
     if merge.identity.mode is Mode.MULTISET:
         frame = frame.where(_IS_THERE).selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
     delta.write(frame.selectExpr(*selected), merge.table, mode, merge.commit, create=create, new_schema=new_schema)
-    found = {name: value or 0 for name, value in observed.get.items()}
+    found = _numbers(observed.get)
     return Written(_appended(merge.identity.mode, found), {_APPENDED: str(found["written"])})
 
 
@@ -215,11 +232,21 @@ def append_written(append: Append, merge: Merge, written: FilesWritten | None) -
     Args:
         written: None for no rows.
     """
+    counts = _appended(merge.identity.mode, {} if written is None else written.counts)
     if written is not None:
         append.add(written)
+    try:
+        counts.check(merge)
+    except MissingRow:
+        append.discard()
+        raise
     version = append.commit(merge.commit)
-    counts = _appended(merge.identity.mode, {} if written is None else written.counts)
     return Written(counts, {_APPENDED: str(append.rows)}, version)
+
+
+def _numbers(found: Mapping[str, Any]) -> dict[str, int]:
+    """Give totals of no rows as 0."""
+    return {name: value or 0 for name, value in found.items()}
 
 
 def _appended(mode: Mode, found: Mapping[str, int]) -> Counts:
@@ -315,9 +342,20 @@ def _merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], 
     """
     counts = keyed_counts(found)
     kept.createOrReplaceTempView(_SOURCE)
+    if merge.stops_at_missing and (counts.live or counts.gone):
+        _missing(spark, merge).check(merge)
     with delta.committing(spark, merge.commit):
         metrics = delta.merge(spark, _keyed_statement(merge))
     return Written(counts, metrics)
+
+
+def _missing(spark: SparkSession, merge: Merge) -> Counts:
+    """Count the rows that are changed and are not in the table."""
+    (row,) = spark.sql(
+        "SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes "
+        f"FROM {_SOURCE} AS s LEFT ANTI JOIN {merge.table.sql} AS t ON {_match(merge)} WHERE s.expected"
+    ).collect()
+    return Counts(without_base=row.updates, deletes_without_row=row.deletes)
 
 
 def keyed_counts(found: Mapping[str, Any]) -> Counts:

@@ -80,6 +80,7 @@ class TablePlan:
         truncated: all rows that it held before the run are gone.
         rows: row changes.
         names: see `MirrorEntry`.
+        stops_at_missing: an update or a delete that does not find its row stops the run.
     """
 
     number: int
@@ -95,6 +96,7 @@ class TablePlan:
     set_aside: bool
     names: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+    stops_at_missing: bool = False
 
     @property
     def after(self) -> MirrorEntry:
@@ -268,6 +270,7 @@ def _table(
         # Of the newest version: an older one may have come back.
         names=max((version for _, version in segments), key=lambda version: version.number).selection.given,
         notes=tuple(dict.fromkeys(notes)),
+        stops_at_missing=selection.on_missing_row == "stop",
     )
 
 
