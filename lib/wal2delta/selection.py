@@ -85,6 +85,7 @@ def select(
     versions: Sequence[Relation] = (),
     *,
     known: Mapping[str, str] | None = None,
+    sent: Relation | None = None,
 ) -> Selection | None:
     """Give what is wanted of a relation's version; None if the table is not wanted.
 
@@ -92,6 +93,7 @@ def select(
         versions: all known versions of the table's relation, in the stream's order; ``relation`` is one of them, or
             the newest if it is not there.
         known: the target names of source columns that were given before (`names_of`), where they are kept.
+        sent: the relation with the replica identity that its old rows are really sent by, if that is another.
 
     Raises:
         ConfigError: the configuration names a column that the table never had, leaves out one that tells its rows
@@ -104,7 +106,7 @@ def select(
     history = versions if relation in versions else (*versions, relation)
     warnings = _check_names(table, relation, history, known or {})
     numbers = tuple(n for n, column in enumerate(relation.columns) if table.wants_column(column.name))
-    _check_key(table, relation)
+    _check_key(table, sent or relation)
     if not numbers:
         raise ConfigError(
             "no column is left of the table",

@@ -44,6 +44,7 @@ class Before:
         tracked: columns that some rows leave as they are.
         rescued: the number of the column with rescued texts.
         marks_deleted: the number of the column that says that a row is deleted.
+        claims: a row that takes a key which another one has is refused, by a MERGE.
     """
 
     paths: tuple[Path, ...]
@@ -53,6 +54,7 @@ class Before:
     tracked: tuple[int, ...]
     rescued: int | None
     marks_deleted: int | None
+    claims: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ def _rewrite(before: Before, old: Sequence[pa.Array], folded: Sequence[pa.Record
         return None
     deleted, matched = _flags(rows, "deleted"), matches >= 0
     updated = np.nonzero(matched & ~deleted)[0]
+    if before.claims and (_flags(rows, "claimed") & matched).any():
+        return None
     gone = matches[matched & deleted]
     is_new = ~matched & ~deleted
     if before.marks_deleted is not None:

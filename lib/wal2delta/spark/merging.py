@@ -21,7 +21,7 @@ from wal2delta.errors import CaptureError, MissingRow
 from wal2delta.listing import escape_glob
 from wal2delta.selection import MetadataNames
 from wal2delta.sink.data_files import FileColumn
-from wal2delta.sink.events import Identity, Mode
+from wal2delta.sink.events import PARTITIONS_REMEDY, Identity, Mode
 from wal2delta.sink.evolution import OWN, TableShape
 from wal2delta.spark import delta
 from wal2delta.spark.altering import may_be_rescued
@@ -41,6 +41,10 @@ _SOURCE: Final = "wal2delta_source"
 _APPENDED: Final = "numOutputRows"
 
 _NOT_UNIQUE: Final = "the configured key is not unique: a row takes one that another row of the table has"
+_NOT_UNIQUE_IN_ROOT: Final = (
+    "the replica identity of the table's partitions is not unique in the whole table: a row takes a key that another "
+    "row of the table has"
+)
 _UNIQUE_REMEDY: Final = (
     "Correct keys in the configuration; if the captures lack deletes, say so by skipped_operations or allow_gaps"
 )
@@ -391,9 +395,11 @@ def _keyed_statement(merge: Merge) -> str:
 
 def _refuse_claimed(merge: Merge) -> str:
     """Stop where a row takes a key that a row of the table has, though whole old rows say that it was free."""
-    if not merge.configured or merge.identity.evicts:
+    if not (merge.configured or merge.identity.claims) or merge.identity.evicts:
         return ""
     error = CaptureError(_NOT_UNIQUE, table=merge.name, remedy=_UNIQUE_REMEDY)
+    if merge.identity.claims:
+        error = CaptureError(_NOT_UNIQUE_IN_ROOT, table=merge.name, remedy=PARTITIONS_REMEDY)
     target = quote(merge.shape.columns[merge.identity.key[0]].name)
     return f"WHEN MATCHED AND s.claimed THEN UPDATE SET t.{target} = raise_error({literal(refusal_text(error))}) "
 

@@ -73,6 +73,7 @@ class Rewrite:
             tracked=merge.tracked,
             rescued=sources.index("rescued") if "rescued" in sources else None,
             marks_deleted=merge.marks_deleted,
+            claims=merge.identity.claims,
         )
         files = FileTask(self._transaction.folder, self._columns, tuple(sources), pyspark.__version__)
         return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wal2delta.decode.batches import Fate
+from wal2delta.decode.partitions import Partition
 from wal2delta.decode.stream import Place
 from wal2delta.protocol import messages as m
 from wal2delta.transactions.deferred import Deferred, OpenTransaction
@@ -69,6 +70,8 @@ class Resume:
         begun: the ordinary transaction that has begun at the boundary and was not ended.
         deferred: the streamed and prepared transactions that are not decided.
         awaited: the commit LSN of a transaction that a session's end has cut off and that has to come again.
+        partitions: those that have been announced beside their roots; ``trailing`` is
+            a `Summary`'s, ``seeming`` are those that what follows may use.
     """
 
     path: str
@@ -85,6 +88,9 @@ class Resume:
     begun: OpenTransaction | None = None
     deferred: tuple[Deferred, ...] = ()
     awaited: int | None = None
+    partitions: tuple[Partition, ...] = ()
+    trailing: int | None = None
+    seeming: tuple[Partition, ...] = ()
 
     @property
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
@@ -137,6 +143,7 @@ class Plan:
         announced: every relation version of the run that holds, in stream order, repeats left out.
         before: the relation versions in force when the run began.
         types: the types that are known at its end.
+        partitions: every version of a partition of which rows may have come as its root's.
         torn: the unfinished message at the captures' end: its file, its offset there, and how many bytes there are.
     """
 
@@ -156,6 +163,7 @@ class Plan:
     decided: tuple[DecidedTransaction, ...] = ()
     torn: tuple[str, int, int] | None = None
     warnings: tuple[str, ...] = ()
+    partitions: tuple[Partition, ...] = ()
 
     @property
     def relations(self) -> tuple[m.Relation, ...]:
