@@ -115,6 +115,10 @@ class ValueFormatError(CaptureError):
     """A value is not in the form that its type has."""
 
 
+class MissingRow(CaptureError):
+    """A row that is updated or deleted is not in its table."""
+
+
 class NotSupported(Wal2DeltaError):
     """The capture uses something that this version does not do yet."""
 

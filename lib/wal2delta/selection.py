@@ -17,6 +17,7 @@ from wal2delta.names import column_names
 from wal2delta.protocol.messages import Relation
 from wal2delta.settings import (
     DropColumnPolicy,
+    MissingRowPolicy,
     RecreatePolicy,
     Settings,
     TableSettings,
@@ -80,6 +81,7 @@ class Selection:
     on_recreate: RecreatePolicy
     on_drop_column: DropColumnPolicy
     recreate_said: bool = False
+    on_missing_row: MissingRowPolicy = "warn"
     given: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -90,6 +92,7 @@ def select(
     versions: Sequence[Relation] = (),
     *,
     known: Mapping[str, str] | None = None,
+    sent: Relation | None = None,
 ) -> Selection | None:
     """Give what is wanted of a relation's version; None if the table is not wanted.
 
@@ -97,6 +100,7 @@ def select(
         versions: all known versions of the table's relation, in the stream's order; ``relation`` is one of them, or
             the newest if it is not there.
         known: the target names of source columns that were given before (`names_of`), where they are kept.
+        sent: the relation with the replica identity that its old rows are really sent by, if that is another.
 
     Raises:
         ConfigError: the configuration names a column that the table never had, leaves out one that tells its rows
@@ -109,7 +113,7 @@ def select(
     history = versions if relation in versions else (*versions, relation)
     warnings = _check_names(table, relation, history, known or {})
     numbers = tuple(n for n, column in enumerate(relation.columns) if table.wants_column(column.name))
-    _check_key(table, relation)
+    _check_key(table, sent or relation)
     # A relation may have none by itself.
     if not numbers and relation.columns:
         raise ConfigError(
@@ -141,6 +145,7 @@ def select(
         on_recreate=_first(table.on_recreate, settings.on_recreate),
         on_drop_column=_first(table.on_drop_column, settings.on_drop_column),
         recreate_said=table.on_recreate is not None or "on_recreate" in settings.model_fields_set,
+        on_missing_row=_first(table.on_missing_row, settings.on_missing_row),
         given=tuple(targets.items()),
         warnings=tuple(warnings),
     )

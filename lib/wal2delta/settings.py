@@ -41,6 +41,7 @@ OrderName = Literal["natural", "path", "modified"]
 TypeChangePolicy = Literal["rewrite", "stop"]
 RecreatePolicy = Literal["replace", "keep", "stop"]
 DropColumnPolicy = Literal["keep", "drop"]
+MissingRowPolicy = Literal["warn", "stop"]
 Operation = Literal["c", "u", "d", "t"]
 """Debezium's letters: inserts, updates, deletes, truncates."""
 
@@ -289,6 +290,7 @@ class TableSettings(_Model):
     on_type_change: TypeChangePolicy | None = None
     on_recreate: RecreatePolicy | None = None
     on_drop_column: DropColumnPolicy | None = None
+    on_missing_row: MissingRowPolicy | None = None
 
     @property
     def renames(self) -> tuple[tuple[str, str], ...]:
@@ -383,6 +385,8 @@ class Settings(_Model):
     on_type_change: TypeChangePolicy = "rewrite"
     on_recreate: RecreatePolicy = "replace"
     on_drop_column: DropColumnPolicy = "keep"
+    on_missing_row: MissingRowPolicy = "warn"
+    """An update or a delete does not find its row."""
     infer_renames: bool = True
     """A column that stands under another name where one of its type was, between others, was renamed."""
     accept_changed_tables: bool = False
@@ -470,6 +474,11 @@ class Settings(_Model):
     def skips(self, operation: Operation) -> bool:
         """Tell whether changes of a kind are left out."""
         return operation in self.skipped_operations
+
+    @property
+    def leaves_rows_out(self) -> bool:
+        """Whether rows may be left out that later changes are for."""
+        return self.skips("c") or self.skips("u") or self.origins != OriginSettings() or self.captures.allow_gaps
 
     @property
     def mask_salt(self) -> bytes:

@@ -6,7 +6,7 @@ The functions that Spark's workers run are the real ones; staging and the Delta 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +58,7 @@ class MirrorModel:
         types: the columns' Arrow types.
         configured: the key comes from the configuration, so that it may hold NULLs.
         routed: where keys have moved, only those that are linked come together; else all do.
+        sent: relations with the replica identity by which their old rows are really sent, where that is another.
         missed: source rows whose base should have been there but was not.
         unknown: rows that were written with a value that nobody knows.
     """
@@ -67,6 +68,7 @@ class MirrorModel:
     types: tuple[pa.DataType, ...]
     configured: bool = False
     routed: bool = True
+    sent: Mapping[Relation, Relation] = field(default_factory=dict)
     rows: list[TargetRow] = field(default_factory=list)
     written: bool = False
     missed: int = 0
@@ -108,7 +110,7 @@ class MirrorModel:
                     relation=number,
                     identity=self.identity,
                     types=tuple(column_types(relation, {})),
-                    shown=Shown(relation, tuple(range(len(relation.columns)))),
+                    shown=Shown(self.sent.get(relation, relation), tuple(range(len(relation.columns)))),
                 )
                 for number, relation in enumerate(relations)
             },

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from wal2delta.decode import walk
+from wal2delta.decode.partitions import PartitionFinder
 from wal2delta.decode.stream import Place, StreamWalker, outside
 from wal2delta.decode.summary import (
     Block,
@@ -90,6 +91,7 @@ class Scanner(StreamWalker):
         self._part: _Inner | None = None
         self._first_message: int | None = None
         self._head_end: int | None = None
+        self._partitions = PartitionFinder(lambda slot: int(self.kernel.slots.counts[slot].sum()))
 
     # What is told of the rare messages.
 
@@ -123,10 +125,15 @@ class Scanner(StreamWalker):
             in_block = self.stream_xid is not None and self._part is not None
             known = self._part.relations if in_block and self._part is not None else self._relations
             known.append((offset, outside(message)))
+            slot = self.kernel.slots.slot_of(message.oid)
+            assert slot is not None
+            self._partitions.on_relation(outside(message), slot, int(state[walk.MESSAGES]))
         elif isinstance(message, m.Type):
             in_block = self.stream_xid is not None and self._part is not None
             (self._part.types if in_block and self._part is not None else self._types).append((offset, message))
+            self._partitions.on_type(int(state[walk.MESSAGES]))
         elif isinstance(message, m.Truncate):
+            self._partitions.on_truncate(message.relation_oids, int(state[walk.MESSAGES]))
             self._note_truncate(message, at)
         elif isinstance(message, m.Origin) and self._part is not None:
             self._part.origin = message.name
@@ -293,6 +300,8 @@ class Scanner(StreamWalker):
 
     def _summary(self, start: int) -> Summary:
         state = self.kernel.state
+        number = int(state[walk.MESSAGES])
+        trailing, seeming = self._partitions.trailing(number)
         still_head = state[walk.TXN] == walk.UNKNOWN_HEAD
         head_changes, head_commit = self._head or (int(state[walk.ORDINAL]) if still_head else 0, None)
         counts = self._counts()
@@ -343,6 +352,10 @@ class Scanner(StreamWalker):
             messages={name: count for name, count in {**hot, **self._rare}.items() if count},
             first_message=self._first_message,
             whole_from=None if still_head else start if self._head_end is None else self._head_end,
+            partitions=self._partitions.found(number),
+            leading=self._partitions.leading(),
+            trailing=trailing,
+            trailing_partitions=seeming,
         )
 
     def _counts(self) -> dict[int, Counts]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from wal2delta.decode.partitions import Partition
 from wal2delta.decode.stream import Place
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
@@ -216,6 +217,9 @@ class Summary:
         first_message: LSN of the first logical message of no transaction.
         whole_from: where the ordinary transactions begin that lie in the stretch from their Begin on, or whose place is
             known: behind the head's Commit, where the start was guessed; None while the head is unknown to the end.
+        partitions: that are announced beside their roots; ``leading`` is what is announced in front of all else, and
+            ``trailing`` the oid of what is announced behind all else: a root and its partition may be parted here.
+            ``trailing_partitions`` are such if what follows does not use them.
     """
 
     framing: Framing
@@ -243,6 +247,10 @@ class Summary:
     messages: dict[str, int] = field(default_factory=dict)
     first_message: int | None = None
     whole_from: int | None = None
+    partitions: tuple[Partition, ...] = ()
+    leading: m.Relation | None = None
+    trailing: int | None = None
+    trailing_partitions: tuple[Partition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

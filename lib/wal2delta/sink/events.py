@@ -22,6 +22,13 @@ from wal2delta.sink.slots import Hashes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+PARTITIONS_REMEDY: Final = (
+    "Give all partitions the same REPLICA IDENTITY, which names one row of the whole table: each by an ALTER TABLE of "
+    "its own, as that of the root does not reach them. Have the recorder connect anew, and leave the table out by "
+    "table_exclude_list up to there"
+)
+"""What to do where old rows of a partitioned table do not say which they are."""
+
 REMOVE: Final = 4
 """A row with this very image goes."""
 ADD: Final = 5
@@ -46,11 +53,15 @@ class Identity:
         key: the numbers of the key columns.
         evicts: whole old rows are not relied on, though replica identity full sends them: who takes a key evicts
             its holder.  For changes of which some kinds are left out.
+        claims: who takes a key says that nobody has it: nothing else says that it is unique.
+        obstacle: why rows cannot be told apart, so that they can only be inserted.
     """
 
     mode: Mode
     key: tuple[int, ...] = ()
     evicts: bool = False
+    claims: bool = False
+    obstacle: str | None = None
 
 
 @dataclass(slots=True)

@@ -95,7 +95,7 @@ def _fold_keys(  # type: ignore[no-untyped-def]
             slot_row[s] = -1
             slot_base[s] = s
             carrier[s] = s
-            slot_expected[s] = expected[i] if kind != 3 else 0
+            slot_expected[s] = expected[i] if kind != 3 or expected[i] == 2 else 0
             slot_reset[s] = 0
             key_event[s] = i
             key_is_old[s] = 0

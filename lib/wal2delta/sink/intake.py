@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wal2delta.decode.batches import ChangeBatch
+from wal2delta.decode.rescued import read_rescued
 from wal2delta.errors import CaptureError
-from wal2delta.sink.events import ADD, REMOVE, Events, Identity, Mode, image_hashes, interleave
-from wal2delta.sink.fold import DELETE, EXPECTED, INSERT, MOVE, UPDATE
+from wal2delta.sink.events import ADD, PARTITIONS_REMEDY, REMOVE, Events, Identity, Mode, image_hashes, interleave
+from wal2delta.sink.fold import CLAIMED, DELETE, EXPECTED, INSERT, MOVE, UPDATE
 from wal2delta.sink.identity import hash_rows, rescued_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False) -
         ts=batch.commit_times,
         rescued=batch.rescued if batch.rescued is not None else pa.nulls(rows, pa.string()),
         action=kind,
-        expected=np.where(kind != INSERT, EXPECTED, 0).astype(np.uint8),
+        expected=np.where(kind != INSERT, EXPECTED, _taken(identity)).astype(np.uint8),
         unchanged=unchanged,
     )
     if identity.mode is Mode.MULTISET:
@@ -54,11 +55,7 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False) -
         return events
     if identity.mode is Mode.APPEND:
         if ((kind == UPDATE) | (kind == DELETE)).any():
-            raise CaptureError(
-                "the table has updates or deletes, but no key tells its rows apart",
-                table=batch.relation.qualified_name,
-                remedy="Name its key in the configuration: objects: - table: {source_schema, source_table, keys}",
-            )
+            raise _not_told_apart(batch, identity)
         return events
     _check_key(events, batch, identity)
     if sends_whole_rows(batch, identity):
@@ -88,6 +85,50 @@ def _check_key(events: Events, batch: ChangeBatch, identity: Identity) -> None:
                 remedy="Name other keys in the configuration, or set the source table's REPLICA IDENTITY to FULL "
                 "and apply what is captured from then on",
             )
+        if relation.replica_identity != "f" and column.key:
+            gone = pa.array(events.action == DELETE)
+            _check_sent(batch.columns[number].filter(gone), batch.rescued, gone, batch, number)
+            if batch.before is not None:
+                _check_sent(batch.before_columns[number], batch.before_rescued, None, batch, number)
+
+
+def _check_sent(
+    values: pa.Array, rescued: pa.Array | None, chosen: pa.Array | None, batch: ChangeBatch, number: int
+) -> None:
+    """Refuse old rows that lack a column of the replica identity: such a column is never NULL."""
+    if not values.null_count:
+        return
+    name = batch.relation.columns[number].name
+    if rescued is not None:
+        texts = rescued if chosen is None else rescued.filter(chosen)
+        at = np.nonzero(values.is_null().to_numpy(zero_copy_only=False))[0]
+        if all(name in found for found in read_rescued(texts.take(pa.array(at)))):
+            return
+    raise CaptureError(
+        "updates or deletes bring NULL for a column of the replica identity, which is never NULL",
+        table=f"{batch.relation.qualified_name}.{name}",
+        remedy=f"So does a partition whose replica identity is not its root's. {PARTITIONS_REMEDY}",
+    )
+
+
+def _not_told_apart(batch: ChangeBatch, identity: Identity) -> CaptureError:
+    if identity.obstacle is not None:
+        return CaptureError(
+            "the table has updates or deletes, but its partitions send different columns of old rows "
+            f"({identity.obstacle})",
+            table=batch.relation.qualified_name,
+            remedy=PARTITIONS_REMEDY,
+        )
+    return CaptureError(
+        "the table has updates or deletes, but no key tells its rows apart",
+        table=batch.relation.qualified_name,
+        remedy="Name its key in the configuration: objects: - table: {source_schema, source_table, keys}",
+    )
+
+
+def _taken(identity: Identity) -> int:
+    """Say what is expected of a key that a row takes."""
+    return CLAIMED if identity.claims and not identity.evicts else 0
 
 
 def _as_images(events: Events, batch: ChangeBatch, *, goes: int, comes: int) -> Events:
@@ -107,7 +148,7 @@ def _as_images(events: Events, batch: ChangeBatch, *, goes: int, comes: int) -> 
         raise CaptureError(
             "an update does not bring its old row, though the table's replica identity is full",
             table=batch.relation.qualified_name,
-            remedy="Set the source table's REPLICA IDENTITY again and apply what is captured from then on",
+            remedy=f"So does a partition whose replica identity is not its root's. {PARTITIONS_REMEDY}",
         )
     index = pa.array(updates)
     olds = Events(
@@ -143,7 +184,7 @@ def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *,
     action[at[changed & partial]] = MOVE
     # A row that takes a key is not expected to find it there.
     expected = events.expected.copy()
-    expected[at[changed]] = 0
+    expected[at[changed]] = _taken(identity)
     result = replace(events, action=action, expected=expected)
     if (changed & partial).any():
         moved = changed & partial

@@ -14,6 +14,7 @@ from wal2delta.decode.rescued import read_rescued, rescued_array
 from wal2delta.errors import CaptureError
 from wal2delta.sink.events import (
     ADD,
+    PARTITIONS_REMEDY,
     REMOVE,
     Events,
     Identity,
@@ -78,7 +79,7 @@ def fold_events(
     if (events.action >= REMOVE).any():
         return _fold_whole(events, identity, names, table)
     hashes = key_hashes(events, identity, names)
-    result, tracked = _fold(events, hashes, table, between_moves=events.has_moves)
+    result, tracked = _fold(events, hashes, identity, table, between_moves=events.has_moves)
     if buckets > 1 and not events.has_moves:
         # A key that only goes is named by its base's event.
         result = result.take(np.argsort(bucket_of(hashes[0][result.content], buckets), kind="stable"))
@@ -117,7 +118,7 @@ def settled(events: Events, identity: Identity, names: Sequence[str], table: str
     rows = events.take(rows_at)
     result = settle(rows.action == ADD, _by_transaction(key_hashes(rows, identity, names), rows.lsn))
     if result.several.any():
-        raise _not_unique(table, int(result.several.sum()))
+        raise _not_unique(table, int(result.several.sum()), identity)
     some = (result.row >= 0) | (result.base >= 0)
     row, base = result.row[some], result.base[some]
     content = np.where(row >= 0, row, base)
@@ -185,7 +186,14 @@ def _bare(events: Events, identity: Identity, names: Sequence[str]) -> Events:
     )
 
 
-def _not_unique(table: str | None, keys: int) -> CaptureError:
+def _not_unique(table: str | None, keys: int, identity: Identity) -> CaptureError:
+    if identity.claims:
+        return CaptureError(
+            "the replica identity of the table's partitions is not unique in the whole table: "
+            f"{keys:,} of its values have several rows at one time",
+            table=table,
+            remedy=PARTITIONS_REMEDY,
+        )
     return CaptureError(
         f"the configured key is not unique: {keys:,} of its values have several rows at one time",
         table=table,
@@ -195,7 +203,7 @@ def _not_unique(table: str | None, keys: int) -> CaptureError:
 
 
 def _fold(
-    events: Events, hashes: Hashes, table: str | None, *, between_moves: bool = False
+    events: Events, hashes: Hashes, identity: Identity, table: str | None, *, between_moves: bool = False
 ) -> tuple[Folded, list[int]]:
     """Fold keyed events by their keys' hashes; give what `Folded` tells, and the tracked columns."""
     tracked = sorted(events.unchanged)
@@ -212,7 +220,7 @@ def _fold(
     else:
         folded = fold_keys(action, events.expected, hashes, old_hashes, unchanged)
     if folded.conflicts:
-        raise _not_unique(table, folded.conflicts)
+        raise _not_unique(table, folded.conflicts, identity)
     return folded, tracked
 
 
@@ -328,7 +336,7 @@ def rows_to_merge(
     events = settled(events, identity, names, table)
     if events.rows == 0:
         return
-    folded, here = _fold(events, key_hashes(events, identity, names), table)
+    folded, here = _fold(events, key_hashes(events, identity, names), identity, table)
     for start in range(0, len(folded.row), _OUTPUT_ROWS):
         some = folded.take(slice(start, start + _OUTPUT_ROWS))
         yield _batch(_keyed_arrays(events, identity, names, some, here, tracked, moves=moves), schema)

@@ -44,6 +44,7 @@ class Before:
         tracked: columns that some rows leave as they are.
         rescued: the number of the column with rescued texts.
         marks_deleted: the number of the column that says that a row is deleted.
+        claims: a row that takes a key which another one has is refused, by a MERGE.
     """
 
     paths: tuple[Path, ...]
@@ -53,6 +54,7 @@ class Before:
     tracked: tuple[int, ...]
     rescued: int | None
     marks_deleted: int | None
+    claims: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,13 @@ class Rewritten:
 
     Attributes:
         counts: rows that were ``updated``, ``deleted``, ``inserted`` and ``copied``.
+        missing: changes that should have found a row and have not: ``without_base``, ``deletes_without_row``.
     """
 
     columns: tuple[pa.Array, ...]
     places: tuple[NDArray[np.int64], ...]
     counts: Mapping[str, int]
+    missing: Mapping[str, int]
 
     @property
     def changes(self) -> bool:
@@ -108,6 +112,8 @@ def _rewrite(before: Before, old: Sequence[pa.Array], folded: Sequence[pa.Record
         return None
     deleted, matched = _flags(rows, "deleted"), matches >= 0
     updated = np.nonzero(matched & ~deleted)[0]
+    if before.claims and (_flags(rows, "claimed") & matched).any():
+        return None
     gone = matches[matched & deleted]
     is_new = ~matched & ~deleted
     if before.marks_deleted is not None:
@@ -140,7 +146,12 @@ def _rewrite(before: Before, old: Sequence[pa.Array], folded: Sequence[pa.Record
         "inserted": len(inserted),
         "copied": count - len(updated) - len(gone),
     }
-    return Rewritten(columns, tuple(places), counts)
+    lost = _flags(rows, "expected") & ~matched
+    missing = {
+        "without_base": int(np.count_nonzero(lost & ~deleted)),
+        "deletes_without_row": int(np.count_nonzero(lost & deleted)),
+    }
+    return Rewritten(columns, tuple(places), counts, missing)
 
 
 def _flags(rows: pa.Table, name: str, *, unknown: bool = False) -> NDArray[np.bool_]:

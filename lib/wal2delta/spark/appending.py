@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -89,6 +90,11 @@ class Append:
     def commit(self, commit: delta.CommitId) -> int | None:
         """Commit what is written; give the table's new version, or None if this very commit was made before."""
         return self._transaction.commit(self._files, commit)
+
+    def discard(self) -> None:
+        """Delete what was written: it will not become part of the table."""
+        for file in self._files:
+            Path(self._transaction.folder, file.name).unlink(missing_ok=True)
 
     def _task(self, sources: Sequence[str]) -> FileTask:
         return FileTask(self._transaction.folder, self._columns, tuple(sources), pyspark.__version__)

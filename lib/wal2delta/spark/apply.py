@@ -32,6 +32,7 @@ from wal2delta.spark.history import History, refuse_gone
 from wal2delta.spark.isolation import has_own_sessions, own_session, quiet_queries, settings
 from wal2delta.spark.ledger import PLANNED, Ledger, Seen, State, run_id
 from wal2delta.spark.mirror import Found, apply_table, check_again, check_table
+from wal2delta.spark.missing import missing_warnings
 from wal2delta.spark.mounted import mounted_folder
 from wal2delta.spark.moving import fence_of, move
 from wal2delta.spark.placement import Move, Placement
@@ -570,6 +571,7 @@ class _Job:
                 lambda: self.ledger.record_files(state, resumed=resumed),
             ]
             reports = self._apply_tables(runs, staging, kept)
+            self.warnings.extend(missing_warnings(reports, self.settings))
         finally:
             self._clear(staging)
         report = RunReport(

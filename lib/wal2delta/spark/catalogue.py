@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from wal2delta.decode.batches import column_types
+from wal2delta.decode.partitions import Sent, as_sent
 from wal2delta.errors import ConfigError
 from wal2delta.protocol.messages import Relation, Type
 from wal2delta.selection import Selection, check_destinations, key_columns, select, unmatched_tables
@@ -33,6 +34,8 @@ _NOTHING: Final = (
 IGNORED_KEY: Final = (
     "the configured key is not among what the replica identity sends of old rows, which is used instead"
 )
+
+OWN_IDENTITY: Final = "its partitions have a replica identity of their own, which tells its rows apart: {}"
 
 
 def identity_of(relation: Relation, keys: Sequence[str] | None) -> Identity:
@@ -71,7 +74,8 @@ class Version:
     Attributes:
         number: its place in the run's list of versions.
         table: the number of its table.
-        relation: as it was announced; ``shown`` has the wanted columns alone, under the mirror's names.
+        relation: as it was announced; ``shown`` has the wanted columns alone, under the mirror's names, and the replica
+            identity that old rows are really sent by.
         types: of the relation's columns, as they are decoded; ``columns`` has those of the mirror's.
         configured: the key comes from the configuration, so that it may hold NULLs.
     """
@@ -120,17 +124,22 @@ class Catalogue:
             histories.setdefault(relation.oid, []).append(relation)
         tables = {oid: number for number, oid in enumerate(histories)}
         needed = {*plan.announced, *plan.versions}
+        partitions: dict[int, dict[Relation, None]] = {}
+        for partition in plan.partitions:
+            partitions.setdefault(partition.root, {})[partition.relation] = None
         versions: dict[Relation, Version] = {}
         warnings: dict[str, None] = {}
         for number, relation in enumerate(plan.relations):
             try:
-                selection = select(settings, relation, histories[relation.oid], known=known.get(relation.oid))
+                sent = as_sent(relation, tuple(partitions.get(relation.oid, ())))
+                own = known.get(relation.oid)
+                selection = select(settings, relation, histories[relation.oid], known=own, sent=sent.relation)
                 if selection is None:
                     continue
                 if not selection.columns and not selection.metadata.has_any:
                     warnings[f"{relation.qualified_name}: {_NOTHING}"] = None
                     continue
-                version = _version(number, tables[relation.oid], relation, selection, types, settings)
+                version = _version(number, tables[relation.oid], relation, sent, selection, types, settings)
             except ConfigError:
                 if relation in needed:
                     raise
@@ -168,7 +177,13 @@ class Catalogue:
 
 
 def _version(
-    number: int, table: int, relation: Relation, selection: Selection, types: Mapping[int, Type], settings: Settings
+    number: int,
+    table: int,
+    relation: Relation,
+    sent: Sent,
+    selection: Selection,
+    types: Mapping[int, Type],
+    settings: Settings,
 ) -> Version:
     schema = relation.namespace or "pg_catalog"
     options = settings.type_options(schema, relation.name)
@@ -179,19 +194,28 @@ def _version(
         for n, source, name in zip(selection.columns, selection.sources, selection.names, strict=True)
     )
     shown = replace(
-        relation,
+        sent.relation,
         columns=tuple(
-            replace(relation.columns[n], name=name) for n, name in zip(selection.columns, selection.names, strict=True)
+            replace(sent.relation.columns[n], name=name)
+            for n, name in zip(selection.columns, selection.names, strict=True)
         ),
     )
     keys = _keys(relation, settings.keys_of(schema, relation.name), selection.renames)
-    identity = identity_of(relation, keys)
+    ignored = ignores_key(sent.relation, keys)
+    identity = identity_of(sent.relation, keys)
+    if sent.differing is not None and (keys is None or ignored):
+        identity = Identity(Mode.APPEND, obstacle=sent.differing)
     _check_exact(relation, identity, resolved)
     places = {n: place for place, n in enumerate(selection.columns)}
     # Where changes are left out, whole old rows cannot be relied on to find their rows.
     skips = any(settings.skips(operation) for operation in ("c", "u", "d"))
     evicts = selection.soft_deletes or skips or settings.captures.allow_gaps
-    identity = replace(identity, key=tuple(places[n] for n in identity.key), evicts=evicts)
+    identity = replace(
+        identity,
+        key=tuple(places[n] for n in identity.key),
+        evicts=evicts,
+        claims=sent.claims and identity.mode is Mode.KEYED,
+    )
     if selection.soft_deletes:
         if identity.mode is Mode.MULTISET:
             raise ConfigError(
@@ -200,7 +224,9 @@ def _version(
                 remedy="Name its key under objects: - table: {…, keys}, or set soft_deletes: false for it",
             )
         columns = (*columns, SourceColumn(OWN, selection.metadata.deleted or "", _BOOLEAN))
-    ignored = ignores_key(relation, keys)
+    notes = [IGNORED_KEY] if ignored else []
+    if sent.relation != relation and identity.mode is Mode.KEYED:
+        notes.append(OWN_IDENTITY.format(", ".join(relation.columns[selection.columns[n]].name for n in identity.key)))
     return Version(
         number,
         table,
@@ -211,7 +237,7 @@ def _version(
         columns,
         identity,
         keys is not None and not ignored,
-        (IGNORED_KEY,) if ignored else (),
+        tuple(notes),
     )
 
 

@@ -17,17 +17,18 @@ import pyspark
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
-from wal2delta.errors import CaptureError
+from wal2delta.errors import CaptureError, MissingRow
 from wal2delta.listing import escape_glob
 from wal2delta.selection import MetadataNames
 from wal2delta.sink.data_files import FileColumn
-from wal2delta.sink.events import Identity, Mode
+from wal2delta.sink.events import PARTITIONS_REMEDY, Identity, Mode
 from wal2delta.sink.evolution import OWN, TableShape
 from wal2delta.spark import delta
 from wal2delta.spark.altering import may_be_rescued
 from wal2delta.spark.appending import Append
 from wal2delta.spark.arrow_types import sql_schema
 from wal2delta.spark.isolation import has_own_sessions, settings
+from wal2delta.spark.missing import refuse_missing
 from wal2delta.spark.target import TableName, quote
 from wal2delta.spark.workers import FoldTask, Work, refusal_in, refusal_text
 from wal2delta.spark.writers import FilesWritten, FileTask, write_kept
@@ -40,6 +41,10 @@ _SOURCE: Final = "wal2delta_source"
 _APPENDED: Final = "numOutputRows"
 
 _NOT_UNIQUE: Final = "the configured key is not unique: a row takes one that another row of the table has"
+_NOT_UNIQUE_IN_ROOT: Final = (
+    "the replica identity of the table's partitions is not unique in the whole table: a row takes a key that another "
+    "row of the table has"
+)
 _UNIQUE_REMEDY: Final = (
     "Correct keys in the configuration; if the captures lack deletes, say so by skipped_operations or allow_gaps"
 )
@@ -56,6 +61,7 @@ class Merge:
         moves: keys have changed and have to be followed.
         deletes: some rows are deleted.
         converts_key: the key has another type than it had for some of the changes, which it may not hold.
+        stops_at_missing: nothing is committed where a change does not find its row.
     """
 
     table: TableName
@@ -70,6 +76,7 @@ class Merge:
     schema: pa.Schema
     commit: delta.CommitId
     converts_key: bool = False
+    stops_at_missing: bool = False
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -129,6 +136,16 @@ class Counts:
             without_base=self.without_base + without_base,
             deletes_without_row=self.deletes_without_row + without_row,
         )
+
+    def check(self, merge: Merge) -> Counts:
+        """Give them, or refuse a commit for rows that are missing, where that is wished.
+
+        Raises:
+            MissingRow: see `refuse_missing`.
+        """
+        if merge.stops_at_missing:
+            refuse_missing(merge.name, updates=self.without_base, deletes=self.deletes_without_row)
+        return self
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -196,8 +213,12 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
         empty = spark.createDataFrame([], sql_schema(merge.schema))
         delta.write(empty, merge.table, mode, merge.commit, create=create, new_schema=new_schema)
         return Written(Counts(), {_APPENDED: "0"})
-    observed = Observation()
     totals = _totals(merge.identity.mode) | _more(merge.identity.mode)
+    if merge.stops_at_missing and merge.identity.mode is not Mode.APPEND:
+        with kept_rows(spark, rows, totals) as (kept, found):
+            _appended(merge.identity.mode, _numbers(found)).check(merge)
+            return append_rows(spark, kept, replace(merge, stops_at_missing=False), mode, create=create)
+    observed = Observation()
     frame = rows.observe(observed, *(f.expr(expression).alias(name) for name, expression in totals.items()))
     if merge.identity.mode is Mode.KEYED:
         frame = frame.where("NOT deleted")
@@ -206,7 +227,7 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
     # Names are no expressions.
     written = frame.select(*(f.col(source) for _, source in merge.pairs)).toDF(*merge.schema.names)
     delta.write(written, merge.table, mode, merge.commit, create=create, new_schema=new_schema)
-    found = {name: value or 0 for name, value in observed.get.items()}
+    found = _numbers(observed.get)
     return Written(_appended(merge.identity.mode, found), {_APPENDED: str(found["written"])})
 
 
@@ -216,11 +237,21 @@ def append_written(append: Append, merge: Merge, written: FilesWritten | None) -
     Args:
         written: None for no rows.
     """
+    counts = _appended(merge.identity.mode, {} if written is None else written.counts)
     if written is not None:
         append.add(written)
+    try:
+        counts.check(merge)
+    except MissingRow:
+        append.discard()
+        raise
     version = append.commit(merge.commit)
-    counts = _appended(merge.identity.mode, {} if written is None else written.counts)
     return Written(counts, {_APPENDED: str(append.rows)}, version)
+
+
+def _numbers(found: Mapping[str, Any]) -> dict[str, int]:
+    """Give totals of no rows as 0."""
+    return {name: value or 0 for name, value in found.items()}
 
 
 def _appended(mode: Mode, found: Mapping[str, int]) -> Counts:
@@ -316,9 +347,20 @@ def _merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], 
     """
     counts = keyed_counts(found)
     kept.createOrReplaceTempView(_SOURCE)
+    if merge.stops_at_missing and (counts.live or counts.gone):
+        _missing(spark, merge).check(merge)
     with delta.committing(spark, merge.commit):
         metrics = delta.merge(spark, _keyed_statement(merge))
     return Written(counts, metrics)
+
+
+def _missing(spark: SparkSession, merge: Merge) -> Counts:
+    """Count the rows that are changed and are not in the table."""
+    (row,) = spark.sql(
+        "SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes "
+        f"FROM {_SOURCE} AS s LEFT ANTI JOIN {merge.table.sql} AS t ON {_match(merge)} WHERE s.expected"
+    ).collect()
+    return Counts(without_base=row.updates, deletes_without_row=row.deletes)
 
 
 def keyed_counts(found: Mapping[str, Any]) -> Counts:
@@ -354,9 +396,11 @@ def _keyed_statement(merge: Merge) -> str:
 
 def _refuse_claimed(merge: Merge) -> str:
     """Stop where a row takes a key that a row of the table has, though whole old rows say that it was free."""
-    if not merge.configured or merge.identity.evicts:
+    if not (merge.configured or merge.identity.claims) or merge.identity.evicts:
         return ""
     error = CaptureError(_NOT_UNIQUE, table=merge.name, remedy=_UNIQUE_REMEDY)
+    if merge.identity.claims:
+        error = CaptureError(_NOT_UNIQUE_IN_ROOT, table=merge.name, remedy=PARTITIONS_REMEDY)
     target = quote(merge.shape.columns[merge.identity.key[0]].name)
     return f"WHEN MATCHED AND s.claimed THEN UPDATE SET t.{target} = raise_error({literal(refusal_text(error))}) "
 

@@ -63,6 +63,7 @@ def _apply(images: _Images, counted: DataFrame, added: list[int]) -> tuple[int, 
             newest = max(added)
             older = images.counted(images.older(known, newest))
             return _apply(images, older, [one for one in added if one < newest])
+        Counts(deletes_without_row=int(missing)).check(images.merge)
         known.createOrReplaceTempView(_COUNTED)
         with delta.committing(images.spark, images.merge.commit):
             metrics = delta.merge(images.spark, images.statement())

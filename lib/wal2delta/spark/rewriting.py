@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyspark
 
+from wal2delta.errors import MissingRow
 from wal2delta.sink.data_files import FileColumn
 from wal2delta.sink.rewriting import Before, key_is_plain
 from wal2delta.sink.table_log import whole_file
 from wal2delta.spark import delta
 from wal2delta.spark.commits import Transaction, begin
-from wal2delta.spark.merging import Merge, Written, keeping_files, key_may_be_rescued, keyed_counts
+from wal2delta.spark.merging import Counts, Merge, Written, keeping_files, key_may_be_rescued
 from wal2delta.spark.workers import FoldTask, Work
 from wal2delta.spark.writers import FilesWritten, FileTask, write_rewritten
 
@@ -72,6 +73,7 @@ class Rewrite:
             tracked=merge.tracked,
             rescued=sources.index("rescued") if "rescued" in sources else None,
             marks_deleted=merge.marks_deleted,
+            claims=merge.identity.claims,
         )
         files = FileTask(self._transaction.folder, self._columns, tuple(sources), pyspark.__version__)
         return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))
@@ -79,6 +81,16 @@ class Rewrite:
     def commit(self, written: FilesWritten, merge: Merge) -> Written | None:
         """Commit the table as it was written (`FilesWritten.anew`); None where somebody has changed it in between."""
         counts = written.counts
+        found = Counts(
+            unknown=counts["unknown"],
+            without_base=counts["without_base"],
+            deletes_without_row=counts["deletes_without_row"],
+        )
+        try:
+            found.check(merge)
+        except MissingRow:
+            self._discard(written)
+            raise
         changed = {name: counts[name] for name in ("inserted", "updated", "deleted")}
         gone = self._files if any(changed.values()) else ()
         source_rows = sum(changed.values())
@@ -103,10 +115,13 @@ class Rewrite:
             # Of what else may go wrong it is not known whether the table has the file.
             if not delta.is_conflict(error):
                 raise
-            for file in written.files:
-                Path(self._transaction.folder, file.name).unlink(missing_ok=True)
+            self._discard(written)
             return None
-        return Written(keyed_counts(counts), {name: str(count) for name, count in metrics.items()}, version)
+        return Written(found, {name: str(count) for name, count in metrics.items()}, version)
+
+    def _discard(self, written: FilesWritten) -> None:
+        for file in written.files:
+            Path(self._transaction.folder, file.name).unlink(missing_ok=True)
 
 
 def begin_rewrite(spark: SparkSession, merge: Merge, staged: int) -> Rewrite | None:

@@ -113,6 +113,7 @@ class TableRun:
             schema=table_schema(epoch.shape, plan.metadata),
             commit=self.step(number, MERGE),
             converts_key=epoch.converts_key,
+            stops_at_missing=plan.stops_at_missing,
         )
 
 

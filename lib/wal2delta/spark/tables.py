@@ -79,6 +79,7 @@ class TablePlan:
         truncated: all rows that it held before the run are gone.
         rows: row changes.
         names: see `MirrorEntry`.
+        stops_at_missing: an update or a delete that does not find its row stops the run.
     """
 
     number: int
@@ -94,6 +95,7 @@ class TablePlan:
     set_aside: bool
     names: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+    stops_at_missing: bool = False
 
     @property
     def after(self) -> MirrorEntry:
@@ -267,6 +269,7 @@ def _table(
         # Of the newest version: an older one may have come back.
         names=max((version for _, version in segments), key=lambda version: version.number).selection.given,
         notes=tuple(dict.fromkeys(notes)),
+        stops_at_missing=selection.on_missing_row == "stop",
     )
 
 

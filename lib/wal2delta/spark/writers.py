@@ -140,6 +140,7 @@ def write_rewritten(
         return
     counts = sum((Counter(_keyed_counts(batch)) for batch in folded), Counter())
     counts.update(rewritten.counts)
+    counts.update(rewritten.missing)
     with _file(files) as write:
         if rewritten.changes:
             for batch in rewritten.batches():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wal2delta.decode.batches import Fate
+from wal2delta.decode.partitions import Partition
 from wal2delta.decode.stream import Place
 from wal2delta.protocol import messages as m
 from wal2delta.transactions.deferred import Deferred, OpenTransaction
@@ -70,6 +71,8 @@ class Resume:
         deferred: the streamed and prepared transactions that are not decided.
         awaited: the commit LSN of a transaction that a session's end has cut off and that has to come again.
         applied: how many transactions have been applied from the target's beginning on.
+        partitions: those that have been announced beside their roots; ``trailing`` is
+            a `Summary`'s, ``seeming`` are those that what follows may use.
     """
 
     path: str
@@ -87,6 +90,9 @@ class Resume:
     deferred: tuple[Deferred, ...] = ()
     awaited: int | None = None
     applied: int = 0
+    partitions: tuple[Partition, ...] = ()
+    trailing: int | None = None
+    seeming: tuple[Partition, ...] = ()
 
     @property
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
@@ -139,6 +145,7 @@ class Plan:
         announced: every relation version of the run that holds, in stream order, repeats left out.
         before: the relation versions in force when the run began.
         types: the types that are known at its end.
+        partitions: every version of a partition of which rows may have come as its root's.
         torn: the unfinished message at the captures' end: its file, its offset there, and how many bytes there are.
         id: given when it is written down, and to no other plan, by which the commits that it leads to are told.
     """
@@ -160,6 +167,7 @@ class Plan:
     torn: tuple[str, int, int] | None = None
     warnings: tuple[str, ...] = ()
     id: str = ""
+    partitions: tuple[Partition, ...] = ()
 
     @property
     def relations(self) -> tuple[m.Relation, ...]:

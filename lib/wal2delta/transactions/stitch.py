@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from wal2delta.decode.partitions import Partition
 from wal2delta.decode.scan import Scanner
 from wal2delta.decode.sessions import may_begin
 from wal2delta.decode.stream import Place
@@ -120,11 +121,18 @@ class Stitch:
         self._prepared: dict[tuple[str, int], Deferred] = {}
         self._body: Deferred | None = None
         self._awaited = resume.awaited if resume else None
+        self._partitions: dict[int, Partition] = {}
+        """By the oids of the partitions: those in force."""
+        self._partitions_of_run: dict[Partition, None] = {}
+        self._trailing = resume.trailing if resume else None
+        self._seeming = resume.seeming if resume else ()
         if resume:
             self._take_up(resume)
 
     def _take_up(self, resume: Resume) -> None:
         self._seen[resume.path] = _Seen(resume.length, resume.fingerprint, -1)
+        for partition in resume.partitions:
+            self._note_partition(partition)
         numbers = resume.numbers or tuple(range(len(resume.relations)))
         for relation, number in zip(resume.relations, numbers, strict=True):
             self._relations[relation.oid] = Announced(relation, number)
@@ -281,6 +289,7 @@ class Stitch:
                 cursor, place, view = item.offset, _place_at(before, item, lsn, time), following.view()
         begin = self._note_begin(walked, following)
         following.up_to(None)
+        self._note_partitions(summary)
         entry = self._stretch(walked, cursor, summary.stop, place, view)
         if begin is not None:
             begin.entry = entry
@@ -384,6 +393,29 @@ class Stitch:
         """Let a relation version hold from here on, outside of streamed blocks."""
         self._relations[relation.oid] = Announced(relation, self._next_number())
         self._announced[relation] = None
+        # A partition is announced as such each time.
+        self._partitions.pop(relation.oid, None)
+
+    def _note_partitions(self, summary: Summary) -> None:
+        if summary.messages.keys() <= {"Type"}:
+            return
+        found = list(summary.partitions)
+        leading = summary.leading
+        if leading is not None and self._trailing is not None and self._trailing != leading.oid:
+            found.insert(0, Partition(self._trailing, leading))
+        if summary.messages.keys() <= {"Type", "Relation"}:
+            # What uses them, if anything does, is still to come.
+            self._seeming = (*self._seeming, *found, *summary.trailing_partitions)
+        else:
+            seeming = (partition for partition in self._seeming if partition.relation.oid not in summary.counts)
+            for partition in (*seeming, *found):
+                self._note_partition(partition)
+            self._seeming = summary.trailing_partitions
+        self._trailing = summary.trailing
+
+    def _note_partition(self, partition: Partition) -> None:
+        self._partitions[partition.relation.oid] = partition
+        self._partitions_of_run[partition] = None
 
     def _next_number(self) -> int:
         self._number += 1
@@ -423,6 +455,10 @@ class Stitch:
                 self._cut_begun()
                 self._forget_truncates(open_.final_lsn)
             self._body = None
+        self._trailing, self._seeming = None, ()
+        if not self._prepared:
+            # Each session announces again what it uses; a prepared transaction alone outlives its own.
+            self._partitions.clear()
         self._streams = {
             xid: item
             for xid, item in self._streams.items()
@@ -480,6 +516,7 @@ class Stitch:
             self._forget_truncates(self.place.transaction.final_lsn)
         self._streams, self._body, self._awaited = {}, None, None
         self.tail, self._tail_pieces = b"", []
+        self._trailing, self._seeming = None, ()
         self.place = self.place.new_session()
         return self.place
 
@@ -736,6 +773,7 @@ class Stitch:
             decided=tuple(self._decided),
             torn=torn,
             warnings=(*self.warnings, *self._open_warnings(place, resume, torn)),
+            partitions=tuple(self._partitions_of_run),
         )
 
     def _open_warnings(self, place: Place, resume: Resume, torn: tuple[str, int, int] | None) -> Iterator[str]:
@@ -797,6 +835,9 @@ class Stitch:
             begun=transaction,
             deferred=tuple(sorted(deferred, key=lambda item: (item.since or 0, item.xid))),
             awaited=self._awaited,
+            partitions=tuple(self._partitions.values()),
+            trailing=self._trailing if open_ is None else None,
+            seeming=self._seeming if open_ is None else (),
         )
 
 

@@ -1,0 +1,147 @@
+"""Updates and deletes whose rows are not in their table: a warning that counts them, or a run that stops before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import wal2delta
+from wal2delta.errors import MissingRow
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.writer import frame
+from wal2delta.spark import folding
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+_INT4, _TEXT = 23, 25
+_NAMES = {9: "keyed", 10: "truncated", 11: "whole", 12: "new", 13: "new_whole"}
+_KEYED, _TRUNCATED, _WHOLE, _NEW, _NEW_WHOLE = _NAMES
+
+
+def _relation(oid: int) -> m.Relation:
+    is_whole = "whole" in _NAMES[oid]
+    columns = (m.Column("id", _INT4, -1, True), m.Column("v", _TEXT, -1, is_whole))
+    return m.Relation(oid, "s", _NAMES[oid], "f" if is_whole else "d", columns)
+
+
+def _row(id_: int, text: str) -> m.TupleData:
+    return m.TupleData((m.Cell("t", b"%d" % id_), m.Cell("t", text.encode())))
+
+
+def _key(id_: int) -> m.TupleData:
+    return m.TupleData((m.Cell("t", b"%d" % id_), m.NULL_CELL))
+
+
+class _Mirror:
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.captures, self.target = folder / "captures", folder / "mirror"
+        self.captures.mkdir(parents=True)
+        self.runs = 0
+
+    def record(self, *changes: m.AnyMessage, origin: str | None = None) -> None:
+        self.runs += 1
+        lsn = 100 * self.runs
+        messages = [m.Begin(lsn, lsn, self.runs)]
+        if origin is not None:
+            messages.append(m.Origin(lsn, origin))
+        messages += [*changes, m.Commit(0, lsn, lsn + 8, lsn)]
+        (self.captures / f"{self.runs:03}.bin").write_bytes(frame(messages, Framing.RAW))
+
+    def apply(self, **config: Any) -> wal2delta.RunReport:
+        return wal2delta.apply(self.spark, captures=self.captures, target=self.target, config=config or None)
+
+    def rows(self, name: str) -> list[tuple[Any, ...]]:
+        location = self.target / "s" / name
+        if not (location / "_delta_log").exists():
+            return []
+        found = self.spark.read.format("delta").load(str(location)).select("id", "v")
+        return sorted((row.id, row.v) for row in found.collect())
+
+
+def _rows_of(oid: int) -> list[m.AnyMessage]:
+    return [_relation(oid), *(m.Insert(oid, _row(n, "first")) for n in range(3))]
+
+
+def _lost_of(oid: int) -> list[m.AnyMessage]:
+    if "whole" in _NAMES[oid]:
+        return [m.Delete(oid, old=_row(1, "first")), m.Delete(oid, old=_row(8, "lost"))]
+    return [m.Update(oid, _row(1, "later")), m.Update(oid, _row(7, "lost")), m.Delete(oid, key=_key(8))]
+
+
+_FIRST = [message for oid in (_KEYED, _TRUNCATED, _WHOLE) for message in _rows_of(oid)]
+_SECOND = [
+    *(_relation(_KEYED), *_lost_of(_KEYED)),
+    *(_relation(_TRUNCATED), m.Truncate((_TRUNCATED,), 0), *_rows_of(_TRUNCATED), *_lost_of(_TRUNCATED)),
+    *(_relation(_WHOLE), *_lost_of(_WHOLE)),
+    *(*_rows_of(_NEW), *_lost_of(_NEW)),
+    *(*_rows_of(_NEW_WHOLE), *_lost_of(_NEW_WHOLE)),
+]
+"""Every way of a commit: a table that is merged into, one written anew, one that is new; with a key and without."""
+
+
+@pytest.mark.parametrize("way", ["small tables are written anew", "all are merged into", "Spark writes everything"])
+def test_rows_that_are_not_there_stop_the_run_or_are_a_warning_with_their_count(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    if way == "all are merged into":
+        monkeypatch.setattr(folding, "begin_rewrite", lambda *_: None)
+    elif way == "Spark writes everything":
+        monkeypatch.setenv("WAL2DELTA_COMMITS", "spark")
+    mirror = _Mirror(spark, tmp_path)
+    mirror.record(*_FIRST)
+    assert mirror.apply(on_missing_row="stop").warnings == ()
+    before = {name: mirror.rows(name) for name in _NAMES.values()}
+    mirror.record(*_SECOND)
+    for _ in range(2):
+        # Another run without another setting stops again, where the first did.
+        with pytest.raises(MissingRow, match="1 to be deleted") as stopped:
+            mirror.apply(on_missing_row="stop")
+        assert "on_missing_row: warn" in (stopped.value.remedy or "")
+        assert {name: mirror.rows(name) for name in _NAMES.values()} == before
+    report = mirror.apply(on_missing_row="warn")
+    for name in _NAMES.values():
+        (warning,) = [warning for warning in report.warnings if warning.startswith(f"s.{name}: ")]
+        assert "Likely reasons" in warning
+        if "whole" in name:
+            assert mirror.rows(name) == [(0, "first"), (2, "first")]
+            assert "1 row is not in the table though changed: 1 to be deleted" in warning
+        else:
+            assert mirror.rows(name) == [(0, "first"), (1, "later"), (2, "first"), (7, "lost")]
+            assert "2 rows are not in the table though changed: 1 to be updated, 1 to be deleted" in warning
+
+
+def test_one_table_may_stop_where_others_warn(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = _Mirror(spark, tmp_path)
+    own = {"table": {"source_schema": "s", "source_table": "new", "on_missing_row": "stop"}}
+    mirror.record(*_rows_of(_NEW), *_lost_of(_NEW), _relation(_KEYED), m.Update(_KEYED, _row(5, "lost")))
+    with pytest.raises(MissingRow) as stopped:
+        mirror.apply(objects=[own])
+    assert stopped.value.table == "s.new"
+    assert mirror.apply().status == "applied"
+    assert mirror.rows("keyed") == [(5, "lost")]
+    assert mirror.rows("new") == [(0, "first"), (1, "later"), (2, "first"), (7, "lost")]
+
+
+@pytest.mark.parametrize(
+    ("config", "origin"),
+    [({"skipped_operations": ["c"]}, None), ({"origins": {"exclude": ["far"]}}, "far")],
+    ids=["inserts are skipped", "an origin is left out"],
+)
+def test_nothing_is_told_of_rows_that_the_configuration_leaves_out(
+    spark: SparkSession, tmp_path: Path, config: Mapping[str, Any], origin: str | None
+) -> None:
+    mirror = _Mirror(spark, tmp_path)
+    mirror.record(*_rows_of(_KEYED), origin=origin)
+    mirror.record(_relation(_KEYED), m.Update(_KEYED, _row(1, "later")))
+    report = mirror.apply(**config)
+    (table,) = report.tables
+    assert (table.without_base, report.warnings) == (1, ())
+    assert any("not in the table" in note for note in table.notes)
