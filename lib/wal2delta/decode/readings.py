@@ -124,12 +124,14 @@ class Reader(StreamWalker):
     def _check_own(self, message: m.AnyMessage, offset: int) -> None:
         """Refuse what goes on with something that the session has not begun."""
         streams = self._streams
-        if isinstance(message, (m.StreamStart, m.StreamCommit, m.StreamAbort, m.StreamPrepare)):
+        # Aborts come of what was never streamed, too: of transactions that were gone before there was anything to stream.
+        if isinstance(message, m.StreamAbort):
+            if message.xid == message.subxid:
+                streams.pop(message.xid, None)
+        elif isinstance(message, (m.StreamStart, m.StreamCommit, m.StreamPrepare)):
             if message.xid not in streams:
                 raise OrderError(f"the session has not begun to stream transaction {message.xid}", offset=offset)
-            if isinstance(message, m.StreamPrepare) or (
-                isinstance(message, m.StreamAbort) and message.xid == message.subxid
-            ):
+            if isinstance(message, m.StreamPrepare):
                 del streams[message.xid]
         if getattr(message, "xid", None) == 0:
             raise OrderError("no transaction has the xid 0", offset=offset)
