@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-LEAST: Final = 30_000
-"""So many units may be spent on any bytes; a unit is about ten microseconds."""
+LEAST: Final = 100_000
+"""So many units may be spent on any bytes; a unit is five microseconds or so."""
 
 BYTES_A_UNIT: Final = 16
 """For so many bytes there is another unit."""

@@ -51,6 +51,8 @@ FAR: Final = 1 << 14
 _HEADER: Final = PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
 
 _MOST_TRUNCATED: Final = 1 << 20
+_LATEST: Final = 6_000_000_000_000_000
+"""No time is later: microseconds since 2000, up to the year 2190."""
 
 _STARTERS: Final = b"BSAbPKrM"
 _ROWS: Final = b"IUDTOMRY"
@@ -314,16 +316,25 @@ def _check_logical(data: memoryview, stop: int, place: Place, codec: str, effort
 
 
 def _check_commit(data: memoryview, stop: int, place: Place) -> None:
+    """Refuse an unfinished message that holds the end of the transaction that it is in."""
     open_ = place.transaction
-    if open_ is None or open_.gid is not None:
+    if open_ is not None:
+        tag = b"C" if open_.gid is None else b"P"
+        needle, time_at = tag + b"\0" + open_.final_lsn.to_bytes(8, "big"), 18
+        time = open_.commit_time.to_bytes(8, "big", signed=True)
+    elif place.stream is not None:
+        # Its LSN and time are not known before.
+        needle, time_at, time = b"c" + place.stream.to_bytes(4, "big") + bytes(2), 22, b""
+    else:
         return
-    commit = b"C\0" + open_.final_lsn.to_bytes(8, "big")
     tail = bytes(data[stop:])
-    found = tail.find(commit, 1)
-    time = open_.commit_time.to_bytes(8, "big", signed=True)
-    if found >= 0 and tail[found + 18 : found + 26] == time:
+    found = tail.find(needle, 1)
+    if found < 0:
+        return
+    said = tail[found + time_at : found + time_at + 8]
+    if said == time or (not time and len(said) == 8 and 0 <= int.from_bytes(said, "big") < _LATEST):
         raise MalformedMessage(
-            f"the message of {len(tail):,} bytes or more runs over its own transaction's Commit "
+            f"the message of {len(tail):,} bytes or more runs over its own transaction's end "
             f"at offset {found + stop:,}; a length in it is damaged",
             offset=stop,
             remedy="Fetch the file from its source again",

@@ -24,6 +24,7 @@ import numpy as np
 
 from wal2delta.decode import walk
 from wal2delta.decode.effort import LEAST, Effort, GaveUp
+from wal2delta.decode.leftover import Leftover
 from wal2delta.decode.readings import (
     LONGEST_START,
     PROBE_BYTES,
@@ -114,9 +115,7 @@ class _Parting:
         self.found: list[Stretch] = []
         self.is_done = False
 
-    def _begin(
-        self, start: int, place: Place, *, new_session: bool = False, late: bool = False, torn: int = 0
-    ) -> None:
+    def _begin(self, start: int, place: Place, *, new_session: bool = False, late: bool = False, torn: int = 0) -> None:
         """Have the next stretch begin at an offset."""
         self._next = Stretch(start, start, place, new_session, late, torn)
 
@@ -319,6 +318,7 @@ class Explainer:
         self._known: dict[_Start, Explained | None] = {}
         self._readings = {} if readings is None else readings
         self._places: dict[tuple[_Start, int], Place] = {}
+        self._leftover = Leftover(data, framing, codec, effort)
 
     def explain(self, at: int, place: Place, *, torn_only: bool = False) -> Explained | None:
         """Explain why the session that is known to go on at a place ends; None if nothing can.
@@ -426,7 +426,7 @@ class Explainer:
         for at, torn_at, before, more in self._candidates(start, low, deeper=deeper):
             following = self._following(start, reading, at, torn_at, before)
             found = self.read(at)
-            if found.waits and torn_at < at and wait is None and may_wait(self._data, at, self._framing):
+            if found.waits and torn_at < at and wait is None and self._may_wait(at):
                 wait = at, torn_at, 1 + more
             if found.stop == at:
                 # One without a whole message is no more than torn bytes.
@@ -443,6 +443,10 @@ class Explainer:
         if best is not None and (wait is None or not best.waits_for(*wait)):
             return Explained(best.breaks, best.torn_at, best.start.at)
         return None if wait is None else Explained(1, wait[1])
+
+    def _may_wait(self, at: int) -> bool:
+        """Say whether the unfinished message at an offset may be a session's first one, of which more will come."""
+        return may_wait(self._data, at, self._framing) and self._leftover.whole_behind(at) is None
 
     def _is_lost(self, begin: int, end: int) -> bool:
         """Say whether torn bytes hold whole transactions, up to where the session behind them is to begin.
@@ -559,9 +563,7 @@ class _Ahead:
         return self._at if self._at <= at else self.before
 
 
-def _refuse_two_readings(
-    data: memoryview, found: list[Stretch], edges: tuple[int, ...], explainer: Explainer
-) -> None:
+def _refuse_two_readings(data: memoryview, found: list[Stretch], edges: tuple[int, ...], explainer: Explainer) -> None:
     """Stop where a message goes on over a file's end, but a session might as well begin there."""
     for edge in edges:
         for stretch in found:
