@@ -317,22 +317,23 @@ def _check_logical(data: memoryview, stop: int, place: Place, codec: str, effort
 
 def _check_commit(data: memoryview, stop: int, place: Place) -> None:
     """Refuse an unfinished message that holds the end of the transaction that it is in."""
-    open_ = place.transaction
+    open_, time = place.transaction, None
     if open_ is not None:
         tag = b"C" if open_.gid is None else b"P"
         needle, time_at = tag + b"\0" + open_.final_lsn.to_bytes(8, "big"), 18
-        time = open_.commit_time.to_bytes(8, "big", signed=True)
-    elif place.stream is not None:
-        # Its LSN and time are not known before.
-        needle, time_at, time = b"c" + place.stream.to_bytes(4, "big") + bytes(2), 22, b""
+        time = open_.commit_time
+    elif place.stream is not None and place.stream >= 0:
+        # Its LSN and time are not known before, and behind a guessed start not even its xid.
+        needle, time_at = b"c" + place.stream.to_bytes(4, "big") + bytes(2), 22
     else:
         return
     tail = bytes(data[stop:])
     found = tail.find(needle, 1)
-    if found < 0:
-        return
     said = tail[found + time_at : found + time_at + 8]
-    if said == time or (not time and len(said) == 8 and 0 <= int.from_bytes(said, "big") < _LATEST):
+    if found < 0 or len(said) < 8:
+        return
+    said_time = int.from_bytes(said, "big", signed=True)
+    if said_time == time or (time is None and 0 <= said_time < _LATEST):
         raise MalformedMessage(
             f"the message of {len(tail):,} bytes or more runs over its own transaction's end "
             f"at offset {found + stop:,}; a length in it is damaged",
