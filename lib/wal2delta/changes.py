@@ -74,6 +74,7 @@ def decode_files(
     try:
         for path in files:
             yield from one_pass.read(read(path))
+        one_pass.check_end()
         yield from one_pass.rest()
         return
     except NotPlain:

@@ -28,6 +28,7 @@ import numpy as np
 from wal2delta.decode import readings, walk
 from wal2delta.decode.batches import TILE_BYTES, ChangeBatch, Decoder
 from wal2delta.decode.files import HEAD_LIMIT, RECOGNISABLE_BYTES, recognise
+from wal2delta.decode.leftover import refuse_leftover
 from wal2delta.decode.sessions import may_begin
 from wal2delta.decode.stream import Place
 from wal2delta.errors import Wal2DeltaError
@@ -118,6 +119,18 @@ class OnePass:
             yield from self._read(content)
         except Wal2DeltaError as error:
             # The plan tells what is wrong, and where.
+            raise NotPlain from error
+
+    def check_end(self) -> None:
+        """See that what is unfinished may wait, when there are no more files.
+
+        Raises:
+            NotPlain: it may not.
+        """
+        try:
+            if self._tail and self._place is not None:
+                refuse_leftover(self._tail, self._place.framing, self._codec)
+        except Wal2DeltaError as error:
             raise NotPlain from error
 
     @property

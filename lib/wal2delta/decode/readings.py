@@ -7,12 +7,14 @@ that it announces its relations and streamed transactions itself, and that what 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
 from wal2delta.decode import walk
+from wal2delta.decode.effort import READING, Effort, GaveUp
 from wal2delta.decode.kernel import helper, kernel
 from wal2delta.decode.kernels_base import address_of, load_big_32, load_big_64, load_byte
 from wal2delta.decode.parameters import BYTES, INT64
@@ -49,8 +51,10 @@ FAR: Final = 1 << 14
 _HEADER: Final = PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
 
 _MOST_TRUNCATED: Final = 1 << 20
+_LATEST: Final = 6_000_000_000_000_000
+"""No time is later: microseconds since 2000, up to the year 2190."""
 
-_STARTERS: Final = b"BSbPKrM"
+_STARTERS: Final = b"BSAbPKrM"
 _ROWS: Final = b"IUDTOMRY"
 _BETWEEN: Final = b"BSbcApPKrMRY"
 
@@ -61,13 +65,15 @@ class Reader(StreamWalker):
     Args:
         place: where to begin.
         strict: it is a session's start, so that nothing may be named that the session has not announced.
+        effort: what the walk is paid from.
         codec: what names are in.
     """
 
     breaks: ClassVar[bool] = True
 
-    def __init__(self, place: Place, *, strict: bool, codec: str = UTF8) -> None:
+    def __init__(self, place: Place, *, strict: bool, effort: Effort, codec: str = UTF8) -> None:
         self._strict = strict
+        self._effort = effort
         self._streams: dict[int, dict[int, m.Relation]] = {}
         super().__init__(place.framing, place=place, relations={}, codec=codec)
         self._events: list[tuple[int, int]] = []
@@ -79,9 +85,14 @@ class Reader(StreamWalker):
 
         Raises:
             CaptureError: what cannot be.
+            GaveUp: the effort has come to its end.
         """
-        for _ in self.walk(data, start, stop_at):
-            pass
+        self._effort.spend(READING)
+        try:
+            for _ in self.walk(data, start, stop_at):
+                pass
+        finally:
+            self._effort.note_walked(self.position - start)
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
         """Give what the transaction has announced in its blocks before, or what holds where it is prepared."""
@@ -89,6 +100,7 @@ class Reader(StreamWalker):
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
         """Let pass what the session may have announced before the start."""
+        self._effort.spend(1)
         return super().on_unknown_relation(oid, offset) if self._strict or self.is_foreign(oid) else -1
 
     def on_stream_commit(self, xid: int) -> None:
@@ -99,6 +111,7 @@ class Reader(StreamWalker):
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Note the messages with an LSN of their own, and where blocks begin."""
         at = int(self.kernel.state[walk.PREVIOUS])
+        self._effort.spend_on_message(self.position - at)
         self._recent.append(at)
         if isinstance(message, m.StreamStart):
             self._block_at = at
@@ -124,12 +137,14 @@ class Reader(StreamWalker):
     def _check_own(self, message: m.AnyMessage, offset: int) -> None:
         """Refuse what goes on with something that the session has not begun."""
         streams = self._streams
-        if isinstance(message, (m.StreamStart, m.StreamCommit, m.StreamAbort, m.StreamPrepare)):
+        # Aborts come of what was never streamed, too: it was gone before there was anything to stream.
+        if isinstance(message, m.StreamAbort):
+            if message.xid == message.subxid:
+                streams.pop(message.xid, None)
+        elif isinstance(message, (m.StreamStart, m.StreamCommit, m.StreamPrepare)):
             if message.xid not in streams:
                 raise OrderError(f"the session has not begun to stream transaction {message.xid}", offset=offset)
-            if isinstance(message, m.StreamPrepare) or (
-                isinstance(message, m.StreamAbort) and message.xid == message.subxid
-            ):
+            if isinstance(message, m.StreamPrepare):
                 del streams[message.xid]
         if getattr(message, "xid", None) == 0:
             raise OrderError("no transaction has the xid 0", offset=offset)
@@ -204,15 +219,15 @@ class Reading:
 
 
 def read_session(
-    data: memoryview, start: int, place: Place, *, strict: bool, stop_at: int, codec: str = UTF8
+    data: memoryview, start: int, place: Place, *, strict: bool, stop_at: int, effort: Effort, codec: str = UTF8
 ) -> Reading:
     """Read a session up to the first boundary at or behind an offset, or to its end."""
-    reader = Reader(place, strict=strict, codec=codec)
+    reader = Reader(place, strict=strict, effort=effort, codec=codec)
     error = None
     try:
         reader.advance(data, start, stop_at)
         if not reader.broke and reader.position < stop_at:
-            check_tail(data, reader.position, reader.place, codec)
+            _check_tail(data, reader.position, reader.place, codec, effort)
     except CaptureError as found:
         error = found
     is_bare = reader.position == start
@@ -258,16 +273,24 @@ def check_tail(data: memoryview, stop: int, place: Place, codec: str = UTF8) -> 
     follows; but the Commit's LSN and time are known from the Begin.  Likewise the beginning of a message that was
     torn swallows the session behind it; but a text value holds no NUL.
     """
+    # What takes too long to tell is not refused.
+    with suppress(GaveUp):
+        _check_tail(data, stop, place, codec, Effort(len(data) - stop))
+
+
+def _check_tail(data: memoryview, stop: int, place: Place, codec: str, effort: Effort) -> None:
     if stop == len(data):
         return
+    effort.note_walked(len(data) - stop)
+    effort.spend_on_message(len(data) - stop)
     _check_commit(data, stop, place)
     try:
         _read_frame(data, stop, len(data), place, names_in(codec))
     except TruncatedMessage:
-        _check_logical(data, stop, place, codec)
+        _check_logical(data, stop, place, codec, effort)
 
 
-def _check_logical(data: memoryview, stop: int, place: Place, codec: str) -> None:
+def _check_logical(data: memoryview, stop: int, place: Place, codec: str, effort: Effort) -> None:
     """Refuse an unfinished logical message with a session in its head: the length of its content is not its own.
 
     The content may be anything, a session too; but not what stands in front of it.
@@ -277,26 +300,42 @@ def _check_logical(data: memoryview, stop: int, place: Place, codec: str) -> Non
         return
     content = content_of(data, stop, len(data), place)
     buf, code = np.frombuffer(data, np.uint8), FRAMING_CODES[place.framing]
-    end = len(data) if content is None else content[0]
+    # All that a session may begin with has a NUL within its first bytes, which ends the head.
+    end = min(len(data), begin + LONGEST_START) if content is None else content[0]
     at = int(next_start(buf, begin + 1, end, code))
     while at < end:
-        found = read_session(data, at, Place(place.framing), strict=True, stop_at=at + PROBE_BYTES, codec=codec)
-        if found.stop > at and (found.error is None or found.messages > 1):
+        reader = Reader(Place(place.framing), strict=True, effort=effort, codec=codec)
+        error = False
+        try:
+            reader.advance(data, at, at + PROBE_BYTES)
+        except CaptureError:
+            error = True
+        if reader.position > at and (not error or reader.kernel.state[walk.MESSAGES] > 1):
             raise MalformedMessage("a session begins in the head of the Message", offset=stop)
         at = int(next_start(buf, at + 1, end, code))
 
 
 def _check_commit(data: memoryview, stop: int, place: Place) -> None:
-    open_ = place.transaction
-    if open_ is None or open_.gid is not None:
+    """Refuse an unfinished message that holds the end of the transaction that it is in."""
+    open_, time = place.transaction, None
+    if open_ is not None:
+        tag = b"C" if open_.gid is None else b"P"
+        needle, time_at = tag + b"\0" + open_.final_lsn.to_bytes(8, "big"), 18
+        time = open_.commit_time
+    elif place.stream is not None and place.stream >= 0:
+        # Its LSN and time are not known before, and behind a guessed start not even its xid.
+        needle, time_at = b"c" + place.stream.to_bytes(4, "big") + bytes(2), 22
+    else:
         return
-    commit = b"C\0" + open_.final_lsn.to_bytes(8, "big")
     tail = bytes(data[stop:])
-    found = tail.find(commit, 1)
-    time = open_.commit_time.to_bytes(8, "big", signed=True)
-    if found >= 0 and tail[found + 18 : found + 26] == time:
+    found = tail.find(needle, 1)
+    said = tail[found + time_at : found + time_at + 8]
+    if found < 0 or len(said) < 8:
+        return
+    said_time = int.from_bytes(said, "big", signed=True)
+    if said_time == time or (time is None and 0 <= said_time < _LATEST):
         raise MalformedMessage(
-            f"the message of {len(tail):,} bytes or more runs over its own transaction's Commit "
+            f"the message of {len(tail):,} bytes or more runs over its own transaction's end "
             f"at offset {found + stop:,}; a length in it is damaged",
             offset=stop,
             remedy="Fetch the file from its source again",
@@ -467,6 +506,22 @@ def _plausible_time(base, p, end):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _may_abort(base, p, end):  # type: ignore[no-untyped-def]
+    """Say whether a Stream Abort of a transaction that was never streamed may stand here: xid, subxid, LSN and time."""
+    if p + 10 > end:
+        return True
+    if load_big_32(base + p + 1) == 0 or load_big_32(base + p + 5) == 0:
+        return False
+    behind = load_byte(base + p + 9)
+    if behind == 0:
+        return _plausible_time(base, p + 17, end)
+    found = False
+    for known in (10, 66, 83, 65, 99, 98, 80, 75, 114, 112, 77):  # newline B S A c b P K r p M
+        found = found or behind == known
+    return found
+
+
+@helper
 def _may_start(base, p, end):  # type: ignore[no-untyped-def]
     """Say whether a session's first message may begin here, as far as its first bytes tell."""
     tag = load_byte(base + p)
@@ -474,6 +529,8 @@ def _may_start(base, p, end):  # type: ignore[no-untyped-def]
         return (p + 1 >= end or load_byte(base + p + 1) == 0) and _plausible_time(base, p + 9, end)
     if tag == 83:  # S: xid, 1
         return p + 5 >= end or load_byte(base + p + 5) == 1
+    if tag == 65:  # A
+        return _may_abort(base, p, end)
     if tag == 98:  # b: prepare LSN, end LSN, time
         return (p + 1 >= end or load_byte(base + p + 1) == 0) and _plausible_time(base, p + 17, end)
     if tag == 75 or tag == 80:  # K, P: 0, LSN, end LSN, time

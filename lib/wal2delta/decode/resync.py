@@ -6,24 +6,26 @@ file before (`transactions.stitch`), and has the file walked again where it prov
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from wal2delta.decode import walk
+from wal2delta.decode.effort import READING, Effort, GaveUp
 from wal2delta.decode.kernel import helper, kernel
 from wal2delta.decode.kernels_base import address_of, load_big_16, load_big_32, load_big_64, load_byte
 from wal2delta.decode.parameters import BYTES, INT64
 from wal2delta.decode.stream import StreamWalker
 from wal2delta.decode.walk import FRAMING_CODES
 from wal2delta.errors import CaptureError
+from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.types.text import UTF8
 
 _PROBE_BYTES: Final = 1 << 16
 _PROBE_MESSAGES: Final = 8
-_MAX_CANDIDATES: Final = 10_000
 _NEAR: Final = 1 << 20
 """A message is rarely longer; searching whole files for the framings that they do not have takes time."""
 
@@ -115,20 +117,59 @@ def _next_candidate(buf, p, limit, end, framing):  # type: ignore[no-untyped-def
     return limit * 4
 
 
-class _Probe(StreamWalker):
-    def __init__(self, framing: Framing, *, streaming: bool, codec: str) -> None:
+def candidates(data: bytes | memoryview, start: int, end: int, framing: Framing) -> Iterator[tuple[int, bool]]:
+    """Give the offsets in a part of the bytes at which a message may begin, and whether inside of a streamed block."""
+    buf, code = np.frombuffer(data, np.uint8), FRAMING_CODES[framing]
+    at = start
+    while True:
+        at, found = divmod(_next_candidate(buf, at, end, len(buf), code), 4)
+        if at >= end:
+            return
+        for streaming, bit in ((False, _OUTSIDE), (True, _INSIDE)):
+            if found & bit:
+                yield at, streaming
+        at += 1
+
+
+class Probe(StreamWalker):
+    """Walk from a guessed boundary, to see what comes of it.
+
+    Args:
+        streaming: it lies inside of a streamed block.
+        effort: what the walk is paid from.
+        codec: what names are in.
+    """
+
+    def __init__(self, framing: Framing, *, streaming: bool, effort: Effort, codec: str) -> None:
+        self._effort = effort
         super().__init__(framing, place=None, relations={}, streaming=streaming, codec=codec)
 
+    def advance(self, data: bytes | memoryview, start: int, stop_at: int) -> None:
+        """Walk on; see `Reader.advance`."""
+        self._effort.spend(READING)
+        try:
+            for _ in self.walk(data, start, stop_at):
+                pass
+        finally:
+            self._effort.note_walked(self.position - start)
+
+    def on_message(self, message: m.AnyMessage, offset: int) -> None:
+        """Pay for it."""
+        self._effort.spend_on_message(self.position - offset)
+
     def on_unknown_relation(self, oid: int, offset: int) -> int:
+        """Let any pass."""
+        self._effort.spend(1)
         return -1
 
 
-def _fits(data: bytes | memoryview, start: int, framing: Framing, *, streaming: bool, codec: str) -> int:
+def _fits(
+    data: bytes | memoryview, start: int, framing: Framing, *, streaming: bool, effort: Effort, codec: str
+) -> int:
     """Give how many messages follow from an offset, or -1 when something cannot be."""
-    probe = _Probe(framing, streaming=streaming, codec=codec)
+    probe = Probe(framing, streaming=streaming, effort=effort, codec=codec)
     try:
-        for _ in probe.walk(data, start, stop_at=start + _PROBE_BYTES):
-            pass
+        probe.advance(data, start, start + _PROBE_BYTES)
     except CaptureError:
         return -1
     return int(probe.kernel.state[walk.MESSAGES] + probe.kernel.state[walk.KEEPALIVES])
@@ -160,21 +201,18 @@ def find_boundary(data: bytes | memoryview, framing: Framing, *, codec: str = UT
 
 def _find(data: bytes | memoryview, framing: Framing, limit: int, codec: str) -> _Guess | None:
     """Find the first strong guess before ``limit``, or else the first weak one."""
-    buf = np.frombuffer(data, np.uint8)
-    end, code = min(limit, len(buf)), FRAMING_CODES[framing]
-    weak = None
-    at = 0
-    for _ in range(_MAX_CANDIDATES):
-        at, found = divmod(_next_candidate(buf, at, end, len(buf), code), 4)
-        if at >= end:
-            break
-        for streaming, bit in ((False, _OUTSIDE), (True, _INSIDE)):
-            count = _fits(data, at, framing, streaming=streaming, codec=codec) if found & bit else -1
+    end = min(limit, len(data))
+    weak, effort = None, Effort(end)
+    try:
+        for at, streaming in candidates(data, 0, end, framing):
+            count = _fits(data, at, framing, streaming=streaming, effort=effort, codec=codec)
             if count >= _PROBE_MESSAGES:
                 return _Guess(at, streaming, strong=True)
             if count > 0 and weak is None:
                 weak = _Guess(at, streaming, strong=False)
-        at += 1
+    except GaveUp:
+        # It is no more than a guess.
+        pass
     return weak
 
 

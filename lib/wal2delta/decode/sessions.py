@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from wal2delta.decode import walk
+from wal2delta.decode.effort import LEAST, Effort, GaveUp
+from wal2delta.decode.leftover import Leftover
 from wal2delta.decode.readings import (
     LONGEST_START,
     PROBE_BYTES,
@@ -88,60 +90,131 @@ def find_sessions(
     Raises:
         CaptureError: what cannot be, and is no new session either.
     """
-    found: list[Stretch] = []
-    new_session, late, torn = False, False, 0
-    been: set[tuple[int, int, int]] = set()
-    while True:
-        if (start, torn, len(found)) in been:
+    parting = _Parting(data, place, start, codec)
+    while not parting.is_done:
+        parting.go_on()
+    _refuse_two_readings(data, parting.found, edges, parting.explainer())
+    return parting.found
+
+
+class _Parting:
+    """Part a buffer into sessions, one after the other.
+
+    Attributes:
+        found: the stretches up to ``start``.
+    """
+
+    def __init__(self, data: memoryview, place: Place, start: int, codec: str) -> None:
+        self._data = data
+        self._codec = codec
+        self._framing = place.framing
+        self._effort = Effort(len(data))
+        self._readings: dict[tuple[int, bool], Reading] = {}
+        self._been: set[tuple[int, int, int]] = set()
+        self._begin(start, place)
+        self.found: list[Stretch] = []
+        self.is_done = False
+
+    def _begin(self, start: int, place: Place, *, new_session: bool = False, late: bool = False, torn: int = 0) -> None:
+        """Have the next stretch begin at an offset."""
+        self._next = Stretch(start, start, place, new_session, late, torn)
+
+    def explainer(self) -> Explainer:
+        """Make an explainer; all share what the search may cost, and what was read."""
+        return Explainer(self._data, self._framing, self._codec, self._effort, self._readings)
+
+    def go_on(self) -> None:
+        """Find where the next stretch ends.
+
+        Raises:
+            CaptureError: what cannot be.
+        """
+        following = self._next
+        been = following.start, following.torn, len(self.found)
+        if been in self._been:
             raise OrderError(
                 "a message is torn here, and what follows cannot be parted into sessions",
-                offset=start,
+                offset=following.start,
                 remedy=_CUT,
             )
-        been.add((start, torn, len(found)))
-        scanner = Scanner(place.framing, place=place, codec=codec)
-        error, explained = None, None
+        self._been.add(been)
+        scanner = Scanner(self._framing, place=following.place, codec=self._codec)
+        error = self._scan(scanner, following)
+        explained = self._explain(scanner, error)
+        if explained is not None:
+            self._end_torn(explained)
+            return
+        if error is not None:
+            raise error
+        self.found.append(replace(following, stop=scanner.position))
+        self.is_done = not scanner.broke
+        self._begin(scanner.position, scanner.place.new_session(), new_session=True, late=scanner.late)
+
+    def _scan(self, scanner: Scanner, following: Stretch) -> CaptureError | None:
+        data, start = self._data, following.start
         try:
             scanner.scan(data, start)
             if not scanner.broke:
-                check_tail(data, scanner.position, scanner.place, codec)
-            elif new_session and scanner.position == start:
+                check_tail(data, scanner.position, scanner.place, self._codec)
+            elif following.new_session and scanner.position == start:
                 raise OrderError("a session begins here that does not go on", offset=start, remedy=_CUT)
         except CaptureError as problem:
-            error = problem
-        if scanner.doubtful_at is not None:
-            explained = Explainer(data, place.framing, codec).swallowed(start, place, scanner.doubtful_at)
-        if error is not None and explained is None:
-            if not scanner.broke:
-                explained = Explainer(data, place.framing, codec).explain(start, place)
-            if new_session and not torn and int(scanner.kernel.state[walk.MESSAGES]) < _MESSAGES:
-                # What looked like a session's first message may be a torn one that has swallowed the true one.
-                last = found[-1]
-                other = Explainer(data, place.framing, codec).explain(last.start, last.place, torn_only=True)
-                if other is not None and (explained is None or other.breaks < 1 + explained.breaks):
-                    found.pop()
-                    explained, start, place = other, last.start, last.place
-                    new_session, late, torn = last.new_session, last.late, last.torn
-            if explained is None:
-                raise error
-        if explained is not None:
-            if explained.begin != WAIT and new_session and explained.stop == start:
-                # Not one message of that session is whole: it comes to nothing, but for more bytes that are torn.
-                torn += explained.begin - start
-                start, late = explained.begin, False
-                continue
-            place = _add(found, data, Stretch(start, explained.stop, place, new_session, late, torn), codec)
-            if explained.begin == WAIT:
-                break
-            start, new_session, late, torn = explained.begin, True, explained.late, explained.begin - explained.stop
-            continue
-        found.append(Stretch(start, scanner.position, place, new_session, late, torn))
+            return problem
+        return None
+
+    def _explain(self, scanner: Scanner, error: CaptureError | None) -> Explained | None:
+        """Explain an error, or what is doubtful.
+
+        Raises:
+            CaptureError: the error, where the search for an explanation takes too long.
+        """
+        following, explained = self._next, None
+        try:
+            if scanner.doubtful_at is not None:
+                explained = self.explainer().swallowed(following.start, following.place, scanner.doubtful_at)
+            if error is not None and explained is None:
+                explained = self._explain_error(scanner)
+        except GaveUp:
+            if error is not None:
+                raise _given_up(error, self._effort) from None
+        return explained
+
+    def _explain_error(self, scanner: Scanner) -> Explained | None:
+        following, explained = self._next, None
         if not scanner.broke:
-            break
-        start, place = scanner.position, scanner.place.new_session()
-        new_session, late, torn = True, scanner.late, 0
-    _refuse_two_readings(data, found, edges, codec)
-    return found
+            explained = self.explainer().explain(following.start, following.place)
+        if following.new_session and not following.torn and int(scanner.kernel.state[walk.MESSAGES]) < _MESSAGES:
+            # What looked like a session's first message may be a torn one that has swallowed the true one.
+            last = self.found[-1]
+            other = self.explainer().explain(last.start, last.place, torn_only=True)
+            if other is not None and (explained is None or other.breaks < 1 + explained.breaks):
+                self._next = self.found.pop()
+                explained = other
+        return explained
+
+    def _end_torn(self, explained: Explained) -> None:
+        """End the stretch in front of a torn message."""
+        following = self._next
+        if explained.begin != WAIT and following.new_session and explained.stop == following.start:
+            # Not one message of that session is whole: it comes to nothing, but for more bytes that are torn.
+            torn = following.torn + explained.begin - following.start
+            self._begin(explained.begin, following.place, new_session=True, torn=torn)
+            return
+        place = _add(self.found, self._data, replace(following, stop=explained.stop), self._codec)
+        self.is_done = explained.begin == WAIT
+        torn = explained.begin - explained.stop
+        self._begin(explained.begin, place, new_session=True, late=explained.late, torn=torn)
+
+
+def _given_up(error: CaptureError, effort: Effort) -> CaptureError:
+    """Say of an error that nothing explains it, as far as that could be tried."""
+    return type(error)(
+        f"{error.problem}; whether a message is torn here and a new session follows could not be told in "
+        f"{effort.all:,} steps, and was given up",
+        offset=error.offset,
+        table=error.table,
+        remedy=error.remedy or _CUT,
+    )
 
 
 def _add(found: list[Stretch], data: memoryview, stretch: Stretch, codec: str) -> Place:
@@ -222,16 +295,30 @@ class _Candidate:
 
 
 class Explainer:
-    """Explain why a session cannot be read to the end of some bytes: by where other sessions begin in them."""
+    """Explain why a session cannot be read to the end of some bytes: by where other sessions begin in them.
 
-    def __init__(self, data: memoryview, framing: Framing, codec: str = UTF8) -> None:
+    Args:
+        effort: what the search is paid from; each of the methods raises `GaveUp` when that comes to its end.
+        readings: what is known of sessions that begin at some offset, strictly or not.
+    """
+
+    def __init__(
+        self,
+        data: memoryview,
+        framing: Framing,
+        codec: str,
+        effort: Effort,
+        readings: dict[tuple[int, bool], Reading] | None = None,
+    ) -> None:
         self._data = data
         self._buf = np.frombuffer(data, np.uint8)
         self._framing = framing
         self._codec = codec
+        self._effort = effort
         self._known: dict[_Start, Explained | None] = {}
-        self._readings: dict[tuple[int, bool], Reading] = {}
+        self._readings = {} if readings is None else readings
         self._places: dict[tuple[_Start, int], Place] = {}
+        self._leftover = Leftover(data, framing, codec, effort)
 
     def explain(self, at: int, place: Place, *, torn_only: bool = False) -> Explained | None:
         """Explain why the session that is known to go on at a place ends; None if nothing can.
@@ -240,7 +327,7 @@ class Explainer:
             torn_only: it does not end at a message's boundary.
         """
         start = _Start(at, place, strict=False)
-        reading = read_session(self._data, at, place, strict=False, stop_at=len(self._data), codec=self._codec)
+        reading = self._read_on(at, place, len(self._data))
         if reading.broke and not torn_only:
             return self._ends(start, reading, 0)
         return self._torn(start, reading, 0)
@@ -253,12 +340,12 @@ class Explainer:
         """
         start = _Start(at, place, strict=False)
         before = self._place_at(start, low)
-        reading = read_session(self._data, at, place, strict=False, stop_at=low, codec=self._codec)
+        reading = self._read_on(at, place, low)
         end = min(low + LONGEST_START, len(self._data))
         best: Explained | None = None
         begin = low
         while (begin := int(next_start(self._buf, begin + 1, end, FRAMING_CODES[self._framing]))) < end:
-            if not is_torn(self._data, low, begin, before, self._codec) or self.read(begin).stop == begin:
+            if not self.is_torn(low, begin, before) or self.read(begin).stop == begin:
                 continue
             found = self._explain(self._following(start, reading, begin, low, before), 1)
             if found is not None and (best is None or 1 + found.breaks < best.breaks):
@@ -274,9 +361,28 @@ class Explainer:
         known = self._readings.get((at, strict))
         if known is None:
             place = Place(self._framing)
-            known = read_session(self._data, at, place, strict=strict, stop_at=at + PROBE_BYTES, codec=self._codec)
+            stop = at + PROBE_BYTES
+            known = read_session(
+                self._data, at, place, strict=strict, stop_at=stop, effort=self._effort, codec=self._codec
+            )
             self._readings[at, strict] = known
         return known
+
+    def has_read(self, at: int) -> bool:
+        """Say whether what begins at an offset was read."""
+        return (at, True) in self._readings
+
+    def _read_on(self, at: int, place: Place, stop: int) -> Reading:
+        return read_session(self._data, at, place, strict=False, stop_at=stop, effort=self._effort, codec=self._codec)
+
+    def reader(self, place: Place, *, strict: bool) -> Reader:
+        """Make a reader."""
+        return Reader(place, strict=strict, effort=self._effort, codec=self._codec)
+
+    def is_torn(self, at: int, end: int, place: Place) -> bool:
+        """Say whether some bytes are the beginning of a message that may stand there, and no whole one."""
+        self._effort.spend_on_message(end - at)
+        return is_torn(self._data, at, end, place, self._codec)
 
     def _explain(self, start: _Start, depth: int) -> Explained | None:
         if start not in self._known:
@@ -320,7 +426,7 @@ class Explainer:
         for at, torn_at, before, more in self._candidates(start, low, deeper=deeper):
             following = self._following(start, reading, at, torn_at, before)
             found = self.read(at)
-            if found.waits and torn_at < at and wait is None and may_wait(self._data, at, self._framing):
+            if found.waits and torn_at < at and wait is None and self._may_wait(at):
                 wait = at, torn_at, 1 + more
             if found.stop == at:
                 # One without a whole message is no more than torn bytes.
@@ -338,6 +444,10 @@ class Explainer:
             return Explained(best.breaks, best.torn_at, best.start.at)
         return None if wait is None else Explained(1, wait[1])
 
+    def _may_wait(self, at: int) -> bool:
+        """Say whether the unfinished message at an offset may be a session's first one, of which more will come."""
+        return may_wait(self._data, at, self._framing) and self._leftover.whole_behind(at) is None
+
     def _is_lost(self, begin: int, end: int) -> bool:
         """Say whether torn bytes hold whole transactions, up to where the session behind them is to begin.
 
@@ -348,7 +458,7 @@ class Explainer:
             at = int(next_start(self._buf, at + 1, end, FRAMING_CODES[self._framing]))
             if at >= end:
                 break
-            reader = Reader(Place(self._framing), strict=False, codec=self._codec)
+            reader = self.reader(Place(self._framing), strict=False)
             with suppress(CaptureError):
                 reader.advance(self._data, at, end)
                 if reader.position == end and not reader.broke and reader.kernel.state[walk.TRANSACTIONS]:
@@ -375,8 +485,8 @@ class Explainer:
             deeper: only such as need the torn message to be one that seems whole.
         """
         data = self._data
-        ahead = _Ahead(data, start, self._codec)
-        behind = Reader(start.place, strict=start.strict, codec=self._codec)
+        ahead = _Ahead(data, start.at, self.reader(start.place, strict=start.strict))
+        behind = self.reader(start.place, strict=start.strict)
         at, behind_at = low, start.at
         for _ in range(_MAX_CANDIDATES):
             at = int(next_start(self._buf, at + 1, len(data), FRAMING_CODES[self._framing]))
@@ -396,7 +506,7 @@ class Explainer:
             elif torn_at == at:
                 if place.transaction is not None or place.stream is not None:
                     yield at, at, place, 0
-            elif is_torn(data, torn_at, at, place, self._codec):
+            elif self.is_torn(torn_at, at, place):
                 yield at, torn_at, place, 0
             elif ahead.stuck and at - torn_at > _LONGEST_TORN:
                 return
@@ -406,7 +516,7 @@ class Explainer:
     def _place_at(self, start: _Start, at: int) -> Place:
         """Give the place at a boundary."""
         if (start, at) not in self._places:
-            reader = Reader(start.place, strict=start.strict, codec=self._codec)
+            reader = self.reader(start.place, strict=start.strict)
             reader.advance(self._data, start.at, at)
             self._places[start, at] = reader.place
         return self._places[start, at]
@@ -418,10 +528,10 @@ class Explainer:
         first = self._data[at + 1 : end]
         for begin in range(end - 1, at, -1):
             if first[begin - at - 1] in starting_bytes(self._framing) and any(
-                is_torn(self._data, begin, stop, fresh, self._codec) for stop in ends
+                self.is_torn(begin, stop, fresh) for stop in ends
             ):
                 ends.append(begin)
-        return any(is_torn(self._data, at, stop, place, self._codec) for stop in ends)
+        return any(self.is_torn(at, stop, place) for stop in ends)
 
 
 class _Ahead:
@@ -431,11 +541,11 @@ class _Ahead:
         before: where the last whole message begins.
     """
 
-    def __init__(self, data: memoryview, start: _Start, codec: str) -> None:
+    def __init__(self, data: memoryview, start: int, reader: Reader) -> None:
         self._data = data
-        self._reader = Reader(start.place, strict=start.strict, codec=codec)
-        self._at = start.at
-        self.before = start.at
+        self._reader = reader
+        self._at = start
+        self.before = start
         self.stuck = False
 
     def boundary_before(self, at: int) -> int:
@@ -453,11 +563,11 @@ class _Ahead:
         return self._at if self._at <= at else self.before
 
 
-def _refuse_two_readings(data: memoryview, found: list[Stretch], edges: tuple[int, ...], codec: str) -> None:
+def _refuse_two_readings(data: memoryview, found: list[Stretch], edges: tuple[int, ...], explainer: Explainer) -> None:
     """Stop where a message goes on over a file's end, but a session might as well begin there."""
     for edge in edges:
         for stretch in found:
-            if stretch.start < edge < stretch.stop and _is_two(data, stretch, edge, codec):
+            if stretch.start < edge < stretch.stop and _is_two(data, stretch, edge, explainer):
                 raise OrderError(
                     "the bytes can be read in two ways: the message that the file before has begun goes on here, "
                     "or a new session begins",
@@ -467,20 +577,21 @@ def _refuse_two_readings(data: memoryview, found: list[Stretch], edges: tuple[in
                 )
 
 
-def _is_two(data: memoryview, stretch: Stretch, edge: int, codec: str) -> bool:
+def _is_two(data: memoryview, stretch: Stretch, edge: int, explainer: Explainer) -> bool:
     """Say whether a session may begin at an offset at which another one can be read on."""
-    framing = stretch.place.framing
-    if not may_begin(data[edge:], framing):
+    if not may_begin(data[edge:], stretch.place.framing):
         return False
-    start = _Start(stretch.start, stretch.place, strict=False)
-    torn_at = _Ahead(data, start, codec).boundary_before(edge)
-    if torn_at == edge:
-        return False
-    before = Reader(stretch.place, strict=False, codec=codec)
-    before.advance(data, stretch.start, torn_at)
-    explainer = Explainer(data, framing, codec)
-    reading = explainer.read(edge)
-    if not is_torn(data, torn_at, edge, before.place, codec) or reading.waits or reading.error or reading.broke:
+    try:
+        torn_at = _Ahead(data, stretch.start, explainer.reader(stretch.place, strict=False)).boundary_before(edge)
+        if torn_at == edge:
+            return False
+        before = explainer.reader(stretch.place, strict=False)
+        before.advance(data, stretch.start, torn_at)
+        reading = explainer.read(edge)
+        if not explainer.is_torn(torn_at, edge, before.place) or reading.waits or reading.error or reading.broke:
+            return False
+    except GaveUp:
+        # Nothing shows that there are two.
         return False
     open_, first = before.place.transaction, reading.first_event
     return open_ is None or first is None or first <= open_.final_lsn
@@ -488,7 +599,10 @@ def _is_two(data: memoryview, stretch: Stretch, edge: int, codec: str) -> bool:
 
 def is_framed_so(data: memoryview, framing: Framing, codec: str = UTF8) -> bool:
     """Say whether so many sound messages stand at a stream's beginning that its framing is beyond doubt."""
-    return Explainer(data, framing, codec).read(0, strict=False).messages >= _MESSAGES
+    try:
+        return Explainer(data, framing, codec, Effort(len(data))).read(0, strict=False).messages >= _MESSAGES
+    except GaveUp:
+        return False
 
 
 def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
@@ -502,9 +616,17 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
     ranked: list[tuple[int, int, Framing]] = []
     waiting: list[tuple[int, Framing]] = []
     for framing in (Framing.PGCOPY, Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW):
-        explainer = Explainer(data, framing, codec)
-        explained, messages = explainer.fits(0), explainer.read(0).messages
-        if explainer.read(0).waits or (explained is not None and explained.breaks and explained.begin == WAIT):
+        explainer = Explainer(data, framing, codec, Effort(len(data), LEAST // len(Framing)))
+        explained = None
+        try:
+            reading = explainer.read(0)
+            explained = explainer.fits(0)
+        except GaveUp:
+            # It is told later what is wrong behind the messages that are sound.
+            if not explainer.has_read(0):
+                continue
+        messages = reading.messages
+        if reading.waits or (explained is not None and explained.breaks and explained.begin == WAIT):
             waiting.append((explained.breaks if explained is not None and messages else _UNEXPLAINED, framing))
         elif explained is not None:
             ranked.append((explained.breaks, -messages, framing))
@@ -527,12 +649,19 @@ def may_begin(data: memoryview, framing: Framing) -> bool:
 def first_session(data: memoryview, framing: Framing, codec: str = UTF8) -> int | None:
     """Give the first offset from which on a buffer can be read as a session that goes on, its relations being known."""
     buf, at = np.frombuffer(data, np.uint8), 0
-    explainer = Explainer(data, framing, codec)
+    explainer = Explainer(data, framing, codec, Effort(len(data)))
     for _ in range(_MAX_CANDIDATES):
         at = int(next_start(buf, at, len(data), FRAMING_CODES[framing]))
         if at >= len(data):
             break
-        reading = explainer.read(at, strict=False)
+        try:
+            reading = explainer.read(at, strict=False)
+        except GaveUp:
+            raise OrderError(
+                "no session is found to begin behind the gap, among too many places that look like one's beginning",
+                offset=at,
+                remedy="Cut off what stands in front of the first whole message",
+            ) from None
         if reading.stop > at and (reading.error is None or reading.messages >= _MESSAGES):
             return at
         at += 1

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from wal2delta.decode.leftover import refuse_leftover
 from wal2delta.decode.partitions import Partition
 from wal2delta.decode.scan import Scanner
 from wal2delta.decode.sessions import may_begin
@@ -29,6 +30,7 @@ from wal2delta.protocol.framing import Framing
 from wal2delta.transactions.deferred import Announced, Deferred, OpenTransaction, Segment
 from wal2delta.transactions.plan import DecidedTransaction, Plan, Resume, TruncatePosition
 from wal2delta.transactions.schedule import Commit, Schedule, Stretch
+from wal2delta.types.text import UTF8
 
 _MISSING = "A file before this one is missing; bring it back, or leave its transactions out by --allow-gaps"
 
@@ -103,6 +105,7 @@ class Stitch:
         self.warnings: list[str] = []
         self._relations: dict[int, Announced] = {}
         self._number = 0
+        self._codec = UTF8
         self._resume = resume
         self._wants_origin = wants_origin
         self._allow_gaps = allow_gaps
@@ -246,6 +249,7 @@ class Stitch:
         self._scanned[scan.path] = (start or 0, stop)
         self._take_tail(scan)
         self._see(scan)
+        self._codec = scan.codec
 
     def _take_tail(self, scan: FileScan) -> None:
         """Keep the unfinished bytes, and where they lie: some may be those that were unfinished before the file."""
@@ -736,7 +740,11 @@ class Stitch:
     # The plan.
 
     def plan(self) -> Plan:
-        """Give what the added files come to."""
+        """Give what the added files come to.
+
+        Raises:
+            CaptureError: they are too few, or what seems to be unfinished at their end is damaged.
+        """
         place = self.place
         if place is None:
             raise FramingError(
@@ -745,6 +753,9 @@ class Stitch:
                 offset=0,
                 remedy="Run again when the capture has grown; if it will not, it was truncated",
             )
+        if self.tail:
+            path, offset = self._tail_at
+            refuse_leftover(self.tail, place.framing, self._codec, path=path, offset=offset)
         resume = self._make_resume(place)
         if place.transaction is not None and place.transaction.gid is None:
             self._cut_begun()

@@ -1,0 +1,208 @@
+"""Captures that were harmed: what becomes of single flipped bits, of cuts, and of ranges that are doubled or missing.
+
+Every outcome but the last three is as it should be; the table in docs/sessions-and-gaps.md is made of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import accumulate
+from random import Random
+from typing import Final
+
+from support.captures import Case
+from support.runs import Files, cut, plan_run
+from wal2delta.changes import decode_plan
+from wal2delta.errors import TruncatedMessage, Wal2DeltaError
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.reader import read_stream
+from wal2delta.protocol.writer import encode
+from wal2delta.transactions.plan import Plan
+
+REFUSED: Final = "refused"
+"""With an error of wal2delta's own that names file and offset; nothing is applied."""
+RIGHT: Final = "applied rightly"
+"""All that is whole in the bytes; what is not waits for more."""
+UNPROVEN: Final = "applied, nothing could prove it"
+"""The same transactions with the same row changes, but for what stands in values or names; or whole row changes or
+transactions are missing, or there twice: nothing counts the ones, and nothing links the others to each other."""
+WAITING: Final = "waiting though more follows"
+NOT_TOLD: Final = "refused, but not where"
+WRONG: Final = "applied wrongly"
+
+OUTCOMES: Final = (REFUSED, RIGHT, UNPROVEN, WAITING, NOT_TOLD, WRONG)
+
+Row = tuple[int, int, str, int, int, str]
+"""Commit LSN, ordinal, operation, oid and number of columns; and all that is said of the row."""
+
+
+@dataclass
+class Applied:
+    """What a run applies.
+
+    Attributes:
+        rows: of all relations, by commit LSN and ordinal.
+    """
+
+    plan: Plan
+    rows: list[Row]
+
+
+def apply(files: Files, framing: Framing | None = None) -> Applied:
+    """Plan a run over files and decode it."""
+    planned = plan_run(files, None, guessing=False, framing=framing)
+    assert planned is not None
+    rows: list[Row] = []
+    for batch in decode_plan(planned.plan, files.__getitem__):
+        before = {row.pop("__row"): row for row in batch.before.to_pylist()} if batch.before is not None else {}
+        unchanged = {name: mask.to_pylist() for name, mask in batch.unchanged.items()}
+        rescued = batch.rescued.to_pylist() if batch.rescued is not None else None
+        oid, columns = batch.relation.oid, len(batch.relation.columns)
+        names = [batch.relation.qualified_name, *(column.name for column in batch.relation.columns)]
+        for at, values in enumerate(zip(*(column.to_pylist() for column in batch.data.columns), strict=True)):
+            op, lsn, _, _, ordinal, *cells = values
+            kept = [name for name, mask in unchanged.items() if mask[at]]
+            said = repr((names, cells, kept, rescued[at] if rescued else None, before.get(at)))
+            rows.append((lsn, ordinal, op, oid, columns, said))
+    rows.sort(key=lambda row: row[:5])
+    return Applied(planned.plan, rows)
+
+
+@dataclass(frozen=True)
+class Harm:
+    """One harmed capture.
+
+    Attributes:
+        at: the first byte that is not as it was.
+        behind: from this byte of the capture as it was on, all is there again.
+        size: how many of the capture's bytes are left, where it was cut.
+    """
+
+    kind: str
+    at: int
+    behind: int
+    files: Files
+    size: int | None = None
+
+
+@dataclass
+class Whole:
+    """A capture as it should be."""
+
+    framing: Framing
+    data: bytes
+    edges: list[int]
+    applied: Applied
+    ends: list[tuple[int, int]] = field(default_factory=list)
+    """Behind each message that commits: the highest commit LSN so far."""
+    last: int = 0
+    """Where the last of them begins."""
+
+    @classmethod
+    def of(cls, case: Case) -> Whole:
+        files = [path.read_bytes() for path in case.files]
+        data = b"".join(files)
+        edges = list(accumulate(map(len, files[:-1])))
+        whole = cls(case.framing, data, edges, apply(cut(data, edges)))
+        base = high = 0
+        for stream in case.streams():
+            for start, end, lsn in _commits(stream, case.framing):
+                high, whole.last = max(high, lsn), base + start
+                whole.ends.append((base + end, high))
+            base += len(stream)
+        return whole
+
+    def flips(self, chance: Random) -> Iterator[Harm]:
+        """Flip single bits."""
+        while True:
+            at = chance.randrange(len(self.data))
+            harmed = bytearray(self.data)
+            harmed[at] ^= 1 << chance.randrange(8)
+            yield Harm("one bit flipped", at, at + 1, cut(bytes(harmed), self.edges))
+
+    def cuts(self, chance: Random) -> Iterator[Harm]:
+        """Let the capture end anywhere."""
+        while True:
+            size = chance.randrange(64, len(self.data))
+            edges = [edge for edge in self.edges if edge < size]
+            yield Harm("cut off", size, size, cut(self.data[:size], edges), size)
+
+    def doubled(self, chance: Random) -> Iterator[Harm]:
+        """Have ranges of bytes stand there twice."""
+        for start, stop in self._ranges(chance):
+            data = self.data[:stop] + self.data[start:]
+            yield Harm("a range doubled", stop, stop, self._cut(data, stop, stop - start))
+
+    def missing(self, chance: Random) -> Iterator[Harm]:
+        """Take ranges of bytes out."""
+        for start, stop in self._ranges(chance):
+            data = self.data[:start] + self.data[stop:]
+            yield Harm("a range missing", start, stop, self._cut(data, start, start - stop))
+
+    def _ranges(self, chance: Random) -> Iterator[tuple[int, int]]:
+        while True:
+            size = min(round(2 ** (chance.random() * 14)), len(self.data) // 2)
+            start = chance.randrange(len(self.data) - size)
+            yield start, start + size
+
+    def _cut(self, data: bytes, at: int, more: int) -> Files:
+        """Cut into files at the places that were edges before so many bytes more stood at an offset."""
+        return cut(data, [edge if edge <= at else max(edge + more, at) for edge in self.edges])
+
+    def outcome(self, harm: Harm) -> str:
+        """Say what becomes of a harmed capture."""
+        try:
+            got = apply(harm.files)
+        except Wal2DeltaError as error:
+            content = harm.files.get(error.path or "")
+            is_told = content is not None and error.offset is not None and 0 <= error.offset <= len(content)
+            return REFUSED if is_told else NOT_TOLD
+        was, plan = self.applied, got.plan
+        upto = was.plan.upto_lsn
+        if harm.size is not None:
+            number = bisect_right(self.ends, harm.size, key=lambda end: end[0])
+            upto = self.ends[number - 1][1] if number else -1
+        expected = [row for row in was.rows if row[0] <= upto]
+        waits = plan.torn is not None or len(plan.open_transactions) > 0
+        if plan.upto_lsn < upto and expected[: len(got.rows)] == got.rows and waits:
+            return WAITING if harm.behind <= self.last else RIGHT
+        if got.rows == expected:
+            return RIGHT
+        return UNPROVEN if _is_unproven(expected, got.rows, harm.kind) else WRONG
+
+
+def _is_unproven(expected: list[Row], rows: list[Row], kind: str) -> bool:
+    if [row[:5] for row in rows] == [row[:5] for row in expected]:
+        return True
+    if kind not in ("a range doubled", "a range missing"):
+        return False
+    # Their numbers are others behind what is missing or doubled.
+    was, now = ([(row[0], *row[2:]) for row in some] for some in (expected, rows))
+    same = next(
+        (at for at, (one, other) in enumerate(zip(was, now, strict=False)) if one != other), min(len(was), len(now))
+    )
+    more = len(now) - len(was)
+    if more < 0:
+        return now[same:] == was[same - more :]
+    # The doubled part may begin further back than where the first difference shows.
+    return more > 0 and was[same:] == now[same + more :] and now[same : same + more] == now[same - more : same]
+
+
+HARMS: Final[tuple[Callable[[Whole, Random], Iterator[Harm]], ...]] = (
+    Whole.flips,
+    Whole.cuts,
+    Whole.doubled,
+    Whole.missing,
+)
+
+
+def _commits(stream: bytes, framing: Framing) -> Iterator[tuple[int, int, int]]:
+    """Give where each message that commits begins and ends, and the commit LSN."""
+    with suppress(TruncatedMessage):
+        for at, message in read_stream(stream, framing=framing):
+            if isinstance(message, (m.Commit, m.StreamCommit, m.CommitPrepared)):
+                yield at, at + len(encode(message)) + (framing is Framing.RECVLOGICAL), message.commit_lsn
