@@ -23,6 +23,7 @@ from typing import Final
 import numpy as np
 
 from wal2delta.decode import walk
+from wal2delta.decode.kernels_frames import FRAMING_CODES
 from wal2delta.decode.readings import (
     LONGEST_START,
     PROBE_BYTES,
@@ -39,8 +40,8 @@ from wal2delta.decode.readings import (
 )
 from wal2delta.decode.scan import Scanner
 from wal2delta.decode.stream import Place
-from wal2delta.decode.walk import FRAMING_CODES
 from wal2delta.errors import CaptureError, OrderError, TruncatedMessage
+from wal2delta.protocol.detection import FRAMING_ORDER
 from wal2delta.protocol.framing import Framing
 from wal2delta.types.text import UTF8
 
@@ -501,10 +502,14 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
     """
     ranked: list[tuple[int, int, Framing]] = []
     waiting: list[tuple[int, Framing]] = []
-    for framing in (Framing.PGCOPY, Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW):
+    for framing in FRAMING_ORDER:
         explainer = Explainer(data, framing, codec)
         explained, messages = explainer.fits(0), explainer.read(0).messages
-        if explainer.read(0).waits or (explained is not None and explained.breaks and explained.begin == WAIT):
+        is_torn_only = explained is not None and bool(explained.breaks) and explained.begin == WAIT
+        if is_torn_only and framing.length_field is not None and not messages:
+            # Anything may be the torn beginning of a length.
+            continue
+        if explainer.read(0).waits or is_torn_only:
             waiting.append((explained.breaks if explained is not None and messages else _UNEXPLAINED, framing))
         elif explained is not None:
             ranked.append((explained.breaks, -messages, framing))
