@@ -16,8 +16,8 @@ from wal2delta.lsn import format_lsn, to_datetime
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.compression import decompress
 from wal2delta.protocol.detection import detect_framing
-from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing, read_copydata, read_newline, read_pgcopy
-from wal2delta.protocol.reader import is_streaming_after, read_message
+from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing
+from wal2delta.protocol.reader import is_streaming_after, read_frames, read_message, read_unsized
 from wal2delta.types.text import codec_of, names_in
 
 _KINDS: Final = {"n": "null", "u": "unchanged", "t": "text", "b": "binary"}
@@ -125,28 +125,30 @@ class _Transcriber:
 
     def _messages(self, data: bytes, offset: int) -> Iterator[tuple[int, int, m.AnyMessage]]:
         """Give (begin, end, message); ``end`` is where the frame ends."""
-        if self._framing in (Framing.COPYDATA, Framing.PGCOPY):
-            frames = (read_copydata if self._framing is Framing.COPYDATA else read_pgcopy)(data, offset)
-            for frame in frames:
+        framing = self._framing
+        if framing is None:
+            return
+        if framing.is_sized:
+            for frame in read_frames(data, framing, offset):
                 if frame.payload is not None:
                     begin, end = frame.payload
-                    yield begin, end, self._message(data[begin:end], 0, begin)[0]
+                    yield begin, end, self._message(data[begin:end], begin)
             return
         while offset < len(data):
-            message, end = self._message(data, offset, 0)
-            if self._framing is Framing.RECVLOGICAL:
-                end = read_newline(data, end)
-            yield offset, end, message
+            begin, message, end = read_unsized(data, framing, offset, streaming=self._streaming, names=self._names)
+            if message is not None:
+                self._streaming = is_streaming_after(message, self._streaming)
+                yield begin, end, message
             offset = end
 
-    def _message(self, data: bytes, offset: int, base: int) -> tuple[m.AnyMessage, int]:
+    def _message(self, data: bytes, base: int) -> m.AnyMessage:
         try:
-            message, end = read_message(data, offset, streaming=self._streaming, names=self._names)
+            message, _ = read_message(data, 0, streaming=self._streaming, names=self._names)
         except CaptureError as error:
             error.offset = (error.offset or 0) + base
             raise
         self._streaming = is_streaming_after(message, self._streaming)
-        return message, end
+        return message
 
 
 class _Describer:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 
+from support.framings import FORMS
 from support.simulator import EMPTY_LATE, Capture, Drawn, captures, play, seeded
 from support.simulator_model import PREPARED, STREAMED, Label, Row, Rows
 from support.simulator_server import UNCHANGED, Values
@@ -172,10 +173,27 @@ def read_session(reader: Reader, data: bytes, capture: Capture) -> None:
             if data[at + 5] == b"k"[0]:
                 at = end
                 continue
+        elif capture.framing is Framing.WALSENDER:
+            if len(data) < at + 18:
+                raise TruncatedMessage("header", offset=at)
+            if data[at] == b"k"[0]:
+                at += 18
+                continue
+            begin = at + 25
+        elif capture.framing.length_field is not None:
+            if len(data) < at + 5:
+                raise TruncatedMessage("length", offset=at)
+            end = at + 4 + capture.framing.length_field.size_of(data, at)
+            if len(data) < end:
+                raise TruncatedMessage("frame", offset=at)
+            if data[at + 4] == b"k"[0]:
+                at = end
+                continue
+            begin = at + capture.form.head
         elif capture.framing is Framing.PGCOPY:
             if data[at:] == PGCOPY_TRAILER.pack(-1):
                 return
-            begin = at + 26
+            begin = at + capture.form.head
             if len(data) < begin:
                 raise TruncatedMessage("row", offset=at)
             end = begin + int.from_bytes(data[begin - 4 : begin], "big")
@@ -219,8 +237,8 @@ def test_seeds_make_captures_of_all_kinds() -> None:
     seen: set[str] = set()
     for seed in range(150):
         capture = check(seeded(seed))
-        seen.add(capture.framing.value)
+        seen.add(capture.form.name)
         seen.update("torn" for session in capture.sessions[:-1] if session.torn)
         for *_, sent in capture.pieces:
             seen.add(sent.tag.decode())
-    assert seen >= {*"BCOMRYIUDTSEcAbPKrp", "torn", *(framing.value for framing in Framing)}
+    assert seen >= {*"BCOMRYIUDTSEcAbPKrp", "torn", *(form.name for form in FORMS)}

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
+from support.framings import FORMS, Form
 from support.simulator_model import Mark, Model, Session, State
 from support.simulator_sender import Options, Sent, Walsender
 from support.simulator_server import STEP_BYTES, Event, Server
@@ -25,10 +26,7 @@ from wal2delta.errors import CaptureError, TruncatedMessage
 from wal2delta.lsn import format_lsn
 from wal2delta.protocol.framing import (
     COPYDATA_HEADER,
-    KEEPALIVE,
-    NEWLINE,
     PGCOPY_HEADER,
-    PGCOPY_ROW,
     PGCOPY_SIGNATURE,
     PGCOPY_TRAILER,
     XLOGDATA,
@@ -36,7 +34,7 @@ from wal2delta.protocol.framing import (
     Keepalive,
     read_newline,
 )
-from wal2delta.protocol.reader import is_streaming_after, read_message
+from wal2delta.protocol.reader import is_streaming_after, read_message, read_unsized
 
 OPTION_BYTES: Final = 8
 CUT_BYTES: Final = 3
@@ -54,7 +52,6 @@ ends in a Stream Commit.  Then a commit LSN comes that is unknown and below what
 
 _SHORT_ABORT: Final = 9
 
-_FRAMINGS: Final = (Framing.RECVLOGICAL, Framing.COPYDATA, Framing.RAW, Framing.PGCOPY)
 _LIMITS: Final = (3, 1, 2, 1, 2, 5, 8, 1000)
 _LOST: Final = (0, 0, 1, 2, 5, 17)
 _BACK: Final = (0, 0, 1, 3, 9, 25)
@@ -191,7 +188,7 @@ class Capture:
         pieces: each message's place in the bytes, for people.
     """
 
-    framing: Framing
+    form: Form
     options: Options
     data: bytes
     edges: list[int]
@@ -200,6 +197,10 @@ class Capture:
     tears: list[Tear]
     wal: list[Event]
     pieces: list[tuple[int, int, int, Sent]] = field(default_factory=list)
+
+    @property
+    def framing(self) -> Framing:
+        return self.form.framing
 
     @property
     def model(self) -> Model:
@@ -257,12 +258,13 @@ class Capture:
 
     def _is_binary(self, tear: Tear, size: int) -> bool:
         """Say whether the bytes that are there are a row with a value in binary format that goes on behind them."""
-        if tear.sent.tag not in (b"I", b"U", b"D") or self.framing in (Framing.PGCOPY, Framing.COPYDATA):
+        if tear.sent.tag not in (b"I", b"U", b"D") or self.framing.is_sized:
             return False
+        at = tear.at + self.form.head
         try:
-            read_message(self.data[:size], tear.at, streaming=tear.sent.streamed)
+            read_message(self.data[:size], at, streaming=tear.sent.streamed)
         except TruncatedMessage:
-            return _last_kind(self.data[:size], tear.at + (9 if tear.sent.streamed else 5)) == b"b"
+            return _last_kind(self.data[:size], at + (9 if tear.sent.streamed else 5)) == b"b"
         except CaptureError:
             pass
         return False
@@ -277,6 +279,12 @@ class Capture:
                 return True
             end = at + 1 + COPYDATA_HEADER.unpack_from(self.data, at)[1]
             return end > size and self.data[at + head] == b"w"[0] and self.data[at + head + XLOGDATA.size] == b"M"[0]
+        field = self.framing.length_field
+        at += self.form.head
+        if size <= at:
+            return True
+        if field is not None:
+            return tear.at + 4 + field.size_of(self.data, tear.at) > size and self.data[at] == b"M"[0]
         try:
             read_message(self.data[:size], at, streaming=tear.sent.streamed)
         except TruncatedMessage:
@@ -287,8 +295,9 @@ class Capture:
 
     def is_open_ended(self, size: int) -> bool:
         """Say whether the last message that is there may have 16 bytes more: a Stream Abort, which nothing ends."""
-        return self.framing is Framing.RAW and any(
-            end == size and sent.tag == b"A" and end - at == _SHORT_ABORT for at, end, _, sent in self.pieces
+        return self.framing in (Framing.RAW, Framing.WALSENDER) and any(
+            end == size and sent.tag == b"A" and end - at == self.form.head + _SHORT_ABORT
+            for at, end, _, sent in self.pieces
         )
 
     def is_completed(self) -> bool:
@@ -301,10 +310,11 @@ class Capture:
         return any(self._completes(tear, end) for tear in self.tears for end in ends if end > tear.end)
 
     def _completes(self, tear: Tear, end: int) -> bool:
-        head = {Framing.COPYDATA: COPYDATA_HEADER.size + XLOGDATA.size, Framing.PGCOPY: PGCOPY_ROW.size}
-        if isinstance(tear.sent.payload, Keepalive):
-            return end - tear.at == COPYDATA_HEADER.size + KEEPALIVE.size and self.data[end - 1] <= 1
-        at, streamed, count = tear.at + head.get(self.framing, 0), tear.sent.streamed, 0
+        if isinstance(tear.sent.payload, Keepalive) and self.framing is not Framing.WALSENDER:
+            return end - tear.at == self.form.keepalive_size and self.data[end - 1] <= 1
+        if self.framing is Framing.WALSENDER:
+            return self._is_sent(tear.at, end, streamed=tear.sent.streamed)
+        at, streamed, count = tear.at + self.form.head, tear.sent.streamed, 0
         try:
             while at < end:
                 message, at = read_message(self.data[:end], at, streaming=streamed)
@@ -318,14 +328,27 @@ class Capture:
             return False
         return count > 0
 
+    def _is_sent(self, at: int, end: int, *, streamed: bool) -> bool:
+        """Say whether what a walsender may have sent stands between two places, unfinished perhaps."""
+        start = at
+        try:
+            while at < end:
+                _, message, at = read_unsized(self.data[:end], Framing.WALSENDER, at, streaming=streamed)
+                streamed = streamed if message is None else is_streaming_after(message, streamed)
+        except TruncatedMessage:
+            return at > start
+        except CaptureError:
+            return False
+        return at > start
+
     def listing(self) -> str:
         """Write all messages with their places, for people."""
-        lines = [f"{self.framing.value} {self.options}", f"files {self.edges} runs {self.sizes}"]
+        lines = [f"{self.form.name} {self.options}", f"files {self.edges} runs {self.sizes}"]
         for at, end, session, sent in self.pieces:
             what: object = sent.payload
             if isinstance(sent.payload, bytes):
                 what = read_message(sent.payload, 0, streaming=sent.streamed, parallel=self.options.parallel)[0]
-            torn = "" if end - at == len(_framed(self.framing, sent)) else f" TORN, {end - at} bytes of"
+            torn = "" if end - at == len(_framed(self.form, sent)) else f" TORN, {end - at} bytes of"
             lines.append(f"{at:6} s{session} wal{sent.event} {format_lsn(sent.lsn)}{torn} {what}")
         return "\n".join(lines)
 
@@ -334,7 +357,7 @@ def play(drawn: Drawn) -> Capture:
     """Make a capture."""
     o = drawn.options
     version = 1 + o[0] % 4
-    framing = _FRAMINGS[o[4] % len(_FRAMINGS)]
+    form = FORMS[o[4] % len(FORMS)]
     streaming = version >= 2 and o[1] % 4 > 0
     options = Options(
         version,
@@ -342,11 +365,11 @@ def play(drawn: Drawn) -> Capture:
         parallel=version == 4 and o[1] % 4 > 1,
         two_phase=version >= 3 and o[2] % 4 > 0,
         skips_empty=o[3] % 2 == 1 and (EMPTY_LATE or not streaming),
-        keepalives=o[3] // 2 % 8 if framing is Framing.COPYDATA else 0,
+        keepalives=o[3] // 2 % 8 if form.has_keepalives else 0,
     )
     server = Server(1 + o[5] % 3, 1 + o[5] // 3 % 4, o[6], origins=o[7] % 2 == 1)
     server.play(drawn.steps)
-    writer = _Writer(framing, options, server.wal)
+    writer = _Writer(form, options, server.wal)
     writer.write(o)
     return writer.capture(drawn)
 
@@ -354,8 +377,8 @@ def play(drawn: Drawn) -> Capture:
 class _Writer:
     """Put sessions into bytes."""
 
-    def __init__(self, framing: Framing, options: Options, wal: list[Event]) -> None:
-        self._framing = framing
+    def __init__(self, form: Form, options: Options, wal: list[Event]) -> None:
+        self._form = form
         self._options = options
         self._wal = wal
         self._data = bytearray()
@@ -392,8 +415,8 @@ class _Writer:
             how = step
 
     def _session(self, sent: Sequence[Sent], kept: int, torn: int, *, new_file: bool, closed: bool) -> None:
-        data, framing = self._data, self._framing
-        pgcopy = framing is Framing.PGCOPY
+        data, form = self._data, self._form
+        pgcopy = form.framing is Framing.PGCOPY
         session = Session(len(data))
         if pgcopy or new_file:
             self._files.append(len(data))
@@ -403,14 +426,14 @@ class _Writer:
         number = len(self._sessions)
         for item in sent[:kept]:
             at = len(data)
-            data += _framed(framing, item)
+            data += _framed(form, item)
             self._pieces.append((at, len(data), number, item))
             if item.mark:
                 event = self._wal[item.event]
                 content = (event.lsn, *event.content) if item.mark == "loose" and event.content else None
                 session.marks.append(Mark(len(data), item.mark, item.txn, content))
         if kept < len(sent):
-            framed = _framed(framing, sent[kept])
+            framed = _framed(form, sent[kept])
             beginning = framed[: torn % len(framed)]
             if beginning:
                 at = len(data)
@@ -435,7 +458,7 @@ class _Writer:
         least = max(LEAST_BYTES, self._shown)
         sizes = [*sorted(at for at in seen if at >= least), size]
         return Capture(
-            self._framing,
+            self._form,
             self._options,
             bytes(self._data),
             edges,
@@ -476,17 +499,8 @@ def _kept(sent: Sequence[Sent], step: bytes) -> tuple[int, int]:
     return kept, torn
 
 
-def _framed(framing: Framing, item: Sent) -> bytes:
-    """Write a message or, in copydata, a keepalive."""
-    payload = item.payload
-    if isinstance(payload, Keepalive):
-        alive = KEEPALIVE.pack(b"k"[0], payload.wal_end, payload.send_time, payload.reply_requested)
-        return COPYDATA_HEADER.pack(b"d"[0], 4 + len(alive)) + alive
-    if framing is Framing.RECVLOGICAL:
-        return payload + NEWLINE
-    if framing is Framing.COPYDATA:
-        size = 4 + XLOGDATA.size + len(payload)
-        return COPYDATA_HEADER.pack(b"d"[0], size) + XLOGDATA.pack(b"w"[0], item.lsn, item.lsn, item.time) + payload
-    if framing is Framing.PGCOPY:
-        return PGCOPY_ROW.pack(3, 8, item.lsn, 4, item.xid, len(payload)) + payload
-    return payload
+def _framed(form: Form, item: Sent) -> bytes:
+    """Write a message or, where there are any, a keepalive."""
+    if isinstance(item.payload, Keepalive):
+        return form.wrap_keepalive(item.payload)
+    return form.wrap(item.payload, lsn=item.lsn, xid=item.xid, time=item.time)

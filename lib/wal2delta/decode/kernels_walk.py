@@ -27,6 +27,15 @@ from wal2delta.decode.kernels_base import (
     store_32,
     store_64,
 )
+from wal2delta.decode.kernels_frames import (
+    LENGTH,
+    PGCOPY,
+    WALSENDER,
+    copy_row_fits,
+    copy_row_head,
+    length_at,
+    row_frame,
+)
 from wal2delta.decode.kernels_place import (
     COLUMN,
     DONE,
@@ -260,16 +269,11 @@ def _frame(base, pos, end, framing):  # type: ignore[no-untyped-def]
             return np.int64(-1), end
         a = pos + 30
         lim = pos + 1 + load_big_32(base + pos + 1)
-    elif framing == 3:
-        if pos + 26 > end or load_big_16(base + pos) != 3 or load_big_32(base + pos + 2) != 8:
-            return np.int64(-1), end
-        if load_big_32(base + pos + 14) != 4:
-            return np.int64(-1), end
-        a = pos + 26
-        lim = a + load_big_32(base + pos + 22)
-    else:
+    elif framing <= 1:
         a = pos
         lim = end
+    else:
+        a, lim = row_frame(base, pos, end, framing)
     # The least that a row has: a tag, an oid, a letter and the number of columns.
     if lim > end or a + 8 > lim or a < _BEHIND:
         return np.int64(-1), end
@@ -302,7 +306,7 @@ def _after_row(base, p, lim, end, framing):  # type: ignore[no-untyped-def]
     """Give what follows a row that ends at `p`, or -1 where its message does not end so."""
     if framing == 1:
         return p + 1 if p < end and load_byte(base + p) == 10 else np.int64(-1)
-    return p if framing == 0 or p == lim else np.int64(-1)
+    return p if framing == 0 or framing == WALSENDER or p == lim else np.int64(-1)
 
 
 @helper
@@ -596,7 +600,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                 continue
             a = pos + 30
             lim = pos + 1 + size
-        else:
+        elif framing == PGCOPY:
             if load_byte(base + pos) == 80:  # the P of PGCOPY: a header, at the start or where files were concatenated
                 outcome = 3
                 message = pos
@@ -611,26 +615,61 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                 message = pos
                 limit = end
                 break
-            if fields != 3:
+            head = copy_row_head(base, pos)
+            if head == 0:
                 outcome = 15
                 break
-            if pos + 26 > end:
+            if pos + head > end:
                 outcome = 2
                 break
-            if load_big_32(base + pos + 2) != 8 or load_big_32(base + pos + 14) != 4:
+            size = load_big_32(base + pos + head - 4)
+            if not copy_row_fits(base, pos, head) or size > 0x7FFFFFFF or size < 1:
                 outcome = 15
                 break
-            size = load_big_32(base + pos + 22)
-            if size > 0x7FFFFFFF or size < 1:
-                outcome = 15
-                break
-            a = pos + 26
+            a = pos + head
             lim = a + size
             if lim > end:
                 outcome = 2
                 break
+        else:
+            a = pos
+            lim = end
+            if framing >= LENGTH:
+                if pos + 4 >= end:
+                    outcome = 2
+                    break
+                size = length_at(base, pos, framing)
+                if size < 1 or size > 0x7FFFFFFF:
+                    outcome = 15
+                    break
+                a = pos + 4
+                lim = a + size
+                if lim > end:
+                    outcome = 2
+                    break
+            # What a walsender has sent, behind the length or alone.
+            kind = load_byte(base + a)
+            if kind == 107:
+                if a + 18 > lim:
+                    outcome = 2 if framing == WALSENDER else 15
+                    break
+                if load_byte(base + a + 17) > 1 or (framing >= LENGTH and a + 18 != lim):
+                    outcome = 15
+                    break
+                previous = pos
+                pos = a + 18
+                keepalives += 1
+                continue
+            if kind == 119:
+                if a + 26 > lim:
+                    outcome = 2 if framing == WALSENDER else 15
+                    break
+                a += 25
+            elif framing == WALSENDER:
+                outcome = 15
+                break
         # The message.
-        inside = framing >= 2
+        inside = framing >= 2 and framing != WALSENDER
         tag = load_byte(base + a)
         p = a + 1
         message = a
@@ -793,7 +832,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
             outcome = 3
             break
         # Its end.
-        if framing == 0:
+        if framing == 0 or framing == WALSENDER:
             following = p
         elif framing == 1:
             if p >= end:

@@ -15,18 +15,20 @@ import numpy as np
 
 from wal2delta.decode import walk
 from wal2delta.decode.effort import READING, Effort, GaveUp
+from wal2delta.decode.frames import head_size, length_frame_size, sent_size
+from wal2delta.decode.frames import starting_bytes as starting_bytes_of
 from wal2delta.decode.kernel import helper, kernel
 from wal2delta.decode.kernels_base import address_of, load_big_32, load_big_64, load_byte
+from wal2delta.decode.kernels_frames import FRAMING_CODES, KEEPALIVE_AT, NO_FRAME, PGCOPY, message_at
 from wal2delta.decode.parameters import BYTES, INT64
 from wal2delta.decode.stream import Place, StreamWalker
-from wal2delta.decode.walk import FRAMING_CODES
 from wal2delta.errors import CaptureError, MalformedMessage, OrderError, TruncatedMessage
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import (
     COPYDATA_HEADER,
     KEEPALIVE,
     PGCOPY_HEADER,
-    PGCOPY_ROW,
+    PGCOPY_ROWS,
     PGCOPY_SIGNATURE,
     PGCOPY_TRAILER,
     XLOGDATA,
@@ -248,19 +250,12 @@ def may_wait(data: memoryview, start: int, framing: Framing) -> bool:
     """Say whether the unfinished message at an offset may be what a session begins with."""
     if len(data) - start < LONGEST_START:
         return True
-    return data[start + head_size(framing)] == ord("M")
-
-
-def head_size(framing: Framing) -> int:
-    """Give how many bytes of a frame stand before its message."""
-    if framing is Framing.COPYDATA:
-        return COPYDATA_HEADER.size + XLOGDATA.size
-    return PGCOPY_ROW.size if framing is Framing.PGCOPY else 0
+    return data[start + head_size(framing, data, start, len(data))] == ord("M")
 
 
 def starting_bytes(framing: Framing) -> bytes:
     """Give what a session's bytes may begin with."""
-    return {Framing.COPYDATA: b"d", Framing.PGCOPY: b"P"}.get(framing, _STARTERS)
+    return starting_bytes_of(framing, _STARTERS)
 
 
 # The beginning of a message.
@@ -295,7 +290,7 @@ def _check_logical(data: memoryview, stop: int, place: Place, codec: str, effort
 
     The content may be anything, a session too; but not what stands in front of it.
     """
-    begin = stop + head_size(place.framing)
+    begin = stop + head_size(place.framing, data, stop, len(data))
     if begin >= len(data) or data[begin] != ord("M"):
         return
     content = content_of(data, stop, len(data), place)
@@ -344,7 +339,7 @@ def _check_commit(data: memoryview, stop: int, place: Place) -> None:
 
 def is_torn(data: memoryview, at: int, end: int, place: Place, codec: str = UTF8) -> bool:
     """Say whether some bytes are the beginning of a message that may stand there, and no whole one."""
-    tag = at + head_size(place.framing)
+    tag = at + head_size(place.framing, data, at, end)
     if tag < end and data[tag] not in _tags(place):
         return False
     try:
@@ -381,12 +376,19 @@ def _read_frame(data: memoryview, at: int, end: int, place: Place, names: Names)
         if data[behind] != 0x0A:
             raise MalformedMessage("the message is not followed by a newline", offset=at)
         return behind + 1
-    frame = bytes(data[at : min(end, at + head_size(place.framing))])
-    size = _copydata_size(frame) if place.framing is Framing.COPYDATA else _pgcopy_size(frame)
+    head = head_size(place.framing, data, at, end)
+    if place.framing is Framing.WALSENDER:
+        size = sent_size(bytes(data[at : min(end, at + head)]))
+        if size is not None:
+            return at + size
+        if end <= at + XLOGDATA.size:
+            raise TruncatedMessage("the frame's header is cut", offset=at)
+        return _read_message(data[:end], at + head, place, names)
+    size = _frame_size(place.framing, bytes(data[at : min(end, at + head + 1)]), head)
     if size is None:
         raise TruncatedMessage("the frame's header is cut", offset=at)
     behind = at + size
-    message = at + head_size(place.framing)
+    message = at + head
     if end <= message:
         if behind > end:
             raise TruncatedMessage("the frame is cut", offset=at)
@@ -423,6 +425,13 @@ def _check_truncate(fields: bytes) -> None:
         raise MalformedMessage("the Truncate's relations cannot be")
 
 
+def _frame_size(framing: Framing, frame: bytes, head: int) -> int | None:
+    """Give the size of the frame that some bytes begin, up to the first of its message; None where they are too few."""
+    if framing.length_field is not None:
+        return length_frame_size(framing, frame)
+    return _copydata_size(frame[:head]) if framing is Framing.COPYDATA else _pgcopy_size(frame[:head])
+
+
 def _copydata_size(frame: bytes) -> int | None:
     """Give the size of the frame that some bytes begin; None where they are too few.
 
@@ -453,16 +462,20 @@ def _pgcopy_size(frame: bytes) -> int | None:
         if not _HEADER.startswith(frame[: len(_HEADER)]):
             raise MalformedMessage("no header begins here")
         return None if len(frame) < len(_HEADER) else len(_HEADER)
-    sound = PGCOPY_ROW.pack(3, 8, 0, 4, 0, 0)
-    for start, stop in ((0, 6), (14, 18)):
+    fields = frame[1] if len(frame) > 1 else 3
+    layout = PGCOPY_ROWS.get(fields)
+    if layout is None or frame[:1] != b"\0":
+        raise MalformedMessage("no row begins here")
+    sound = PGCOPY_ROWS[3].pack(fields, 8, 0, 4, 0, 0)
+    for start, stop in ((2, 6), (14, 18))[: fields - 1]:
         if not sound[start:stop].startswith(frame[start:stop]):
             raise MalformedMessage("no row begins here")
-    if len(frame) < PGCOPY_ROW.size:
+    if len(frame) < layout.size:
         return None
-    size: int = PGCOPY_ROW.unpack(frame)[5]
+    size: int = layout.unpack(frame)[-1]
     if not 0 < size <= 0x7FFFFFFF:
         raise MalformedMessage("no row begins here")
-    return PGCOPY_ROW.size + size
+    return layout.size + size
 
 
 def content_of(data: memoryview, at: int, end: int, place: Place) -> tuple[int, int] | None:
@@ -471,7 +484,7 @@ def content_of(data: memoryview, at: int, end: int, place: Place) -> tuple[int, 
     Args:
         end: the message's own bytes end here at the latest.
     """
-    begin = at + head_size(place.framing)
+    begin = at + head_size(place.framing, data, at, end)
     if begin >= end or data[begin] != ord("M"):
         return None
     fields = begin + 1 + (4 if place.stream is not None else 0) + 9
@@ -488,7 +501,7 @@ def promised_lsn(data: memoryview, at: int, end: int, place: Place) -> int | Non
 
     One that was streamed need not: not streamed, it may be found to be empty.
     """
-    begin = at + head_size(place.framing)
+    begin = at + head_size(place.framing, data, at, end)
     if begin >= end:
         return None
     where = {ord("B"): 1, ord("b"): 1, ord("K"): 2, ord("P"): 2}.get(data[begin])
@@ -556,9 +569,14 @@ def next_start(buf, p, end, framing):  # type: ignore[no-untyped-def]
                 or (load_byte(base + p + 5) == 107 and load_big_32(base + p + 1) == 22)
             ):
                 return p
-        elif load_byte(base + p) == 80 and (
-            p + 6 > end or (load_byte(base + p + 1) == 71 and load_byte(base + p + 5) == 89)
-        ):  # PGCOPY
-            return p
+        elif framing == PGCOPY:
+            if load_byte(base + p) == 80 and (
+                p + 6 > end or (load_byte(base + p + 1) == 71 and load_byte(base + p + 5) == 89)
+            ):
+                return p
+        else:
+            a = message_at(base, p, end, framing)
+            if a == KEEPALIVE_AT or a >= end or (a != NO_FRAME and _may_start(base, a, end)):
+                return p
         p += 1
     return end

@@ -16,11 +16,12 @@ from wal2delta.decode import walk
 from wal2delta.decode.effort import READING, Effort, GaveUp
 from wal2delta.decode.kernel import helper, kernel
 from wal2delta.decode.kernels_base import address_of, load_big_16, load_big_32, load_big_64, load_byte
+from wal2delta.decode.kernels_frames import FRAMING_CODES, KEEPALIVE_AT, NO_FRAME, PGCOPY, message_at
 from wal2delta.decode.parameters import BYTES, INT64
 from wal2delta.decode.stream import StreamWalker
-from wal2delta.decode.walk import FRAMING_CODES
 from wal2delta.errors import CaptureError
 from wal2delta.protocol import messages as m
+from wal2delta.protocol.detection import FRAMING_ORDER
 from wal2delta.protocol.framing import Framing
 from wal2delta.types.text import UTF8
 
@@ -99,10 +100,15 @@ def _looks_like_frame(base, p, end, framing):  # type: ignore[no-untyped-def]
         size = load_big_32(base + p + 1)
         kind = load_byte(base + p + 5)
         return 3 if (kind == 107 and size == 22) or (kind == 119 and 30 <= size < 0x7FFFFFFF) else 0
-    if load_byte(base + p) != 0 or p + 26 > end or load_big_16(base + p) != 3:
+    if framing == PGCOPY and (load_byte(base + p) != 0 or p + 26 > end):
         return 0
-    sizes_fit = load_big_32(base + p + 2) == 8 and load_big_32(base + p + 14) == 4
-    return 3 if sizes_fit and 1 <= load_big_32(base + p + 22) < 0x7FFFFFFF else 0
+    if framing == PGCOPY and load_big_16(base + p) == 3:
+        sizes_fit = load_big_32(base + p + 2) == 8 and load_big_32(base + p + 14) == 4
+        return 3 if sizes_fit and 1 <= load_big_32(base + p + 22) < 0x7FFFFFFF else 0
+    a = message_at(base, p, end, framing)
+    if a == KEEPALIVE_AT:
+        return 3
+    return 0 if a == NO_FRAME or a >= end else _looks_like_message(base, a, end, a - p)
 
 
 @kernel(BYTES, INT64, INT64, INT64, INT64)
@@ -224,7 +230,7 @@ def guess_framing(data: bytes | memoryview, *, codec: str = UTF8) -> tuple[Frami
     """
     for limit in (_NEAR, len(data)):
         best: tuple[Framing, _Guess] | None = None
-        for framing in (Framing.PGCOPY, Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW):
+        for framing in FRAMING_ORDER:
             found = _find(data, framing, limit, codec)
             if found is not None and (best is None or (found.strong, -found.at) > (best[1].strong, -best[1].at)):
                 best = framing, found

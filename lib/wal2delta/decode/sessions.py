@@ -24,6 +24,7 @@ import numpy as np
 
 from wal2delta.decode import walk
 from wal2delta.decode.effort import LEAST, Effort, GaveUp
+from wal2delta.decode.kernels_frames import FRAMING_CODES
 from wal2delta.decode.leftover import Leftover
 from wal2delta.decode.readings import (
     LONGEST_START,
@@ -41,8 +42,8 @@ from wal2delta.decode.readings import (
 )
 from wal2delta.decode.scan import Scanner
 from wal2delta.decode.stream import Place
-from wal2delta.decode.walk import FRAMING_CODES
 from wal2delta.errors import CaptureError, OrderError, TruncatedMessage
+from wal2delta.protocol.detection import FRAMING_ORDER
 from wal2delta.protocol.framing import Framing
 from wal2delta.types.text import UTF8
 
@@ -615,7 +616,7 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
     """
     ranked: list[tuple[int, int, Framing]] = []
     waiting: list[tuple[int, Framing]] = []
-    for framing in (Framing.PGCOPY, Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW):
+    for framing in FRAMING_ORDER:
         explainer = Explainer(data, framing, codec, Effort(len(data), LEAST // len(Framing)))
         explained = None
         try:
@@ -626,7 +627,11 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
             if not explainer.has_read(0):
                 continue
         messages = reading.messages
-        if reading.waits or (explained is not None and explained.breaks and explained.begin == WAIT):
+        is_torn_only = explained is not None and bool(explained.breaks) and explained.begin == WAIT
+        if is_torn_only and framing.length_field is not None and not messages:
+            # Anything may be the torn beginning of a length.
+            continue
+        if reading.waits or is_torn_only:
             waiting.append((explained.breaks if explained is not None and messages else _UNEXPLAINED, framing))
         elif explained is not None:
             ranked.append((explained.breaks, -messages, framing))

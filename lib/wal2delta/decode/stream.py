@@ -55,6 +55,9 @@ _PROBLEMS: Final = {
 }
 
 
+_BARE: Final = (Framing.RAW, Framing.WALSENDER)
+"""Framings in which nothing stands behind a message that would show that it has ended."""
+
 _NEW_SESSION: Final = (Outcome.BEGIN_INSIDE, Outcome.NOT_AFTER_LAST)
 
 
@@ -449,7 +452,7 @@ class StreamWalker:
         at, limit = int(state[walk.MESSAGE]), int(state[walk.LIMIT])
         if self.framing is Framing.PGCOPY and at == state[walk.POS]:
             return self._pgcopy_mark(at)
-        framed = self.framing in (Framing.COPYDATA, Framing.PGCOPY)
+        framed = self.framing.is_sized
         if self.stream_xid is not None and self._is_loose(at, limit):
             return self._outside_only(at)
         try:
@@ -463,7 +466,7 @@ class StreamWalker:
             raise
         if framed and end != limit:
             raise self._problem(Outcome.UNDERRUN, buf)
-        if self.framing is Framing.RAW and isinstance(message, m.StreamAbort) and message.abort_lsn is None:
+        if self.framing in _BARE and isinstance(message, m.StreamAbort) and message.abort_lsn is None:
             if end == len(buf) and not self.closed:
                 # Sixteen bytes more may follow in the next file.
                 return False

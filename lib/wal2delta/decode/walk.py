@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from wal2delta.decode.kernels_frames import FRAMING_CODES
 from wal2delta.decode.kernels_walk import ARRAYS, COLUMNS, digest_row, walk_messages
 from wal2delta.decode.memory import empty
 from wal2delta.decode.placing import Placer
@@ -38,8 +39,6 @@ BINARY: Final = -3
 
 MAX_COLUMNS: Final = 1664
 """PostgreSQL's MaxTupleAttributeNumber: no tuple has more cells."""
-
-FRAMING_CODES: Final = {Framing.RAW: 0, Framing.RECVLOGICAL: 1, Framing.COPYDATA: 2, Framing.PGCOPY: 3}
 
 
 class Outcome(IntEnum):

@@ -6,8 +6,21 @@ import itertools
 from typing import Final
 
 from wal2delta.errors import CaptureError, TruncatedMessage
-from wal2delta.protocol.framing import COPYDATA_HEADER, PGCOPY_SIGNATURE, Framing
+from wal2delta.protocol.framing import COPYDATA_HEADER, KEEPALIVE, PGCOPY_SIGNATURE, Framing
 from wal2delta.protocol.reader import Names, names_in_utf8, read_stream
+
+FRAMING_ORDER: Final = (
+    Framing.PGCOPY,
+    Framing.COPYDATA,
+    Framing.LENGTH,
+    Framing.LENGTH_SELF,
+    Framing.LENGTH_LE,
+    Framing.LENGTH_SELF_LE,
+    Framing.WALSENDER,
+    Framing.RECVLOGICAL,
+    Framing.RAW,
+)
+"""How they are tried: what says most of itself first, as a message inside a frame looks like one without."""
 
 _DETECT_MESSAGES: Final = 16
 """So many messages at a file's head must be sound for its framing to be believed."""
@@ -26,12 +39,19 @@ def detect_framing(head: bytes, *, names: Names = names_in_utf8) -> Framing | No
     """
     if head.startswith(PGCOPY_SIGNATURE):
         return Framing.PGCOPY
-    # No message has the tag 'd' and none begins with a newline, so no head fits two of these.
-    for framing in (Framing.COPYDATA, Framing.RECVLOGICAL, Framing.RAW):
+    # No message has the tag d, w or k, and none begins with a newline; so hardly a head fits two of these.
+    for framing in FRAMING_ORDER[1:]:
         count, ends_well = _sound(head, framing, names)
-        if ends_well and (count or (framing is Framing.COPYDATA and len(head) > COPYDATA_HEADER.size)):
+        if ends_well and (count or _begins_with_keepalives(head, framing)):
             return framing
     return None
+
+
+def _begins_with_keepalives(head: bytes, framing: Framing) -> bool:
+    if framing is Framing.COPYDATA:
+        return len(head) > COPYDATA_HEADER.size
+    # No text begins so, and no LSN is that large.
+    return framing is Framing.WALSENDER and head[:2] == b"k\0" and len(head) > KEEPALIVE.size
 
 
 def _sound(head: bytes, framing: Framing, names: Names) -> tuple[int, bool]:

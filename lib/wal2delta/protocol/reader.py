@@ -15,7 +15,17 @@ from typing import Any, Final, TypeAlias
 from wal2delta.errors import EncodingMismatch, FramingError, MalformedMessage, TruncatedMessage, UnknownMessage
 from wal2delta.protocol import layouts
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing, read_copydata, read_newline, read_pgcopy
+from wal2delta.protocol.framing import (
+    KEEPALIVE,
+    Frame,
+    Framing,
+    Keepalive,
+    read_copydata,
+    read_lengths,
+    read_newline,
+    read_pgcopy,
+    read_walsender,
+)
 
 Buffer: TypeAlias = bytes | memoryview
 Names: TypeAlias = Callable[[bytes], str]
@@ -93,17 +103,13 @@ def read_stream(
     """
     view = memoryview(data)
     streaming = False
-    if framing in (Framing.RAW, Framing.RECVLOGICAL):
-        at = 0
-        while at < len(view):
-            message, end = read_message(view, at, streaming=streaming, parallel=parallel, names=names)
-            if framing is Framing.RECVLOGICAL:
-                end = read_newline(view, end)
-            yield at, message
-            streaming = is_streaming_after(message, streaming)
-            at = end
+    if not framing.is_sized:
+        yield from _read_unsized(view, framing, parallel, names)
         return
-    for begin, end in _payloads(view, framing):
+    for frame in read_frames(view, framing):
+        if frame.payload is None:
+            continue
+        begin, end = frame.payload
         try:
             message, behind = read_message(view[:end], begin, streaming=streaming, parallel=parallel, names=names)
         except TruncatedMessage as error:
@@ -116,12 +122,55 @@ def read_stream(
         streaming = is_streaming_after(message, streaming)
 
 
-def _payloads(view: memoryview, framing: Framing) -> Iterator[tuple[int, int]]:
-    """Give where the messages inside of frames begin and end."""
-    frames = read_copydata(view) if framing is Framing.COPYDATA else read_pgcopy(view)
-    for frame in frames:
-        if frame.payload is not None:
-            yield frame.payload
+def read_frames(data: Buffer, framing: Framing, offset: int = 0) -> Iterator[Frame]:
+    """Read the frames of a framing that says where its messages end, from an offset to the data's end.
+
+    Raises:
+        TruncatedMessage: the data end inside a frame.
+        FramingError: the bytes are no frame.
+    """
+    if framing is Framing.COPYDATA:
+        return read_copydata(data, offset)
+    if framing is Framing.PGCOPY:
+        return read_pgcopy(data, offset)
+    return read_lengths(data, framing, offset)
+
+
+def read_unsized(
+    data: Buffer,
+    framing: Framing,
+    offset: int,
+    *,
+    streaming: bool = False,
+    parallel: bool | None = None,
+    names: Names = names_in_utf8,
+) -> tuple[int, m.AnyMessage | None, int]:
+    """Read what stands at an offset in a framing that does not say where its messages end.
+
+    Returns:
+        where the message begins, the message (None for a keepalive), and where what follows it begins.
+
+    Raises:
+        CaptureError: what cannot be read, with its offset.
+    """
+    if framing is Framing.WALSENDER:
+        frame = read_walsender(data, offset)
+        if isinstance(frame, Keepalive):
+            return offset, None, offset + KEEPALIVE.size
+        offset = frame.payload[0]
+    message, end = read_message(data, offset, streaming=streaming, parallel=parallel, names=names)
+    return offset, message, read_newline(data, end) if framing is Framing.RECVLOGICAL else end
+
+
+def _read_unsized(
+    view: memoryview, framing: Framing, parallel: bool | None, names: Names
+) -> Iterator[tuple[int, m.AnyMessage]]:
+    streaming, at = False, 0
+    while at < len(view):
+        begin, message, at = read_unsized(view, framing, at, streaming=streaming, parallel=parallel, names=names)
+        if message is not None:
+            yield begin, message
+            streaming = is_streaming_after(message, streaming)
 
 
 class _Cursor:

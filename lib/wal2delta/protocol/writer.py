@@ -16,7 +16,7 @@ from wal2delta.protocol.framing import (
     KEEPALIVE,
     NEWLINE,
     PGCOPY_HEADER,
-    PGCOPY_ROW,
+    PGCOPY_ROWS,
     PGCOPY_SIGNATURE,
     PGCOPY_TRAILER,
     XLOGDATA,
@@ -36,45 +36,64 @@ def encode(message: m.AnyMessage) -> bytes:
     return message.tag.encode() + _ENCODERS[type(message)](message)
 
 
-def frame(items: Iterable[m.AnyMessage | Keepalive], framing: Framing, *, trailer: bool = True) -> bytes:
+def frame(
+    items: Iterable[m.AnyMessage | Keepalive],
+    framing: Framing,
+    *,
+    trailer: bool = True,
+    fields: int = 3,
+    xlogdata: bool = False,
+) -> bytes:
     """Write messages in a framing, as one session's file.
 
     Args:
         items: messages; a `Keepalive` among them is written where the framing has any, else left out.
         framing: how to wrap them.
         trailer: end a pgcopy file properly.
+        fields: of a pgcopy row: 3 for (lsn, xid, data), 2 for (lsn, data), 1 for data.
+        xlogdata: behind a length comes what a walsender sends, not the message alone.
     """
+    has_keepalives = framing in (Framing.COPYDATA, Framing.WALSENDER) or xlogdata
     parts: list[bytes] = []
     if framing is Framing.PGCOPY:
         parts.append(PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0))
     lsn = time = xid = 0
     for item in items:
         if isinstance(item, Keepalive):
-            if framing is Framing.COPYDATA:
-                parts.append(_copydata(KEEPALIVE.pack(b"k"[0], item.wal_end, item.send_time, item.reply_requested)))
+            if has_keepalives:
+                body = KEEPALIVE.pack(b"k"[0], item.wal_end, item.send_time, item.reply_requested)
+                parts.append(_framed(framing, body))
             continue
         lsn, time, xid = _place(item, (lsn, time, xid))
         payload = encode(item)
-        if framing is Framing.COPYDATA:
-            parts.append(_copydata(XLOGDATA.pack(b"w"[0], lsn, lsn, time) + payload))
-        elif framing is Framing.PGCOPY:
-            parts.append(PGCOPY_ROW.pack(3, 8, lsn, 4, xid, len(payload)) + payload)
-        elif framing is Framing.RECVLOGICAL:
-            parts.append(payload + NEWLINE)
+        if framing is Framing.PGCOPY:
+            parts.append(_pgcopy_row(fields, lsn, xid, len(payload)) + payload)
         else:
-            parts.append(payload)
+            sent = XLOGDATA.pack(b"w"[0], lsn, lsn, time) if has_keepalives else b""
+            parts.append(_framed(framing, sent + payload))
     if framing is Framing.PGCOPY and trailer:
         parts.append(PGCOPY_TRAILER.pack(-1))
     return b"".join(parts)
 
 
-def reframe(data: Buffer, source: Framing, target: Framing) -> bytes:
-    """Write one session's messages in another framing; what the frames themselves said is lost."""
-    return frame((message for _, message in read_stream(data, framing=source)), target)
+def reframe(data: Buffer, source: Framing, target: Framing, *, fields: int = 3, xlogdata: bool = False) -> bytes:
+    """Write one session's messages in another framing, as `frame` does; what the frames themselves said is lost."""
+    messages = (message for _, message in read_stream(data, framing=source))
+    return frame(messages, target, fields=fields, xlogdata=xlogdata)
 
 
-def _copydata(body: bytes) -> bytes:
-    return COPYDATA_HEADER.pack(b"d"[0], 4 + len(body)) + body
+def _framed(framing: Framing, body: bytes) -> bytes:
+    if framing is Framing.COPYDATA:
+        return COPYDATA_HEADER.pack(b"d"[0], 4 + len(body)) + body
+    if framing is Framing.RECVLOGICAL:
+        return body + NEWLINE
+    field = framing.length_field
+    return body if field is None else field.pack(len(body)) + body
+
+
+def _pgcopy_row(fields: int, lsn: int, xid: int, size: int) -> bytes:
+    before = (8, lsn, 4, xid)[: 2 * (fields - 1)]
+    return PGCOPY_ROWS[fields].pack(fields, *before, size)
 
 
 def _place(message: m.AnyMessage, before: tuple[int, int, int]) -> tuple[int, int, int]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from wal2delta.decode.frames import is_short_abort
 from wal2delta.decode.leftover import refuse_leftover
 from wal2delta.decode.partitions import Partition
 from wal2delta.decode.scan import Scanner
@@ -765,8 +766,7 @@ class Stitch:
             if path in self._scanned
         }
         planned, versions, type_versions = self._schedule.plan(files)
-        is_short_abort = place.framing is Framing.RAW and len(self.tail) == 9 and self.tail[:1] == b"A"
-        torn = (*self._tail_at, len(self.tail)) if self.tail and not is_short_abort else None
+        torn = (*self._tail_at, len(self.tail)) if self.tail and not is_short_abort(place.framing, self.tail) else None
         return Plan(
             files=planned,
             versions=versions,
