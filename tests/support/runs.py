@@ -7,7 +7,7 @@ files are decoded with their scan where that can be, and what holds of it is tol
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -109,6 +109,7 @@ def plan_run(
     guessing: bool = True,
     framing: Framing | None = None,
     codec: str = UTF8,
+    wants_origin: Callable[[str | None], bool] = lambda _: True,
 ) -> Planned | None:
     """Plan the next run.
 
@@ -118,6 +119,7 @@ def plan_run(
         guessing: scan the files as if in parallel; else each from its true place.
         framing: where it is known.
         codec: what names are in.
+        wants_origin: see `Stitch`.
 
     Returns:
         None when nothing has come since the last run.
@@ -126,7 +128,7 @@ def plan_run(
     reading = _what_is_new(files, resume)
     if not reading:
         return None
-    stitch = Stitch(resume)
+    stitch = Stitch(resume, wants_origin=wants_origin)
     rescans = 0
     ahead = _Ahead(stitch, resume)
     for number, name in enumerate(reading):

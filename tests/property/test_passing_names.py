@@ -1,0 +1,88 @@
+"""Names pass from table to table as committed rows use them: whatever becomes of these rows, and wherever runs end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from support.passing_names import NAMES, Mirror, Server, Step, expected, grouped, pieces_of
+from wal2delta.settings import Settings
+
+names = st.sampled_from(NAMES)
+writes = st.tuples(st.just("write"), names, st.sampled_from(["insert", "update", "delete"]))
+steps: st.SearchStrategy[Step] = st.one_of(
+    writes,
+    writes,
+    writes,
+    st.tuples(st.just("truncate"), names),
+    st.tuples(st.just("rename"), names, names),
+    st.tuples(st.just("swap"), names, names),
+    st.tuples(st.just("rotate")),
+    st.tuples(st.just("create"), names),
+    st.tuples(st.just("drop"), names),
+    st.tuples(st.just("alter"), names),
+    st.tuples(st.just("savepoint")),
+    st.tuples(st.just("undo")),
+)
+transactions = st.tuples(
+    st.sampled_from(["ordinary", "ordinary", "far", "streamed", "prepared"]),
+    st.integers(0, 4).map(bool),
+    st.lists(steps, min_size=1, max_size=9),
+)
+histories = st.lists(transactions, min_size=1, max_size=8)
+configurations = st.sampled_from(
+    [
+        {},
+        {},
+        {"skipped_operations": ["u", "d"]},
+        {"skipped_operations": ["t"]},
+        {"origins": {"exclude": ["far"]}},
+        {"table_exclude_list": "n[.]grey"},
+        {"origins": {"exclude": ["far"]}, "skipped_operations": ["c"]},
+    ]
+)
+
+_SWAP = ("swap", "red", "green")
+_BOTH = [("write", "red", "insert"), ("write", "green", "insert")]
+_ROTATED = [("ordinary", True, [("rotate",), *_BOTH, ("write", "blue", "update")])] * 2
+
+
+def _check(
+    history: Sequence[tuple[str, bool, list[Step]]],
+    config: dict[str, Any],
+    ends: Sequence[int],
+    back: Sequence[int],
+    *,
+    ahead: bool,
+) -> None:
+    server, settings = Server(), Settings.from_mapping(config)
+    for how, commits, steps in history:
+        server.play(how, commits, steps)
+    pieces = pieces_of(server, back)
+    right = expected(server.txns, settings)
+    for way in ([], range(len(pieces)), ends):
+        mirror = Mirror(settings)
+        for files in grouped(pieces, way):
+            mirror.run(files, ahead=ahead)
+        assert mirror.places == right, list(way)
+
+
+@given(histories, configurations, st.lists(st.integers(1, 20), max_size=3), st.booleans())
+@example([("ordinary", True, _BOTH), *_ROTATED, ("ordinary", True, [("truncate", "red")])], {}, [], False)
+@example([("ordinary", True, [*_BOTH, _SWAP, *_BOTH, _SWAP, *_BOTH, ("truncate", "red")])], {}, [], False)
+@example([("ordinary", True, _BOTH), ("far", True, [_SWAP, *_BOTH])], {"origins": {"exclude": ["far"]}}, [], True)
+@example([("streamed", True, [*_BOTH, ("savepoint",), _SWAP, *_BOTH, ("undo",), *_BOTH[::-1]])], {}, [], False)
+def test_whoever_was_used_last_under_a_name_has_it_wherever_runs_end(
+    history: list[tuple[str, bool, list[Step]]], config: dict[str, Any], ends: list[int], ahead: bool
+) -> None:
+    _check(history, config, ends, [], ahead=ahead)
+
+
+@given(histories, configurations, st.lists(st.integers(0, 4), min_size=1, max_size=4), st.lists(st.integers(1, 20)))
+def test_transactions_that_come_again_do_not_pass_names_back(
+    history: list[tuple[str, bool, list[Step]]], config: dict[str, Any], back: list[int], ends: list[int]
+) -> None:
+    _check(history, config, ends, back, ahead=False)
