@@ -62,7 +62,15 @@ PLACES: Final = (
         ("\x7f", "\x85"),
     ),
     *(("_delta_log", "_metadata"), ("\xa0", "\u200b"), ("\n", "\r\n"), ("[red]x[/red]", ":rocket:"), ("-- x", "/* x")),
-    *(("Id", "id"), ("id", "Id"), ("a", "b.c"), ("a.b", "c"), ("🚀" * 15, "北京"), ("x" * 63, "é" * 31), ("~", "NULL")),
+    *(
+        ("Id", "id"),
+        ("id", "Id"),
+        ("a", "b.c"),
+        ("a.b", "c.d"),
+        ("🚀" * 15, "北京"),
+        ("x" * 63, "é" * 31),
+        ("~", "NULL"),
+    ),
 )
 """Schemas and tables."""
 
@@ -385,7 +393,7 @@ def script(*, few: bool = False) -> Script:
         Table.of(100 + n, next(places), KEYED, names, soft=n == 0, drops=n % 2 == 1, masks=n < 3)
         for n, names in enumerate(hands)
     ]
-    tables += [Table.of(200 + n, next(places), MULTISET, names) for n, names in enumerate(_dealt(1 if few else 2, 40))]
+    tables += [Table.of(200 + n, next(places), MULTISET, names) for n, names in enumerate(_dealt(1, 40))]
     tables += [Table.of(300, next(places), APPEND, _dealt(1, 75)[0])]
     # One that another relation takes the name of, and one that gets another name.
     aside, other = (Table.of(oid, ("a.b", "c`d"), KEYED, _dealt(1, 50)[0]) for oid in (400, 401))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,6 +37,10 @@ _BYTES_A_TASK: Final = 32 << 20
 _TASKS_A_CORE: Final = 4
 
 _GLOB = re.compile(r"[\[\]{}*?\\]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+_HIDDEN: Final = (".", "_")
+"""Files that Spark leaves out begin so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,7 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
         if _is_not_found(error):
             raise ConfigError("no such file or folder", path=captures, remedy="Check --captures") from None
         raise
+    _refuse_unread_names(root, wanted)
     if not rows:
         raise ConfigError(
             "there are no capture files",
@@ -100,6 +107,24 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
                 remedy="Split it anywhere, by `split -b 1G -d FILE FILE.`",
             )
     return sorted(files, key=lambda file: sort_key(wanted.order, file.path, file.modified))
+
+
+def _refuse_unread_names(root: str, wanted: CaptureSettings) -> None:
+    """Refuse files in a folder of this machine whose names are not UTF-8: Java lists none of them, and says nothing."""
+    if not Path(root).is_dir():
+        return
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if wanted.recursive and not name.startswith(_HIDDEN)]
+        for name in (*folders, *files):
+            # Of bytes that are no text Python makes halves of surrogate pairs.
+            if name.isascii() or not _SURROGATE.search(name) or name.startswith(_HIDDEN):
+                continue
+            if name in folders or wanted.pattern is None or fnmatch(name, wanted.pattern):
+                raise ConfigError(
+                    "the name is not UTF-8, and Spark does not see the file",
+                    path=str(Path(folder, name)),
+                    remedy="Rename it",
+                )
 
 
 def confirm_holes(spark: SparkSession, holes: Sequence[Hole]) -> list[Hole]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from wal2delta.listing import escape_glob
 from wal2delta.spark import delta
 from wal2delta.spark.isolation import settings
 from wal2delta.spark.staging import Rows, StagedRows, Staging, by_bucket
@@ -122,7 +123,7 @@ class TableStaging(Staging):
 
     def _frame(self, spark: SparkSession) -> DataFrame:
         if self._table.path is not None:
-            return self._valid(spark.read.schema(STAGE_SCHEMA).parquet(self._table.path))
+            return self._valid(spark.read.schema(STAGE_SCHEMA).parquet(escape_glob(self._table.path)))
         return self._valid(spark.read.table(self._table.sql))
 
     def _of_table(self, spark: SparkSession, table: int) -> DataFrame:
@@ -130,7 +131,7 @@ class TableStaging(Staging):
             return self._frame(spark).where(f"table = {table}")
         # Only its own folder is listed: of more than 32 Spark lists each by a task, and would do so for every table.
         reader = spark.read.schema(STAGE_SCHEMA).option("basePath", self._table.path)
-        return self._valid(reader.parquet(f"{self._table.path}/table={table}"))
+        return self._valid(reader.parquet(f"{escape_glob(self._table.path)}/table={table}"))
 
     def _valid(self, frame: DataFrame) -> DataFrame:
         """Leave out what was decoded ahead by a guess that did not hold."""
