@@ -150,6 +150,7 @@ def plan_run(
                 first=place is None,
                 prefix=tail,
                 edges=stitch.edges,
+                origins=stitch.origins,
                 codec=codec,
             )
             assert stitch.add(scan, exact=True) is None
@@ -171,6 +172,7 @@ def plan_run(
                     first=first,
                     prefix=again.prefix,
                     edges=again.edges,
+                    origins=again.origins,
                     codec=codec,
                 )
                 assert stitch.add(scan, exact=True) is None
