@@ -119,6 +119,7 @@ def plan_files(
             first=first,
             prefix=stitch.tail,
             edges=stitch.edges,
+            origins=stitch.origins,
             codec=codec,
         )
         stitch.add(scan, exact=True)

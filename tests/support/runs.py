@@ -152,6 +152,7 @@ def plan_run(
                 first=place is None,
                 prefix=tail,
                 edges=stitch.edges,
+                origins=stitch.origins,
                 codec=codec,
             )
             assert stitch.add(scan, exact=True) is None
@@ -173,6 +174,7 @@ def plan_run(
                     first=first,
                     prefix=again.prefix,
                     edges=again.edges,
+                    origins=again.origins,
                     codec=codec,
                 )
                 assert stitch.add(scan, exact=True) is None

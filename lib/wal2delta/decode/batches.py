@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 TILE_BYTES: Final = 1 << 20
 BATCH_ROWS: Final = 1 << 17
 BATCH_BYTES: Final = 64 << 20
+MOST_RELATIONS: Final = 8192
+"""The rows of so many relation versions are gathered side by side: each takes memory, however few rows it has."""
+MOST_NAMES: Final = 1 << 20
+"""So many names of types are kept for them, where versions know other ones."""
 
 OP: Final = "__op"
 COMMIT_LSN: Final = "__commit_lsn"
@@ -165,7 +169,12 @@ def column_types(
     Args:
         options: what the configuration says of the table.
     """
-    names = type_names(types)
+    return _column_types(relation, type_names(types), options)
+
+
+def _column_types(
+    relation: m.Relation, names: Mapping[int, tuple[str, str]], options: TypeOptions = DEFAULT_OPTIONS
+) -> list[ColumnType]:
     return [
         resolve(column.type_oid, column.typmod, names, options=options, override=options.override_of(column.name))
         for column in relation.columns
@@ -249,7 +258,8 @@ class _Columns:
         return arrays, rescued
 
 
-_MIN_ROWS: Final = 256
+_MIN_ROWS: Final = 16
+"""For so many rows there is room at first: there may be thousands of relations, and of versions of each."""
 
 _LEAST_SHARE: Final = 1 / 32
 """From how much of the bytes on what they have held says how much the others will."""
@@ -304,6 +314,7 @@ class _RelationRows:
 
     Attributes:
         program: what `wal2delta.decode.placing` goes by.
+        slots: those of the walk's slots whose rows they are.
     """
 
     def __init__(
@@ -314,6 +325,7 @@ class _RelationRows:
         self.types = types
         self.names = names
         self.codec = codec
+        self.slots: list[int] = []
         self.columns = _Columns(relation, types, names, codec)
         builders = list(enumerate(self.columns.builders))
         self._placed = [(number, builder) for number, builder in builders if builder.placing is not None]
@@ -578,6 +590,9 @@ class Decoder(StreamWalker):
         self._skipped = np.array([_KIND_OF_OP[op] for op in sorted(skipped)], np.uint8)
         self._truncated: dict[m.Relation, None] = {}
         self._types: dict[int, m.Type] = {}
+        self._new_types: dict[int, m.Type] = {}
+        self._type_names: dict[int, tuple[str, str]] = {}
+        self._names_kept = 0
         self._wanted = wanted
         self._truncates = truncates
         self._wants_origin = wants_origin
@@ -619,7 +634,9 @@ class Decoder(StreamWalker):
             base: where ``data`` begins in it; in front of it below zero, and then in another file, which ``before``
                 names with its offset there.
         """
-        self._fate, self._given, self._types = fate, dict(relations), dict(types)
+        self._fate, self._given = fate, dict(relations)
+        if self._types != types:
+            self._types, self._new_types, self._type_names = dict(types), dict(types), {}
         self.start(place, relations)
         self.closed = True
         view = memoryview(data)[:stop]
@@ -633,10 +650,18 @@ class Decoder(StreamWalker):
 
     def rest(self) -> Iterator[ChangeBatch]:
         """Give the batches that are not full."""
-        for rows in self._rows.values():
-            if rows.rows:
-                yield rows.finish()
-        self._rows.clear()
+        while self._rows:
+            # Each is let go of before the next one's batch is made: there may be thousands.
+            yield from self._end_rows(next(iter(self._rows)))
+
+    def _end_rows(self, relation: m.Relation) -> Iterator[ChangeBatch]:
+        """Give what is gathered of a relation version, and let go of it; its slots are begun anew if rows come."""
+        rows = self._rows.pop(relation)
+        for slot in rows.slots:
+            self._placer.programs[slot] = words.UNSEEN
+            del self._slot_rows[slot]
+        if rows.rows:
+            yield rows.finish()
 
     def take_recorded(self) -> tuple[list[Recorded], list[LogicalMessage]]:
         """Give what was recorded since the last call."""
@@ -663,8 +688,11 @@ class Decoder(StreamWalker):
         """Go to another place."""
         self._uses.start()
         super().start(place, relations, streaming=streaming)
-        for rows in self._slot_rows.values() if self._placer.has_any else ():
-            rows.drop_pending()
+        has_any = self._placer.has_any
+        for rows in self._slot_rows.values():
+            if has_any:
+                rows.drop_pending()
+            rows.slots.clear()
         self._placer.reset()
         self._slot_rows = {}
         # Where only some rows are wanted, the arrays tell which.
@@ -752,7 +780,9 @@ class Decoder(StreamWalker):
         """Learn the types that relations will use, and take logical messages."""
         hidden = self._fate is None and self._inner is not None
         if isinstance(message, m.Type) and not hidden:
-            self._types[message.oid] = message
+            if self._types.get(message.oid) != message:
+                self._types[message.oid] = message
+                self._new_types[message.oid] = message
         elif isinstance(message, m.Message):
             self._take_message(message, hidden)
         elif self._fate is None:
@@ -866,18 +896,28 @@ class Decoder(StreamWalker):
         if rows is None:
             # Rows of the relation's version before come first.
             newest = self._newest.get(relation.oid)
-            before = self._rows.pop(newest, None) if newest is not None else None
-            if before is not None:
-                for other, own in self._slot_rows.items():
-                    if own is before:
-                        self._placer.programs[other] = words.UNSEEN
-                if before.rows:
-                    yield before.finish()
+            if newest in self._rows:
+                yield from self._end_rows(newest)
+            elif len(self._rows) >= MOST_RELATIONS:
+                yield from self._end_rows(next(iter(self._rows)))
+            names = self._names()
+            if self._names_kept > MOST_NAMES:
+                yield from self.rest()
+                self._names_kept = len(names)
             self._newest[relation.oid] = relation
-            types = self._column_types.get(relation) or column_types(relation, self._types)
-            rows = self._rows[relation] = _RelationRows(relation, types, type_names(self._types), self._codec)
+            types = self._column_types.get(relation) or _column_types(relation, names)
+            rows = self._rows[relation] = _RelationRows(relation, types, names, self._codec)
         self._slot_rows[slot] = rows
+        rows.slots.append(slot)
         self._placer.programs[slot] = rows.program.ctypes.data
+
+    def _names(self) -> dict[int, tuple[str, str]]:
+        """Give the names of the types that are known here; relations share them until there are others."""
+        if self._new_types:
+            self._type_names = self._type_names | type_names(self._new_types)
+            self._names_kept += len(self._type_names)
+            self._new_types = {}
+        return self._type_names
 
     def _kept(self, tile: Tile) -> NDArray[np.uint8]:
         """Say which rows are wanted; empty for all."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Final
 
+from wal2delta.decode.leftover import refuse_leftover
 from wal2delta.decode.readings import check_tail
 from wal2delta.decode.resync import find_boundary, guess_framing
 from wal2delta.decode.scan import Scanner, fingerprint
@@ -34,6 +36,7 @@ def scan_file(
     first: bool = False,
     prefix: bytes = b"",
     edges: tuple[int, ...] = (),
+    origins: tuple[tuple[str, int], ...] = (),
     gap: bool = False,
     known_length: int = 0,
     codec: str = UTF8,
@@ -50,6 +53,7 @@ def scan_file(
         first: the file begins a stream, so that its first byte is a boundary and its errors are errors.
         prefix: the unfinished bytes of the files before.
         edges: where files begin in the prefix.
+        origins: the files that its parts lie in, and where in them.
         gap: something is missing in front of the file; a session begins at the first boundary that can be one.
         known_length: how many bytes of the file an earlier run has seen.
         codec: what names are in; from `wal2delta.types.text.codec_of`.
@@ -84,11 +88,34 @@ def scan_file(
         elif gap:
             _scan_behind_gap(scan, data, place)
         else:
-            _scan_exact(scan, data, place, start, prefix, edges)
+            try:
+                _scan_exact(scan, data, place, start, prefix, edges)
+            except Wal2DeltaError as error:
+                if prefix:
+                    # Where the bytes before the file are damaged, the file is not what is wrong.
+                    of = origins[0] if origins else (path, 0)
+                    refuse_leftover(prefix, place.framing, codec, path=of[0], offset=of[1])
+                    _tell_place(error, len(prefix), edges, origins)
+                raise
     except Wal2DeltaError as error:
         error.at(path=path)
         raise
     return scan
+
+
+def _tell_place(
+    error: Wal2DeltaError, before: int, edges: tuple[int, ...], origins: tuple[tuple[str, int], ...]
+) -> None:
+    """Tell an error's place in its file, given that in the bytes that begin so far in front of the file."""
+    at = error.offset or 0
+    part = bisect_right(edges, at)
+    if at < before and at and part < len(origins):
+        path, offset = origins[part]
+        error.at(path=path)
+        error.offset = offset + at - (edges[part - 1] if part else 0)
+        return
+    # What begins with the unfinished bytes is told at the file's start: they do not go on in it.
+    error.offset = max(at - before, 0)
 
 
 def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Framing | None:
@@ -127,12 +154,7 @@ def _scan_exact(
             pass
     if prefix:
         data, edges = memoryview(prefix + bytes(data)), (*edges, len(prefix))
-    try:
-        found = find_sessions(data, place, start, edges=edges, codec=scan.codec)
-    except Wal2DeltaError as error:
-        # What begins before the file is told at the file's start.
-        error.offset = max((error.offset or 0) - len(prefix), 0)
-        raise
+    found = find_sessions(data, place, start, edges=edges, codec=scan.codec)
     parts = [part for stretch in found for part in _parts(data, stretch, len(prefix), scan.codec)]
     scan.parts = tuple(parts)
     scan.tail = bytes(data[found[-1].stop :])

@@ -103,6 +103,7 @@ class OnePass:
         self._place: Place | None = None
         self._tail = b""
         self._waiting: deque[ChangeBatch] = deque()
+        self._waiting_bytes = 0
         self.final = walk.NO_LSN
         self._first_needed = 0
         self._files = 0
@@ -168,10 +169,10 @@ class OnePass:
             start, place = self._read_seam(walker, place, data)
         walker.start(place, walker.relations)
         for full in walker.rows_of(data, start):
-            self._waiting += full
+            self._wait_for_commit(full)
             self._note_tile(walker)
             yield from self._ready()
-            if sum(batch.data.nbytes for batch in self._waiting) > MOST_WAITING:
+            if self._waiting_bytes > MOST_WAITING:
                 raise NotPlain
         self._place, position = walker.place, walker.position
         readings.check_tail(data, position, self._place, self._codec)
@@ -207,7 +208,7 @@ class OnePass:
         size = len(self._tail)
         walker.start(place, walker.relations)
         for full in walker.rows_of(memoryview(self._tail + bytes(data[:HEAD_LIMIT])), 0, size):
-            self._waiting += full
+            self._wait_for_commit(full)
         if walker.position < size:
             raise NotPlain
         return walker.position - size, walker.place
@@ -219,7 +220,13 @@ class OnePass:
 
     def _ready(self) -> Iterator[ChangeBatch]:
         while self._waiting and _last_lsn(self._waiting[0]) <= self.final:
-            yield self._give(self._waiting.popleft())
+            batch = self._waiting.popleft()
+            self._waiting_bytes -= batch.data.nbytes
+            yield self._give(batch)
+
+    def _wait_for_commit(self, batches: list[ChangeBatch]) -> None:
+        self._waiting += batches
+        self._waiting_bytes += sum(batch.data.nbytes for batch in batches)
 
     def _give(self, batch: ChangeBatch) -> ChangeBatch:
         self.given[batch.relation.oid] += batch.data.num_rows

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from wal2delta.decode.walk import Tile
 
-LEAST_PENDING: Final = 256
+LEAST_PENDING: Final = 16
 MOST_PENDING: Final = 4096
 """So many rows of a relation may be pending: few at first, as there may be thousands of relations."""
 
@@ -99,8 +99,8 @@ class Placer:
 
     def extend(self, slots: int) -> None:
         """Know of so many slots."""
-        more = slots - len(self.programs)
-        if more > 0:
+        if slots > len(self.programs):
+            more = max(slots, 2 * len(self.programs)) - len(self.programs)
             self.programs = np.concatenate([self.programs, np.full(more, words.UNSEEN, np.int64)])
             if len(self.touched) < slots:
                 self.touched = np.concatenate([self.touched, np.zeros(2 * slots, np.int32)])

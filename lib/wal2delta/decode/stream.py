@@ -198,6 +198,7 @@ class StreamWalker:
         self._announced = Announced(names_in(codec))
         self.kernel = Kernel(framing, tile_bytes=tile_bytes)
         self.origins: list[str | None] = [None]
+        self._origin_numbers: dict[str | None, int] = {None: 0}
         self.start(place, relations, streaming=streaming)
 
     def start(self, place: Place | None, relations: Mapping[int, m.Relation], *, streaming: bool = False) -> None:
@@ -213,8 +214,8 @@ class StreamWalker:
         self._inner_slots: dict[int, int] = {}
         self._streamed: dict[int, _Stream] = {}
         """The streamed transactions that were walked from their start, in the order in which they have begun."""
-        self._lost: set[int] = set()
-        """Transactions whose streams belong to an earlier session: one begun later was begun anew since."""
+        self._lost: dict[int, _Stream] = {}
+        """The streamed transactions of an earlier session: one begun later was begun anew since."""
         self.restarted_at: int | None = None
         """Where the stream had begun before that was begun anew last."""
         self._type_oids: set[int] = set()
@@ -591,10 +592,12 @@ class StreamWalker:
     def _begin_stream(self, xid: int) -> None:
         """Begin a stream; one that had begun already comes again in a new session, as those before it will have to."""
         if xid in self._streamed:
-            begun = list(self._streamed)
-            self._lost.update(begun[: begun.index(xid)])
+            # Those that have begun again since stand behind it.
+            while (first := next(iter(self._streamed))) != xid:
+                self._lost[first] = self._streamed.pop(first)
             self.restarted_at = self._streamed.pop(xid).at
-        self._lost.discard(xid)
+        elif xid in self._lost:
+            self.restarted_at = self._lost.pop(xid).at
         self._streamed[xid] = _Stream(int(self.kernel.state[walk.POS]))
 
     def _check_not_lost(self, xid: int, offset: int) -> None:
@@ -638,9 +641,10 @@ class StreamWalker:
 
     def origin_number(self, name: str | None) -> int:
         """Give the number that an origin has in the records."""
-        if name not in self.origins:
+        number = self._origin_numbers.setdefault(name, len(self.origins))
+        if number == len(self.origins):
             self.origins.append(name)
-        return self.origins.index(name)
+        return number
 
     def _take_truncate(self, message: m.Truncate, offset: int) -> None:
         state = self.kernel.state

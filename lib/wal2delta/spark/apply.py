@@ -434,9 +434,8 @@ class _Job:
                 if again is not None:
                     if ahead is not None:
                         ahead.drop(file.path)
-                    task = ScanTask(
-                        framing, again.place, 0, again.place is None, again.prefix, again.edges, codec=codec
-                    )
+                    where = again.prefix, again.edges, again.origins
+                    task = ScanTask(framing, again.place, 0, again.place is None, *where, codec=codec)
                     self._rescan(stitch, task, file.path)
                 if file.path in self.holes and not is_open:
                     # Where something is open that goes on here, nothing is missing.

@@ -187,6 +187,7 @@ class ScanTask:
     first: bool = False
     prefix: bytes = b""
     edges: tuple[int, ...] = ()
+    origins: tuple[tuple[str, int], ...] = ()
     gap: bool = False
     known_length: int = 0
     codec: str = UTF8
@@ -338,6 +339,7 @@ def scan_of(path: str, content: memoryview, task: ScanTask, opened: Plain | None
         first=task.first,
         prefix=task.prefix,
         edges=task.edges,
+        origins=task.origins,
         gap=task.gap,
         known_length=task.known_length,
         codec=task.codec,

@@ -41,13 +41,14 @@ class Rescan:
     """The wish to have a file scanned again from a known place, behind some unfinished bytes.
 
     No place means the start of the stream, of which so few bytes were seen that its framing is unknown.
-    ``edges`` are the places in the prefix at which files begin.
+    ``edges`` are the places in the prefix at which files begin, ``origins`` the files of its parts, and where in them.
     """
 
     path: str
     place: Place | None
     prefix: bytes
     edges: tuple[int, ...] = ()
+    origins: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -178,6 +179,11 @@ class Stitch:
             edges.append(at)
         return tuple(edges)
 
+    @property
+    def origins(self) -> tuple[tuple[str, int], ...]:
+        """The files that the unfinished bytes lie in, and where in each."""
+        return tuple((piece.path, piece.offset) for piece in self._tail_pieces)
+
     def add(self, scan: FileScan, *, exact: bool = False) -> Rescan | None:
         """Add the next file; give a `Rescan` instead when its guess does not hold.
 
@@ -188,7 +194,7 @@ class Stitch:
         if exact:
             self._add_exact(scan)
             return None
-        again = Rescan(scan.path, self.place, self.tail, self.edges)
+        again = Rescan(scan.path, self.place, self.tail, self.edges, self.origins)
         if not scan.parts or scan.head is None or self.place is None:
             return again
         (part,) = scan.parts

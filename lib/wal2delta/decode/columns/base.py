@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wal2delta.decode.placing import Placing
     from wal2delta.types.base import ColumnType, Rescued
 
-MIN_ROWS: Final = 1024
+MIN_ROWS: Final = 16
 
 MOST_GROWTH: Final = 16
 """Outputs grow so many times at the most at once, whatever what was seen says of what follows."""

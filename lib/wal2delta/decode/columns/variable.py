@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from wal2delta.decode.columns.cells import Bytes, Cells, Names, Tile
 
-_MIN_DATA: Final = 16 * 1024
+_MIN_DATA: Final = 256
 
 
 class VariableBuilder(ColumnBuilder):
