@@ -74,6 +74,8 @@ def _check(
 @example([("ordinary", True, _BOTH), *_ROTATED, ("ordinary", True, [("truncate", "red")])], {}, [], False)
 @example([("ordinary", True, [*_BOTH, _SWAP, *_BOTH, _SWAP, *_BOTH, ("truncate", "red")])], {}, [], False)
 @example([("ordinary", True, _BOTH), ("far", True, [_SWAP, *_BOTH])], {"origins": {"exclude": ["far"]}}, [], True)
+@example([("ordinary", True, _BOTH), ("streamed", True, [("savepoint",), _SWAP, *_BOTH, ("undo",)])], {}, [], False)
+@example([("ordinary", True, _BOTH), ("prepared", False, [_SWAP, *_BOTH])], {}, [], False)
 @example([("streamed", True, [*_BOTH, ("savepoint",), _SWAP, *_BOTH, ("undo",), *_BOTH[::-1]])], {}, [], False)
 def test_whoever_was_used_last_under_a_name_has_it_wherever_runs_end(
     history: list[tuple[str, bool, list[Step]]], config: dict[str, Any], ends: list[int], ahead: bool

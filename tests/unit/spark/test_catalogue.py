@@ -129,3 +129,25 @@ def test_two_tables_of_one_place_are_named():
     listed = [(item.qualified_name, "main.raw.t", catalogue.versions[item]) for item in (one, other)]
     with pytest.raises(ConfigError, match=r"a\.t and b\.t would be the same table of the target, main\.raw\.t"):
         check_distinct(listed)
+
+
+def test_a_table_without_columns_has_rows_that_nothing_tells_apart_whatever_key_is_configured():
+    plain, whole = relation(""), relation("", identity="f")
+    bare = {"keys": ["id"], "exclude_columns": ["x"]}
+    found = catalogue_of([relation("id* x"), plain, whole], configured(table=bare)).versions
+    assert [found[one].identity.mode for one in (plain, whole)] == [Mode.APPEND, Mode.MULTISET]
+    assert found[plain].columns == ()
+
+
+def test_where_the_configuration_leaves_no_column_at_all_rows_without_columns_are_left_out():
+    none = dict.fromkeys(["commit_lsn", "commit_ts", "rescued_data"])
+    bare, other = relation(""), relation("id*", oid=10, name="other")
+    found = catalogue_of([bare, other], configured(metadata_columns=none))
+    assert list(found.versions) == [other]
+    (warning,) = found.warnings
+    assert warning.startswith("s.t: the table has no columns, and the configuration leaves out")
+    one_is_left = catalogue_of([bare], configured(metadata_columns={**none, "commit_ts": "at"}))
+    assert list(one_is_left.versions) == [bare]
+    assert not one_is_left.warnings
+    with pytest.raises(ConfigError, match="no column is left"):
+        catalogue_of([relation("id x", identity="n")], configured(table={"exclude_columns": ["id", "x"]}))
