@@ -167,7 +167,8 @@ def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *,
     """Part the updates that change the key from those that were merely sent with their old row."""
     at = batch.before_rows.to_numpy()
     names = [batch.relation.columns[number].name for number in identity.key]
-    old_key = [batch.before_columns[number] for number in identity.key]
+    before = batch.before_columns
+    old_key = [before[number] for number in identity.key]
     old_rescued = None if batch.before_rescued is None else rescued_of(batch.before_rescued, names)
     new = events.take(at)
     new_key = [new.columns[number] for number in identity.key]
