@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from wal2delta.decode.summary import FileScan
@@ -714,7 +715,7 @@ class _Job:
         with self._stage("move"):
             try:
                 if fence is not None:
-                    fence.put_up(self.ledger.confirm_lock)
+                    fence.put_up(partial(self.ledger.check_lock, sure=True))
                 if not state.vacated:
                     copied |= self._move(placement.leaving, commit, 0, fence)
                     state = self.ledger.note_vacated(state)

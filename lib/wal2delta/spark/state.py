@@ -361,27 +361,19 @@ class StateTable:
                     self._hand_to(None, mine)
             self._let_go()
 
-    def check_lock(self) -> None:
+    def check_lock(self, *, sure: bool = False) -> None:
         """Refuse to go on when another run may have taken over; costs nothing while the signs of life are fresh.
+
+        Args:
+            sure: give a sign of life now, which shows it in any case.
 
         Raises:
             TargetError: when one has.
         """
         with self._writing:
             # This process may have stood still.
-            if self._mine is not None and now() - self._mine.beat > lock.LEASE / 2:
+            if self._mine is not None and (sure or now() - self._mine.beat > lock.LEASE / 2):
                 self._beat()
-            if self._lost:
-                raise self._lost_error()
-
-    def confirm_lock(self) -> None:
-        """See by a sign of life that the lock is held still.
-
-        Raises:
-            TargetError: when another run has taken over.
-        """
-        with self._writing:
-            self._beat()
             if self._lost:
                 raise self._lost_error()
 
