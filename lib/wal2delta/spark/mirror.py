@@ -21,7 +21,7 @@ from wal2delta.spark.merging import Counts, Written, append_rows, merge_keyed
 from wal2delta.spark.multisets import merge_multiset
 from wal2delta.spark.staging import FEW_PARTS_A_BATCH, Staging
 from wal2delta.spark.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, metadata_fields
-from wal2delta.spark.tables import Epoch, TablePlan
+from wal2delta.spark.tables import Epoch
 from wal2delta.spark.target import quote
 from wal2delta.spark.workers import fold_batches, refusals_told
 
@@ -65,14 +65,7 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Fo
                 action, written = _commit(own, staging, run, number, folded, exists=exists, overwrite=overwrite)
                 more = written.counts
                 counts += more
-                version = written.version if written.version is not None else delta.last_version(own)
-                if version is not None:
-                    found = delta.Commit(version, written.metrics)
-                else:
-                    # It was skipped as made already, or the platform does not tell.
-                    found = delta.find_commit(own, plan.table, commit, depth=depth)
-                if found is None or (run.standing is not None and found.version <= run.standing.latest):
-                    raise _not_in_history(plan)
+                found = _made(own, run, commit, written, depth)
                 counts = counts.against(found, more)
             done = found if done is None else done.joined(found)
             exists = True
@@ -97,8 +90,21 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Fo
     )
 
 
-def _not_in_history(plan: TablePlan) -> TargetError:
-    return TargetError(
+def _made(spark: SparkSession, run: TableRun, commit: delta.CommitId, written: Written, depth: int) -> delta.Commit:
+    """Give the commit that was made, as the table's history has it.
+
+    Raises:
+        TargetError: when it is not there.
+    """
+    plan = run.plan
+    version = written.version if written.version is not None else delta.last_version(spark)
+    if version is not None:
+        return delta.Commit(version, written.metrics)
+    # It was skipped as made already, or the platform does not tell.
+    found = delta.find_commit(spark, plan.table, commit, depth=depth)
+    if found is not None and (run.standing is None or found.version > run.standing.latest):
+        return found
+    raise TargetError(
         "the table's commit is not in its history: another one has its number, or something else writes to the table",
         table=plan.name,
         path=plan.table.text,
