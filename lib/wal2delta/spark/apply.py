@@ -135,6 +135,12 @@ class _Job:
             with quiet_queries(), storage_told(self.target.text), settings(self.own, delta.SMALL_STATE):
                 try:
                     return self._run(began)
+                except Exception as error:
+                    # Whatever it has met then: that another has taken over says why.
+                    lost = self.ledger.why_lost()
+                    if lost is None:
+                        raise
+                    raise lost from error
                 finally:
                     self.ledger.release()
         finally:

@@ -183,6 +183,10 @@ class Ledger:
         """
         self._state.check_lock(sure=sure)
 
+    def why_lost(self) -> TargetError | None:
+        """Look whether another run has taken over, and say so; None if the lock is held, or was never taken."""
+        return self._state.why_lost()
+
     @property
     def run_id(self) -> str:
         """The id of the run that has the lock, by which nothing else is called."""

@@ -377,6 +377,12 @@ class StateTable:
             if self._lost:
                 raise self._lost_error()
 
+    def why_lost(self) -> TargetError | None:
+        """Look whether another run has taken over, and say so; None if the lock is held, or was never taken."""
+        with suppress(Exception):
+            self.check_lock(sure=True)
+        return self._lost_error() if self._lost else None
+
     def write(self, state: State) -> None:
         """Write the row; the write that ends a run gives the lock back.
 
