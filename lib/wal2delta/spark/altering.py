@@ -54,7 +54,7 @@ def alter(
     metadata: Sequence[pa.Field],
     rescued: str | None,
     commit: delta.CommitId,
-    check_lock: Callable[[], None],
+    check_lock: Callable[..., None],
     *,
     resumed: bool,
 ) -> bool:
@@ -94,7 +94,7 @@ def _commit(
     statements: _Statements,
     after: TableShape,
     commit: delta.CommitId,
-    check_lock: Callable[[], None],
+    check_lock: Callable[..., None],
 ) -> bool:
     """Do all of it in one commit, and say whether that could be done.
 
@@ -115,7 +115,7 @@ def _commit(
         except Exception as error:
             if not delta.is_conflict(error):
                 raise
-            check_lock()
+            check_lock(sure=True)
             raise TargetError(
                 "somebody else has written to the table at the same time",
                 path=table.text,
@@ -213,7 +213,7 @@ def _run(
     table: TableName,
     statements: _Statements,
     after: TableShape,
-    check_lock: Callable[[], None],
+    check_lock: Callable[..., None],
 ) -> None:
     """Run the statements that the table does not show to be done."""
     found = delta.columns_of(spark, table)

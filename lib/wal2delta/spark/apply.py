@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from wal2delta.decode.summary import FileScan
@@ -20,10 +21,10 @@ from wal2delta.progress import NoProgress, Progress
 from wal2delta.protocol.framing import Framing
 from wal2delta.report import Action, RunReport, TableReport
 from wal2delta.settings import Settings, make_settings
-from wal2delta.sink.lineage import Standing
 from wal2delta.spark import delta, steps
 from wal2delta.spark.ahead import AheadScan
 from wal2delta.spark.catalogue import Catalogue
+from wal2delta.spark.checks import TableChecks
 from wal2delta.spark.continuity import check_followed, is_in_doubt, warnings_of
 from wal2delta.spark.failures import failures_told
 from wal2delta.spark.fence import Fence
@@ -31,22 +32,12 @@ from wal2delta.spark.folding import Folded, fold_together, groups_of
 from wal2delta.spark.history import History, refuse_gone
 from wal2delta.spark.isolation import has_own_sessions, own_session, quiet_queries, settings
 from wal2delta.spark.ledger import PLANNED, Ledger, Seen, State, run_id
-from wal2delta.spark.mirror import Found, apply_table, check_again, check_table
+from wal2delta.spark.mirror import apply_table
 from wal2delta.spark.missing import missing_warnings
 from wal2delta.spark.mounted import mounted_folder
 from wal2delta.spark.moving import fence_of, move
 from wal2delta.spark.placement import Move, Placement
 from wal2delta.spark.registry import MirrorEntry, left_at
-from wal2delta.spark.setting_back import (
-    Ahead,
-    check_bytes,
-    clear_runs,
-    highest_of,
-    highest_runs,
-    refuse_newer,
-    set_tables_back,
-    told,
-)
 from wal2delta.spark.source import (
     CaptureFile,
     are_mapped,
@@ -61,7 +52,7 @@ from wal2delta.spark.staged_tables import TableStaging
 from wal2delta.spark.staging import Staged, Staging
 from wal2delta.spark.storage import damage_told, storage_told
 from wal2delta.spark.table_run import TableRun, step_of
-from wal2delta.spark.tables import RunPlan, TablePlan, plan_tables
+from wal2delta.spark.tables import RunPlan, plan_tables
 from wal2delta.spark.target import Target
 from wal2delta.spark.workers import DecodeTask, ScanTask
 from wal2delta.transactions.plan import Plan, Resume
@@ -149,6 +140,12 @@ class _Job:
             with quiet_queries(), storage_told(self.target.text), settings(self.own, delta.SMALL_STATE):
                 try:
                     return self._run(began)
+                except Exception as error:
+                    # Whatever it has met then: that another has taken over says why.
+                    lost = self.ledger.why_lost()
+                    if lost is None:
+                        raise
+                    raise lost from error
                 finally:
                     self.ledger.release()
         finally:
@@ -541,10 +538,11 @@ class _Job:
             with self._stage("check"):
                 self._check_server(tables.placement, entries, history, resumed=resumed)
             with self._stage("plan"):
-                found = self._check_tables(tables, resumed=resumed)
+                checks = self._checks
+                found = checks.check(tables, resumed=resumed)
                 if not resumed:
                     plan = replace(plan, id=str(uuid.uuid4()))
-                number = self._go_back(plan, tables, found, before, history) if not resumed else 0
+                number = checks.go_back(plan, tables, found, before, history) if not resumed else 0
                 state = begin(plan, number)
             steps.reached("plan written")
             commit = delta.CommitId(state.ledger, state.run, run_id(plan))
@@ -564,7 +562,7 @@ class _Job:
             ]
             if resumed and plan.id:
                 with self._stage("plan"):
-                    runs = self._check_again(runs, plan)
+                    runs = checks.check_again(runs, plan)
             kept = [
                 lambda: history.write(state, resumed=resumed),
                 lambda: self.ledger.record_files(state, resumed=resumed),
@@ -641,78 +639,10 @@ class _Job:
         """How many tables are worked on at a time; each needs a session of its own."""
         return self.settings.tables_at_once if has_own_sessions(self.spark) else 1
 
-    def _check_tables(self, tables: RunPlan, *, resumed: bool) -> list[Found]:
-        """Say which tables are there, and refuse those that are not as they should be."""
-        moving = {move.destination for move in tables.placement.moves}
+    @property
+    def _checks(self) -> TableChecks:
         accepts = self.settings.accept_changed_tables
-
-        def check(table: TablePlan) -> Found:
-            left = any(move.source == table.table for move in tables.placement.moves)
-            moves_in = left or table.table in moving
-            return check_table(self.spark, table, self.ledger.id, resumed=resumed, moves_in=moves_in, accepts=accepts)
-
-        with ThreadPoolExecutor(self._at_once) as pool:
-            found = list(pool.map(check, tables.tables))
-        for table, there in zip(tables.tables, found, strict=True):
-            self._warn_of_change(table, there.standing)
-        return found
-
-    def _check_again(self, runs: Sequence[TableRun], plan: Plan) -> list[TableRun]:
-        """Give the tables of a run that was interrupted with how they stand, and refuse those that others have changed.
-
-        Raises:
-            TargetError: naming one.
-        """
-        accepts = self.settings.accept_changed_tables
-
-        def check(run: TableRun) -> TableRun:
-            standing = check_again(self.spark, run, plan.id, accepts=accepts)
-            checked = replace(run, standing=standing)
-            if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
-                one = Ahead(run.plan.name, run.plan.table, run.plan.oid, standing, known=True)
-                raise refuse_newer(one, standing.ahead[0], plan.upto_lsn)
-            return checked
-
-        with ThreadPoolExecutor(self._at_once) as pool:
-            checked = list(pool.map(check, runs))
-        for run in checked:
-            self._warn_of_change(run.plan, run.standing)
-        return checked
-
-    def _warn_of_change(self, table: TablePlan, standing: Standing | None) -> None:
-        changed = None if standing is None else standing.changed
-        if changed is not None:
-            self.warnings.append(
-                f"{table.name}: somebody else has changed it (version {changed.version}, {changed.operation}); its "
-                "rows are taken as they are"
-            )
-
-    def _go_back(
-        self, plan: Plan, tables: RunPlan, found: Sequence[Found], before: State | None, history: History
-    ) -> int:
-        """Set back what is ahead of the ledger, if the captures have all of that; give the new run's number."""
-        known = before.run if before is not None else 0
-        recorded = highest_runs(self.own, self.target, self.ledger.id, self._at_once)
-        ahead = [
-            Ahead(
-                table.name,
-                (table.before or table).table,
-                (table.before or table).oid,
-                there.standing,
-                known=table.before is not None,
-            )
-            for table, there in zip(tables.tables, found, strict=True)
-            if there.standing is not None and there.standing.ahead
-        ]
-        highest = highest_of(recorded, ahead)
-        if highest <= known and not ahead:
-            return known + 1
-        check_bytes(ahead, plan, history)
-        commit = delta.CommitId(self.ledger.id, highest + 1, run_id(plan))
-        set_tables_back(self.spark, ahead, commit, self.ledger.check_lock)
-        clear_runs(self.own, self.target, self.ledger.id, recorded, known, highest, self.ledger.check_lock)
-        self.warnings.append(told(ahead, known, highest))
-        return max(known, highest) + 1
+        return TableChecks(self.own, self.target, self.ledger, accepts, self._at_once, self.warnings)
 
     def _move_tables(
         self, tables: RunPlan, state: State, commit: delta.CommitId
@@ -732,7 +662,7 @@ class _Job:
         with self._stage("move"):
             try:
                 if fence is not None:
-                    fence.put_up(self.ledger.confirm_lock)
+                    fence.put_up(partial(self.ledger.check_lock, sure=True))
                 if not state.vacated:
                     copied |= self._move(placement.leaving, commit, 0, fence)
                     state = self.ledger.note_vacated(state)

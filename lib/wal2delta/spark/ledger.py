@@ -172,21 +172,20 @@ class Ledger:
         """Give the lock back if this run still has it."""
         self._state.release()
 
-    def check_lock(self) -> None:
+    def check_lock(self, *, sure: bool = False) -> None:
         """Refuse to go on when another run may have taken over.
+
+        Args:
+            sure: look it up in any case.
 
         Raises:
             TargetError: when one has.
         """
-        self._state.check_lock()
+        self._state.check_lock(sure=sure)
 
-    def confirm_lock(self) -> None:
-        """See by a sign of life that the lock is held still.
-
-        Raises:
-            TargetError: when another run has taken over.
-        """
-        self._state.confirm_lock()
+    def why_lost(self) -> TargetError | None:
+        """Look whether another run has taken over, and say so; None if the lock is held, or was never taken."""
+        return self._state.why_lost()
 
     @property
     def run_id(self) -> str:

@@ -361,29 +361,27 @@ class StateTable:
                     self._hand_to(None, mine)
             self._let_go()
 
-    def check_lock(self) -> None:
+    def check_lock(self, *, sure: bool = False) -> None:
         """Refuse to go on when another run may have taken over; costs nothing while the signs of life are fresh.
+
+        Args:
+            sure: give a sign of life now, which shows it in any case.
 
         Raises:
             TargetError: when one has.
         """
         with self._writing:
             # This process may have stood still.
-            if self._mine is not None and now() - self._mine.beat > lock.LEASE / 2:
+            if self._mine is not None and (sure or now() - self._mine.beat > lock.LEASE / 2):
                 self._beat()
             if self._lost:
                 raise self._lost_error()
 
-    def confirm_lock(self) -> None:
-        """See by a sign of life that the lock is held still.
-
-        Raises:
-            TargetError: when another run has taken over.
-        """
-        with self._writing:
-            self._beat()
-            if self._lost:
-                raise self._lost_error()
+    def why_lost(self) -> TargetError | None:
+        """Look whether another run has taken over, and say so; None if the lock is held, or was never taken."""
+        with suppress(Exception):
+            self.check_lock(sure=True)
+        return self._lost_error() if self._lost else None
 
     def write(self, state: State) -> None:
         """Write the row; the write that ends a run gives the lock back.

@@ -51,7 +51,7 @@ class TableRun:
     size: int
     exists: bool
     standing: Standing | None = None
-    check_lock: Callable[[], None] = lambda: None
+    check_lock: Callable[..., None] = lambda **_: None
 
     @property
     def is_done(self) -> bool:
