@@ -46,6 +46,7 @@ _BUILTIN: Final = {
     **dict.fromkeys(("float4", "float8", "point", "line", "lseg", "box", "path", "polygon", "circle"), Form.NUMBERS),
 }
 
+_OPENING: Final = ("(", "[", "{")
 STRUCTURED: Final = r"^[(\[{]"
 """What begins otherwise has no shape."""
 
@@ -54,6 +55,7 @@ _MOMENT = re.compile(
     r"[+-][0-9]{2}(?::[0-9]{2}(?::[0-9]{2})?)?(?: BC)?"
 )
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?")
+_NO_TIME: Final = "00:00:00"
 _BARE = re.compile(r"-?[0-9]*")
 
 
@@ -95,13 +97,17 @@ def _numbers(text: str) -> str:
     return _NUMBER.sub(lambda match: repr(float(match[0])), text)
 
 
-def _shape(text: str) -> str:
-    if text[:1] not in ("(", "[", "{"):
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _shape(text: str, otherwise: Callable[[str], str] = _as_it_is) -> str:
+    if text[:1] not in _OPENING:
         return text
     try:
         return _structure(text)
     except (ValueError, RecursionError):
-        return text
+        return otherwise(text)
 
 
 def _structure(text: str) -> str:
@@ -125,18 +131,27 @@ def _part(part: str | None) -> str:
 
 
 def _leaf(text: str) -> str:
-    if text[:1] in ("(", "[", "{"):
+    """Give a part in the form of whatever its shape says that it is; bytea may be written as plain text is."""
+    if text[:1] in _OPENING:
+        return _shape(text, otherwise=_unescaped)
+    if "\\" in text:
+        text = _unescaped(text)
+    if text[:1] in _OPENING:
         return _shape(text)
     if _BARE.fullmatch(text):
         return text
     if _MOMENT.fullmatch(text):
         return _moments(text)
-    if "\\" in text:
-        try:
-            return bytes_from_text(text).decode("latin-1")
-        except ValueFormatError:
-            return text
-    return _interval(text)
+    found = _interval(text)
+    # What one style writes as a number.
+    return "0" if found == _NO_TIME else found
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return bytes_from_text(text).decode("latin-1")
+    except ValueFormatError:
+        return text
 
 
 def _fields(text: str, *, null: str) -> list[str | None]:
@@ -180,7 +195,7 @@ def _braced(text: str) -> list[str | None]:
     inside = text[1:-1]
     if not inside:
         return []
-    if inside[0] not in ("{", "[", "("):
+    if inside[0] not in _OPENING:
         return _fields(inside, null="NULL")
     parts: list[str | None] = []
     depth, start, quoted, at = 0, 0, False, 0
