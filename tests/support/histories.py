@@ -110,7 +110,8 @@ class Table:
     Attributes:
         key: the columns that tell its rows apart; none in a multiset, or where rows only come.
         identity: the replica identity: d, i, f or n.
-        configured: the key is not the replica identity's (which is full then); it may hold NULLs, where it never is one.
+        configured: the key is not the replica identity's (which is full then); it may hold NULLs, unless it is
+            one at times.
         alternating: the relation is announced with another replica identity of the same key from time to time.
         deferrable: two rows may have one key inside a transaction.
         publishes: the operations that are sent: i(nsert), u(pdate), d(elete).

@@ -87,8 +87,10 @@ def _check_key(events: Events, batch: ChangeBatch, identity: Identity) -> None:
                 "and apply what is captured from then on",
             )
         if relation.replica_identity != "f" and column.key:
-            gone = pa.array(events.action == DELETE)
-            _check_sent(batch.data.column(METADATA_COLUMNS + number).filter(gone), batch.rescued, gone, batch, number)
+            values = batch.data.column(METADATA_COLUMNS + number)
+            if values.null_count:
+                gone = pa.array(events.action == DELETE)
+                _check_sent(values.filter(gone), batch.rescued, gone, batch, number)
             if batch.before is not None:
                 _check_sent(batch.before.column(1 + number), batch.before_rescued, None, batch, number)
 
