@@ -110,7 +110,8 @@ class Table:
     Attributes:
         key: the columns that tell its rows apart; none in a multiset, or where rows only come.
         identity: the replica identity: d, i, f or n.
-        configured: the key is not the replica identity's (which is full then); it may hold NULLs.
+        configured: the key is not the replica identity's (which is full then); it may hold NULLs, unless it is
+            one at times.
         alternating: the relation is announced with another replica identity of the same key from time to time.
         deferrable: two rows may have one key inside a transaction.
         publishes: the operations that are sent: i(nsert), u(pdate), d(elete).
@@ -491,7 +492,7 @@ class History:
     def _set_key(self, texts: list[Text], op: Op) -> None:
         for number, value in zip(self.table.key, op.key, strict=True):
             known: list[Text] = list(self.table.kinds[number].values)
-            if self.table.configured:
+            if self.table.configured and not self.table.alternating:
                 known.append(None)
             texts[number] = known[value % len(known)]
 

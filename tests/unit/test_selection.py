@@ -101,6 +101,9 @@ def test_what_is_said_of_a_table_goes_before_what_holds_for_all():
     found = select(settings({}, **general), relation())
     assert (found.on_type_change, found.on_recreate, found.on_drop_column) == ("stop", "keep", "drop")
     assert found.metadata.deleted == "__deleted"
+    for said, general_said in (("stop", "warn"), ("warn", "stop")):
+        found = select(settings({"on_missing_row": said}, on_missing_row=general_said), relation())
+        assert found.on_missing_row == said
     own = {"soft_deletes": False, "on_type_change": "rewrite", "on_recreate": "stop", "on_drop_column": "keep"}
     found = select(settings(own, **general), relation())
     assert (found.on_type_change, found.on_recreate, found.on_drop_column) == ("rewrite", "stop", "keep")

@@ -86,6 +86,7 @@ def test_what_is_said_of_a_table_is_read(write):
 def test_the_policies_are_those_that_lose_nothing_and_need_nobody():
     settings = Settings()
     assert (settings.on_type_change, settings.on_recreate, settings.on_drop_column) == ("rewrite", "replace", "keep")
+    assert settings.on_missing_row == "warn"
     assert settings.soft_deletes is False
     assert settings.skipped_operations == ()
 
@@ -319,6 +320,7 @@ def test_a_wrong_value_names_its_place_and_what_was_expected(write, text, part):
         ("destination_table: raw.orders", "is the table's name alone; its schema is destination_schema"),
         ("destination_catalog: main", "destination_catalog: unknown key"),
         ("on_type_change: no", "on_type_change: must be 'rewrite' or 'stop'"),
+        ("on_missing_row: ignore", "on_missing_row: must be 'warn' or 'stop'"),
     ],
 )
 def test_what_is_said_of_a_table_has_to_agree(write, said, part):

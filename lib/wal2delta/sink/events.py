@@ -7,17 +7,19 @@ and may be anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from wal2delta.sink.by_value import by_value
 from wal2delta.sink.fold import MOVE, UPDATE
 from wal2delta.sink.identity import contiguous, hash_rows, rescued_of
 from wal2delta.sink.slots import Hashes
+from wal2delta.types.by_value import Form
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,6 +57,7 @@ class Identity:
             its holder.  For changes of which some kinds are left out.
         claims: who takes a key says that nobody has it: nothing else says that it is unique.
         obstacle: why rows cannot be told apart, so that they can only be inserted.
+        forms: of columns (by number) whose texts hang on the sender's settings: they are compared by value.
     """
 
     mode: Mode
@@ -62,6 +65,24 @@ class Identity:
     evicts: bool = False
     claims: bool = False
     obstacle: str | None = None
+    forms: tuple[tuple[int, Form], ...] = ()
+
+    def compared(self, columns: Sequence[Any], numbers: Sequence[int] | None = None) -> list[pa.Array]:
+        """Give columns as they are compared.
+
+        Args:
+            numbers: of the columns; None for all in their order.
+        """
+        forms = dict(self.forms)
+        return [
+            by_value(column, forms.get(number))
+            for number, column in zip(range(len(columns)) if numbers is None else numbers, columns, strict=True)
+        ]
+
+    def renumbered(self, numbers: Mapping[int, int | None], key: tuple[int, ...]) -> Identity:
+        """Give the same for other columns, by the new numbers of those that are there."""
+        forms = ((numbers.get(number), form) for number, form in self.forms)
+        return replace(self, key=key, forms=tuple((number, form) for number, form in forms if number is not None))
 
 
 @dataclass(slots=True)
@@ -234,9 +255,10 @@ def interleave(parts: Sequence[tuple[Events, NDArray[np.int64]]]) -> Events:
 def key_hashes(events: Events, identity: Identity, names: Sequence[str]) -> Hashes:
     """Give the hashes of the events' row identities: the key, or in a multiset the whole row."""
     if identity.mode is not Mode.KEYED:
-        return image_hashes(events)
+        return image_hashes(events, identity)
     rescued = rescued_of(events.rescued, [names[number] for number in identity.key])
-    return hash_rows([events.columns[number] for number in identity.key], events.rows, rescued)
+    columns = identity.compared([events.columns[number] for number in identity.key], identity.key)
+    return hash_rows(columns, events.rows, rescued)
 
 
 def bucket_of(key: NDArray[np.uint64], buckets: int) -> NDArray[np.uint16]:
@@ -245,9 +267,9 @@ def bucket_of(key: NDArray[np.uint64], buckets: int) -> NDArray[np.uint16]:
     return bucket
 
 
-def image_hashes(events: Events) -> Hashes:
+def image_hashes(events: Events, identity: Identity) -> Hashes:
     """Give the hashes of whole rows; a value that nobody knows counts as NULL."""
-    return hash_rows(events.columns, events.rows, events.rescued)
+    return hash_rows(identity.compared(events.columns), events.rows, events.rescued)
 
 
 # How events travel between tasks: one Arrow IPC stream, columns by number, so that no name can collide.

@@ -60,7 +60,7 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False) -
     _check_key(events, batch, identity)
     if sends_whole_rows(batch, identity):
         events = _as_images(events, batch, goes=REMOVE, comes=ADD)
-        events.image = image_hashes(events)
+        events.image = image_hashes(events, identity)
         return events
     return events if batch.before is None else _with_key_changes(events, batch, identity, follow=follow)
 
@@ -86,8 +86,10 @@ def _check_key(events: Events, batch: ChangeBatch, identity: Identity) -> None:
                 "and apply what is captured from then on",
             )
         if relation.replica_identity != "f" and column.key:
-            gone = pa.array(events.action == DELETE)
-            _check_sent(batch.columns[number].filter(gone), batch.rescued, gone, batch, number)
+            values = batch.columns[number]
+            if values.null_count:
+                gone = pa.array(events.action == DELETE)
+                _check_sent(values.filter(gone), batch.rescued, gone, batch, number)
             if batch.before is not None:
                 _check_sent(batch.before_columns[number], batch.before_rescued, None, batch, number)
 
@@ -172,8 +174,8 @@ def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *,
     old_rescued = None if batch.before_rescued is None else rescued_of(batch.before_rescued, names)
     new = events.take(at)
     new_key = [new.columns[number] for number in identity.key]
-    old_hash = hash_rows(old_key, len(at), old_rescued)
-    new_hash = hash_rows(new_key, len(at), rescued_of(new.rescued, names))
+    old_hash = hash_rows(identity.compared(old_key, identity.key), len(at), old_rescued)
+    new_hash = hash_rows(identity.compared(new_key, identity.key), len(at), rescued_of(new.rescued, names))
     changed = (old_hash[0] != new_hash[0]) | (old_hash[1] != new_hash[1])
     if not changed.any():
         return events

@@ -72,7 +72,7 @@ def fold_events(
     if identity.mode is Mode.APPEND or events.rows == 0:
         return events
     if identity.mode is Mode.MULTISET:
-        last, net, needed = count_images(events.action, events.expected, image_hashes(events))
+        last, net, needed = count_images(events.action, events.expected, image_hashes(events, identity))
         folded = events.take(last)
         folded.action, folded.expected = net, needed
         return folded
@@ -212,7 +212,7 @@ def _fold(
         unchanged[:, t] = events.unchanged[number]
     old_hashes = None
     if events.old_key is not None:
-        old_hashes = hash_rows(events.old_key, events.rows, events.old_rescued)
+        old_hashes = hash_rows(identity.compared(events.old_key, identity.key), events.rows, events.old_rescued)
     action = events.action.astype(np.uint8)
     if between_moves:
         assert old_hashes is not None
@@ -326,7 +326,7 @@ def rows_to_merge(
             yield _batch([*rows.columns, rows.lsn, rows.ts, rows.rescued, _unknown(rows)], schema)
         return
     if identity.mode is Mode.MULTISET:
-        last, net, needed = count_images(events.action, events.expected, image_hashes(events))
+        last, net, needed = count_images(events.action, events.expected, image_hashes(events, identity))
         for start in range(0, len(last), _OUTPUT_ROWS):
             part = slice(start, start + _OUTPUT_ROWS)
             rows = events.take(last[part])

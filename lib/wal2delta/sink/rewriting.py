@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from wal2delta.sink.by_value import by_value
 from wal2delta.sink.data_files import FileColumn, as_named
 from wal2delta.sink.identity import contiguous, hash_rows
+from wal2delta.types.by_value import Form
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,6 +46,7 @@ class Before:
         tracked: columns that some rows leave as they are.
         rescued: the number of the column with rescued texts.
         marks_deleted: the number of the column that says that a row is deleted.
+        forms: of key columns that are compared by value, by their places in ``key``.
         claims: a row that takes a key which another one has is refused, by a MERGE.
     """
 
@@ -55,6 +58,7 @@ class Before:
     rescued: int | None
     marks_deleted: int | None
     claims: bool = False
+    forms: tuple[tuple[int, Form], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ def rewrite(before: Before, folded: Sequence[pa.RecordBatch]) -> Rewritten | Non
 def _rewrite(before: Before, old: Sequence[pa.Array], folded: Sequence[pa.RecordBatch]) -> Rewritten | None:
     rows = pa.Table.from_batches(folded).combine_chunks()
     new = [as_named(contiguous(rows.column(s)), c.type) for s, c in zip(before.sources, before.columns, strict=True)]
-    matches = _matches([old[k] for k in before.key], [new[k] for k in before.key])
+    matches = _matches(_key_of(old, before), _key_of(new, before))
     if matches is None:
         return None
     deleted, matched = _flags(rows, "deleted"), matches >= 0
@@ -152,6 +156,11 @@ def _rewrite(before: Before, old: Sequence[pa.Array], folded: Sequence[pa.Record
         "deletes_without_row": int(np.count_nonzero(lost & deleted)),
     }
     return Rewritten(columns, tuple(places), counts, missing)
+
+
+def _key_of(columns: Sequence[pa.Array], before: Before) -> list[pa.Array]:
+    forms = dict(before.forms)
+    return [by_value(columns[number], forms.get(place)) for place, number in enumerate(before.key)]
 
 
 def _flags(rows: pa.Table, name: str, *, unknown: bool = False) -> NDArray[np.bool_]:

@@ -77,7 +77,8 @@ def links_of(events: Events, identity: Identity, names: Sequence[str]) -> Routes
         return None
     moves = events.action == MOVE
     new = key_hashes(events, identity, names)[0][moves]
-    old = hash_rows(events.old_key, events.rows, events.old_rescued)[0][moves]
+    old_key = identity.compared(events.old_key, identity.key)
+    old = hash_rows(old_key, events.rows, events.old_rescued)[0][moves]
     return Routes(new, old)
 
 

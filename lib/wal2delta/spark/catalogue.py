@@ -22,6 +22,7 @@ from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.workers import Assignment
 from wal2delta.transactions.plan import Plan
 from wal2delta.types.base import ColumnType, Family
+from wal2delta.types.by_value import Form, form_of
 from wal2delta.types.overrides import keeps_values_apart
 
 _BOOLEAN: Final = ColumnType(pa.bool_(), Family.BOOLEAN, "boolean")
@@ -218,6 +219,7 @@ def _version(
         key=tuple(places[n] for n in identity.key),
         evicts=evicts,
         claims=sent.claims and identity.mode is Mode.KEYED,
+        forms=() if identity.mode is Mode.APPEND else _forms(resolved, selection),
     )
     if selection.soft_deletes:
         if identity.mode is Mode.MULTISET:
@@ -242,6 +244,12 @@ def _version(
         keys is not None and not ignored,
         tuple(notes),
     )
+
+
+def _forms(types: Sequence[ColumnType], selection: Selection) -> tuple[tuple[int, Form], ...]:
+    """Give the forms by which wanted columns are compared; the hash of a masked one says nothing of its value."""
+    forms = ((place, form_of(types[n])) for place, n in enumerate(selection.columns) if n not in selection.masked)
+    return tuple((place, form) for place, form in forms if form is not None)
 
 
 def _check_exact(relation: Relation, identity: Identity, types: Sequence[ColumnType]) -> None:

@@ -27,12 +27,14 @@ from wal2delta.spark import delta
 from wal2delta.spark.altering import may_be_rescued
 from wal2delta.spark.appending import Append
 from wal2delta.spark.arrow_types import sql_schema
+from wal2delta.spark.by_value import may_differ, with_bases
 from wal2delta.spark.isolation import has_own_sessions, settings
 from wal2delta.spark.missing import refuse_missing
 from wal2delta.spark.target import TableName, quote
 from wal2delta.spark.workers import FoldTask, Work, refusal_in, refusal_text
 from wal2delta.spark.writers import FilesWritten, FileTask, write_kept
 from wal2delta.types.base import ColumnType
+from wal2delta.types.by_value import Form
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,6 +64,7 @@ class Merge:
         deletes: some rows are deleted.
         converts_key: the key has another type than it had for some of the changes, which it may not hold.
         stops_at_missing: nothing is committed where a change does not find its row.
+        has_bases: each row brings the key that it has in the table, as it stands there.
     """
 
     table: TableName
@@ -77,6 +80,7 @@ class Merge:
     commit: delta.CommitId
     converts_key: bool = False
     stops_at_missing: bool = False
+    has_bases: bool = False
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -93,6 +97,12 @@ class Merge:
             if column.source == OWN:
                 return number
         return None
+
+    @property
+    def key_forms(self) -> tuple[tuple[int, Form], ...]:
+        """The forms of key columns that are compared by value, by their places in the key."""
+        forms = dict(self.identity.forms)
+        return tuple((k, forms[number]) for k, number in enumerate(self.identity.key) if number in forms)
 
     def type_of(self, number: int) -> ColumnType:
         """Give a column's type."""
@@ -345,6 +355,10 @@ def _merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], 
     Args:
         found: what they are counted for.
     """
+    if not merge.has_bases and _needs_bases(kept, merge):
+        rows = with_bases(spark, kept, merge.table.sql, _compared_keys(merge))
+        with kept_rows(spark, rows, {"rows": "count(1)"}) as (translated, _):
+            return _merge_kept(spark, translated, found, replace(merge, has_bases=True))
     counts = keyed_counts(found)
     kept.createOrReplaceTempView(_SOURCE)
     if merge.stops_at_missing and (counts.live or counts.gone):
@@ -352,6 +366,21 @@ def _merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], 
     with delta.committing(spark, merge.commit):
         metrics = delta.merge(spark, _keyed_statement(merge))
     return Written(counts, metrics)
+
+
+def _compared_keys(merge: Merge) -> list[tuple[str, str, pa.DataType, Form | None]]:
+    """Give what `with_bases` has to know of the key's columns."""
+    forms, columns = dict(merge.key_forms), merge.shape.columns
+    return [
+        (f"b{k}" if merge.moves else f"c{n}", quote(columns[n].name), columns[n].type.arrow, forms.get(k))
+        for k, n in enumerate(merge.identity.key)
+    ]
+
+
+def _needs_bases(kept: DataFrame, merge: Merge) -> bool:
+    """Say whether a key may stand in the table as another text for the same value."""
+    forms = {column: form for column, _, _, form in _compared_keys(merge) if form is not None}
+    return bool(forms) and may_differ(kept, forms)
 
 
 def _missing(spark: SparkSession, merge: Merge) -> Counts:
@@ -427,7 +456,7 @@ def _match(merge: Merge) -> str:
     for k, number in enumerate(merge.identity.key):
         column = merge.shape.columns[number]
         kind = column.type.arrow
-        source = f"s.b{k}" if merge.moves else f"s.c{number}"
+        source = f"s.b{k}" if merge.moves or merge.has_bases else f"s.c{number}"
         target = f"t.{quote(column.name)}"
         rescuable = key_may_be_rescued(merge, number)
         if not merge.configured and not rescuable and not pa.types.is_floating(kind):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from wal2delta.spark import delta
 from wal2delta.spark.arrow_types import sql_type
+from wal2delta.spark.by_value import formed, may_differ
 from wal2delta.spark.merging import Counts, Merge, Written, append_rows, image_of, kept_rows, literal, same_image
 from wal2delta.spark.target import quote
+from wal2delta.types.by_value import Form
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 _ROWS: Final = "wal2delta_rows"
 _COUNTED: Final = "wal2delta_counted"
 _OLDER: Final = "wal2delta_older"
+_STORED: Final = "wal2delta_stored"
 
 _TOTALS: Final = {"needed": "max(needed)", "unknown": "count_if(unknown AND net > 0)"}
 
@@ -47,8 +50,64 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Writte
         if not totals["needed"]:
             # Nothing goes: the target need not be asked.
             return append_rows(spark, folded, merge, "append", create=False)
-        missing, metrics = _apply(images, images.counted(folded), added)
+        missing, metrics = _apply(images, images.counted(_as_stored(images, folded)), added)
     return Written(Counts(unknown=totals["unknown"] or 0, deletes_without_row=missing), metrics)
+
+
+def _as_stored(images: _Images, folded: DataFrame) -> DataFrame:
+    """Have rows that go name rows of the table as these stand there: their texts may be others of the same values.
+
+    A row whose image the table has in several forms is parted: each form loses what it has, the row's own first.
+    """
+    forms = {f"c{number}": form for number, form in images.merge.identity.forms}
+    if not may_differ(folded, forms, "needed > 0"):
+        return folded
+    spark = images.spark
+    folded.selectExpr("*", "monotonically_increasing_id() AS image").createOrReplaceTempView(_ROWS)
+    texts = [source for _, source in images.image if source in forms]
+    listed = ", ".join(f"x{source}" for source in texts)
+    spark.sql(
+        f"SELECT image, {listed}, taken FROM (SELECT *, greatest(0L, least(copies, needed - (sum(copies) OVER "
+        f"(PARTITION BY image ORDER BY is_own DESC, {listed} ROWS UNBOUNDED PRECEDING) - copies))) AS taken "
+        f"FROM ({_stored(images, forms, texts)})) WHERE NOT is_own AND taken > 0"
+    ).createOrReplaceTempView(_STORED)
+    kept = {"needed": "s.needed - coalesce(o.moved, 0L)", "net": "s.net + coalesce(o.moved, 0L)"}
+    other = {"needed": "o.taken", "net": "-o.taken", "unknown": "false"} | {name: f"o.x{name}" for name in texts}
+    kept_rows_, other_rows = (
+        ", ".join(f"{changed.get(name, f's.{name}')} AS {name}" for name in folded.columns) for changed in (kept, other)
+    )
+    return spark.sql(
+        f"SELECT {kept_rows_} FROM {_ROWS} AS s LEFT JOIN "
+        f"(SELECT image, sum(taken) AS moved FROM {_STORED} GROUP BY image) AS o ON s.image = o.image "
+        f"UNION ALL SELECT {other_rows} FROM {_ROWS} AS s JOIN {_STORED} AS o ON s.image = o.image"
+    ).where("needed > 0 OR net != 0")
+
+
+def _stored(images: _Images, forms: Mapping[str, Form], texts: Sequence[str]) -> str:
+    """Give a query of the forms (``x<column>``) that the table has of each image that goes, and how often."""
+    target = images.merge.table.sql
+    places = {source: place for place, source in images.merge.pairs}
+    joins: dict[str, list[str]] = {"t": [], "s": []}
+    for source in texts:
+        kind = images.merge.type_of(int(source[1:])).arrow
+        for side, table, column in (("t", target, places[source]), ("s", _ROWS, source)):
+            query = f"SELECT DISTINCT {column} AS text FROM {table} WHERE {column} IS NOT NULL"
+            view = formed(images.spark, query, forms[source], kind, f"wal2delta_forms_{side}_{source}")
+            joins[side].append(f"LEFT JOIN {view} AS m{source} ON {side}.{column} <=> m{source}.text")
+    found = ", ".join(f"m{source}.form AS v{source}" for source in texts)
+    # Under the source's names: the table may have any.
+    there = ", ".join(f"t.{place} AS {source}" for place, source in images.merge.pairs)
+    same_forms = " AND ".join(f"s.v{source} <=> u.v{source}" for source in texts)
+    is_own = " AND ".join(f"s.{source} <=> u.{source}" for source in texts)
+    stored = ", ".join(f"u.{source} AS x{source}" for source in texts)
+    listed = ", ".join(f"x{source}" for source in texts)
+    return (
+        f"SELECT image, needed, is_own, {listed}, count(*) AS copies FROM "
+        f"(SELECT s.image, s.needed, ({is_own}) AS is_own, {stored} "
+        f"FROM (SELECT s.*, {found} FROM {_ROWS} AS s {' '.join(joins['s'])} WHERE s.needed > 0) AS s "
+        f"JOIN (SELECT {there}, {found} FROM {target} AS t {' '.join(joins['t'])}) AS u "
+        f"ON {images.same('u', 's', without=texts)} AND {same_forms}) GROUP BY image, needed, is_own, {listed}"
+    )
 
 
 def _apply(images: _Images, counted: DataFrame, added: list[int]) -> tuple[int, dict[str, str]]:
@@ -90,10 +149,16 @@ class _Images:
         quoted = {quote(name) for name in outside}
         return cls(spark, merge, tuple(pair for pair in merge.pairs if pair[0] not in quoted))
 
-    def same(self, one: str, other: str) -> str:
-        """Say in SQL that two rows are equal; ``t`` is the target's."""
-        terms = []
+    def same(self, one: str, other: str, *, without: Collection[str] = ()) -> str:
+        """Say in SQL that two rows are equal; ``t`` is the target's.
+
+        Args:
+            without: the source's columns that are not compared.
+        """
+        terms = ["true"] if without else []
         for target, source in self.image:
+            if source in without:
+                continue
             first, second = f"{one}.{target if one == 't' else source}", f"{other}.{source}"
             if source == "rescued":
                 first, second = self._rescued(first), self._rescued(second)

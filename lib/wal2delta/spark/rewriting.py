@@ -74,6 +74,7 @@ class Rewrite:
             rescued=sources.index("rescued") if "rescued" in sources else None,
             marks_deleted=merge.marks_deleted,
             claims=merge.identity.claims,
+            forms=merge.key_forms,
         )
         files = FileTask(self._transaction.folder, self._columns, tuple(sources), pyspark.__version__)
         return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))

@@ -334,7 +334,8 @@ def _epoch(taken: Sequence[tuple[int, Version]], stop: int | None, evolution: Ev
     rescues = taken[-1][1].selection.metadata.rescued_data is not None
     last_number, last = len(taken) - 1, taken[-1][1]
     key = tuple(evolution.number_of(last_number, k) for k in last.identity.key)
-    identity = replace(last.identity, key=key)
+    numbers = {number: evolution.number_of(last_number, number) for number, _ in last.identity.forms}
+    identity = last.identity.renumbered(numbers, key)
     projections = []
     tracked: set[int] = set()
     for step, (start, version) in enumerate(taken):

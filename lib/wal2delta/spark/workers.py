@@ -11,7 +11,7 @@ import pickle
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -264,7 +264,7 @@ class FoldTask:
     def named(self, version: int) -> tuple[Identity, tuple[str, ...]]:
         """Give the identity and the columns' names that a version's events have."""
         _, projection, key = self.projections[version]
-        return replace(self.identity, key=key), projection.before
+        return self.identity.renumbered(dict(enumerate(projection.numbers)), key), projection.before
 
     def project(self, version: int, events: Events) -> Events:
         """Give the events of one version, of whole transactions, the table's columns."""

@@ -94,6 +94,22 @@ def micros_from_text(text: str, *, with_zone: bool) -> int:
     return micros
 
 
+def in_utc(text: str) -> str | None:
+    """Write a timestamptz, of whatever year, as PostgreSQL does where TimeZone is UTC; None if it is none."""
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None or match[6] is None:
+        return None
+    hour, minute, second, *zone = (int(part or "0") for part in match.group(2, 3, 4, 7, 8, 9))
+    offset = zone[0] * 3600 + zone[1] * 60 + zone[2]
+    seconds = hour * 3600 + minute * 60 + second - (-offset if match[6] == "-" else offset)
+    try:
+        micros = _days(match[1] + (match[10] or "")) * _DAY_MICROS + seconds * 1_000_000
+        micros += int((match[5] or "0").ljust(6, "0")) - _EPOCH_DAYS * _DAY_MICROS
+        return _timestamp("timestamptz", micros, "+00")
+    except ValueFormatError:
+        return None
+
+
 def _days(text: str) -> int:
     match = _DATE.fullmatch(text)
     if match is None:

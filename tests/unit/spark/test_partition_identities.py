@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from wal2delta.sink.intake import events_of
 from wal2delta.spark.catalogue import Catalogue
 from wal2delta.spark.workers import DecodeTask, decode_batches
 from wal2delta.task_settings import TaskSettings
+from wal2delta.transactions.plan import Plan
 
 FAULTS = Path(__file__).parents[2] / "faults"
 
@@ -239,3 +240,37 @@ def test_the_roots_key_holds_where_all_partitions_send_it() -> None:
     for leaf in (LEAF, m.Relation(2, "s", "leaf", "f", ROOT.columns)):
         assert as_sent(root, [leaf]).relation == root
     assert not as_sent(root, [m.Relation(2, "s", "leaf", "n", LEAF.columns)]).claims
+
+
+def test_a_key_of_partitions_that_proves_not_unique_stops_the_run() -> None:
+    # Each partition has a row 1 of its own: an old row would not say which it is of.
+    for changes in (
+        [row(1), row(1)],
+        [row(1), row(1, 2), m.Update(1, row(1, 1).new, key=m.TupleData((m.Cell("t", b"2"), m.NULL_CELL)))],
+    ):
+        data = frame(transaction(1, ROOT, LEAF, *changes), Framing.RAW)
+        ((_, planned),) = plan_runs([{"a": data}], framing=Framing.RAW)
+        (refused,) = [info for info in staged_infos(planned.plan, {"a": data}) if "problem" in info]
+        assert "is not unique in the whole table" in json.loads(refused)["problem"]
+    data = frame(
+        transaction(1, ROOT, LEAF, row(1), m.Delete(1, old=m.TupleData(row(1).new.cells)), row(1)), Framing.RAW
+    )
+    ((_, planned),) = plan_runs([{"a": data}], framing=Framing.RAW)
+    assert not [info for info in staged_infos(planned.plan, {"a": data}) if "problem" in info]
+
+
+def staged_infos(plan: Plan, files: Mapping[str, bytes]) -> list[str]:
+    task = DecodeTask(
+        files={file.path: file for file in plan.files},
+        versions=plan.versions,
+        types=plan.type_versions,
+        relations=Catalogue.of(plan, Settings(), ()).assignments,
+        truncates={},
+        settings=TaskSettings(),
+        buckets=1,
+    )
+    batches = [
+        pa.RecordBatch.from_pydict({"path": [name], "content": pa.array([content], pa.binary())})
+        for name, content in files.items()
+    ]
+    return [row["info"] for batch in decode_batches(batches, task=task) for row in batch.to_pylist()]

@@ -1,0 +1,228 @@
+"""Texts that hang on the sender's settings, in one form for each value: only to compare them by.
+
+IntervalStyle, TimeZone, extra_float_digits and bytea_output change how a value is written, but not the value.  Columns
+keep what was sent; where rows are told apart, these forms stand for it.  Intervals are equal when their months, days
+and microseconds are: PostgreSQL's ``=`` also takes 30 days for a month, but no key can have both, and an old row is
+sent as it is stored.
+
+Of a type of the user's own nothing is known but its values' shape.  What stands in composite values, arrays and ranges
+is taken by its own shape: two texts in one place that differ in that alone are one value.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from wal2delta.errors import ValueFormatError
+from wal2delta.types.base import ColumnType, Family
+from wal2delta.types.binary import bytes_from_text
+from wal2delta.types.builtin import BUILTIN_TYPES
+from wal2delta.types.datetime import in_utc
+from wal2delta.types.extensions import EXTENSION_TEXTS, EXTENSION_TYPES
+from wal2delta.types.interval import parts_text
+from wal2delta.types.interval_styles import interval_from_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Form(str, Enum):
+    """How texts of a type are brought into one form."""
+
+    INTERVAL = "interval"
+    MOMENTS = "moments"
+    """timestamptz, and ranges of it."""
+    NUMBERS = "numbers"
+    """Floats, and the geometric types made of them."""
+    SHAPE = "shape"
+    """A type of the user's own: composite values, arrays and ranges of whatever."""
+
+
+_BUILTIN: Final = {
+    "interval": Form.INTERVAL,
+    **dict.fromkeys(("timestamptz", "abstime", "tstzrange", "tstzmultirange"), Form.MOMENTS),
+    **dict.fromkeys(("float4", "float8", "point", "line", "lseg", "box", "path", "polygon", "circle"), Form.NUMBERS),
+}
+
+_OPENING: Final = ("(", "[", "{")
+STRUCTURED: Final = r"^[(\[{]"
+"""What begins otherwise has no shape."""
+
+_MOMENT = re.compile(
+    r"[0-9]{4,7}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+    r"[+-][0-9]{2}(?::[0-9]{2}(?::[0-9]{2})?)?(?: BC)?"
+)
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?")
+_NO_TIME: Final = "00:00:00"
+_BARE = re.compile(r"-?[0-9]*")
+
+
+def form_of(column_type: ColumnType) -> Form | None:
+    """Give the form of a column's texts, or of the texts in its lists; None where no setting changes them."""
+    if column_type.family is Family.ARRAY and column_type.element is not None:
+        return form_of(column_type.element)
+    if column_type.family is not Family.STRING:
+        return None
+    builtin = BUILTIN_TYPES.get(column_type.oid)
+    if builtin is None:
+        known = column_type.oid == 0 or column_type.postgres_name.rpartition(".")[2] in _EXTENSIONS
+        return None if known else Form.SHAPE
+    if builtin.element:
+        # An array that is read as text.
+        return Form.SHAPE if BUILTIN_TYPES[builtin.element].name in _BUILTIN else None
+    return _BUILTIN.get(builtin.name)
+
+
+def one_form(text: str, form: Form) -> str:
+    """Give what stands for a text's value; a text that is not as its type's are stands for itself."""
+    return _FORMS[form](text)
+
+
+def _interval(text: str) -> str:
+    found = interval_from_text(text)
+    if found is None:
+        return text
+    months, days, micros = found
+    years = abs(months) // 12 * (-1 if months < 0 else 1)
+    return parts_text(years, months - 12 * years, days, micros)
+
+
+def _moments(text: str) -> str:
+    return _MOMENT.sub(lambda match: in_utc(match[0]) or match[0], text)
+
+
+def _numbers(text: str) -> str:
+    return _NUMBER.sub(lambda match: repr(float(match[0])), text)
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _shape(text: str, otherwise: Callable[[str], str] = _as_it_is) -> str:
+    if text[:1] not in _OPENING:
+        return text
+    try:
+        return _structure(text)
+    except (ValueError, RecursionError):
+        return otherwise(text)
+
+
+def _structure(text: str) -> str:
+    """Write a composite value, an array or a range with its parts in their forms.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if text[-1] not in (")", "]", "}") or len(text) < 2:
+        raise ValueError
+    parts = _braced(text) if text[0] == "{" else _fields(text[1:-1], null="")
+    return f"{text[0]}{','.join(_part(part) for part in parts)}{text[-1]}"
+
+
+def _part(part: str | None) -> str:
+    # What it is quoted for hangs on the form: a part is written with its length.
+    if part is None:
+        return "-"
+    found = _leaf(part)
+    return f"{len(found)}:{found}"
+
+
+def _leaf(text: str) -> str:
+    """Give a part in the form of whatever its shape says that it is; bytea may be written as plain text is."""
+    if text[:1] in _OPENING:
+        return _shape(text, otherwise=_unescaped)
+    if "\\" in text:
+        text = _unescaped(text)
+    if text[:1] in _OPENING:
+        return _shape(text)
+    if _BARE.fullmatch(text):
+        return text
+    if _MOMENT.fullmatch(text):
+        return _moments(text)
+    found = _interval(text)
+    # What one style writes as a number.
+    return "0" if found == _NO_TIME else found
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return bytes_from_text(text).decode("latin-1")
+    except ValueFormatError:
+        return text
+
+
+def _fields(text: str, *, null: str) -> list[str | None]:
+    """Part the inside of a composite value, a range or an array by commas.
+
+    Args:
+        null: what stands for NULL where it is not quoted.
+    """
+    fields: list[str | None] = []
+    at, end = 0, len(text)
+    while True:
+        written: list[str] = []
+        quoted = was_quoted = False
+        while at < end and (quoted or text[at] != ","):
+            char = text[at]
+            at += 1
+            if char == "\\":
+                if at == end:
+                    raise ValueError
+                written.append(text[at])
+                at += 1
+            elif char == '"':
+                if quoted and text[at : at + 1] == '"':
+                    written.append('"')
+                    at += 1
+                else:
+                    quoted, was_quoted = not quoted, True
+            else:
+                written.append(char)
+        if quoted:
+            raise ValueError
+        field = "".join(written)
+        fields.append(field if field != null or was_quoted else None)
+        if at == end:
+            return fields
+        at += 1
+
+
+def _braced(text: str) -> list[str | None]:
+    """Part an array or a multirange, whose parts may be such or ranges."""
+    inside = text[1:-1]
+    if not inside:
+        return []
+    if inside[0] not in _OPENING:
+        return _fields(inside, null="NULL")
+    parts: list[str | None] = []
+    depth, start, quoted, at = 0, 0, False, 0
+    while at < len(inside):
+        char = inside[at]
+        if char == "\\":
+            at += 1
+        elif char == '"':
+            quoted = not quoted
+        elif not quoted:
+            depth += (char in "{[(") - (char in "}])")
+            if char == "," and depth == 0:
+                parts.append(inside[start:at])
+                start = at + 1
+        at += 1
+    if depth or quoted:
+        raise ValueError
+    return [*parts, inside[start:]]
+
+
+_EXTENSIONS: Final = frozenset({*EXTENSION_TEXTS, *EXTENSION_TYPES})
+
+_FORMS: Final[dict[Form, Callable[[str], str]]] = {
+    Form.INTERVAL: _interval,
+    Form.MOMENTS: _moments,
+    Form.NUMBERS: _numbers,
+    Form.SHAPE: _shape,
+}
+
+__all__ = ["STRUCTURED", "Form", "form_of", "one_form"]
