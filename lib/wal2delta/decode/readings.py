@@ -51,6 +51,7 @@ FAR: Final = 1 << 14
 _HEADER: Final = PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
 
 _MOST_TRUNCATED: Final = 1 << 20
+_CELL: Final = 16
 _LATEST: Final = 6_000_000_000_000_000
 """No time is later: microseconds since 2000, up to the year 2190."""
 
@@ -356,6 +357,25 @@ def is_torn(data: memoryview, at: int, end: int, place: Place, codec: str = UTF8
     return False
 
 
+def bytes_to_look_at(data: memoryview, at: int, end: int, place: Place) -> int:
+    """Give about how many bytes have to be looked at of a message of which so many are there.
+
+    Values are stepped over; names and oids are not.
+    """
+    tag, size = at + head_size(place.framing), end - at
+    if tag >= end or data[tag] not in b"IUDRTYOM":
+        return 0
+    if data[tag] in b"IUD":
+        return min(size, 2 * _CELL * _columns_at(data, tag, place))
+    return size if data[tag] != ord("M") else min(size, LONGEST_START)
+
+
+def _columns_at(data: memoryview, tag: int, place: Place) -> int:
+    """Give how many columns the first tuple of a row change has, 0 where that is cut off."""
+    at = tag + (6 if place.stream is None else 10)
+    return int.from_bytes(data[at : at + 2], "big") if at + 2 <= len(data) else 0
+
+
 def _tags(place: Place) -> bytes:
     """Give what may begin a message at a place: of its session, or of a new one."""
     if place.stream is not None:
@@ -407,6 +427,8 @@ def _read_frame(data: memoryview, at: int, end: int, place: Place, names: Names)
 
 def _read_message(data: memoryview, at: int, place: Place, names: Names) -> int:
     streaming = place.stream is not None
+    if at < len(data) and data[at] in b"IUD" and _columns_at(data, at, place) > walk.MAX_COLUMNS:
+        raise MalformedMessage("the row has more columns than a table can have")
     try:
         return read_message(data, at, streaming=streaming, names=names)[1]
     except TruncatedMessage:
