@@ -7,7 +7,7 @@ from functools import cache
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from support.captures import case
@@ -71,7 +71,7 @@ def drawn(data: st.DataObject, name: str, framing: Framing) -> tuple[bytes, list
 
 @pytest.mark.parametrize("framing", Framing)
 @pytest.mark.parametrize("name", STREAMS)
-@settings(max_examples=max(EXAMPLES // 10, 1))
+@settings(max_examples=max(EXAMPLES // 16, 1), phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(data=st.data())
 def test_a_stream_that_breaks_in_its_frames_comes_out_whole(name: str, framing: Framing, data: st.DataObject) -> None:
     stream, breaks = drawn(data, name, framing)

@@ -36,7 +36,7 @@ from wal2delta.protocol.reader import Names, read_message
 from wal2delta.types.text import UTF8, names_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 PROBE_BYTES: Final = 1 << 20
 """A session that can be read so far is one."""
@@ -284,7 +284,8 @@ def _check_tail(data: memoryview, stop: int, place: Place, codec: str, effort: E
         return
     effort.note_walked(len(data) - stop)
     effort.spend_on_message(len(data) - stop)
-    _check_commit(data, stop, place)
+    _check_ends(data, stop, place)
+    _check_stream(data, stop, place)
     try:
         _read_frame(data, stop, len(data), place, names_in(codec))
     except TruncatedMessage:
@@ -316,28 +317,55 @@ def _check_logical(data: memoryview, stop: int, place: Place, codec: str, effort
         at = int(next_start(buf, at + 1, end, code))
 
 
-def _check_commit(data: memoryview, stop: int, place: Place) -> None:
-    """Refuse an unfinished message that holds the end of the transaction that it is in."""
-    open_, time = place.transaction, None
+def _check_ends(data: memoryview, stop: int, place: Place) -> None:
+    """Refuse an unfinished message that holds the end of the transaction that it is in, or its beginning once more."""
+    marks = list(_marks(place))
+    tail = bytes(data[stop:]) if marks else b""
+    for mark, time_at, time in marks:
+        found = tail.find(mark, 1)
+        said = tail[found + time_at : found + time_at + 8]
+        if found < 0 or len(said) < 8:
+            continue
+        said_time = int.from_bytes(said, "big", signed=True)
+        if said_time == time or (time is None and 0 <= said_time < _LATEST):
+            raise MalformedMessage(
+                f"the message of {len(tail):,} bytes or more runs over its own transaction's end, or over where that "
+                f"begins anew, at offset {found + stop:,}; a length in it is damaged",
+                offset=stop,
+                remedy="Fetch the file from its source again",
+            )
+
+
+def _marks(place: Place) -> Iterator[tuple[bytes, int, int | None]]:
+    """Give what only the messages hold that begin and end the open transaction, where a time stands there, and it.
+
+    Nothing that was written before its commit can hold them: not even a capture inside of a value.
+    """
+    open_ = place.transaction
     if open_ is not None:
-        tag = b"C" if open_.gid is None else b"P"
-        needle, time_at = tag + b"\0" + open_.final_lsn.to_bytes(8, "big"), 18
-        time = open_.commit_time
+        lsn, time = open_.final_lsn.to_bytes(8, "big"), open_.commit_time
+        begin, end, time_at = (b"B", b"C", 9) if open_.gid is None else (b"b", b"P", 17)
+        yield end + b"\0" + lsn, 18, time
+        yield begin + lsn, time_at, time
     elif place.stream is not None and place.stream >= 0:
         # Its LSN and time are not known before, and behind a guessed start not even its xid.
-        needle, time_at = b"c" + place.stream.to_bytes(4, "big") + bytes(2), 22
-    else:
+        xid = place.stream.to_bytes(4, "big")
+        yield b"c" + xid + bytes(2), 22, None
+
+
+def _check_stream(data: memoryview, stop: int, place: Place) -> None:
+    """Refuse an unfinished message over which the stream that it is in begins anew."""
+    if place.stream is None or place.stream < 0:
         return
+    head = head_size(place.framing)
+    begin = b"S" + place.stream.to_bytes(4, "big") + b"\1"
     tail = bytes(data[stop:])
-    found = tail.find(needle, 1)
-    said = tail[found + time_at : found + time_at + 8]
-    if found < 0 or len(said) < 8:
-        return
-    said_time = int.from_bytes(said, "big", signed=True)
-    if said_time == time or (time is None and 0 <= said_time < _LATEST):
+    found = tail.find(begin, 1 + head)
+    behind = found + len(begin) + head + (place.framing is Framing.RECVLOGICAL)
+    if found >= 0 and behind < len(tail) and tail[behind] in _ROWS + b"E":
         raise MalformedMessage(
-            f"the message of {len(tail):,} bytes or more runs over its own transaction's end "
-            f"at offset {found + stop:,}; a length in it is damaged",
+            f"the message of {len(tail):,} bytes or more runs over where the stream that it is in begins anew, "
+            f"at offset {found + stop:,}",
             offset=stop,
             remedy="Fetch the file from its source again",
         )
