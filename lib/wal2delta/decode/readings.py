@@ -38,7 +38,7 @@ from wal2delta.protocol.reader import Names, read_message
 from wal2delta.types.text import UTF8, names_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 PROBE_BYTES: Final = 1 << 20
 """A session that can be read so far is one."""
@@ -53,6 +53,7 @@ FAR: Final = 1 << 14
 _HEADER: Final = PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
 
 _MOST_TRUNCATED: Final = 1 << 20
+_CELL: Final = 16
 _LATEST: Final = 6_000_000_000_000_000
 """No time is later: microseconds since 2000, up to the year 2190."""
 
@@ -278,7 +279,8 @@ def _check_tail(data: memoryview, stop: int, place: Place, codec: str, effort: E
         return
     effort.note_walked(len(data) - stop)
     effort.spend_on_message(len(data) - stop)
-    _check_commit(data, stop, place)
+    _check_ends(data, stop, place)
+    _check_stream(data, stop, place)
     try:
         _read_frame(data, stop, len(data), place, names_in(codec))
     except TruncatedMessage:
@@ -310,28 +312,55 @@ def _check_logical(data: memoryview, stop: int, place: Place, codec: str, effort
         at = int(next_start(buf, at + 1, end, code))
 
 
-def _check_commit(data: memoryview, stop: int, place: Place) -> None:
-    """Refuse an unfinished message that holds the end of the transaction that it is in."""
-    open_, time = place.transaction, None
+def _check_ends(data: memoryview, stop: int, place: Place) -> None:
+    """Refuse an unfinished message that holds the end of the transaction that it is in, or its beginning once more."""
+    marks = list(_marks(place))
+    tail = bytes(data[stop:]) if marks else b""
+    for mark, time_at, time in marks:
+        found = tail.find(mark, 1)
+        said = tail[found + time_at : found + time_at + 8]
+        if found < 0 or len(said) < 8:
+            continue
+        said_time = int.from_bytes(said, "big", signed=True)
+        if said_time == time or (time is None and 0 <= said_time < _LATEST):
+            raise MalformedMessage(
+                f"the message of {len(tail):,} bytes or more runs over its own transaction's end, or over where that "
+                f"begins anew, at offset {found + stop:,}; a length in it is damaged",
+                offset=stop,
+                remedy="Fetch the file from its source again",
+            )
+
+
+def _marks(place: Place) -> Iterator[tuple[bytes, int, int | None]]:
+    """Give what only the messages hold that begin and end the open transaction, where a time stands there, and it.
+
+    Nothing that was written before its commit can hold them: not even a capture inside of a value.
+    """
+    open_ = place.transaction
     if open_ is not None:
-        tag = b"C" if open_.gid is None else b"P"
-        needle, time_at = tag + b"\0" + open_.final_lsn.to_bytes(8, "big"), 18
-        time = open_.commit_time
+        lsn, time = open_.final_lsn.to_bytes(8, "big"), open_.commit_time
+        begin, end, time_at = (b"B", b"C", 9) if open_.gid is None else (b"b", b"P", 17)
+        yield end + b"\0" + lsn, 18, time
+        yield begin + lsn, time_at, time
     elif place.stream is not None and place.stream >= 0:
         # Its LSN and time are not known before, and behind a guessed start not even its xid.
-        needle, time_at = b"c" + place.stream.to_bytes(4, "big") + bytes(2), 22
-    else:
+        xid = place.stream.to_bytes(4, "big")
+        yield b"c" + xid + bytes(2), 22, None
+
+
+def _check_stream(data: memoryview, stop: int, place: Place) -> None:
+    """Refuse an unfinished message over which the stream that it is in begins anew."""
+    if place.stream is None or place.stream < 0:
         return
+    head = head_size(place.framing)
+    begin = b"S" + place.stream.to_bytes(4, "big") + b"\1"
     tail = bytes(data[stop:])
-    found = tail.find(needle, 1)
-    said = tail[found + time_at : found + time_at + 8]
-    if found < 0 or len(said) < 8:
-        return
-    said_time = int.from_bytes(said, "big", signed=True)
-    if said_time == time or (time is None and 0 <= said_time < _LATEST):
+    found = tail.find(begin, 1 + head)
+    behind = found + len(begin) + head + (place.framing is Framing.RECVLOGICAL)
+    if found >= 0 and behind < len(tail) and tail[behind] in _ROWS + b"E":
         raise MalformedMessage(
-            f"the message of {len(tail):,} bytes or more runs over its own transaction's end "
-            f"at offset {found + stop:,}; a length in it is damaged",
+            f"the message of {len(tail):,} bytes or more runs over where the stream that it is in begins anew, "
+            f"at offset {found + stop:,}",
             offset=stop,
             remedy="Fetch the file from its source again",
         )
@@ -349,6 +378,25 @@ def is_torn(data: memoryview, at: int, end: int, place: Place, codec: str = UTF8
     except CaptureError:
         return False
     return False
+
+
+def bytes_to_look_at(data: memoryview, at: int, end: int, place: Place) -> int:
+    """Give about how many bytes have to be looked at of a message of which so many are there.
+
+    Values are stepped over; names and oids are not.
+    """
+    tag, size = at + head_size(place.framing), end - at
+    if tag >= end or data[tag] not in b"IUDRTYOM":
+        return 0
+    if data[tag] in b"IUD":
+        return min(size, 2 * _CELL * _columns_at(data, tag, place))
+    return size if data[tag] != ord("M") else min(size, LONGEST_START)
+
+
+def _columns_at(data: memoryview, tag: int, place: Place) -> int:
+    """Give how many columns the first tuple of a row change has, 0 where that is cut off."""
+    at = tag + (6 if place.stream is None else 10)
+    return int.from_bytes(data[at : at + 2], "big") if at + 2 <= len(data) else 0
 
 
 def _tags(place: Place) -> bytes:
@@ -409,6 +457,8 @@ def _read_frame(data: memoryview, at: int, end: int, place: Place, names: Names)
 
 def _read_message(data: memoryview, at: int, place: Place, names: Names) -> int:
     streaming = place.stream is not None
+    if at < len(data) and data[at] in b"IUD" and _columns_at(data, at, place) > walk.MAX_COLUMNS:
+        raise MalformedMessage("the row has more columns than a table can have")
     try:
         return read_message(data, at, streaming=streaming, names=names)[1]
     except TruncatedMessage:

@@ -31,6 +31,7 @@ from wal2delta.decode.readings import (
     PROBE_BYTES,
     Reader,
     Reading,
+    bytes_to_look_at,
     check_tail,
     content_of,
     is_torn,
@@ -382,7 +383,7 @@ class Explainer:
 
     def is_torn(self, at: int, end: int, place: Place) -> bool:
         """Say whether some bytes are the beginning of a message that may stand there, and no whole one."""
-        self._effort.spend_on_message(end - at)
+        self._effort.spend_on_message(bytes_to_look_at(self._data, at, end, place))
         return is_torn(self._data, at, end, place, self._codec)
 
     def _explain(self, start: _Start, depth: int) -> Explained | None:
