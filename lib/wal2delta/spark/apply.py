@@ -30,6 +30,7 @@ from wal2delta.spark.mirror import apply_table, check_table
 from wal2delta.spark.mounted import mounted_folder
 from wal2delta.spark.moving import move
 from wal2delta.spark.placement import Move
+from wal2delta.spark.places import check_places, naming_the_catalog
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.source import (
     CaptureFile,
@@ -122,6 +123,7 @@ class _Job:
 
     def run(self) -> RunReport:
         began = time.monotonic()
+        check_places(self.captures, self.target)
         # Settings that the job needs do not reach the caller's session.
         self.own = own_session(self.spark)
         self.ledger = Ledger(self.spark, self.target)
@@ -137,7 +139,7 @@ class _Job:
 
     def _run(self, began: float) -> RunReport:
         finished: RunReport | None = None
-        with self._stage("read ledger"):
+        with self._stage("read ledger"), naming_the_catalog(self.target):
             state = self.ledger.read()
             self._check_source(state)
         while True:
@@ -396,6 +398,7 @@ class _Job:
                     known_length=resume.length if resume is not None and file.path == resume.path else 0,
                     codec=codec,
                     length=file.length,
+                    before=resume.last_path if is_first and resume is not None else "",
                 )
             scans = self._scan(tasks, stitch, resume, ahead)
             self._check_unchanged(resume, scans)
@@ -408,7 +411,14 @@ class _Job:
                     if ahead is not None:
                         ahead.drop(file.path)
                     task = ScanTask(
-                        framing, again.place, 0, again.place is None, again.prefix, again.edges, codec=codec
+                        framing,
+                        again.place,
+                        0,
+                        again.place is None,
+                        again.prefix,
+                        again.edges,
+                        codec=codec,
+                        before=again.before,
                     )
                     self._rescan(stitch, task, file.path)
                 if file.path in self.holes and not is_open:

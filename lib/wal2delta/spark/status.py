@@ -16,6 +16,7 @@ from wal2delta.spark import delta
 from wal2delta.spark.isolation import own_session, quiet_queries, settings
 from wal2delta.spark.ledger import APPLIED, PLANNED, Ledger, State
 from wal2delta.spark.lock import Holder, why_dead
+from wal2delta.spark.places import naming_the_catalog
 from wal2delta.spark.state import at_work
 from wal2delta.spark.target import TableName, Target
 
@@ -127,7 +128,8 @@ def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
     own = own_session(spark)
     with quiet_queries(), settings(own, delta.SMALL_STATE):
         ledger = Ledger(spark, place)
-        state = ledger.read()
+        with naming_the_catalog(place):
+            state = ledger.read()
         running = _run_at_work(state, ledger.holder)
         if state is None:
             raise _nothing_applied(place, running)
@@ -149,7 +151,9 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -
     own = own_session(spark)
     table = place.ledger("runs")
     with quiet_queries(), settings(own, delta.SMALL_STATE):
-        if not delta.exists(own, table):
+        with naming_the_catalog(place):
+            is_there = delta.exists(own, table)
+        if not is_there:
             raise _nothing_applied(place)
         runs = delta.read(own, table)
         found = runs.where(runs.run == run).select("applied_lsn", "applied_commit_ts").collect()

@@ -38,13 +38,14 @@ class Rescan:
     """The wish to have a file scanned again from a known place, behind some unfinished bytes.
 
     No place means the start of the stream, of which so few bytes were seen that its framing is unknown.
-    ``edges`` are the places in the prefix at which files begin.
+    ``edges`` are the places in the prefix at which files begin; ``before`` is the file in front.
     """
 
     path: str
     place: Place | None
     prefix: bytes
     edges: tuple[int, ...] = ()
+    before: str = ""
 
 
 @dataclass(slots=True)
@@ -167,6 +168,13 @@ class Stitch:
             edges.append(at)
         return tuple(edges)
 
+    @property
+    def last_path(self) -> str:
+        """The file that was added last, in this run or the one before; none at the start of a stream."""
+        if self._tail_pieces:
+            return self._tail_pieces[-1].path
+        return self._resume.last_path if self._resume is not None else ""
+
     def add(self, scan: FileScan, *, exact: bool = False) -> Rescan | None:
         """Add the next file; give a `Rescan` instead when its guess does not hold.
 
@@ -177,7 +185,7 @@ class Stitch:
         if exact:
             self._add_exact(scan)
             return None
-        again = Rescan(scan.path, self.place, self.tail, self.edges)
+        again = Rescan(scan.path, self.place, self.tail, self.edges, self.last_path)
         if not scan.parts or scan.head is None or self.place is None:
             return again
         (part,) = scan.parts
