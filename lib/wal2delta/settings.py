@@ -58,7 +58,7 @@ Operation = Literal["c", "u", "d", "t"]
 DEFAULT_BUCKET_BYTES: Final = 64 << 20
 
 _MOST_TEXT: Final = 16 << 20
-_MOST_VALUES: Final = 1_000_000
+_MOST_VALUES: Final = 300_000
 _MOST_NESTED: Final = 50
 
 _EVERY_ORIGIN: Final = "any"
@@ -630,7 +630,7 @@ def _refuse_deep(text: str, path: str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > _MOST_NESTED:
-                line = event.start_mark.line + 1
+                line = event.start_mark.line + 1 if event.start_mark else 0
                 raise ConfigError(f"line {line}: values are nested more than {_MOST_NESTED} deep", path=path)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1

@@ -16,7 +16,7 @@ from wal2delta.errors import CaptureError, TruncatedMessage, Wal2DeltaError
 from wal2delta.listing import list_files
 from wal2delta.lsn import format_lsn, to_datetime
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.compression import decompress
+from wal2delta.protocol.compression import plain
 from wal2delta.protocol.detection import detect_framing
 from wal2delta.protocol.foreign import what_is
 from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing
@@ -77,6 +77,7 @@ class _Transcriber:
         self._tail = b""
         self._tail_at = ("", 0)
         self._before = ""
+        self._compression: str | None = None
         self._goes_on = False
         """Messages of the stream were read already."""
         self._describer = _Describer()
@@ -101,19 +102,30 @@ class _Transcriber:
         except CaptureError as error:
             offset = error.offset or 0
             if not offset and not seam and self._framing is not None and self._before:
-                found = stranger(memoryview(data), None, self._framing, before=self._before, codec=self._codec)
+                found = stranger(
+                    memoryview(data), self._compression, self._framing, before=self._before, codec=self._codec
+                )
                 error = error if found is None else told_for_paths(found, _OPTION)
             # The reader counts from the unfinished bytes that the file before left.
             error.path, error.offset = (path, offset - seam) if offset >= seam else (seam_at[0], seam_at[1] + offset)
             raise error from None
         self._before = path
 
+    def _stranger(self, data: bytes) -> CaptureError | None:
+        """Say what a file is that does not go on in the stream, if it is something else."""
+        if self._framing is None or not self._before:
+            return None
+        view, packed = memoryview(data), self._compression
+        found = stranger(view, packed, self._framing, before=self._before, codec=self._codec)
+        return None if found is None else told_for_paths(found, _OPTION)
+
     def _opened(self, path: str) -> bytes:
         """Give a file's bytes, decompressed; what an earlier COPY has left unfinished does not go on in another one."""
         try:
-            data = decompress(Path(path).read_bytes())
+            self._compression, view = plain(Path(path).read_bytes())
         except Wal2DeltaError as error:
             raise error.at(path=path) from None
+        data = bytes(view)
         if data.startswith(PGCOPY_SIGNATURE) and self._forced in (None, Framing.PGCOPY):
             self._framing, self._tail, self._streaming, self._goes_on = Framing.PGCOPY, b"", False, False
         return data
@@ -138,7 +150,7 @@ class _Transcriber:
             return 0
         guess = None if is_foreign else guess_framing(data, codec=self._codec)
         if guess is None:
-            raise told_for_paths(no_capture(data), _OPTION).at(path=path)
+            raise told_for_paths(no_capture(data, self._compression), _OPTION).at(path=path)
         self._framing, start, self._streaming = guess
         self._goes_on = True
         return start

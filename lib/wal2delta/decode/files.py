@@ -158,7 +158,9 @@ def _scan_in_place(
     except CaptureError as problem:
         error = problem
     nothing_read = all(part.data is not None or part.summary.stop == part.summary.start for part in scan.parts)
-    if before and start == 0 and len(data) and (error is not None or nothing_read):
+    # Behind an unfinished message a file may begin inside of a value, and small ones may look like anything.
+    is_doubtful = error is not None and len(data) >= RECOGNISABLE_BYTES if prefix else error is not None or nothing_read
+    if before and start == 0 and len(data) and is_doubtful:
         found = stranger(data, scan.compression, place.framing, before=before, codec=scan.codec)
         if found is not None:
             raise found

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from wal2delta.decode.summary import FileScan
-from wal2delta.errors import CaptureError, OrderError, TargetError
+from wal2delta.errors import CaptureError, ConfigError, FramingChange, NotACapture, OrderError, TargetError
 from wal2delta.listing import missing_numbers, sort_key
 from wal2delta.lsn import to_datetime
 from wal2delta.progress import NoProgress, Progress
@@ -264,7 +264,20 @@ class _Job:
             )
         to_read = (*again, *later)
         first = resume.offset if again and again[0].path == resume.path else 0
-        return _Reading(to_read, first, self._seen(files), resume)
+        return _Reading(to_read, first, self._seen(files), self._in_named_framing(resume, goes_on=bool(again)))
+
+    def _in_named_framing(self, resume: Resume, *, goes_on: bool) -> Resume:
+        """Let a session begin in the framing that the configuration names, if the files before were in another one."""
+        name, before = self.settings.captures.framing, resume.place.framing
+        if name in ("auto", before.value):
+            return resume
+        if goes_on or resume.place.transaction is not None or resume.place.stream is not None:
+            raise ConfigError(
+                f"captures: framing: {name}: the files before are {before.value}, and the last one is not at its end",
+                path=resume.last_path,
+                remedy=f"Apply what goes on there first, with framing: {before.value}",
+            )
+        return replace(resume, place=replace(resume.place.new_session(), framing=Framing(name)))
 
     def _resume(self, files: Sequence[CaptureFile], state: State | None) -> Resume | None:
         """Give where the last run ended, in the files' present place."""
@@ -446,6 +459,8 @@ class _Job:
     def _rescan(self, stitch: Stitch, task: ScanTask, path: str) -> None:
         try:
             stitch.add(scan_captures(self.own, {path: task})[path], exact=True)
+        except (NotACapture, FramingChange):
+            raise
         except CaptureError as error:
             if not self.settings.captures.allow_gaps or stitch.place is None:
                 raise _not_joined(error, stitch) from None
