@@ -8,8 +8,9 @@ from typing import Final, TypeAlias
 
 from wal2delta.decode.batches import TILE_BYTES, ChangeBatch, Decoder
 from wal2delta.decode.files import scan_file
+from wal2delta.decode.foreign_files import told_for_paths
 from wal2delta.decode.onepass import NotPlain, OnePass, behind
-from wal2delta.errors import ConfigError
+from wal2delta.errors import ConfigError, FramingChange, NotACapture
 from wal2delta.listing import list_files, map_file
 from wal2delta.protocol.framing import Framing
 from wal2delta.transactions.copies import Copies
@@ -38,7 +39,7 @@ def read_changes(
     Args:
         paths: files of one stream, and folders of such; folders' files are read in the natural order of their
             paths (10 after 9), paths given one by one in the order given.
-        framing: raw, recvlogical, copydata or pgcopy; recognised from the bytes when None.
+        framing: its name, such as ``raw``; recognised from the bytes when None.
         source_encoding: the client_encoding that the captures were recorded with, by PostgreSQL's name: what text
             and the names of tables and columns are in.
         tile_bytes: how many bytes are walked before they are converted; the default suits a CPU's cache.
@@ -83,7 +84,10 @@ def decode_files(
     known, known_rows = frozenset(files[: one_pass.first_needed]), one_pass.known_rows()
     # What it holds is not needed any more.
     del one_pass
-    plan = plan_files(files, framing, codec=codec, read=read)
+    try:
+        plan = plan_files(files, framing, codec=codec, read=read)
+    except (NotACapture, FramingChange) as error:
+        raise told_for_paths(error, "`framing`") from None
     yield from behind(decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec, known=known), known_rows)
 
 
@@ -121,6 +125,7 @@ def plan_files(
             edges=stitch.edges,
             origins=stitch.origins,
             codec=codec,
+            before=stitch.last_path,
         )
         stitch.add(scan, exact=True)
     return stitch.plan()

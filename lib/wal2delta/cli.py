@@ -148,7 +148,7 @@ def inspect_command(
     messages: Annotated[bool, typer.Option("--messages", help="List every message.")] = False,
     framing: Annotated[
         str | None,
-        typer.Option("--framing", help="raw, recvlogical, copydata or pgcopy, where the bytes do not tell."),
+        typer.Option("--framing", help="Such as raw or pgcopy, where the bytes do not tell."),
     ] = None,
     source_encoding: Annotated[
         str,

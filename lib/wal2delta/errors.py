@@ -87,6 +87,14 @@ class FramingError(CaptureError):
     """No framing fits the bytes, or they leave the one that was recognised."""
 
 
+class NotACapture(FramingError):
+    """A file is something else than a part of a stream of pgoutput's."""
+
+
+class FramingChange(FramingError):
+    """A file is in another framing than the files before it."""
+
+
 class MalformedMessage(CaptureError):
     """A message breaks the protocol's layout."""
 

@@ -13,9 +13,10 @@ from datetime import datetime
 
 from wal2delta.changes import known_framing
 from wal2delta.decode.files import scan_file
+from wal2delta.decode.foreign_files import told_for_paths
 from wal2delta.decode.stream import Place
 from wal2delta.decode.summary import Counts, FileScan, Summary
-from wal2delta.errors import CaptureError, EncodingMismatch
+from wal2delta.errors import CaptureError, EncodingMismatch, FramingChange, FramingError, NotACapture
 from wal2delta.listing import list_files, map_file
 from wal2delta.lsn import to_datetime
 from wal2delta.protocol.framing import Framing
@@ -85,23 +86,41 @@ def inspect_captures(
     forced, codec = known_framing(framing), codec_of(source_encoding)
     files: list[FileInspection] = []
     summaries: list[Summary] = []
-    place, tail = None, b""
+    place, tail, before = None, b"", ""
     for path in list_files(paths):
-        scan = _scan(path, map_file(path), forced, place, tail, codec)
+        scan = _scan(path, map_file(path), forced, place, tail, codec, before)
         files.append(_file(scan, tail))
-        tail = scan.tail
+        tail, before = scan.tail, path
         for part in scan.parts:
             summaries.append(part.summary)
             place = part.summary.place
+    if tail and not summaries:
+        raise FramingError(
+            f"the {len(tail):,} bytes are too few to tell what they are",
+            path=files[0].path,
+            offset=0,
+            remedy="Inspect it again when it has grown; if it will not, it was truncated, or is no capture",
+        )
     return _gather(files, summaries)
 
 
 def _scan(
-    path: str, content: memoryview, framing: Framing | None, place: Place | None, tail: bytes, codec: str
+    path: str, content: memoryview, framing: Framing | None, place: Place | None, tail: bytes, codec: str, before: str
 ) -> FileScan:
     try:
-        return scan_file(path, content, framing=framing, place=place, first=place is None, prefix=tail, codec=codec)
+        return scan_file(
+            path,
+            content,
+            framing=framing,
+            place=place,
+            first=place is None,
+            prefix=tail,
+            codec=codec,
+            before=before,
+        )
     except CaptureError as error:
+        if isinstance(error, (NotACapture, FramingChange)):
+            told_for_paths(error, "--framing")
         if isinstance(error, EncodingMismatch) and error.offset:
             # Sound messages stand in front of it, so that the file does begin a stream.
             raise

@@ -5,9 +5,11 @@ from __future__ import annotations
 import mmap
 import os
 import re
+import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -64,12 +66,13 @@ def list_files(
     """Give the files of folders (sorted, hidden ones left out) and the files named.
 
     Raises:
-        ConfigError: when a path does not exist, or there is no file at all.
+        ConfigError: when a path does not exist, is no file, or there is no file at all.
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     files: list[str] = []
     for item in given:
         path = Path(item)
+        refuse_endless(path)
         if path.is_dir():
             found = (file for file in path.rglob("*") if file.is_file() and not _hidden(file, path))
             files.extend(map(str, sorted(found, key=lambda file: sort_key(order, str(file), _modified(file)))))
@@ -84,6 +87,44 @@ def list_files(
             remedy="Check the captures' path",
         )
     return files
+
+
+def refuse_endless(path: Path, *, pattern: str | None = None, recursive: bool = True) -> None:
+    """Refuse pipes, sockets and devices, which give their bytes but once or without an end: a path, or in its folder.
+
+    Args:
+        pattern: of a folder's files, those whose names it matches alone count.
+
+    Raises:
+        ConfigError: naming the first.
+    """
+    for found in _special(path, pattern, recursive=recursive):
+        mode = found.stat().st_mode
+        kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise ConfigError(
+            f"{kind} is no capture file: its bytes cannot be read a second time",
+            path=str(found),
+            remedy="Write what it gives to a file, and leave it out of the captures' folder",
+        )
+
+
+def _special(path: Path, pattern: str | None, *, recursive: bool) -> Iterator[Path]:
+    """Give what is there but neither a file nor a folder."""
+    if not path.is_dir():
+        if path.exists() and not path.is_file():
+            yield path
+        return
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.name.startswith((".", "_")) or entry.is_file():
+                continue
+            here = Path(entry.path)
+            if entry.is_dir():
+                # As with rglob, links to folders are not followed.
+                if recursive and not entry.is_symlink():
+                    yield from _special(here, pattern, recursive=True)
+            elif here.exists() and (pattern is None or fnmatch(entry.name, pattern)):
+                yield here
 
 
 def _hidden(file: Path, root: Path) -> bool:

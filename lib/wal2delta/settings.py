@@ -36,7 +36,18 @@ from wal2delta.types.names import type_named
 from wal2delta.types.options import BinaryMode, DecimalMode, TypeOptions
 from wal2delta.types.text import codec_of
 
-FramingName = Literal["auto", "raw", "recvlogical", "copydata", "pgcopy"]
+FramingName = Literal[
+    "auto",
+    "raw",
+    "recvlogical",
+    "copydata",
+    "pgcopy",
+    "walsender",
+    "length",
+    "length_le",
+    "length_self",
+    "length_self_le",
+]
 OrderName = Literal["natural", "path", "modified"]
 TypeChangePolicy = Literal["rewrite", "stop"]
 RecreatePolicy = Literal["replace", "keep", "stop"]
@@ -46,6 +57,10 @@ Operation = Literal["c", "u", "d", "t"]
 """Debezium's letters: inserts, updates, deletes, truncates."""
 
 DEFAULT_BUCKET_BYTES: Final = 64 << 20
+
+_MOST_TEXT: Final = 16 << 20
+_MOST_VALUES: Final = 300_000
+_MOST_NESTED: Final = 50
 
 _EVERY_ORIGIN: Final = "any"
 
@@ -496,14 +511,19 @@ def load_settings(path: str | os.PathLike[str] | None) -> Settings:
         return Settings()
     name = os.fspath(path)
     try:
-        text = Path(name).read_text(encoding="utf-8")
+        with Path(name).open(encoding="utf-8") as file:
+            text = file.read(_MOST_TEXT + 1)
     except UnicodeDecodeError:
         raise ConfigError("the file is not UTF-8 text", path=name) from None
     except OSError as error:
         problem = (error.strerror or "it cannot be read").lower()
         raise ConfigError(f"cannot read the configuration: {problem}", path=name) from None
+    if len(text) > _MOST_TEXT:
+        raise ConfigError(f"the file has more than {_MOST_TEXT:,} characters, as no configuration has", path=name)
     try:
+        _refuse_deep(text, name)
         document = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_many(document, name)
         _refuse_repeated_keys(document, name)
         values = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
@@ -617,6 +637,49 @@ def _line_of(node: yaml.Node | None, place: Sequence[int | str]) -> int | None:
         else:
             break
     return line
+
+
+def _refuse_deep(text: str, path: str) -> None:
+    """Refuse what is nested deeper than any configuration: PyYAML would run out of stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _MOST_NESTED:
+                line = event.start_mark.line + 1 if event.start_mark else 0
+                raise ConfigError(f"line {line}: values are nested more than {_MOST_NESTED} deep", path=path)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _refuse_many(document: yaml.Node | None, path: str) -> None:
+    """Refuse aliases that come to more values, or deeper ones, than any configuration has; and endless ones."""
+    known: dict[int, tuple[int, int]] = {}
+    inside: set[int] = set()
+
+    def measure(node: yaml.Node) -> tuple[int, int]:
+        """Count the values that a node comes to, and how deep they are nested."""
+        if id(node) in inside:
+            raise ConfigError("an alias stands inside what it names", path=path)
+        if id(node) not in known:
+            inside.add(id(node))
+            parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+            found = [measure(part) for item in parts for part in (item if isinstance(item, tuple) else (item,))]
+            known[id(node)] = 1 + sum(size for size, _ in found), 1 + max((deep for _, deep in found), default=0)
+            inside.discard(id(node))
+        size, deep = known[id(node)]
+        if size > _MOST_VALUES or deep > _MOST_NESTED + 1:
+            line = node.start_mark.line + 1
+            raise ConfigError(
+                f"line {line}: its aliases come to more values than a configuration has ({_MOST_VALUES:,}), or are "
+                f"nested more than {_MOST_NESTED} deep",
+                path=path,
+                remedy="Write the values out in place of the aliases",
+            )
+        return known[id(node)]
+
+    if document is not None:
+        measure(document)
 
 
 def _refuse_repeated_keys(node: yaml.Node | None, path: str, above: tuple[yaml.Node, ...] = ()) -> None:

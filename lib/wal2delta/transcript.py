@@ -9,16 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from wal2delta.decode.files import RECOGNISABLE_BYTES
+from wal2delta.decode.foreign_files import may_become, no_capture, stranger, told_for_paths
 from wal2delta.decode.resync import guess_framing
-from wal2delta.errors import CaptureError, FramingError, TruncatedMessage
+from wal2delta.errors import CaptureError, TruncatedMessage, Wal2DeltaError
 from wal2delta.listing import list_files
 from wal2delta.lsn import format_lsn, to_datetime
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.compression import decompress
+from wal2delta.protocol.compression import plain
 from wal2delta.protocol.detection import detect_framing
+from wal2delta.protocol.foreign import what_is
 from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing
 from wal2delta.protocol.reader import is_streaming_after, read_frames, read_message, read_unsized
 from wal2delta.types.text import codec_of, names_in
+
+_OPTION: Final = "--framing"
 
 _KINDS: Final = {"n": "null", "u": "unchanged", "t": "text", "b": "binary"}
 
@@ -71,29 +76,59 @@ class _Transcriber:
         self._streaming = False
         self._tail = b""
         self._tail_at = ("", 0)
+        self._before = ""
+        self._compression: str | None = None
+        self._goes_on = False
+        """Messages of the stream were read already."""
         self._describer = _Describer()
 
     def read(self, path: str) -> Iterator[Line]:
-        stored = Path(path).read_bytes()
-        data = decompress(stored)
-        start = self._begin(path, data)
+        data = self._opened(path)
+        seam, seam_at = len(self._tail), self._tail_at if self._tail else (path, 0)
         joined = self._tail + data if self._tail else data
-        seam, seam_at = len(self._tail), self._tail_at
+        start = self._begin(path, joined)
         self._tail = b""
         place = start
         try:
             for begin, end, message in self._messages(joined, start):
                 at = (path, begin - seam) if begin >= seam else (seam_at[0], seam_at[1] + begin)
                 yield Line(*at, type(message).__name__, self._describer.describe(message))
-                place = end
+                place, self._goes_on = end, True
+            if self._framing is None:
+                self._tail, self._tail_at = joined, seam_at
         except TruncatedMessage:
             self._tail = joined[place:]
             self._tail_at = (path, place - seam) if place >= seam else (seam_at[0], seam_at[1] + place)
         except CaptureError as error:
             offset = error.offset or 0
+            if not offset and not seam and self._framing is not None and self._before:
+                found = stranger(
+                    memoryview(data), self._compression, self._framing, before=self._before, codec=self._codec
+                )
+                error = error if found is None else told_for_paths(found, _OPTION)
             # The reader counts from the unfinished bytes that the file before left.
             error.path, error.offset = (path, offset - seam) if offset >= seam else (seam_at[0], seam_at[1] + offset)
-            raise
+            raise error from None
+        self._before = path
+
+    def _stranger(self, data: bytes) -> CaptureError | None:
+        """Say what a file is that does not go on in the stream, if it is something else."""
+        if self._framing is None or not self._before:
+            return None
+        view, packed = memoryview(data), self._compression
+        found = stranger(view, packed, self._framing, before=self._before, codec=self._codec)
+        return None if found is None else told_for_paths(found, _OPTION)
+
+    def _opened(self, path: str) -> bytes:
+        """Give a file's bytes, decompressed; what an earlier COPY has left unfinished does not go on in another one."""
+        try:
+            self._compression, view = plain(Path(path).read_bytes())
+        except Wal2DeltaError as error:
+            raise error.at(path=path) from None
+        data = bytes(view)
+        if data.startswith(PGCOPY_SIGNATURE) and self._forced in (None, Framing.PGCOPY):
+            self._framing, self._tail, self._streaming, self._goes_on = Framing.PGCOPY, b"", False, False
+        return data
 
     def end(self) -> Iterator[Line]:
         if self._tail and self._framing is not Framing.PGCOPY:
@@ -105,22 +140,19 @@ class _Transcriber:
 
     def _begin(self, path: str, data: bytes) -> int:
         """Give the place to start reading at, and find the framing where it is not known."""
-        if data.startswith(PGCOPY_SIGNATURE) and self._forced in (None, Framing.PGCOPY):
-            self._framing, self._tail, self._streaming = Framing.PGCOPY, b"", False
-        if self._framing is None:
+        is_foreign = what_is(data) is not None
+        if self._framing is None and not is_foreign:
             # In whatever encoding: a name that is not in it is told when it is read.
             self._framing = detect_framing(data, names=_any_name)
         if self._framing is not None or not data:
             return 0
-        guess = guess_framing(data, codec=self._codec)
+        if len(data) < RECOGNISABLE_BYTES and may_become(data, self._codec):
+            return 0
+        guess = None if is_foreign else guess_framing(data, codec=self._codec)
         if guess is None:
-            raise FramingError(
-                "no framing fits the bytes",
-                path=path,
-                offset=0,
-                remedy="Is it a capture of pgoutput? If so, name its framing with --framing",
-            )
+            raise told_for_paths(no_capture(data, self._compression), _OPTION).at(path=path)
         self._framing, start, self._streaming = guess
+        self._goes_on = True
         return start
 
     def _messages(self, data: bytes, offset: int) -> Iterator[tuple[int, int, m.AnyMessage]]:
@@ -129,7 +161,7 @@ class _Transcriber:
         if framing is None:
             return
         if framing.is_sized:
-            for frame in read_frames(data, framing, offset):
+            for frame in read_frames(data, framing, offset, goes_on=self._goes_on):
                 if frame.payload is not None:
                     begin, end = frame.payload
                     yield begin, end, self._message(data[begin:end], begin)

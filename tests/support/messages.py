@@ -11,6 +11,8 @@ oids = st.lists(st.integers(1, 2**32 - 1), max_size=3, unique=True).map(tuple)
 lsns = st.integers(0, 2**64 - 1)
 times = st.integers(-(2**63), 2**63 - 1)
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
+given_names = names.filter(bool)
+"""Of what cannot be without one."""
 flags = st.just(0)
 
 cells = st.one_of(
@@ -21,7 +23,7 @@ cells = st.one_of(
     st.builds(m.Cell, st.just("b"), st.binary(max_size=12)),
 )
 tuples = st.builds(m.TupleData, st.lists(cells, max_size=5).map(tuple))
-columns = st.builds(m.Column, names, uint32, st.integers(-(2**31), 2**31 - 1), st.booleans())
+columns = st.builds(m.Column, given_names, uint32, st.integers(-(2**31), 2**31 - 1), st.booleans())
 
 # The first byte of an LSN tells a long Stream Abort from a short one: it is 0 below 2**56.
 stream_aborts = st.one_of(
@@ -55,12 +57,12 @@ def streamable_messages(xid: st.SearchStrategy[int | None]) -> st.SearchStrategy
             m.Relation,
             uint32,
             names,
-            names,
+            given_names,
             st.sampled_from(m.REPLICA_IDENTITIES),
             st.lists(columns, max_size=4, unique_by=lambda column: column.name).map(tuple),
             xid,
         ),
-        st.builds(m.Type, uint32, names, names, xid),
+        st.builds(m.Type, uint32, names, given_names, xid),
         st.builds(m.Insert, relation_oid, tuples, xid),
         st.builds(m.Update, relation_oid, tuples, xid=xid),
         st.builds(m.Update, relation_oid, tuples, old=tuples, xid=xid),

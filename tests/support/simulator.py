@@ -312,8 +312,8 @@ class Capture:
     def _completes(self, tear: Tear, end: int) -> bool:
         if isinstance(tear.sent.payload, Keepalive) and self.framing is not Framing.WALSENDER:
             return end - tear.at == self.form.keepalive_size and self.data[end - 1] <= 1
-        if self.framing is Framing.WALSENDER:
-            return self._is_sent(tear.at, end, streamed=tear.sent.streamed)
+        if self.framing is Framing.WALSENDER or self.framing.length_field is not None:
+            return self._is_whole(tear.at, end, streamed=tear.sent.streamed)
         at, streamed, count = tear.at + self.form.head, tear.sent.streamed, 0
         try:
             while at < end:
@@ -328,12 +328,24 @@ class Capture:
             return False
         return count > 0
 
-    def _is_sent(self, at: int, end: int, *, streamed: bool) -> bool:
-        """Say whether what a walsender may have sent stands between two places, unfinished perhaps."""
-        start = at
+    def _is_whole(self, at: int, end: int, *, streamed: bool) -> bool:
+        """Say whether frames may stand between two places, the last of them unfinished perhaps."""
+        start, data = at, self.data[:end]
         try:
             while at < end:
-                _, message, at = read_unsized(self.data[:end], Framing.WALSENDER, at, streaming=streamed)
+                stop = end
+                field = self.framing.length_field
+                if field is not None:
+                    if at + 4 >= end:
+                        break
+                    stop = at + 4 + field.size_of(data, at)
+                    if stop > end:
+                        break
+                    at += 4
+                read = Framing.WALSENDER if data[at] in b"wk" else Framing.RAW
+                _, message, at = read_unsized(data[:stop], read, at, streaming=streamed)
+                if field is not None and at != stop:
+                    return False
                 streamed = streamed if message is None else is_streaming_after(message, streamed)
         except TruncatedMessage:
             return at > start

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
+from wal2delta.decode.foreign_files import may_become, no_capture, stranger
 from wal2delta.decode.leftover import refuse_leftover
 from wal2delta.decode.readings import check_tail
 from wal2delta.decode.resync import find_boundary, guess_framing
@@ -12,9 +13,10 @@ from wal2delta.decode.scan import Scanner, fingerprint
 from wal2delta.decode.sessions import Stretch, find_sessions, first_session, framing_of, is_framed_so, may_begin
 from wal2delta.decode.stream import Place
 from wal2delta.decode.summary import FileScan, Part, Summary
-from wal2delta.errors import CaptureError, FramingError, TruncatedMessage, Wal2DeltaError
+from wal2delta.errors import CaptureError, FramingChange, NotACapture, TruncatedMessage, Wal2DeltaError
 from wal2delta.protocol.compression import Plain, plain
 from wal2delta.protocol.detection import detect_framing
+from wal2delta.protocol.foreign import HEAD_BYTES, what_is
 from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing
 from wal2delta.types.text import UTF8, names_in
 
@@ -41,6 +43,7 @@ def scan_file(
     known_length: int = 0,
     codec: str = UTF8,
     opened: Plain | None = None,
+    before: str = "",
 ) -> FileScan:
     """Summarise a file from the place where it is known to begin, or from a guessed one.
 
@@ -58,6 +61,7 @@ def scan_file(
         known_length: how many bytes of the file an earlier run has seen.
         codec: what names are in; from `wal2delta.types.text.codec_of`.
         opened: the content decompressed, where the caller has that.
+        before: the path of the file in front of it, for the errors.
 
     Raises:
         CaptureError: naming file and offset, where the start was known.
@@ -68,20 +72,11 @@ def scan_file(
         if known_length:
             scan.known_fingerprint = fingerprint(content, known_length)
         if first and place is None:
-            if framing is None and len(prefix) + len(data) < RECOGNISABLE_BYTES:
-                scan.tail = prefix + bytes(data)
-                return scan
-            try:
-                framing = framing or recognise(data, codec, prefix=prefix)
-            except TruncatedMessage:
-                scan.tail = prefix + bytes(data)
-                return scan
+            framing = framing or _framing_at_start(scan, data, prefix, before)
             if framing is None:
-                raise FramingError(
-                    "no pgoutput capture: the bytes fit none of the framings raw, recvlogical, copydata and pgcopy",
-                    offset=0,
-                    remedy="Leave the file out by `captures: pattern`, or name its framing by `captures: framing`",
-                )
+                scan.tail = prefix + bytes(data)
+                return scan
+            _refuse_text(scan, data, prefix)
             scan.framing, place = framing, Place(framing)
         if place is None:
             _scan_guessed(scan, data, framing)
@@ -89,7 +84,9 @@ def scan_file(
             _scan_behind_gap(scan, data, place)
         else:
             try:
-                _scan_exact(scan, data, place, start, prefix, edges)
+                _scan_in_place(scan, data, place, start, prefix, edges, before)
+            except (FramingChange, NotACapture):
+                raise
             except Wal2DeltaError as error:
                 if prefix:
                     # Where the bytes before the file are damaged, the file is not what is wrong.
@@ -118,6 +115,43 @@ def _tell_place(
     error.offset = max(at - before, 0)
 
 
+def _framing_at_start(scan: FileScan, data: memoryview, prefix: bytes, before: str) -> Framing | None:
+    """Recognise the framing of the stream that begins with a file; None where more bytes will tell.
+
+    Raises:
+        NotACapture: naming the file in front, if that is what is wrong.
+    """
+    found = None
+    if len(prefix) + len(data) < RECOGNISABLE_BYTES:
+        beginning = prefix + bytes(data)
+        if not beginning or may_become(beginning, scan.codec):
+            return None
+    else:
+        try:
+            found = recognise(data, scan.codec, prefix=prefix)
+        except TruncatedMessage:
+            return None
+    if found is not None:
+        return found
+    if prefix and before and _may_begin_stream(data, scan.codec):
+        raise no_capture(prefix).at(path=before)
+    raise no_capture(data, scan.compression)
+
+
+def _may_begin_stream(data: memoryview, codec: str) -> bool:
+    try:
+        return recognise(data, codec) is not None
+    except TruncatedMessage:
+        return True
+
+
+def _refuse_text(scan: FileScan, data: memoryview, prefix: bytes) -> None:
+    """Refuse what no stream begins with, though a framing was named for it."""
+    beginning = prefix + bytes(data[:HEAD_BYTES])
+    if len(beginning) >= RECOGNISABLE_BYTES and what_is(beginning) is not None:
+        raise no_capture(beginning, scan.compression)
+
+
 def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Framing | None:
     """Recognise the framing of a stream by its first bytes.
 
@@ -128,6 +162,8 @@ def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Fr
     Raises:
         TruncatedMessage: more bytes will tell.
     """
+    if what_is(prefix + bytes(data[:HEAD_BYTES])) is not None:
+        return None
     found = detect_framing(prefix + bytes(data[:_HEAD]), names=names_in(codec))
     # One logical message may be longer than all else that a stream begins with.
     beginning = memoryview(prefix + bytes(data[:HEAD_LIMIT]))
@@ -139,6 +175,26 @@ def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Fr
         if found is None:
             raise
         return found
+
+
+def _scan_in_place(
+    scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes, edges: tuple[int, ...], before: str
+) -> None:
+    """Scan a file from a known place; if that fails, for a file of another kind, say so."""
+    error = None
+    try:
+        _scan_exact(scan, data, place, start, prefix, edges)
+    except CaptureError as problem:
+        error = problem
+    nothing_read = all(part.data is not None or part.summary.stop == part.summary.start for part in scan.parts)
+    # Behind an unfinished message a file may begin inside of a value, and small ones may look like anything.
+    is_doubtful = error is not None and len(data) >= RECOGNISABLE_BYTES if prefix else error is not None or nothing_read
+    if before and start == 0 and len(data) and is_doubtful:
+        found = stranger(data, scan.compression, place.framing, before=before, codec=scan.codec)
+        if found is not None:
+            raise found
+    if error is not None:
+        raise error
 
 
 def _scan_exact(

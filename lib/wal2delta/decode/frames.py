@@ -24,6 +24,11 @@ _SIZES: Final = {b"B"[0]: (21, 21), b"C"[0]: (26, 26), b"S"[0]: (6, 6), b"E"[0]:
     **dict.fromkeys(b"IUDTOMRY", (9, LONGEST_MESSAGE)),
 }
 """How large a message of each tag is, at least and at most."""
+_STARTING_SIZES: Final = (
+    *(size + head for size, _ in (_SIZES[b"B"[0]], _SIZES[b"S"[0]]) for head in (0, XLOGDATA.size)),
+    KEEPALIVE.size,
+)
+"""How large that is what a session mostly begins with."""
 
 
 def head_size(framing: Framing, data: memoryview, at: int, end: int) -> int:
@@ -87,9 +92,9 @@ def sent_size(frame: bytes) -> int | None:
 
 def starting_bytes(framing: Framing, starters: bytes) -> bytes:
     """Give what a session's bytes may begin with, given the tags that its messages may begin with."""
-    if framing.length_field is not None:
-        # A logical message may have any length.
-        return bytes(range(256 if framing in (Framing.LENGTH_LE, Framing.LENGTH_SELF_LE) else 64))
+    field = framing.length_field
+    if field is not None:
+        return bytes({field.pack(size)[0] for size in _STARTING_SIZES})
     return {Framing.COPYDATA: b"d", Framing.PGCOPY: b"P", Framing.WALSENDER: b"wk"}.get(framing, starters)
 
 

@@ -34,6 +34,7 @@ from wal2delta.decode.stream import Place
 from wal2delta.errors import Wal2DeltaError
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.compression import plain
+from wal2delta.protocol.foreign import HEAD_BYTES, what_is
 from wal2delta.protocol.framing import Framing
 from wal2delta.types.text import UTF8
 
@@ -175,6 +176,9 @@ class OnePass:
             if self._waiting_bytes > MOST_WAITING:
                 raise NotPlain
         self._place, position = walker.place, walker.position
+        if position == start and what_is(data[start : start + HEAD_BYTES]) is not None:
+            # Not the beginning of a message.
+            raise NotPlain
         readings.check_tail(data, position, self._place, self._codec)
         self._tail = bytes(data[position:])
         self.final = walker.last_lsn

@@ -352,7 +352,7 @@ def _check_stream(data: memoryview, stop: int, place: Place) -> None:
     """Refuse an unfinished message over which the stream that it is in begins anew."""
     if place.stream is None or place.stream < 0:
         return
-    head = head_size(place.framing)
+    head = head_size(place.framing, data, stop, len(data))
     begin = b"S" + place.stream.to_bytes(4, "big") + b"\1"
     tail = bytes(data[stop:])
     found = tail.find(begin, 1 + head)
@@ -385,7 +385,7 @@ def bytes_to_look_at(data: memoryview, at: int, end: int, place: Place) -> int:
 
     Values are stepped over; names and oids are not.
     """
-    tag, size = at + head_size(place.framing), end - at
+    tag, size = at + head_size(place.framing, data, at, end), end - at
     if tag >= end or data[tag] not in b"IUDRTYOM":
         return 0
     if data[tag] in b"IUD":

@@ -237,14 +237,18 @@ def _from_walsender(data: bytes | memoryview, body: int, end: int) -> XLogData |
     return Keepalive(wal_end, send_time, reply != 0)
 
 
-def read_pgcopy(data: bytes | memoryview, offset: int = 0) -> Iterator[CopyRow]:
+def read_pgcopy(data: bytes | memoryview, offset: int = 0, *, has_header: bool = True) -> Iterator[CopyRow]:
     """Read the rows of a binary COPY of (lsn, xid, data), (lsn, data) or data, with its header and its trailer.
+
+    Args:
+        has_header: the COPY begins at the offset, and not in bytes before.
 
     Raises:
         TruncatedMessage: the data end before the trailer.
         FramingError: the bytes are no COPY of these columns, or go on behind its trailer.
     """
-    offset = _read_pgcopy_header(data, offset)
+    if has_header:
+        offset = _read_pgcopy_header(data, offset)
     while True:
         _need(data, offset, PGCOPY_TRAILER.size, Framing.PGCOPY)
         (fields,) = PGCOPY_TRAILER.unpack_from(data, offset)

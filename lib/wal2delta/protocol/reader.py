@@ -122,8 +122,11 @@ def read_stream(
         streaming = is_streaming_after(message, streaming)
 
 
-def read_frames(data: Buffer, framing: Framing, offset: int = 0) -> Iterator[Frame]:
+def read_frames(data: Buffer, framing: Framing, offset: int = 0, *, goes_on: bool = False) -> Iterator[Frame]:
     """Read the frames of a framing that says where its messages end, from an offset to the data's end.
+
+    Args:
+        goes_on: frames stand in front of the offset, so that no header of the whole has to stand there.
 
     Raises:
         TruncatedMessage: the data end inside a frame.
@@ -132,7 +135,7 @@ def read_frames(data: Buffer, framing: Framing, offset: int = 0) -> Iterator[Fra
     if framing is Framing.COPYDATA:
         return read_copydata(data, offset)
     if framing is Framing.PGCOPY:
-        return read_pgcopy(data, offset)
+        return read_pgcopy(data, offset, has_header=not goes_on)
     return read_lengths(data, framing, offset)
 
 
@@ -239,6 +242,13 @@ class _Cursor:
                 f"{self.kind} message: {name} is not {what}", offset=self.start, remedy=_ENCODING_REMEDY
             ) from None
 
+    def name(self, name: str) -> str:
+        """Read the name of something, which PostgreSQL lets nothing be without."""
+        value = self.string(name)
+        if not value:
+            raise self.malformed(f"{name} is empty")
+        return value
+
     def _find_nul(self, name: str) -> int:
         # A memoryview cannot search.  Names are short, so look a little ahead, and further only as needed.
         at, width = self.position, _NUL_SEARCH_BYTES
@@ -318,8 +328,8 @@ def _message(c: _Cursor) -> m.Message:
 def _relation(c: _Cursor) -> m.Relation:
     xid = c.stream_xid()
     oid = c.integer(layouts.UINT32, "OID")
-    namespace = c.string("namespace")
-    name = c.string("name")
+    namespace = c.string("namespace")  # that of pg_catalog is empty
+    name = c.name("name")
     identity, count = c.fields(layouts.RELATION_END, "replica identity and number of columns")
     if chr(identity) not in m.REPLICA_IDENTITIES:
         raise c.malformed(f"replica identity is none of {', '.join(m.REPLICA_IDENTITIES)}")
@@ -333,7 +343,7 @@ def _relation(c: _Cursor) -> m.Relation:
 
 def _column(c: _Cursor, number: int) -> m.Column:
     key = c.flag(f"flags of column {number}")
-    name = c.string(f"name of column {number}")
+    name = c.name(f"name of column {number}")
     type_oid, typmod = c.fields(layouts.COLUMN_END, f"type of column {number}")
     return m.Column(name, type_oid, typmod, key)
 
@@ -341,7 +351,7 @@ def _column(c: _Cursor, number: int) -> m.Column:
 def _type(c: _Cursor) -> m.Type:
     xid = c.stream_xid()
     oid = c.integer(layouts.UINT32, "OID")
-    return m.Type(oid, c.string("namespace"), c.string("name"), xid)
+    return m.Type(oid, c.string("namespace"), c.name("name"), xid)
 
 
 def _insert(c: _Cursor) -> m.Insert:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from wal2delta.decode.summary import FileScan
-from wal2delta.errors import CaptureError, OrderError, TargetError
+from wal2delta.errors import CaptureError, ConfigError, FramingChange, NotACapture, OrderError, TargetError
 from wal2delta.listing import missing_numbers, sort_key
 from wal2delta.lsn import to_datetime
 from wal2delta.progress import NoProgress, Progress
@@ -37,6 +37,7 @@ from wal2delta.spark.missing import missing_warnings
 from wal2delta.spark.mounted import mounted_folder
 from wal2delta.spark.moving import fence_of, move
 from wal2delta.spark.placement import Move, Placement
+from wal2delta.spark.places import check_places, naming_the_catalog
 from wal2delta.spark.registry import MirrorEntry, left_at
 from wal2delta.spark.source import (
     CaptureFile,
@@ -132,6 +133,7 @@ class _Job:
 
     def run(self) -> RunReport:
         began = time.monotonic()
+        check_places(self.captures, self.target)
         # Settings that the job needs do not reach the caller's session.
         self.own = own_session(self.spark)
         self.ledger = Ledger(self.spark, self.target)
@@ -153,7 +155,7 @@ class _Job:
 
     def _run(self, began: float) -> RunReport:
         finished: RunReport | None = None
-        with self._stage("read ledger"):
+        with self._stage("read ledger"), naming_the_catalog(self.target):
             state = self.ledger.read()
             self._check_source(state)
         while True:
@@ -283,7 +285,20 @@ class _Job:
             )
         to_read = (*again, *later)
         first = resume.offset if again and again[0].path == resume.path else 0
-        return _Reading(to_read, first, self._seen(files), resume)
+        return _Reading(to_read, first, self._seen(files), self._in_named_framing(resume, goes_on=bool(again)))
+
+    def _in_named_framing(self, resume: Resume, *, goes_on: bool) -> Resume:
+        """Let a session begin in the framing that the configuration names, if the files before were in another one."""
+        name, before = self.settings.captures.framing, resume.place.framing
+        if name in ("auto", before.value):
+            return resume
+        if goes_on or resume.place.transaction is not None or resume.place.stream is not None:
+            raise ConfigError(
+                f"captures: framing: {name}: the files before are {before.value}, and the last one is not at its end",
+                path=resume.last_path,
+                remedy=f"Apply what goes on there first, with framing: {before.value}",
+            )
+        return replace(resume, place=replace(resume.place.new_session(), framing=Framing(name)))
 
     def _resume(self, files: Sequence[CaptureFile], state: State | None) -> Resume | None:
         """Give where the last run ended, in the files' present place."""
@@ -420,6 +435,7 @@ class _Job:
                     known_length=resume.length if resume is not None and file.path == resume.path else 0,
                     codec=codec,
                     length=file.length,
+                    before=resume.last_path if is_first and resume is not None else "",
                 )
             scans = self._scan(tasks, stitch, resume, ahead)
             self._check_unchanged(resume, scans)
@@ -432,7 +448,9 @@ class _Job:
                     if ahead is not None:
                         ahead.drop(file.path)
                     where = again.prefix, again.edges, again.origins
-                    task = ScanTask(framing, again.place, 0, again.place is None, *where, codec=codec)
+                    task = ScanTask(
+                        framing, again.place, 0, again.place is None, *where, codec=codec, before=again.before
+                    )
                     self._rescan(stitch, task, file.path)
                 if file.path in self.holes and not is_open:
                     # Where something is open that goes on here, nothing is missing.
@@ -461,6 +479,8 @@ class _Job:
     def _rescan(self, stitch: Stitch, task: ScanTask, path: str) -> None:
         try:
             stitch.add(scan_captures(self.own, {path: task})[path], exact=True)
+        except (NotACapture, FramingChange):
+            raise
         except CaptureError as error:
             if not self.settings.captures.allow_gaps or stitch.place is None:
                 raise _not_joined(error, stitch) from None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from wal2delta.decode.summary import FileScan
 from wal2delta.errors import CaptureError, ConfigError, from_dict
-from wal2delta.listing import Hole, escape_glob, sort_key
+from wal2delta.listing import Hole, escape_glob, refuse_endless, sort_key
 from wal2delta.settings import CaptureSettings
 from wal2delta.spark.isolation import settings
 from wal2delta.spark.session import local_cores
@@ -83,6 +83,8 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
     if wanted.pattern is not None:
         reader = reader.option("pathGlobFilter", wanted.pattern)
     root = root_of(captures)
+    if root.startswith((LOCAL_SCHEME, "/")):
+        refuse_endless(Path(re.sub(r"^file:/+", "/", root)), pattern=wanted.pattern, recursive=wanted.recursive)
     try:
         listing = reader.load(escape_glob(root) if not _is_glob(root) else root)
         # As a number: a timestamp is collected in local time, of which an hour comes twice in autumn.

@@ -17,6 +17,7 @@ from wal2delta.spark.failures import failures_told
 from wal2delta.spark.isolation import own_session, quiet_queries, settings
 from wal2delta.spark.ledger import APPLIED, PLANNED, Ledger, State
 from wal2delta.spark.lock import Holder, why_dead
+from wal2delta.spark.places import naming_the_catalog
 from wal2delta.spark.state import at_work
 from wal2delta.spark.storage import damage_told
 from wal2delta.spark.target import TableName, Target
@@ -129,7 +130,8 @@ def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
     own = own_session(spark)
     with failures_told(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
         ledger = Ledger(spark, place)
-        state = ledger.read()
+        with naming_the_catalog(place):
+            state = ledger.read()
         running = _run_at_work(state, ledger.holder)
         if state is None:
             raise _nothing_applied(place, running)
@@ -152,7 +154,9 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -
     table = place.ledger("runs")
     failures = failures_told(path=place.text)
     with failures, quiet_queries(), settings(own, delta.SMALL_STATE), damage_told(table.text):
-        if not delta.exists(own, table):
+        with naming_the_catalog(place):
+            is_there = delta.exists(own, table)
+        if not is_there:
             raise _nothing_applied(place)
         runs = delta.read(own, table)
         found = runs.where(runs.run == run).select("applied_lsn", "applied_commit_ts").collect()

@@ -192,6 +192,7 @@ class ScanTask:
     known_length: int = 0
     codec: str = UTF8
     length: int = 0
+    before: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +345,7 @@ def scan_of(path: str, content: memoryview, task: ScanTask, opened: Plain | None
         known_length=task.known_length,
         codec=task.codec,
         opened=opened,
+        before=task.before,
     )
 
 

@@ -41,7 +41,8 @@ class Rescan:
     """The wish to have a file scanned again from a known place, behind some unfinished bytes.
 
     No place means the start of the stream, of which so few bytes were seen that its framing is unknown.
-    ``edges`` are the places in the prefix at which files begin, ``origins`` the files of its parts, and where in them.
+    ``edges`` are the places in the prefix at which files begin, ``origins`` the files of its parts, and where in them;
+    ``before`` is the file in front.
     """
 
     path: str
@@ -49,6 +50,7 @@ class Rescan:
     prefix: bytes
     edges: tuple[int, ...] = ()
     origins: tuple[tuple[str, int], ...] = ()
+    before: str = ""
 
 
 @dataclass(slots=True)
@@ -184,6 +186,13 @@ class Stitch:
         """The files that the unfinished bytes lie in, and where in each."""
         return tuple((piece.path, piece.offset) for piece in self._tail_pieces)
 
+    @property
+    def last_path(self) -> str:
+        """The file that was added last, in this run or the one before; none at the start of a stream."""
+        if self._tail_pieces:
+            return self._tail_pieces[-1].path
+        return self._resume.last_path if self._resume is not None else ""
+
     def add(self, scan: FileScan, *, exact: bool = False) -> Rescan | None:
         """Add the next file; give a `Rescan` instead when its guess does not hold.
 
@@ -194,7 +203,7 @@ class Stitch:
         if exact:
             self._add_exact(scan)
             return None
-        again = Rescan(scan.path, self.place, self.tail, self.edges, self.origins)
+        again = Rescan(scan.path, self.place, self.tail, self.edges, self.origins, self.last_path)
         if not scan.parts or scan.head is None or self.place is None:
             return again
         (part,) = scan.parts
