@@ -65,7 +65,7 @@ def apply(files: Files, framing: Framing | None = None) -> Applied:
         names = [batch.relation.qualified_name, *(column.name for column in batch.relation.columns)]
         for at, values in enumerate(zip(*(column.to_pylist() for column in batch.data.columns), strict=True)):
             op, lsn, _, _, ordinal, *cells = values
-            kept = [name for name, mask in unchanged.items() if mask[at]]
+            kept = sorted(name for name, mask in unchanged.items() if mask[at])
             said = repr((names, cells, kept, rescued[at] if rescued else None, before.get(at)))
             rows.append((lsn, ordinal, op, oid, columns, said))
     rows.sort(key=lambda row: row[:5])
