@@ -89,7 +89,8 @@ def sent(parts: Sequence[Unit], confirmed: int) -> Iterator[m.AnyMessage]:
             for oid in () if streamed else _named(message):
                 if oid in known and announced.get(oid) != known[oid]:
                     announced[oid] = known[oid]
-                    yield from (types[column.type_oid] for column in known[oid].columns if column.type_oid in types)
+                    # Those of its columns, and of what these are made of.
+                    yield from types.values()
                     yield known[oid]
             yield message
 
