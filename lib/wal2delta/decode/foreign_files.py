@@ -9,7 +9,7 @@ import numpy as np
 from wal2delta.decode.kernels_frames import FRAMING_CODES
 from wal2delta.decode.readings import next_start, read_session
 from wal2delta.decode.resync import guess_framing
-from wal2delta.decode.sessions import is_framed_so
+from wal2delta.decode.sessions import WAIT, Explainer, is_framed_so
 from wal2delta.decode.stream import Place
 from wal2delta.errors import FramingChange, NotACapture
 from wal2delta.protocol.detection import FRAMING_ORDER, detect_framing
@@ -30,7 +30,10 @@ def may_become(data: bytes, codec: str = UTF8) -> bool:
     for framing in FRAMING_ORDER:
         if int(next_start(buf, 0, len(buf), FRAMING_CODES[framing])) == 0:
             reading = read_session(view, 0, Place(framing), strict=False, stop_at=len(view), codec=codec)
-            if reading.error is None:
+            if reading.error is None or reading.messages:
+                return True
+            explained = Explainer(view, framing, codec).fits(0)
+            if explained is not None and explained.begin != WAIT:
                 return True
     return False
 
