@@ -8,9 +8,9 @@ import numpy as np
 
 from wal2delta.decode.effort import Effort, GaveUp
 from wal2delta.decode.kernels_frames import FRAMING_CODES
-from wal2delta.decode.readings import next_start, read_session
+from wal2delta.decode.readings import Reading, next_start, read_session
 from wal2delta.decode.resync import guess_framing
-from wal2delta.decode.sessions import is_framed_so
+from wal2delta.decode.sessions import WAIT, Explainer, is_framed_so
 from wal2delta.decode.stream import Place
 from wal2delta.errors import FramingChange, NotACapture
 from wal2delta.protocol.detection import FRAMING_ORDER, detect_framing
@@ -29,7 +29,17 @@ def may_become(data: bytes, codec: str = UTF8) -> bool:
     """Say whether a stream may begin with a few bytes, in any framing."""
     buf, view = np.frombuffer(data, np.uint8), memoryview(data)
     for framing in FRAMING_ORDER:
-        if int(next_start(buf, 0, len(buf), FRAMING_CODES[framing])) == 0 and _reads(view, framing, codec) is not None:
+        if int(next_start(buf, 0, len(buf), FRAMING_CODES[framing])) != 0:
+            continue
+        try:
+            explainer = Explainer(view, framing, codec, Effort(len(view)))
+            reading = _read(view, framing, codec)
+            if reading.error is None or reading.messages:
+                return True
+            explained = explainer.fits(0)
+        except GaveUp:
+            continue
+        if explained is not None and explained.begin != WAIT:
             return True
     return False
 
@@ -93,19 +103,21 @@ def _is_plain(data: memoryview, framing: Framing, codec: str) -> bool:
     """Say whether bytes can be read in a framing to their end, or so far that it is beyond doubt."""
     if is_framed_so(data, framing, codec):
         return True
-    messages = _reads(data, framing, codec)
-    return messages is not None and messages > 1
-
-
-def _reads(data: memoryview, framing: Framing, codec: str) -> int | None:
-    """Read bytes from a stream's beginning to their end; give the number of whole messages, None if it cannot be."""
     try:
-        reading = read_session(
-            data, 0, Place(framing), strict=False, stop_at=len(data), effort=Effort(len(data)), codec=codec
-        )
+        reading = _read(data, framing, codec)
     except GaveUp:
-        return None
-    return reading.messages if reading.error is None else None
+        return False
+    return reading.error is None and reading.messages > 1
+
+
+def _read(data: memoryview, framing: Framing, codec: str) -> Reading:
+    """Read bytes from a stream's beginning to their end.
+
+    Raises:
+        GaveUp: that takes too much.
+    """
+    effort = Effort(len(data))
+    return read_session(data, 0, Place(framing), strict=False, stop_at=len(data), effort=effort, codec=codec)
 
 
 __all__ = ["may_become", "no_capture", "stranger", "told_for_paths"]

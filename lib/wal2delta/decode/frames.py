@@ -62,6 +62,9 @@ def length_frame_size(framing: Framing, frame: bytes) -> int | None:
     field = framing.length_field
     assert field is not None
     if len(frame) <= LENGTH_SIZE:
+        if field.size_of(frame.ljust(LENGTH_SIZE, b"\0"), 0) > LONGEST_MESSAGE >> 1:
+            # Big-endian, its first byte tells.
+            raise MalformedMessage("no length of a message stands here")
         return None
     size, kind, head = field.size_of(frame, 0), frame[LENGTH_SIZE], 0
     if kind == _XLOGDATA:

@@ -155,7 +155,8 @@ def message_at(base, p, end, framing):
     if framing == WALSENDER:
         return _sent_at(base, p, end)
     if p + 4 >= end:
-        return end if _may_be_length(base, p, end, framing) else np.int64(NO_FRAME)
+        is_short = p + 4 == end and length_at(base, p, framing) < 6
+        return end if _may_be_length(base, p, end, framing) and not is_short else np.int64(NO_FRAME)
     size = length_at(base, p, framing)
     a = p + 4
     tag = load_byte(base + a)

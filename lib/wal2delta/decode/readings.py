@@ -318,7 +318,7 @@ def _check_ends(data: memoryview, stop: int, place: Place) -> None:
     tail = bytes(data[stop:]) if marks else b""
     for mark, time_at, time in marks:
         # The unfinished message may be such a one itself.
-        found = tail.find(mark, 1 + head_size(place.framing))
+        found = tail.find(mark, 1 + head_size(place.framing, data, stop, len(data)))
         said = tail[found + time_at : found + time_at + 8]
         if found < 0 or len(said) < 8:
             continue

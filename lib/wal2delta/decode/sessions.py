@@ -617,6 +617,7 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
     """
     ranked: list[tuple[int, int, Framing]] = []
     waiting: list[tuple[int, Framing]] = []
+    begun = False
     for framing in FRAMING_ORDER:
         explainer = Explainer(data, framing, codec, Effort(len(data), LEAST // len(Framing)))
         explained = None
@@ -628,6 +629,7 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
             if not explainer.has_read(0):
                 continue
         messages = reading.messages
+        begun = begun or messages > 0
         is_torn_only = explained is not None and bool(explained.breaks) and explained.begin == WAIT
         if is_torn_only and framing.length_field is not None and not messages:
             # Anything may be the torn beginning of a length.
@@ -638,6 +640,9 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
             ranked.append((explained.breaks, -messages, framing))
         elif messages:
             ranked.append((_UNEXPLAINED, -messages, framing))
+    if begun:
+        # What begins with a sound message in one framing is not the torn beginning of a length in another.
+        ranked = [rank for rank in ranked if rank[1] or rank[2].length_field is None]
     best = min(ranked, key=lambda rank: rank[:2], default=None)
     if waiting and (best is None or best[0] >= _UNEXPLAINED or min(waiting)[0] < best[0]):
         if len(waiting) > 1:
