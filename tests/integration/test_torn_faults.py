@@ -1,0 +1,55 @@
+"""Streams that break or are damaged where a reader may take it for something else."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import wal2delta
+from support.fault_cases import FAULTS, assert_fault_mended, fault_case
+from wal2delta.errors import CaptureError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FLIPPED = 27_305
+_NEAR = 500
+
+
+@pytest.mark.integration
+def test_a_stream_that_breaks_inside_a_frames_own_header_is_read_rightly(spark: SparkSession, tmp_path: Path) -> None:
+    name = "torn_frame_header"
+    wal2delta.apply(spark, captures=fault_case(name).folder, target=tmp_path / "mirror")
+    assert_fault_mended(spark, tmp_path / "mirror", name)
+
+
+@pytest.mark.integration
+def test_damage_that_looks_like_an_unfinished_message_stops_the_run_before_a_table_is_touched(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(CaptureError) as raised:
+        wal2delta.apply(spark, captures=FAULTS / "damaged_waits" / "capture", target=tmp_path / "mirror")
+    assert raised.value.offset is not None
+    assert abs(raised.value.offset - _FLIPPED) < _NEAR
+    assert not (tmp_path / "mirror" / "public").exists()
+
+
+@pytest.mark.parametrize("behind", [b"B", b"B" + bytes(20), b"\n" * 40])
+def test_the_damaged_file_is_named_not_the_one_behind_it(tmp_path: Path, behind: bytes) -> None:
+    damaged = tmp_path / "1.bin"
+    shutil.copy(FAULTS / "damaged_waits" / "capture" / "stream.bin", damaged)
+    (tmp_path / "2.bin").write_bytes(behind)
+    with pytest.raises(CaptureError) as raised:
+        list(wal2delta.read_changes(tmp_path))
+    assert raised.value.path == str(damaged)
+
+
+def test_hostile_bytes_are_given_up_soon() -> None:
+    began = time.process_time()
+    with pytest.raises(CaptureError, match="given up"):
+        list(wal2delta.read_changes(FAULTS / "parse_soup" / "capture"))
+    assert time.process_time() - began < 5
