@@ -8,6 +8,8 @@ PYTHON    = python3
 TESTS     = tests
 JOBS      = 2
 VOLUME    = 100000
+HARMS     = 150
+MUTANTS   = 1000000
 SECTIONS  =
 
 VENV  := .venv
@@ -15,7 +17,7 @@ BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels run test test-long lint format wheel bench clean
+.PHONY: help setup kernels run test test-long harm mutants lint format wheel bench clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +47,12 @@ test-long: kernels ## Try many simulated captures (VOLUME=1000 for so many), mor
 	@WAL2DELTA_LONG=$(VOLUME) $(BIN)/python -m pytest tests/property/test_simulator.py tests/integration/test_live_streams.py \
 		tests/integration/test_exactly_once.py tests/integration/test_complaints.py tests/integration/test_schema_changes.py \
 		tests/integration/test_names.py tests/integration/test_selection.py
+
+harm: kernels ## Measure what becomes of harmed captures: flipped bits, cuts, ranges doubled and missing (HARMS of each kind)
+	@$(BIN)/python tests/benchmark/harm.py --each $(HARMS)
+
+mutants: kernels ## Harm captures in any way, MUTANTS times: only errors of our own, no long work, no two readings
+	@$(BIN)/python tests/benchmark/mutants.py $(MUTANTS)
 
 lint: $(READY) ## Check style and types
 	@$(BIN)/ruff check .
