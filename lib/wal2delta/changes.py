@@ -84,10 +84,7 @@ def decode_files(
     known, known_rows = frozenset(files[: one_pass.first_needed]), one_pass.known_rows()
     # What it holds is not needed any more.
     del one_pass
-    try:
-        plan = plan_files(files, framing, codec=codec, read=read)
-    except (NotACapture, FramingChange) as error:
-        raise told_for_paths(error, "`framing`") from None
+    plan = plan_files(files, framing, codec=codec, read=read)
     yield from behind(decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec, known=known), known_rows)
 
 
@@ -114,19 +111,21 @@ def plan_files(
     stitch = Stitch(None)
     for path in files:
         content = read(path)
-        first = stitch.place is None
-        scan = scan_file(
-            path,
-            content,
-            framing=framing,
-            place=stitch.place,
-            first=first,
-            prefix=stitch.tail,
-            edges=stitch.edges,
-            origins=stitch.origins,
-            codec=codec,
-            before=stitch.last_path,
-        )
+        try:
+            scan = scan_file(
+                path,
+                content,
+                framing=framing,
+                place=stitch.place,
+                first=stitch.place is None,
+                prefix=stitch.tail,
+                edges=stitch.edges,
+                origins=stitch.origins,
+                codec=codec,
+                before=stitch.last_path,
+            )
+        except (NotACapture, FramingChange) as error:
+            raise told_for_paths(error, "`framing`") from None
         stitch.add(scan, exact=True)
     return stitch.plan()
 

@@ -100,8 +100,8 @@ def test_a_framing_that_changes_is_told_and_going_on_works(spark: SparkSession, 
     assert "0.recvlogical before it is recvlogical" in str(error)
     assert mirror_tables(target) == {}
     wal2delta.apply(spark, captures, target, {"captures": {"pattern": "*.recvlogical"}})
-    # Without a framing that was named, it is told again.
-    assert isinstance(refused(spark, captures, target, {"captures": {"pattern": "*.raw"}}), FramingChange)
+    # The first session was cut off inside of a transaction, which comes again in the second.
+    assert status(spark, target).open_transactions
     wal2delta.apply(spark, captures, target, {"captures": {"pattern": "*.raw", "framing": "raw"}})
     wal2delta.apply(spark, recorded.folder, whole)
     assert total_rows(spark, target) == total_rows(spark, whole)

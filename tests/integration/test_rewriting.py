@@ -51,12 +51,13 @@ class _Mirror:
         self.captures.mkdir(parents=True)
         self.runs = 0
 
-    def apply(self, *changes: m.AnyMessage) -> wal2delta.TableReport:
+    def apply(self, *changes: m.AnyMessage, **config: Any) -> wal2delta.TableReport:
         self.runs += 1
         lsn = 100 * self.runs
         messages = [m.Begin(lsn, lsn, self.runs), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
         (self.captures / f"{self.runs:03}.bin").write_bytes(frame(messages, Framing.RAW))
-        (table,) = wal2delta.apply(self.spark, captures=self.captures, target=self.target).tables
+        report = wal2delta.apply(self.spark, captures=self.captures, target=self.target, config=config)
+        (table,) = report.tables
         return table
 
     @property
@@ -167,7 +168,7 @@ def test_rows_that_are_marked_as_deleted_are_left_to_a_merge(spark: SparkSession
     mirror = _Mirror(spark, tmp_path)
     mirror.apply(*_FIRST)
     spark.sql(f"DELETE FROM delta.`{mirror.location}` WHERE id = 9")
-    mirror.apply(_relation(), *_LATER)
+    mirror.apply(_relation(), *_LATER, accept_changed_tables=True)
     assert mirror.rows() == [row for row in _ROWS if row[0] != 9]
     assert mirror.newest()[:2] == ("MERGE", True)
 

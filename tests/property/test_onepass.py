@@ -109,7 +109,7 @@ def test_captures_cut_and_damaged(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_simulated_captures(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(500):
+    for seed in range(1000):
         rng, drawn = Random(seed), seeded(seed)
         if seed % 4:
             # Without streamed or prepared transactions: sessions that break, and torn messages, alone.

@@ -310,10 +310,10 @@ class Capture:
         return any(self._completes(tear, end) for tear in self.tears for end in ends if end > tear.end)
 
     def _completes(self, tear: Tear, end: int) -> bool:
-        if isinstance(tear.sent.payload, Keepalive) and self.framing is not Framing.WALSENDER:
-            return end - tear.at == self.form.keepalive_size and self.data[end - 1] <= 1
         if self.framing is Framing.WALSENDER or self.framing.length_field is not None:
             return self._is_whole(tear.at, end, streamed=tear.sent.streamed)
+        if isinstance(tear.sent.payload, Keepalive):
+            return end - tear.at == self.form.keepalive_size and self.data[end - 1] <= 1
         at, streamed, count = tear.at + self.form.head, tear.sent.streamed, 0
         try:
             while at < end:
@@ -483,11 +483,15 @@ class _Writer:
 
     @property
     def _shown(self) -> int:
-        """The byte behind the first message that is whole, if torn ones precede it: then the framing shows."""
+        """The byte behind the first message that is whole, if torn ones precede it: then the framing shows.
+
+        A length may count itself or not, until its message is whole.
+        """
         torn = {tear.at for tear in self._tears}
         for at, end, _, _ in self._pieces:
             if at not in torn:
-                return end + 1 if at in {tear.end for tear in self._tears} else 0
+                has_length = self._form.framing.length_field is not None
+                return end + 1 if has_length or at in {tear.end for tear in self._tears} else 0
         return 0
 
     def _place(self, cut: bytes) -> int:

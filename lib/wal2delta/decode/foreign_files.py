@@ -74,7 +74,11 @@ def stranger(
     view = data[:_LOOKED_AT]
     if what_is(view[:HEAD_BYTES]) is not None:
         # A file may begin inside of a value, and look like anything there.
-        return no_capture(data, compression) if guess_framing(view, codec=codec) is None else None
+        if guess_framing(view, codec=codec) is not None:
+            return None
+        error = no_capture(data, compression)
+        error.remedy = f"{error.remedy}; if it is a part of a capture, one in front of it is missing"
+        return error
     found = detect_framing(bytes(view[:HEAD_BYTES]), names=names_in(codec))
     if found in (None, framing) or not _is_plain(view, found, codec):
         return None

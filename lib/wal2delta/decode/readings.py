@@ -416,6 +416,14 @@ def _read_frame(data: memoryview, at: int, end: int, place: Place, names: Names)
         TruncatedMessage: it is sound as far as it goes.
         CaptureError: it cannot be.
     """
+    try:
+        return _frame_end(data, at, end, place, names)
+    except CaptureError as error:
+        error.at(offset=at)
+        raise
+
+
+def _frame_end(data: memoryview, at: int, end: int, place: Place, names: Names) -> int:
     if place.framing in (Framing.RAW, Framing.RECVLOGICAL):
         behind = _read_message(data[:end], at, place, names)
         if place.framing is Framing.RAW:

@@ -24,6 +24,7 @@ import numpy as np
 
 from wal2delta.decode import walk
 from wal2delta.decode.effort import LEAST, Effort, GaveUp
+from wal2delta.decode.frames import head_size
 from wal2delta.decode.kernels_frames import FRAMING_CODES
 from wal2delta.decode.leftover import Leftover
 from wal2delta.decode.readings import (
@@ -638,7 +639,7 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
             waiting.append((explained.breaks if explained is not None and messages else _UNEXPLAINED, framing))
         elif explained is not None:
             ranked.append((explained.breaks, -messages, framing))
-        elif messages:
+        elif messages > 1 or (messages and not _begins_with_abort(data, framing)):
             ranked.append((_UNEXPLAINED, -messages, framing))
     if begun:
         # What begins with a sound message in one framing is not the torn beginning of a length in another.
@@ -649,6 +650,11 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
             raise TruncatedMessage("the bytes are too few to tell their framing", offset=0)
         return waiting[0][1]
     return best[2] if best is not None else None
+
+
+def _begins_with_abort(data: memoryview, framing: Framing) -> bool:
+    """Say whether a stream's first message is a Stream Abort: what is behind its tag may be anything."""
+    return data[head_size(framing, data, 0, len(data))] == ord("A")
 
 
 def may_begin(data: memoryview, framing: Framing) -> bool:

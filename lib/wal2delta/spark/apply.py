@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from wal2delta.decode.summary import FileScan
-from wal2delta.errors import CaptureError, ConfigError, FramingChange, NotACapture, OrderError, TargetError
+from wal2delta.errors import CaptureError, FramingChange, NotACapture, OrderError, TargetError
 from wal2delta.listing import missing_numbers, sort_key
 from wal2delta.lsn import to_datetime
 from wal2delta.progress import NoProgress, Progress
@@ -265,6 +265,9 @@ class _Job:
         grown = lengths.get(resume.last_path, resume.last_length) != resume.last_length
         if not later and not grown:
             return None
+        anew = self._in_named_framing(resume)
+        if anew is not None:
+            return _Reading(tuple(later), 0, self._seen(files), anew) if later else None
         at = self._key_of(resume.path, files)
         again = [file for file in earlier if self._key(file) >= at]
         if resume.done and lengths.get(resume.path, resume.length) == resume.length:
@@ -285,20 +288,12 @@ class _Job:
             )
         to_read = (*again, *later)
         first = resume.offset if again and again[0].path == resume.path else 0
-        return _Reading(to_read, first, self._seen(files), self._in_named_framing(resume, goes_on=bool(again)))
+        return _Reading(to_read, first, self._seen(files), resume)
 
-    def _in_named_framing(self, resume: Resume, *, goes_on: bool) -> Resume:
-        """Let a session begin in the framing that the configuration names, if the files before were in another one."""
-        name, before = self.settings.captures.framing, resume.place.framing
-        if name in ("auto", before.value):
-            return resume
-        if goes_on or resume.place.transaction is not None or resume.place.stream is not None:
-            raise ConfigError(
-                f"captures: framing: {name}: the files before are {before.value}, and the last one is not at its end",
-                path=resume.last_path,
-                remedy=f"Apply what goes on there first, with framing: {before.value}",
-            )
-        return replace(resume, place=replace(resume.place.new_session(), framing=Framing(name)))
+    def _in_named_framing(self, resume: Resume) -> Resume | None:
+        """Begin a session in the framing that the configuration names, if the files before were in another one."""
+        name = self.settings.captures.framing
+        return None if name in ("auto", resume.place.framing.value) else resume.in_session_of(Framing(name))
 
     def _resume(self, files: Sequence[CaptureFile], state: State | None) -> Resume | None:
         """Give where the last run ended, in the files' present place."""

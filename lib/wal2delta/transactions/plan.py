@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wal2delta.decode.batches import Fate
 from wal2delta.decode.partitions import Partition
 from wal2delta.decode.stream import Place
 from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import Framing
 from wal2delta.transactions.deferred import Deferred, OpenTransaction
 
 
@@ -93,6 +94,18 @@ class Resume:
     partitions: tuple[Partition, ...] = ()
     trailing: int | None = None
     seeming: tuple[Partition, ...] = ()
+
+    def in_session_of(self, framing: Framing) -> Resume:
+        """Give where a session begins in files of another framing: what was open comes again, or never."""
+        waits = [lsn for lsn in (self.awaited, None if self.begun is None else self.begun.lsn) if lsn is not None]
+        return replace(
+            self,
+            done=True,
+            place=replace(self.place.new_session(), framing=framing),
+            begun=None,
+            deferred=tuple(item for item in self.deferred if item.gid is not None and item.complete),
+            awaited=min(waits, default=None),
+        )
 
     @property
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
