@@ -10,7 +10,7 @@ from wal2delta.decode.effort import Effort, GaveUp
 from wal2delta.decode.kernels_frames import FRAMING_CODES
 from wal2delta.decode.readings import Reading, next_start, read_session
 from wal2delta.decode.resync import guess_framing
-from wal2delta.decode.sessions import WAIT, Explainer, is_framed_so
+from wal2delta.decode.sessions import Explainer, is_framed_so
 from wal2delta.decode.stream import Place
 from wal2delta.errors import FramingChange, NotACapture
 from wal2delta.protocol.detection import FRAMING_ORDER, detect_framing
@@ -19,6 +19,8 @@ from wal2delta.protocol.framing import Framing
 from wal2delta.types.text import UTF8, names_in
 
 _LOOKED_AT: Final = 1 << 20
+_TELLING_BYTES: Final = 9
+"""So many of a frame's bytes tell whether it may be one; those behind may be torn off, and others follow."""
 
 _BY_PATTERN: Final = "out by `captures: pattern`"
 _LEAVE_OUT: Final = f"Leave the file {_BY_PATTERN}"
@@ -27,20 +29,17 @@ _NAME_IT: Final = f"{_LEAVE_OUT}, or name its framing by `captures: framing`"
 
 def may_become(data: bytes, codec: str = UTF8) -> bool:
     """Say whether a stream may begin with a few bytes, in any framing."""
-    buf, view = np.frombuffer(data, np.uint8), memoryview(data)
+    first, view = np.frombuffer(data[:_TELLING_BYTES], np.uint8), memoryview(data)
     for framing in FRAMING_ORDER:
-        if int(next_start(buf, 0, len(buf), FRAMING_CODES[framing])) != 0:
+        if int(next_start(first, 0, len(first), FRAMING_CODES[framing])) != 0:
             continue
         try:
-            explainer = Explainer(view, framing, codec, Effort(len(view)))
             reading = _read(view, framing, codec)
-            if reading.error is None or reading.messages:
+            # A session may be torn as early.
+            if reading.error is None or reading.messages or Explainer(view, framing, codec, Effort(len(view))).fits(0):
                 return True
-            explained = explainer.fits(0)
         except GaveUp:
             continue
-        if explained is not None and explained.begin != WAIT:
-            return True
     return False
 
 
