@@ -218,27 +218,32 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
         rows: folded rows; None for none.
         mode: ``append`` or ``overwrite``.
     """
-    new_schema = mode == "overwrite"
     if rows is None:
         empty = spark.createDataFrame([], sql_schema(merge.schema))
-        delta.write(empty, merge.table, mode, merge.commit, create=create, new_schema=new_schema)
+        delta.write(empty, merge.table, mode, merge.commit, create=create, new_schema=mode == "overwrite")
         return Written(Counts(), {_APPENDED: "0"})
     totals = _totals(merge.identity.mode) | _more(merge.identity.mode)
-    if merge.stops_at_missing and merge.identity.mode is not Mode.APPEND:
+    if mode == "overwrite" and merge.table.path is None:
+        # What replaces a catalog's table is a query of Delta's own, of which no observation is told.
         with kept_rows(spark, rows, totals) as (kept, found):
-            _appended(merge.identity.mode, _numbers(found)).check(merge)
-            return append_rows(spark, kept, replace(merge, stops_at_missing=False), mode, create=create)
-    observed = Observation()
-    frame = rows.observe(observed, *(f.expr(expression).alias(name) for name, expression in totals.items()))
+            _write_rows(kept, merge, mode, create=create)
+            counts = _numbers(found)
+    else:
+        observed = Observation()
+        frame = rows.observe(observed, *(f.expr(expression).alias(name) for name, expression in totals.items()))
+        _write_rows(frame, merge, mode, create=create)
+        counts = _numbers(observed.get)
+    return Written(_appended(merge.identity.mode, counts), {_APPENDED: str(counts["written"])})
+
+
+def _write_rows(frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
     if merge.identity.mode is Mode.KEYED:
         frame = frame.where("NOT deleted")
     if merge.identity.mode is Mode.MULTISET:
         frame = frame.where(_IS_THERE).selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
     # Names are no expressions.
     written = frame.select(*(f.col(source) for _, source in merge.pairs)).toDF(*merge.schema.names)
-    delta.write(written, merge.table, mode, merge.commit, create=create, new_schema=new_schema)
-    found = _numbers(observed.get)
-    return Written(_appended(merge.identity.mode, found), {_APPENDED: str(found["written"])})
+    delta.write(written, merge.table, mode, merge.commit, create=create, new_schema=mode == "overwrite")
 
 
 def append_written(append: Append, merge: Merge, written: FilesWritten | None) -> Written:
