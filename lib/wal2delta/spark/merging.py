@@ -223,6 +223,10 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
         delta.write(empty, merge.table, mode, merge.commit, create=create, new_schema=mode == "overwrite")
         return Written(Counts(), {_APPENDED: "0"})
     totals = _totals(merge.identity.mode) | _more(merge.identity.mode)
+    if merge.stops_at_missing and merge.identity.mode is not Mode.APPEND:
+        with kept_rows(spark, rows, totals) as (kept, found):
+            _appended(merge.identity.mode, _numbers(found)).check(merge)
+            return append_rows(spark, kept, replace(merge, stops_at_missing=False), mode, create=create)
     if mode == "overwrite" and merge.table.path is None:
         # What replaces a catalog's table is a query of Delta's own, of which no observation is told.
         with kept_rows(spark, rows, totals) as (kept, found):
