@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from wal2delta.errors import Wal2DeltaError
     from wal2delta.report import RunReport
     from wal2delta.settings import Settings
-    from wal2delta.spark.apply import apply
-    from wal2delta.spark.status import Cut, TargetStatus, status, versions_at
+    from wal2delta.spark.job.apply import apply
+    from wal2delta.spark.ledger.status import Cut, TargetStatus, status, versions_at
 
 __all__ = [
     "ChangeBatch",
@@ -39,15 +39,15 @@ __version__ = "0.1.0"
 
 _HOMES: Final = {
     "ChangeBatch": "wal2delta.changes",
-    "Cut": "wal2delta.spark.status",
+    "Cut": "wal2delta.spark.ledger.status",
     "RunReport": "wal2delta.report",
     "Settings": "wal2delta.settings",
-    "TargetStatus": "wal2delta.spark.status",
+    "TargetStatus": "wal2delta.spark.ledger.status",
     "Wal2DeltaError": "wal2delta.errors",
-    "apply": "wal2delta.spark.apply",
+    "apply": "wal2delta.spark.job.apply",
     "read_changes": "wal2delta.changes",
-    "status": "wal2delta.spark.status",
-    "versions_at": "wal2delta.spark.status",
+    "status": "wal2delta.spark.ledger.status",
+    "versions_at": "wal2delta.spark.ledger.status",
 }
 
 

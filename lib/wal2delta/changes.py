@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 from wal2delta.decode.batches import TILE_BYTES, ChangeBatch, Decoder
 from wal2delta.decode.files import scan_file
-from wal2delta.decode.foreign_files import told_for_paths
 from wal2delta.decode.onepass import NotPlain, OnePass, behind
+from wal2delta.decode.sessions.foreign_files import told_for_paths
 from wal2delta.errors import ConfigError, FramingChange, NotACapture
 from wal2delta.listing import list_files, map_file
 from wal2delta.protocol.framing import Framing

@@ -20,12 +20,12 @@ import wal2delta
 from wal2delta.console import Output, age, drop_output, guarded, progress_shown, size
 from wal2delta.errors import ConfigError, Wal2DeltaError
 from wal2delta.lsn import format_lsn
-from wal2delta.spark.failures import failure_of
+from wal2delta.spark.session.failures import failure_of
 
 if TYPE_CHECKING:
     from wal2delta.inspection import Inspection
     from wal2delta.report import RunReport
-    from wal2delta.spark.status import Cut, TargetStatus
+    from wal2delta.spark.ledger.status import Cut, TargetStatus
 
 app = typer.Typer(
     name="wal2delta",
@@ -122,7 +122,7 @@ def apply_command(
     progress = progress_shown(quiet=quiet)
     try:
         progress.stage("start Spark", None)
-        from wal2delta.spark.session import build_session
+        from wal2delta.spark.session.session import build_session
 
         spark = build_session()
         report = wal2delta.apply(spark, captures=captures, target=target, config=settings, progress=progress)
@@ -134,7 +134,7 @@ def apply_command(
         return
     write_report(output, report)
     if show:
-        from wal2delta.spark.preview import first_rows
+        from wal2delta.spark.delta.preview import first_rows
 
         for table in report.tables:
             columns, rows = first_rows(spark, table.location, show)
@@ -201,7 +201,7 @@ def status_command(
     with_traceback: _Traceback = False,
 ) -> None:
     """Say what a target holds: its runs, up to which LSN, and transactions still open."""
-    from wal2delta.spark.session import build_session
+    from wal2delta.spark.session.session import build_session
 
     output = Output()
     if at is not None:

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from wal2delta import decode
 from wal2delta.console import Output
-from wal2delta.decode import kernel_library
+from wal2delta.decode.compile import library as kernel_library
 
 _DATA: Final = 2
 _DIMENSIONS: Final = 4
@@ -96,7 +96,7 @@ def _compile_all(folder: Path) -> list[Path]:
     from llvmlite import binding
 
     from wal2delta import sink
-    from wal2delta.decode.kernel import Kernel
+    from wal2delta.decode.compile.kernel import Kernel
 
     # Whatever kernels there are.
     for package in (decode, sink):
@@ -117,8 +117,8 @@ def _llvm(kernel: Any) -> str:
     """Compile a kernel into LLVM's language, as a function of C that takes arrays' objects and numbers."""
     import numba
 
-    from wal2delta.decode import kernel_compiler
-    from wal2delta.decode.parameters import Array
+    from wal2delta.decode.compile import compiler as kernel_compiler
+    from wal2delta.decode.compile.parameters import Array
 
     names, arguments = [f"a{number}" for number in range(len(kernel.signature))], []
     scope: dict[str, Any] = {"function": kernel_compiler.compiled(kernel, cache=False)}

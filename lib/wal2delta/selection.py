@@ -55,7 +55,8 @@ class Selection:
     """What is wanted of one version of a relation.
 
     Attributes:
-        namespace, name: the mirror table's, before the target encodes them (`wal2delta.spark.target.Target.table`).
+        namespace, name: the mirror table's, before the target encodes them
+            (`wal2delta.spark.delta.target.Target.table`).
         columns: the numbers of the wanted columns in the relation, in its order.
         sources: their source names.
         names: their names in the mirror table.

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from wal2delta.decode.files import RECOGNISABLE_BYTES
-from wal2delta.decode.foreign_files import may_become, no_capture, stranger, told_for_paths
-from wal2delta.decode.resync import guess_framing
+from wal2delta.decode.sessions.foreign_files import may_become, no_capture, stranger, told_for_paths
+from wal2delta.decode.sessions.resync import guess_framing
 from wal2delta.errors import CaptureError, TruncatedMessage, Wal2DeltaError
 from wal2delta.listing import list_files
 from wal2delta.lsn import format_lsn, to_datetime

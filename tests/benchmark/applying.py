@@ -21,18 +21,18 @@ from measuring import Timing, compared, in_turn
 from wal2delta import apply
 from wal2delta.progress import NoProgress
 from wal2delta.settings import make_settings
-from wal2delta.spark import source
-from wal2delta.spark.ahead import AheadScan
-from wal2delta.spark.apply import _Job, _Reading
-from wal2delta.spark.catalogue import Catalogue
-from wal2delta.spark.isolation import own_session, settings
-from wal2delta.spark.session import build_session
-from wal2delta.spark.source import ONE_FILE_A_BATCH, list_captures, read_files
-from wal2delta.spark.staged_tables import TableStaging
-from wal2delta.spark.staging import Staged, decoding
-from wal2delta.spark.state import Seen
-from wal2delta.spark.target import Target
-from wal2delta.spark.workers import (
+from wal2delta.spark.captures import files as source
+from wal2delta.spark.captures.files import ONE_FILE_A_BATCH, list_captures, read_files
+from wal2delta.spark.delta.target import Target
+from wal2delta.spark.job.ahead import AheadScan
+from wal2delta.spark.job.apply import _Job, _Reading
+from wal2delta.spark.ledger.state import Seen
+from wal2delta.spark.planning.versions import Catalogue
+from wal2delta.spark.session.isolation import own_session, settings
+from wal2delta.spark.session.session import build_session
+from wal2delta.spark.staging.base import Staged, decoding
+from wal2delta.spark.staging.by_spark import TableStaging
+from wal2delta.spark.workers.tasks import (
     SCANS_TABLE,
     STAGE_SCHEMA,
     DecodeTask,
@@ -139,7 +139,8 @@ class _Unfolded(_Nowhere):
         def unfolded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from unittest.mock import patch
 
-            from wal2delta.spark import ahead, workers
+            from wal2delta.spark.job import ahead
+            from wal2delta.spark.workers import tasks as workers
 
             def rows(planned, steps, task, content):  # type: ignore[no-untyped-def]
                 decoder = workers.decoder_of(steps[0].place.framing, task)

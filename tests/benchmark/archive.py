@@ -176,7 +176,7 @@ def _draw(timings: Sequence[Timing], charts: Path, slope: float, base: float) ->
 def _apply(captures: str, target: str) -> dict[str, Any]:
     """Apply captures in this process, the session up and warm, and say what that took."""
     from wal2delta import apply
-    from wal2delta.spark.session import build_session
+    from wal2delta.spark.session.session import build_session
 
     spark = build_session("wal2delta bench")
     first = sorted(Path(captures).iterdir())[0]

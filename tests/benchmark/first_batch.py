@@ -17,7 +17,7 @@ pyarrow.array([0])
 
 others = time.perf_counter()
 
-import wal2delta.spark.file_tasks  # noqa: E402
+import wal2delta.spark.staging.tasks  # noqa: E402
 
 own = time.perf_counter()
 

@@ -14,7 +14,7 @@ from measuring import Timing
 from wal2delta import apply
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.writer import encode
-from wal2delta.spark.session import build_session
+from wal2delta.spark.session.session import build_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

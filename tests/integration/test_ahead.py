@@ -14,8 +14,9 @@ import wal2delta
 from support.captures import Case, case
 from support.postgres import cut
 from support.truth import assert_mirror_equals
-from wal2delta.spark import source, steps
-from wal2delta.spark.staging import Staging
+from wal2delta.spark.captures import files as source
+from wal2delta.spark.session import steps
+from wal2delta.spark.staging.base import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,11 +11,11 @@ import wal2delta
 from support.captures import case
 from support.postgres import cut
 from support.truth import assert_mirror_equals
-from wal2delta.spark import apply as applying
-from wal2delta.spark import mirror
-from wal2delta.spark.staged_files import FileStaging
-from wal2delta.spark.staged_tables import TableStaging
-from wal2delta.spark.staging import Staging
+from wal2delta.spark.job import apply as applying
+from wal2delta.spark.staging.base import Staging
+from wal2delta.spark.staging.by_spark import TableStaging
+from wal2delta.spark.staging.files import FileStaging
+from wal2delta.spark.tables import update as mirror
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

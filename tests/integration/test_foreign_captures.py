@@ -15,7 +15,7 @@ from support.truth import mirror_tables
 from wal2delta.cli import main
 from wal2delta.errors import ConfigError, FramingChange, NotACapture, Wal2DeltaError
 from wal2delta.protocol.framing import Framing
-from wal2delta.spark.status import status
+from wal2delta.spark.ledger.status import status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

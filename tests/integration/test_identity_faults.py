@@ -13,7 +13,7 @@ import wal2delta
 from support.captures import Case, load
 from support.truth import SourceTable, mirror_tables, read_mirror, source_tables
 from wal2delta.errors import CaptureError
-from wal2delta.spark import folding
+from wal2delta.spark.tables import fold as folding
 from wal2delta.types.by_value import Form, one_form
 
 if TYPE_CHECKING:

@@ -21,10 +21,11 @@ from support.killed_run import run_until_killed
 from support.paused_run import PausedRun
 from support.truth import assert_mirror_equals, table_versions
 from wal2delta.errors import CaptureError, TargetError
-from wal2delta.spark import delta, lock, state
-from wal2delta.spark.ledger import Ledger
-from wal2delta.spark.lock import Holder
-from wal2delta.spark.target import Target
+from wal2delta.spark.delta import statements as delta
+from wal2delta.spark.delta.target import Target
+from wal2delta.spark.ledger import lock, state
+from wal2delta.spark.ledger.ledger import Ledger
+from wal2delta.spark.ledger.lock import Holder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

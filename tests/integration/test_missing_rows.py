@@ -13,7 +13,7 @@ from wal2delta.errors import MissingRow
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
-from wal2delta.spark import folding
+from wal2delta.spark.tables import fold as folding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

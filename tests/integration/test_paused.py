@@ -14,9 +14,9 @@ from support.paused_run import PausedRun
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.truth import table_versions
 from wal2delta.protocol import messages as m
-from wal2delta.spark import delta
-from wal2delta.spark.lock import Holder
-from wal2delta.spark.target import Target
+from wal2delta.spark.delta import statements as delta
+from wal2delta.spark.delta.target import Target
+from wal2delta.spark.ledger.lock import Holder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

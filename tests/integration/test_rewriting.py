@@ -16,11 +16,12 @@ from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
 from wal2delta.sink.table_log import LoggedVersion
-from wal2delta.spark import delta, folding
-from wal2delta.spark.appending import begin_append
-from wal2delta.spark.commits import begin
-from wal2delta.spark.rewriting import Rewrite
-from wal2delta.spark.target import TableName
+from wal2delta.spark.delta import statements as delta
+from wal2delta.spark.delta.target import TableName
+from wal2delta.spark.delta.transaction import begin
+from wal2delta.spark.tables import fold as folding
+from wal2delta.spark.tables.rewrite import Rewrite
+from wal2delta.spark.writing.append import begin_append
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,7 +183,7 @@ def test_keys_whose_bytes_say_too_little_are_left_to_a_merge(spark: SparkSession
 
 
 def test_a_large_table_is_left_to_a_merge(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wal2delta.spark.rewriting._MOST_BYTES", 1000)
+    monkeypatch.setattr("wal2delta.spark.tables.rewrite._MOST_BYTES", 1000)
     mirror = _Mirror(spark, tmp_path)
     mirror.apply(*_FIRST)
     mirror.apply(_relation(), *_LATER)

@@ -16,7 +16,7 @@ import pytest
 from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
 from wal2delta.errors import TargetError
 from wal2delta.protocol import messages as m
-from wal2delta.spark import lock
+from wal2delta.spark.ledger import lock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -261,8 +261,8 @@ def test_a_run_that_ends_while_it_sets_tables_back_is_begun_again(
     mirror.apply()
     mirror.put_back(kept, "")
 
-    from wal2delta.spark import apply as job
-    from wal2delta.spark import checks
+    from wal2delta.spark.checks import tables as checks
+    from wal2delta.spark.job import apply as job
 
     place = job.Ledger if after == "write_plan" else checks
     done = getattr(place, after)

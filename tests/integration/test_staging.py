@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from wal2delta.spark.staged_tables import TableStaging
-from wal2delta.spark.target import Target
-from wal2delta.spark.workers import STAGE_SCHEMA
+from wal2delta.spark.delta.target import Target
+from wal2delta.spark.staging.by_spark import TableStaging
+from wal2delta.spark.workers.tasks import STAGE_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +40,7 @@ def _staged_rows(spark: SparkSession) -> DataFrame:
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
 
-        from wal2delta.spark.workers import stage_batch, staged_row
+        from wal2delta.spark.workers.tasks import stage_batch, staged_row
 
         for batch in batches:
             for number in batch.column("id").to_pylist():

@@ -13,7 +13,7 @@ import wal2delta
 from support.captures import case
 from support.truth import assert_mirror_equals
 from wal2delta.errors import OrderError, TargetError
-from wal2delta.spark.status import status, versions_at
+from wal2delta.spark.ledger.status import status, versions_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,13 +18,14 @@ from pyspark.sql import functions as f
 import wal2delta
 from support.captures import case
 from support.truth import assert_mirror_equals
-from wal2delta.spark import commits, delta
-from wal2delta.spark.appending import begin_append
-from wal2delta.spark.arrow_types import sql_schema, sql_type
-from wal2delta.spark.commits import begin
-from wal2delta.spark.isolation import own_session
-from wal2delta.spark.one_row import create_row, read_row, replace_row
-from wal2delta.spark.target import TableName
+from wal2delta.spark.delta import statements as delta
+from wal2delta.spark.delta import transaction as commits
+from wal2delta.spark.delta.sql_types import sql_schema, sql_type
+from wal2delta.spark.delta.target import TableName
+from wal2delta.spark.delta.transaction import begin
+from wal2delta.spark.session.isolation import own_session
+from wal2delta.spark.writing.append import begin_append
+from wal2delta.spark.writing.one_row import create_row, read_row, replace_row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

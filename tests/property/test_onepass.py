@@ -13,8 +13,9 @@ from support.captures import case
 from support.runs import Files, cut
 from support.simulator import play, seeded
 from wal2delta.changes import ChangeBatch, decode_files, decode_plan, plan_files
-from wal2delta.decode import batches, onepass, readings
+from wal2delta.decode import batches, onepass
 from wal2delta.decode.onepass import NotPlain, OnePass
+from wal2delta.decode.sessions import readings
 from wal2delta.errors import Wal2DeltaError
 
 CAPTURES: Final = [f"o{number:02}" for number in (*range(1, 14), *range(17, 26))]

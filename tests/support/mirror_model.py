@@ -18,7 +18,7 @@ from wal2delta.protocol.messages import Relation
 from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.projection import Projection
 from wal2delta.sink.showing import Shown
-from wal2delta.spark.workers import (
+from wal2delta.spark.workers.tasks import (
     ERROR_TABLE,
     NO_BUCKET,
     Assignment,

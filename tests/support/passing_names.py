@@ -1,6 +1,6 @@
 """Names that pass from table to table: histories, the bytes that a server would send of them, and runs over these.
 
-Runs do all that `wal2delta.spark.apply` does but to write rows: files are scanned, stitched and decoded, tables are
+Runs do all that `wal2delta.spark.job.apply` does but to write rows: files are scanned, stitched and decoded, tables are
 placed and moved.  What is right says `expected`: the relation that was used last under a name has it.
 """
 
@@ -16,13 +16,13 @@ from support.runs import plan_run
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.writer import encode
 from wal2delta.settings import Settings
-from wal2delta.spark.catalogue import Catalogue
-from wal2delta.spark.placement import Move
-from wal2delta.spark.registry import MirrorEntry
-from wal2delta.spark.staging import Rows, Staged, StagedRows, Staging
-from wal2delta.spark.tables import RunPlan, plan_tables
-from wal2delta.spark.target import Target
-from wal2delta.spark.workers import ERROR_TABLE, DecodeTask, Total, decode_batches
+from wal2delta.spark.delta.target import Target
+from wal2delta.spark.ledger.registry import MirrorEntry
+from wal2delta.spark.planning.placement import Move
+from wal2delta.spark.planning.plan import RunPlan, plan_tables
+from wal2delta.spark.planning.versions import Catalogue
+from wal2delta.spark.staging.base import Rows, Staged, StagedRows, Staging
+from wal2delta.spark.workers.tasks import ERROR_TABLE, DecodeTask, Total, decode_batches
 from wal2delta.transactions.stored import resume_to_json
 
 SCHEMA = "n"

@@ -67,8 +67,9 @@ def _wait_for(file: Path, process: subprocess.Popen[str] | None = None) -> None:
 def main(captures: str, target: str, step: str, folder: str, how: str = "alive") -> int:
     """Apply, and wait in the middle."""
     import wal2delta
-    from wal2delta.spark import lock, steps
-    from wal2delta.spark.session import build_session
+    from wal2delta.spark.ledger import lock
+    from wal2delta.spark.session import steps
+    from wal2delta.spark.session.session import build_session
 
     def on_step(name: str) -> None:
         if name.startswith(step):

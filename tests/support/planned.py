@@ -8,11 +8,11 @@ from typing import Any
 
 from wal2delta.protocol import messages as m
 from wal2delta.settings import Settings
-from wal2delta.spark.catalogue import Catalogue
-from wal2delta.spark.registry import MirrorEntry
-from wal2delta.spark.staging import Segment, Staged, StagedVersion
-from wal2delta.spark.tables import RunPlan, plan_tables
-from wal2delta.spark.target import Target
+from wal2delta.spark.delta.target import Target
+from wal2delta.spark.ledger.registry import MirrorEntry
+from wal2delta.spark.planning.plan import RunPlan, plan_tables
+from wal2delta.spark.planning.versions import Catalogue
+from wal2delta.spark.staging.base import Segment, Staged, StagedVersion
 from wal2delta.transactions.plan import Plan
 
 INT, BIGINT, TEXT, NUMERIC = 23, 20, 25, 1700

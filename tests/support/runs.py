@@ -1,6 +1,6 @@
 """Runs over capture files in memory: which files a run reads and what it plans, without Spark.
 
-It decides as `wal2delta.spark.apply` does: files in the order of their names, the newest of which may have grown
+It decides as `wal2delta.spark.job.apply` does: files in the order of their names, the newest of which may have grown
 since; the first is scanned from where the last run ended, the others from a guess.  As where bytes come from Spark,
 files are decoded with their scan where that can be, and what holds of it is told from the plan.
 """

@@ -45,7 +45,7 @@ def child_environment(scratch: Path) -> dict[str, str]:
 
 def start_session(scratch: Path) -> SparkSession:
     """Start the session that all tests of a run share; the memory and the master cannot change later."""
-    from wal2delta.spark.session import build_session
+    from wal2delta.spark.session.session import build_session
 
     os.environ.update(spark_environment(scratch))
     return build_session("wal2delta tests")

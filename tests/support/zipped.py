@@ -16,7 +16,7 @@ def zip_package(path: Path, *, comment: str = "", library: bool = False) -> Path
     with ZipFile(path, "w") as file:
         for source in PACKAGE.rglob("*.py"):
             name = source.relative_to(PACKAGE.parent).as_posix()
-            more = comment if name.endswith("decode/kernels_walk.py") else ""
+            more = comment if name.endswith("decode/kernels/walk.py") else ""
             file.writestr(name, source.read_text(encoding="utf-8") + more)
         for compiled in PACKAGE.rglob("*.so") if library else ():
             file.write(compiled, compiled.relative_to(PACKAGE.parent).as_posix())

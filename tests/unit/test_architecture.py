@@ -105,8 +105,8 @@ def test_the_core_loads_without_spark(program):
 
 def test_workers_load_what_tasks_need_alone():
     """A new worker waits for its imports before its first task."""
-    driver = "pydantic yaml typer rich wal2delta.settings wal2delta.spark.staging wal2delta.transactions.stitch"
-    done = run_without(driver, "import wal2delta.spark.file_tasks, wal2delta.spark.writers")
+    driver = "pydantic yaml typer rich wal2delta.settings wal2delta.spark.staging.base wal2delta.transactions.stitch"
+    done = run_without(driver, "import wal2delta.spark.staging.tasks, wal2delta.spark.workers.write")
     assert done.returncode == 0, done.stderr
 
 

@@ -59,13 +59,13 @@ def applied(monkeypatch):
 
     monkeypatch.setitem(
         sys.modules,
-        "wal2delta.spark.session",
-        module("wal2delta.spark.session", build_session=lambda: "spark"),
+        "wal2delta.spark.session.session",
+        module("wal2delta.spark.session.session", build_session=lambda: "spark"),
     )
     monkeypatch.setitem(
         sys.modules,
-        "wal2delta.spark.preview",
-        module("wal2delta.spark.preview", first_rows=lambda spark, location, limit: (["id"], [(location,)])),
+        "wal2delta.spark.delta.preview",
+        module("wal2delta.spark.delta.preview", first_rows=lambda spark, location, limit: (["id"], [(location,)])),
     )
     monkeypatch.setitem(vars(wal2delta), "apply", apply)
     return calls

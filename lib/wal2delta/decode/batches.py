@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from wal2delta.decode import kernels_place as words
 from wal2delta.decode import placing, walk
 from wal2delta.decode.columns import ColumnBuilder, make_builder
 from wal2delta.decode.columns.base import MOST_GROWTH
 from wal2delta.decode.columns.variable import TextBuilder
+from wal2delta.decode.kernels import place as words
 from wal2delta.decode.memory import empty
 from wal2delta.decode.placing import Left, Placer
 from wal2delta.decode.rescued import rescued_array, spread

@@ -25,11 +25,12 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from wal2delta.decode import readings, walk
+from wal2delta.decode import walk
 from wal2delta.decode.batches import TILE_BYTES, ChangeBatch, Decoder
 from wal2delta.decode.files import HEAD_LIMIT, RECOGNISABLE_BYTES, recognise
-from wal2delta.decode.leftover import refuse_leftover
-from wal2delta.decode.sessions import may_begin
+from wal2delta.decode.sessions import readings
+from wal2delta.decode.sessions.breaks import may_begin
+from wal2delta.decode.sessions.leftover import refuse_leftover
 from wal2delta.decode.stream import Place
 from wal2delta.errors import Wal2DeltaError
 from wal2delta.protocol import messages as m

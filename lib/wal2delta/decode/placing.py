@@ -1,7 +1,7 @@
 """Rows to the columns of their relations as they are found: what is common is converted, the rest is listed.
 
 Each relation version has a *program*, an array of words: where its columns lie, how many rows they have, and what is
-to be done for each of its columns.  The kernels (`wal2delta.decode.kernels_place`) go by it; the builders
+to be done for each of its columns.  The kernels (`wal2delta.decode.kernels.place`) go by it; the builders
 (`wal2delta.decode.columns`) own the memory, make more of it, and read what the kernels leave: columns that are not
 theirs, and single values in another form.
 
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from wal2delta.decode import kernels_place as words
+from wal2delta.decode.kernels import place as words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,7 +66,7 @@ class Placing(NamedTuple):
     """How the kernels convert a column.
 
     Attributes:
-        kind: one of `kernels_place`, but not `OTHER`.
+        kind: one of `kernels.place`, but not `OTHER`.
         low, high: an integer's or a time's limits; a decimal's precision and scale.
     """
 
@@ -82,7 +82,7 @@ class Placer:
         programs: the address of each slot's program, `NO_PROGRAM` or `UNSEEN`.
         touched: the slots of programs with pending rows.
         misses: four words for each value in another form: its program, column, row, and the row's first cell.
-        marks: by the numbers in `kernels_place`: the row of a tile's arrays to go on with, how much is missed and
+        marks: by the numbers in `kernels.place`: the row of a tile's arrays to go on with, how much is missed and
             touched, and why a row was not placed: its slot, and of a text its column and how many bytes it needs.
     """
 

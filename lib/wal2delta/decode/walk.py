@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from wal2delta.decode.kernels_frames import FRAMING_CODES
-from wal2delta.decode.kernels_walk import ARRAYS, COLUMNS, digest_row, walk_messages
+from wal2delta.decode.kernels.frames import FRAMING_CODES
+from wal2delta.decode.kernels.walk import ARRAYS, COLUMNS, digest_row, walk_messages
 from wal2delta.decode.memory import empty
 from wal2delta.decode.placing import Placer
 from wal2delta.protocol.framing import Framing

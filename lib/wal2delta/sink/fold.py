@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from wal2delta.decode.kernel import kernel
-from wal2delta.decode.parameters import given, out
+from wal2delta.decode.compile.kernel import kernel
+from wal2delta.decode.compile.parameters import given, out
 from wal2delta.sink.slots import HASHES, TABLE, Hashes, new_table, slot_of
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2delta.decode.kernel import Kernel, helper, kernel
-from wal2delta.decode.parameters import BYTES, CELLS, INT64, given, out
+from wal2delta.decode.compile.kernel import Kernel, helper, kernel
+from wal2delta.decode.compile.parameters import BYTES, CELLS, INT64, given, out
 from wal2delta.decode.rescued import read_rescued, rescued_array, spread
 from wal2delta.sink.slots import HASHES
 

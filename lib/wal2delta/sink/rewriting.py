@@ -1,6 +1,6 @@
 """A small table's rows as they are once folded rows are merged into them.
 
-The same as the MERGE of `wal2delta.spark.merging`, for the plain case that most small tables are.  Whatever is not
+The same as the MERGE of `wal2delta.spark.tables.merge`, for the plain case that most small tables are.  Whatever is not
 plain, or not known here, is left to that: None stands for it.
 """
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from wal2delta.decode.kernel import helper, kernel
-from wal2delta.decode.parameters import given, out
+from wal2delta.decode.compile.kernel import helper, kernel
+from wal2delta.decode.compile.parameters import given, out
 from wal2delta.sink.events import Events, Identity, Mode, batch_from_ipc, batch_to_ipc, bucket_of, key_hashes
 from wal2delta.sink.fold import MOVE
 from wal2delta.sink.identity import hash_rows

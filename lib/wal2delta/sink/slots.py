@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from wal2delta.decode.kernel import helper
-from wal2delta.decode.parameters import given, out
+from wal2delta.decode.compile.kernel import helper
+from wal2delta.decode.compile.parameters import given, out
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

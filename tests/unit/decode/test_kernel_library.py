@@ -19,8 +19,10 @@ import wal2delta.decode
 import wal2delta.sink
 from support.captures import case
 from support.zipped import PACKAGE, zip_package
-from wal2delta.decode import kernel_library, kernels_walk, walk
-from wal2delta.decode.kernel import LIBRARY, Kernel
+from wal2delta.decode import walk
+from wal2delta.decode.compile import library as kernel_library
+from wal2delta.decode.compile.kernel import LIBRARY, Kernel
+from wal2delta.decode.kernels import walk as kernels_walk
 
 needs_library = pytest.mark.skipif(LIBRARY is None, reason="no library: no C compiler, or other sources")
 
@@ -31,7 +33,7 @@ for name in sys.argv[2].split():
     sys.modules[name] = None
 import pyarrow as pa
 from wal2delta import read_changes
-from wal2delta.decode.kernel import LIBRARY
+from wal2delta.decode.compile.kernel import LIBRARY
 digest = hashlib.sha256()
 for batch in read_changes(sys.argv[3:]):
     digest.update(batch.data.serialize().to_pybytes())

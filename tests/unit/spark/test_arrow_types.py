@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from wal2delta.spark.arrow_types import sql_schema, sql_type
+from wal2delta.spark.delta.sql_types import sql_schema, sql_type
 from wal2delta.types import resolve
 from wal2delta.types.builtin import BUILTIN_TYPES
 

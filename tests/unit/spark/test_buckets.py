@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wal2delta.settings import make_settings
-from wal2delta.spark import apply as applying
+from wal2delta.spark.job import apply as applying
 
 
 @pytest.mark.parametrize(

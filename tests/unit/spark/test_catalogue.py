@@ -5,9 +5,9 @@ from wal2delta.errors import ConfigError
 from wal2delta.protocol import messages as m
 from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.evolution import OWN, TableShape
-from wal2delta.spark.catalogue import check_distinct, identity_of, ignores_key
-from wal2delta.spark.registry import MirrorEntry
-from wal2delta.spark.target import TableName
+from wal2delta.spark.delta.target import TableName
+from wal2delta.spark.ledger.registry import MirrorEntry
+from wal2delta.spark.planning.versions import check_distinct, identity_of, ignores_key
 
 
 @pytest.mark.parametrize(

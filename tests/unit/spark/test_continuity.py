@@ -9,10 +9,10 @@ import pytest
 
 from wal2delta.errors import OrderError
 from wal2delta.sink.evolution import TableShape
-from wal2delta.spark.continuity import Followed, check_followed, is_in_doubt, warnings_of
-from wal2delta.spark.placement import Placement, Use, Wanted, place
-from wal2delta.spark.registry import MirrorEntry
-from wal2delta.spark.target import Target
+from wal2delta.spark.delta.target import Target
+from wal2delta.spark.ledger.registry import MirrorEntry
+from wal2delta.spark.planning.placement import Placement, Use, Wanted, place
+from wal2delta.spark.planning.same_server import Followed, check_followed, is_in_doubt, warnings_of
 
 TARGET = Target.parse("/m")
 DAY = timedelta(days=1)

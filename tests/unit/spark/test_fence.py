@@ -3,7 +3,7 @@
 import pytest
 
 from wal2delta.errors import TargetError
-from wal2delta.spark.fence import Fence
+from wal2delta.spark.delta.fence import Fence
 
 
 @pytest.fixture

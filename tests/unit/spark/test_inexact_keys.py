@@ -8,7 +8,7 @@ from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
 from wal2delta.settings import Settings
-from wal2delta.spark.catalogue import Catalogue
+from wal2delta.spark.planning.versions import Catalogue
 
 INT4, TEXT, NUMERIC, NUMERICS = 23, 25, 1700, 1231
 

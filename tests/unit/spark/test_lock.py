@@ -7,8 +7,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from wal2delta.spark import lock
-from wal2delta.spark.lock import LEASE, Heartbeat, Holder, why_dead
+from wal2delta.spark.ledger import lock
+from wal2delta.spark.ledger.lock import LEASE, Heartbeat, Holder, why_dead
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which process a process id means")
 

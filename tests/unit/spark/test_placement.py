@@ -2,10 +2,10 @@ import pytest
 
 from wal2delta.errors import OrderError
 from wal2delta.sink.evolution import TableShape
-from wal2delta.spark import placement
-from wal2delta.spark.placement import Move, Use, Wanted
-from wal2delta.spark.registry import MirrorEntry
-from wal2delta.spark.target import Target
+from wal2delta.spark.delta.target import Target
+from wal2delta.spark.ledger.registry import MirrorEntry
+from wal2delta.spark.planning import placement
+from wal2delta.spark.planning.placement import Move, Use, Wanted
 
 TARGET = Target.parse("/m")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from wal2delta.errors import ConfigError
-from wal2delta.spark.places import check_places
-from wal2delta.spark.target import Target
+from wal2delta.spark.checks.places import check_places
+from wal2delta.spark.delta.target import Target
 
 APART = [
     ("/data/captures", "/data/mirror"),

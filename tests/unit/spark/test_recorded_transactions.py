@@ -13,7 +13,7 @@ from support.runs import cut, plan_run
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
-from wal2delta.spark.workers import (
+from wal2delta.spark.workers.tasks import (
     PARTS_TABLE,
     TRANSACTION_SCHEMA,
     TRANSACTIONS_TABLE,

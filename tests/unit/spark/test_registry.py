@@ -2,8 +2,8 @@ import pyarrow as pa
 import pytest
 
 from wal2delta.sink.evolution import OWN, MirrorColumn, TableShape
-from wal2delta.spark.registry import MirrorEntry
-from wal2delta.spark.target import TableName
+from wal2delta.spark.delta.target import TableName
+from wal2delta.spark.ledger.registry import MirrorEntry
 from wal2delta.types import resolve
 from wal2delta.types.base import ColumnType, Family
 

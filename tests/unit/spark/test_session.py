@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from wal2delta.errors import ConfigError
-from wal2delta.spark import session
+from wal2delta.spark.session import session
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import pytest
 
 from wal2delta.errors import ConfigError
 from wal2delta.settings import CaptureSettings
-from wal2delta.spark.source import _refuse_unread_names
+from wal2delta.spark.captures.files import _refuse_unread_names
 
 
 @pytest.mark.parametrize("name", [b"\xff.bin", b"ab\xc3", b"\x1b[31m\xff", "\xe9".encode("latin-1")])

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from wal2delta.sink.staged_file import Sharing, Wanted
-from wal2delta.spark.file_tasks import Shares, over_shares, stage_into_file
-from wal2delta.spark.staged_files import FileRows, FileStaging
-from wal2delta.spark.together import Together
-from wal2delta.spark.workers import SCANS_TABLE, Scanned, Total, refusal_in, stage_batch, staged_row
+from wal2delta.spark.staging.files import FileRows, FileStaging
+from wal2delta.spark.staging.tasks import Shares, over_shares, stage_into_file
+from wal2delta.spark.tables.shared_job import Together
+from wal2delta.spark.workers.tasks import SCANS_TABLE, Scanned, Total, refusal_in, stage_batch, staged_row
 
 
 def _rows(ahead: int) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from wal2delta.errors import CaptureError, TargetError
-from wal2delta.spark.storage import damage_told, storage_told
+from wal2delta.spark.delta.storage import damage_told, storage_told
 
 
 class OfSpark(Exception):

@@ -6,7 +6,7 @@ from support.planned import BIGINT, TEXT, Used, configured, relation, run_plan
 from wal2delta.errors import ConfigError, OrderError
 from wal2delta.sink.events import Mode
 from wal2delta.sink.evolution import OWN
-from wal2delta.spark.target import Target
+from wal2delta.spark.delta.target import Target
 
 
 def one(*used, **options):

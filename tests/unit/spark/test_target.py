@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wal2delta.errors import ConfigError
-from wal2delta.spark.target import Target, encode_for_catalog, encode_name, quote
+from wal2delta.spark.delta.target import Target, encode_for_catalog, encode_name, quote
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from wal2delta.spark import worker_process
-from wal2delta.spark.workers import scan_batches
+from wal2delta.spark.workers import process as worker_process
+from wal2delta.spark.workers.tasks import scan_batches
 
 
 @pytest.fixture

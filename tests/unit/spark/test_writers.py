@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from wal2delta.sink.events import Mode
-from wal2delta.spark import writers
-from wal2delta.spark.writers import _FINAL
+from wal2delta.spark.workers import write as writers
+from wal2delta.spark.workers.write import _FINAL
 
 
 def _final(mode: Mode, **columns: list[object]) -> tuple[list[object], dict[str, int]]:

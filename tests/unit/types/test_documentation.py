@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.spark.arrow_types import sql_type
+from wal2delta.spark.delta.sql_types import sql_type
 from wal2delta.types import resolve
 from wal2delta.types.builtin import BUILTIN_TYPES
 from wal2delta.types.documentation import BEGIN, END, delta_name, describe, documented_types, main, renewed

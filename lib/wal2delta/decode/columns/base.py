@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wal2delta.decode.columns.cells import Bytes, Cells, Names
-    from wal2delta.decode.kernel import Kernel
+    from wal2delta.decode.compile.kernel import Kernel
     from wal2delta.decode.placing import Placing
     from wal2delta.types.base import ColumnType, Rescued
 

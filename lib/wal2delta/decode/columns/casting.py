@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2delta.decode import kernels_fixed
 from wal2delta.decode.columns.base import Call, ColumnBuilder
 from wal2delta.decode.columns.fixed import DecimalBuilder, FixedBuilder
 from wal2delta.decode.columns.floats import DOUBLE, SINGLE
 from wal2delta.decode.columns.variable import plain_texts
-from wal2delta.decode.kernels_binary import NARROW_PRECISION
+from wal2delta.decode.kernels import fixed as kernels_fixed
+from wal2delta.decode.kernels.binary import NARROW_PRECISION
 from wal2delta.types.base import ColumnType, Family, Rescued
 from wal2delta.types.integers import LIMITS
 from wal2delta.types.modes import double_from_numeric

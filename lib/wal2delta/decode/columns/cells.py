@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from wal2delta.decode import kernels_text
+from wal2delta.decode.kernels import text as kernels_text
 from wal2delta.errors import NotSupported, ValueFormatError
 from wal2delta.types.base import DoesNotFit, Rescued
 from wal2delta.types.rendering import NotRendered

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from wal2delta.decode import kernels_binary, kernels_encode, kernels_text
 from wal2delta.decode.columns.base import Call, ColumnBuilder
 from wal2delta.decode.columns.cells import MAX_DATA_BYTES
 from wal2delta.decode.columns.variable import VariableBuilder
+from wal2delta.decode.kernels import binary as kernels_binary
+from wal2delta.decode.kernels import encode as kernels_encode
+from wal2delta.decode.kernels import text as kernels_text
 from wal2delta.errors import NotSupported
 from wal2delta.types.binary import bytes_from_text
 
 if TYPE_CHECKING:
     from wal2delta.decode.columns.cells import Bytes, Names
-    from wal2delta.decode.kernel import Kernel
+    from wal2delta.decode.compile.kernel import Kernel
     from wal2delta.types.base import ColumnType
 
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from wal2delta.decode import kernels_binary, kernels_fixed, kernels_place
 from wal2delta.decode.columns.base import Call, ColumnBuilder, resized
-from wal2delta.decode.kernels_binary import NARROW_PRECISION
+from wal2delta.decode.kernels import binary as kernels_binary
+from wal2delta.decode.kernels import fixed as kernels_fixed
+from wal2delta.decode.kernels import place as kernels_place
+from wal2delta.decode.kernels.binary import NARROW_PRECISION
 from wal2delta.decode.placing import Placing
 from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from wal2delta.types.base import ColumnType, DoesNotFit, Family, Rescued
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wal2delta.decode.columns.cells import Cells, Names, Tile
-    from wal2delta.decode.kernel import Kernel
+    from wal2delta.decode.compile.kernel import Kernel
 
 _PLACED: Final = {
     Family.INT16: kernels_place.INT16,
@@ -44,8 +46,8 @@ class FixedBuilder(ColumnBuilder):
         column_type: see `ColumnBuilder`.
         names: see `ColumnBuilder`.
         dtype: of one word of the output.
-        text: one of `kernels_fixed`.
-        binary: one of `kernels_binary` that sees to misses.
+        text: one of `kernels.fixed`.
+        binary: one of `kernels.binary` that sees to misses.
         reader: the exact reader.
         placing: how the kernels that place rows convert it.
     """

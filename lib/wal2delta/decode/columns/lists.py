@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from wal2delta.decode import kernels_text
 from wal2delta.decode.columns.base import Call, ColumnBuilder, resized
 from wal2delta.decode.columns.cells import NULL
+from wal2delta.decode.kernels import text as kernels_text
 from wal2delta.errors import ValueFormatError
 from wal2delta.types.arrays import elements_from_text
 from wal2delta.types.base import ColumnType, DoesNotFit, Rescued

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from wal2delta.decode import kernels_binary, kernels_encode, kernels_fixed, kernels_place, kernels_text
 from wal2delta.decode.columns.base import Call, ColumnBuilder
 from wal2delta.decode.columns.casting import numeric_as_double, overridden_decimal, overridden_integer, rounded
 from wal2delta.decode.columns.encoded import encoded_bytea
@@ -17,6 +16,11 @@ from wal2delta.decode.columns.floats import DOUBLE, SINGLE, FloatBuilder
 from wal2delta.decode.columns.lists import ListBuilder, OverriddenListBuilder
 from wal2delta.decode.columns.variable import VariableBuilder, bytea, string
 from wal2delta.decode.columns.vectors import VectorBuilder
+from wal2delta.decode.kernels import binary as kernels_binary
+from wal2delta.decode.kernels import encode as kernels_encode
+from wal2delta.decode.kernels import fixed as kernels_fixed
+from wal2delta.decode.kernels import place as kernels_place
+from wal2delta.decode.kernels import text as kernels_text
 from wal2delta.decode.placing import Placing
 from wal2delta.types.base import ColumnType, Family
 from wal2delta.types.builtin import BUILTIN_TYPES

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wal2delta.decode import kernels_text
 from wal2delta.decode.columns.cells import MAX_DATA_BYTES, NULL, Tile
+from wal2delta.decode.kernels import text as kernels_text
 from wal2delta.types.encodings import decode
 
 if TYPE_CHECKING:

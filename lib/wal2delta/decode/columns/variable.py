@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from wal2delta.decode import kernels_binary, kernels_text
 from wal2delta.decode.columns.base import MOST_GROWTH, Call, ColumnBuilder, resized
 from wal2delta.decode.columns.cells import BINARY, MAX_DATA_BYTES
-from wal2delta.decode.kernels_place import TEXT, TEXT_ONLY
+from wal2delta.decode.kernels import binary as kernels_binary
+from wal2delta.decode.kernels import text as kernels_text
+from wal2delta.decode.kernels.place import TEXT, TEXT_ONLY
 from wal2delta.decode.placing import Placing
 from wal2delta.errors import NotSupported, ValueFormatError
 from wal2delta.types.base import ColumnType, DoesNotFit, Family, Rescued
@@ -36,8 +37,8 @@ class VariableBuilder(ColumnBuilder):
     Args:
         column_type: see `ColumnBuilder`.
         names: see `ColumnBuilder`.
-        text: one of `kernels_text` that goes on from a row.
-        binary: `kernels_binary.texts`, which may take text as well.
+        text: one of `kernels.text` that goes on from a row.
+        binary: `kernels.binary.texts`, which may take text as well.
         reader: the exact reader.
     """
 

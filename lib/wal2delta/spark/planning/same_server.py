@@ -1,0 +1,108 @@
+"""Whether the tables that were made anew since the last run may be the same server's.
+
+`pgbench -i`, a restored dump and a rebuilt schema give every table a new oid, and so does another server.  The stream
+names no server.  What shows that it is another one is what one server cannot have done.  Its LSNs rise: captures whose
+LSNs fall are refused long before.  So do its transaction ids, by a counter that wraps around: a transaction with an id
+before that of one which has committed already was under way when that one began to write.  One may have been, and a
+few; but not all that a run brings, where they are many or lie far back.  And its clock does not go back by hours.
+
+That is looked at only where it is in doubt: a table's name has passed to a new oid, and no table is used as the
+ledger knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from wal2delta.errors import OrderError
+from wal2delta.spark.planning.placement import Placement
+
+XIDS: Final = 1 << 32
+"""Transaction ids are counted modulo this; of two, the one less than half of it ahead is the later."""
+
+_UNDER_WAY: Final = 2
+"""So many transactions may all have been under way since before the last run's last one; at most."""
+
+_FAR: Final = 1 << 20
+"""A transaction of a server so busy that so many others have begun since would not come alone."""
+
+_CLOCK: Final = timedelta(hours=1)
+"""Server clocks are not set back by more."""
+
+_MANY: Final = 3
+_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """How a run's transactions follow the last one that the ledger has.
+
+    Attributes:
+        transactions: how many there are, but for prepared ones, whose ids are old.
+        newest: by how much the newest id lies ahead of the last one's.
+        later: by how much the newest commit time does; None where an origin has set some.
+    """
+
+    transactions: int
+    newest: int
+    later: timedelta | None
+
+    @property
+    def contradiction(self) -> str | None:
+        """What one server cannot have done; None where there is nothing."""
+        if self.transactions and self.later is not None and self.later < -_CLOCK:
+            return f"all its transactions have committed {-self.later} or more before the last run's last one"
+        if self.newest < 0 and (self.transactions > _UNDER_WAY or self.newest < -_FAR):
+            return f"the transaction ids of all its {self.transactions:,} transactions lie before that of the last run"
+        return None
+
+
+def is_in_doubt(placement: Placement) -> bool:
+    """Say whether a run may be of another server, and nobody has said that its tables were made anew."""
+    return not placement.recognised and any(not one.said for one in placement.remade)
+
+
+def check_followed(placement: Placement, followed: Followed, tables: int) -> None:
+    """Refuse a run that must be of another server.
+
+    Args:
+        tables: how many the target has.
+
+    Raises:
+        OrderError: saying why.
+    """
+    contradiction = followed.contradiction
+    if contradiction is not None:
+        raise OrderError(
+            f"{_told(placement, tables)} have new oids, no table is heard of as it was, and {contradiction}: the "
+            "captures are of another server, or of a restored one",
+            remedy="Nothing was applied. Apply the captures of another server to another target; if the tables were "
+            "really made anew, say so by on_recreate: replace (their old rows are set aside) or keep",
+        )
+
+
+def warnings_of(placement: Placement, tables: int) -> Iterator[str]:
+    """Say that most of a target's tables were made anew."""
+    remade = placement.remade
+    if len(remade) < _MANY or 2 * len(remade) <= tables:
+        return
+    kept = sum(one.on_recreate == "keep" for one in remade)
+    rows = (
+        "are kept" if kept == len(remade) else "are set aside, in the ledger" if not kept else "are set aside or kept"
+    )
+    yield (
+        f"{_told(placement, tables)} were dropped and created again, or other ones took their names; their old rows "
+        f"{rows}. If these are captures of another server, they belong to another target"
+    )
+
+
+def _told(placement: Placement, tables: int) -> str:
+    names = sorted(one.name for one in placement.remade)
+    more = ", …" if len(names) > _NAMED else ""
+    return f"{len(names)} of {tables} tables ({', '.join(names[:_NAMED])}{more})"
+
+
+__all__ = ["XIDS", "Followed", "check_followed", "is_in_doubt", "warnings_of"]

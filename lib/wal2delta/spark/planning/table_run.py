@@ -1,0 +1,143 @@
+"""What a run does to one table, said in the terms of its commits and its folds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from wal2delta.selection import MetadataNames
+from wal2delta.sink.evolution import TableShape
+from wal2delta.sink.lineage import Standing
+from wal2delta.spark.delta import statements as delta
+from wal2delta.spark.planning.plan import Epoch, TablePlan
+from wal2delta.spark.staging.base import Rows, StagedRows, Staging
+from wal2delta.spark.tables.merge import Merge
+from wal2delta.spark.workers.tasks import FoldTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SLOTS: Final = 3
+ALTER, TRUNCATE, MERGE = range(SLOTS)
+"""The commits of an epoch: each has a number of its own."""
+_RUN_BITS: Final = 16
+
+_EPOCHS: Final = 1 << 14
+"""The epochs' steps have numbers from here on; those before are the moves of tables, which come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRun:
+    """What a run does to one table, and how.
+
+    Attributes:
+        commit: the run's; its steps have numbers made of it (`step_of`).
+        resumed: the run was begun before: the table may have some of its commits already.
+        buckets: how many parts its changes were split into; ``tasks`` fold them.
+        size: bytes that are staged.
+        exists: the table is there, and as it should be.
+        check_lock: refuses to go on when the run has lost the lock.
+        standing: how the table stands, of a run that was begun before; None where only its history tells.
+    """
+
+    plan: TablePlan
+    commit: delta.CommitId
+    resumed: bool
+    buckets: int
+    tasks: int
+    size: int
+    exists: bool
+    standing: Standing | None = None
+    check_lock: Callable[..., None] = lambda **_: None
+
+    @property
+    def is_done(self) -> bool:
+        """The table has all of the run's steps already."""
+        steps = frozenset() if self.standing is None else self.standing.steps
+        return self.step(len(self.plan.epochs) - 1, MERGE).number in steps
+
+    @property
+    def anew(self) -> bool:
+        """The table is there, but the ledger does not know it: it is written from the beginning."""
+        return self.exists and self.plan.before is None
+
+    def step(self, epoch: int, slot: int) -> delta.CommitId:
+        """Give the commit of a step."""
+        return replace(step_of(self.commit, _EPOCHS + epoch * SLOTS + slot), oid=self.plan.oid)
+
+    def may_have(self, commit: delta.CommitId) -> bool:
+        """Say whether the table may have a step already, so that its history has to be asked."""
+        return self.resumed and (self.standing is None or commit.number in self.standing.steps)
+
+    def fold_task(self, epoch: Epoch) -> FoldTask:
+        """Say how an epoch's events become rows to merge."""
+        return FoldTask(
+            types=tuple(column.type.arrow for column in epoch.shape.columns),
+            names=tuple(column.name for column in epoch.shape.columns),
+            identity=epoch.identity,
+            tracked=epoch.tracked,
+            moves=epoch.moves,
+            projections=epoch.projections,
+            table=self.plan.name,
+        )
+
+    def events(self, spark: SparkSession, staging: Staging, epoch: Epoch, task: FoldTask) -> Rows:
+        """Give an epoch's staged events."""
+        rows = StagedRows(
+            self.plan.number,
+            epoch.start,
+            epoch.stop,
+            epoch.moves,
+            together=epoch.converts_key,
+            buckets=self.buckets,
+            tasks=self.tasks,
+        )
+        return staging.read(spark, rows, task)
+
+    def merge(self, number: int) -> Merge:
+        """Say what the commit of an epoch is made for."""
+        plan, epoch = self.plan, self.plan.epochs[number]
+        return Merge(
+            table=plan.table,
+            name=plan.name,
+            shape=epoch.shape,
+            metadata=plan.metadata,
+            identity=epoch.identity,
+            configured=epoch.configured,
+            tracked=epoch.tracked,
+            moves=epoch.moves,
+            deletes=epoch.deletes,
+            schema=table_schema(epoch.shape, plan.metadata),
+            commit=self.step(number, MERGE),
+            converts_key=epoch.converts_key,
+            stops_at_missing=plan.stops_at_missing,
+        )
+
+
+def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:
+    """Give the number of one of a run's steps on a table; those of later runs are higher."""
+    return replace(commit, number=commit.number << _RUN_BITS | step)
+
+
+def run_of(step: delta.CommitId) -> int:
+    """Give the number of the run that a step on a table is one of."""
+    return step.number >> _RUN_BITS
+
+
+def metadata_fields(metadata: MetadataNames) -> list[pa.Field]:
+    """Give the columns that a table has behind its own."""
+    fields = [
+        (metadata.commit_lsn, pa.int64()),
+        (metadata.commit_ts, pa.timestamp("us", "UTC")),
+        (metadata.rescued_data, pa.string()),
+    ]
+    return [pa.field(name, kind) for name, kind in fields if name is not None]
+
+
+def table_schema(shape: TableShape, metadata: MetadataNames) -> pa.Schema:
+    """Give the Delta table's columns: the source's, in their order, then the metadata."""
+    own = [pa.field(column.name, column.type.arrow) for column in shape.columns]
+    return pa.schema([*own, *metadata_fields(metadata)])

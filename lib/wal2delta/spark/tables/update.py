@@ -1,0 +1,212 @@
+"""Bring one mirror table up to date: its columns, then one commit for each of its epochs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from wal2delta.errors import TargetError
+from wal2delta.report import Action, TableReport
+from wal2delta.sink.events import Mode
+from wal2delta.sink.evolution import OWN
+from wal2delta.spark.delta import statements as delta
+from wal2delta.spark.delta.sql_types import sql_schema
+from wal2delta.spark.delta.target import quote
+from wal2delta.spark.planning.plan import Epoch
+from wal2delta.spark.planning.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, metadata_fields
+from wal2delta.spark.session import steps
+from wal2delta.spark.session.isolation import session_with, settings
+from wal2delta.spark.staging.base import FEW_PARTS_A_BATCH, Staging
+from wal2delta.spark.tables.alter import alter
+from wal2delta.spark.tables.fold import Folded, begin_fold
+from wal2delta.spark.tables.merge import Counts, Written, append_rows, merge_keyed
+from wal2delta.spark.tables.multiset import merge_multiset
+from wal2delta.spark.workers.tasks import fold_batches, refusals_told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SHUFFLED: Final = "spark.sql.shuffle.partitions"
+
+_FEW_CHANGES: Final = 10_000
+_SMALL_TABLE: Final = 16 << 20
+
+
+def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Folded | None = None) -> TableReport:
+    """Bring one table up to date; every commit is made once, whatever happened before.
+
+    Args:
+        folded: what was folded of it with other tables.
+    """
+    began = time.monotonic()
+    plan = run.plan
+    action: Action = "unchanged"
+    counts = Counts()
+    done: delta.Commit | None = None
+    depth = delta.WHOLE_HISTORY if run.resumed else len(plan.epochs) * SLOTS + 20
+    session = session_with(spark, delta.SMALL_STATE) if folded is None else nullcontext(folded.spark)
+    with session as own, settings(own, _shuffled(own, run)):
+        exists = run.exists
+        for number, epoch in enumerate(plan.epochs):
+            commit = run.step(number, MERGE)
+            truncated = plan.truncated and number == 0
+            if run.resumed and not exists:
+                exists = delta.exists(own, plan.table)
+            found = delta.find_commit(own, plan.table, commit, depth=depth) if run.may_have(commit) and exists else None
+            if found is None:
+                overwrite = exists and number == 0 and (plan.before is None or (truncated and not plan.soft_deletes))
+                if exists and not overwrite:
+                    _alter(own, run, number, epoch)
+                    if truncated:
+                        _mark_deleted(own, run, number)
+                delta.forget_version(own)
+                action, written = _commit(own, staging, run, number, folded, exists=exists, overwrite=overwrite)
+                more = written.counts
+                counts += more
+                found = _made(own, run, commit, written, depth)
+                counts = counts.against(found, more)
+            done = found if done is None else done.joined(found)
+            exists = True
+    assert done is not None
+    return TableReport(
+        name=plan.name,
+        location=plan.table.text,
+        action=action,
+        changes=plan.rows,
+        inserted=done.rows("numTargetRowsInserted", "numOutputRows"),
+        updated=done.rows("numTargetRowsUpdated"),
+        deleted=done.rows("numTargetRowsDeleted"),
+        truncated=plan.truncated,
+        version=done.version,
+        seconds=time.monotonic() - began,
+        without_base=counts.without_base,
+        deletes_without_row=counts.deletes_without_row,
+        unknown=counts.unknown,
+        oid=plan.oid,
+        set_aside=plan.set_aside,
+        notes=(*plan.notes, *counts.notes),
+    )
+
+
+def _made(spark: SparkSession, run: TableRun, commit: delta.CommitId, written: Written, depth: int) -> delta.Commit:
+    """Give the commit that was made, as the table's history has it.
+
+    Raises:
+        TargetError: when it is not there.
+    """
+    plan = run.plan
+    version = written.version if written.version is not None else delta.last_version(spark)
+    if version is not None:
+        return delta.Commit(version, written.metrics)
+    # It was skipped as made already, or the platform does not tell.
+    found = delta.find_commit(spark, plan.table, commit, depth=depth)
+    if found is not None and (run.standing is None or found.version > run.standing.latest):
+        return found
+    raise TargetError(
+        "the table's commit is not in its history: another one has its number, or something else writes to the table",
+        table=plan.name,
+        path=plan.table.text,
+        remedy="A mirror must have no other writer, and its ledger must not be set back while a run is at work; run "
+        "again, which looks at both",
+    )
+
+
+def _shuffled(spark: SparkSession, run: TableRun) -> dict[str, str]:
+    """Have a MERGE shuffle into as many parts as fold its rows, if that is more than is usual.
+
+    It is not for fewer: what is merged into may be large.  Spark puts small parts together again by itself.
+    """
+    usual = spark.conf.get(_SHUFFLED, None) or ""
+    # Databricks has "auto" there.
+    return {_SHUFFLED: str(run.tasks)} if usual.isdigit() and int(usual) < run.tasks else {}
+
+
+def _alter(spark: SparkSession, run: TableRun, number: int, epoch: Epoch) -> None:
+    plan = run.plan
+    changed = alter(
+        spark,
+        plan.table,
+        epoch.evolution,
+        metadata_fields(plan.metadata),
+        plan.metadata.rescued_data,
+        run.step(number, ALTER),
+        run.check_lock,
+        resumed=run.may_have(run.step(number, ALTER)),
+    )
+    if changed:
+        steps.reached(f"columns changed: {plan.name}")
+
+
+def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
+    """Mark all rows as deleted, where a truncate deletes softly."""
+    name = next(column.name for column in run.plan.epochs[number].shape.columns if column.source == OWN)
+    commit = run.step(number, TRUNCATE)
+    if run.may_have(commit) and delta.find_commit(spark, run.plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
+        return
+    with delta.committing(spark, commit):
+        spark.sql(f"UPDATE {run.plan.table.sql} SET {quote(name)} = true WHERE NOT {quote(name)}")
+
+
+def _commit(
+    spark: SparkSession,
+    staging: Staging,
+    run: TableRun,
+    number: int,
+    folded: Folded | None,
+    *,
+    exists: bool,
+    overwrite: bool,
+) -> tuple[Action, Written]:
+    """Fold an epoch's rows, if they are not folded yet, and make its commit."""
+    epoch, merge = run.plan.epochs[number], run.merge(number)
+    is_merged = exists and not overwrite and epoch.identity.mode is not Mode.APPEND
+    action: Action = "created" if not exists else "overwritten" if overwrite else "merged" if is_merged else "appended"
+    if is_merged and epoch.rows == 0:
+        # Only the columns change: an empty commit stands for it.
+        return action, append_rows(spark, None, merge, "append", create=False)
+    fold = folded.fold if folded is not None else None
+    files = folded.written if folded is not None else None
+    with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
+        if fold is None and not overwrite:
+            fold = begin_fold(spark, staging, run, number, exists=exists)
+            files = fold.run(spark) if fold is not None else None
+        run.check_lock()
+        if fold is not None and fold.rewrite is not None and files is not None and files.anew:
+            written = fold.rewrite.commit(files, merge)
+            if written is not None:
+                return action, written
+            fold = begin_fold(spark, staging, run, number, exists=exists, may_rewrite=False)
+            files = fold.run(spark) if fold is not None else None
+        # To ask for a table's size takes longer than to write a small one anew.
+        with settings(spark, _few_rows(spark, run, epoch, exists=exists, is_merged=is_merged)):
+            if fold is not None:
+                return action, fold.commit(spark, files)
+            rows = _folded_rows(spark, staging, run, epoch) if epoch.rows else None
+            if not is_merged:
+                mode = "overwrite" if overwrite else "append"
+                return action, append_rows(spark, rows, merge, mode, create=not exists)
+            assert rows is not None
+            merge_rows = merge_multiset if epoch.identity.mode is Mode.MULTISET else merge_keyed
+            return action, merge_rows(spark, rows, merge)
+
+
+def _few_rows(spark: SparkSession, run: TableRun, epoch: Epoch, *, exists: bool, is_merged: bool) -> Mapping[str, str]:
+    """Give the settings for a commit of few rows to a new or a small table; none for others."""
+    if epoch.rows > _FEW_CHANGES:
+        return {}
+    if not is_merged:
+        return {} if exists else delta.FEW_ROWS
+    with settings(spark, delta.FEW_ROWS):
+        return delta.FEW_ROWS_REWRITTEN if delta.size_of(spark, run.plan.table) <= _SMALL_TABLE else {}
+
+
+def _folded_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch) -> DataFrame:
+    """Give the rows to merge; see `wal2delta.sink.merge.merge_schema`."""
+    task = run.fold_task(epoch)
+    return run.events(spark, staging, epoch, task).mapInArrow(partial(fold_batches, task=task), sql_schema(task.schema))
+
+
+__all__ = ["apply_table"]
