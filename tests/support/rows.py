@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from wal2delta.decode import walk
 from wal2delta.decode.stream import Place, StreamWalker
+from wal2delta.decode.tiles import Tile
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.reader import read_stream
@@ -42,7 +43,7 @@ def rows_by_walk(data: bytes, framing: Framing, tile_bytes: int) -> list[Row]:
     return rows
 
 
-def _cell(data: bytes, tile: walk.Tile, number: int) -> tuple[str, bytes | None]:
+def _cell(data: bytes, tile: Tile, number: int) -> tuple[str, bytes | None]:
     offset, length = int(tile.offset[number]), int(tile.length[number])
     if length >= 0:
         return ("t", data[offset : offset + length])

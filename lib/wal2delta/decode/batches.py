@@ -22,8 +22,9 @@ from wal2delta.decode.memory import empty
 from wal2delta.decode.placing import Left, Placer
 from wal2delta.decode.rescued import rescued_array, spread
 from wal2delta.decode.stream import Place, StreamWalker, outside
+from wal2delta.decode.tiles import Tile
 from wal2delta.decode.uses import Uses
-from wal2delta.decode.walk import Records, Tile
+from wal2delta.decode.walk import Records
 from wal2delta.errors import ValueFormatError
 from wal2delta.names import free_names
 from wal2delta.protocol import messages as m

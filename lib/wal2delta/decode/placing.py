@@ -38,7 +38,7 @@ from wal2delta.decode.kernels import place as words
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from wal2delta.decode.walk import Tile
+    from wal2delta.decode.tiles import Tile
 
 LEAST_PENDING: Final = 16
 MOST_PENDING: Final = 4096

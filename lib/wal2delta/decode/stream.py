@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from wal2delta.decode import walk
-from wal2delta.decode.sessions.announced import Announced
-from wal2delta.decode.walk import Kernel, Outcome, Tile
+from wal2delta.decode.announced import Announced
+from wal2delta.decode.tiles import Tile
+from wal2delta.decode.walk import Kernel, Outcome
 from wal2delta.errors import (
     CaptureError,
     FramingError,

@@ -26,6 +26,7 @@ from wal2delta.decode.kernels.frames import FRAMING_CODES
 from wal2delta.decode.kernels.walk import ARRAYS, COLUMNS, digest_row, walk_messages
 from wal2delta.decode.memory import empty
 from wal2delta.decode.placing import Placer
+from wal2delta.decode.tiles import Tile
 from wal2delta.protocol.framing import Framing
 
 if TYPE_CHECKING:
@@ -245,29 +246,6 @@ class RelationSlots:
         self.newest, self._outer = self._outer, None
         for oid, slot in keep.items():
             self.newest.put(oid, slot)
-
-
-@dataclass(slots=True)
-class Tile:
-    """Row changes and cells of a stretch of bytes that fits the cache; the arrays are used again for the next.
-
-    The changes are those that were not placed at once.
-
-    All arrays of changes have the length `changes`; `new` and `old` are the number of the tuple's first cell, or -1.
-    """
-
-    changes: int
-    kind: NDArray[np.uint8]
-    slot: NDArray[np.int32]
-    lsn: NDArray[np.int64]
-    commit_ts: NDArray[np.int64]
-    xid: NDArray[np.int64]
-    ordinal: NDArray[np.int64]
-    new: NDArray[np.int32]
-    old: NDArray[np.int32]
-    offset: NDArray[np.int32]
-    length: NDArray[np.int32]
-    has_unchanged: bool
 
 
 class _Arrays:

@@ -8,14 +8,23 @@ table that is rewritten both go this way, so where a run ends makes no differenc
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from wal2delta.types.base import ColumnType, Family
+from wal2delta.types.builtin import BUILTIN_TYPES
+
+if TYPE_CHECKING:
+    pass
+
+import re
 from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from wal2delta.errors import ValueFormatError
@@ -32,11 +41,23 @@ from wal2delta.sink.rendering import (
     text_of,
 )
 from wal2delta.types.arrays import elements_from_text
-from wal2delta.types.base import ColumnType, DoesNotFit, Family
-from wal2delta.types.builtin import BUILTIN_TYPES
+from wal2delta.types.base import DoesNotFit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+def may_be_rescued(column_type: ColumnType) -> bool:
+    """Say whether a value of the type may stand in the rescued data instead of its column."""
+    kind = column_type.arrow
+    if column_type.overridden or column_type.family is Family.NUMERIC_AS_DOUBLE:
+        return True
+    if pa.types.is_string(kind):
+        # In binary format, an unknown extension's value has no text.
+        return column_type.oid not in BUILTIN_TYPES
+    tests = (pa.types.is_decimal, pa.types.is_temporal, pa.types.is_list, pa.types.is_floating)
+    return any(test(kind) for test in tests)
+
 
 __all__ = ["convert", "is_widening", "keeps_values", "text_of"]
 

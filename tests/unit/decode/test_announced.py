@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from wal2delta.decode.sessions.announced import Announced
+from wal2delta.decode.announced import Announced
 from wal2delta.errors import TruncatedMessage
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.reader import names_in_utf8, read_message

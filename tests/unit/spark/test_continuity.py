@@ -12,7 +12,8 @@ from wal2delta.sink.evolution import TableShape
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.ledger.registry import MirrorEntry
 from wal2delta.spark.planning.placement import Placement, Use, Wanted, place
-from wal2delta.spark.planning.same_server import Followed, check_followed, is_in_doubt, warnings_of
+from wal2delta.spark.planning.same_server import check_followed, is_in_doubt, warnings_of
+from wal2delta.transactions.followed import Followed
 
 TARGET = Target.parse("/m")
 DAY = timedelta(days=1)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
@@ -16,7 +14,6 @@ from wal2delta.spark.delta.target import Target
 
 _S3: Final = {"s3n": "s3a", "s3": "s3a"}
 _GLOB: Final = re.compile(r"[*?\[\]{}]")
-_NO_CATALOG: Final = ("REQUIRES_SINGLE_PART_NAMESPACE", "CATALOG_NOT_FOUND", "NO_SUCH_CATALOG_EXCEPTION")
 
 
 def check_places(captures: str, target: Target) -> None:
@@ -60,25 +57,4 @@ def _parts(place: str) -> tuple[str, ...]:
     return ("", "", *Path(os.path.realpath(place)).parts[1:])
 
 
-@contextmanager
-def naming_the_catalog(target: Target) -> Iterator[None]:
-    """Tell of a catalog that is not there what its name may have been meant to be.
-
-    Raises:
-        ConfigError: there is no such catalog.
-    """
-    from pyspark.errors import AnalysisException
-
-    try:
-        yield
-    except AnalysisException as error:
-        if target.root is not None or error.getCondition() not in _NO_CATALOG:
-            raise
-        raise ConfigError(
-            f"there is no catalog {target.catalog[0]!r}, as which a name without a slash is taken",
-            path=target.text,
-            remedy=f"If a folder is meant, write ./{target.text}; if a catalog is, Spark's configuration lacks it",
-        ) from None
-
-
-__all__ = ["check_places", "naming_the_catalog"]
+__all__ = ["check_places"]

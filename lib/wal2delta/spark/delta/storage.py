@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from wal2delta.errors import TargetError, Wal2DeltaError
+from wal2delta.errors import ConfigError, TargetError, Wal2DeltaError
+from wal2delta.spark.delta.target import Target
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _BROKEN: Final = (*_FULL, errno.EROFS, errno.EIO, errno.EFBIG)
@@ -76,3 +77,27 @@ def damage_told(table: str) -> Iterator[None]:
             remedy="Bring it back from a copy, as old as that may be: what tables have that it does not know of is set "
             "back and applied again. Without a copy, apply to a new target",
         ) from error
+
+
+_NO_CATALOG: Final = ("REQUIRES_SINGLE_PART_NAMESPACE", "CATALOG_NOT_FOUND", "NO_SUCH_CATALOG_EXCEPTION")
+
+
+@contextmanager
+def naming_the_catalog(target: Target) -> Iterator[None]:
+    """Tell of a catalog that is not there what its name may have been meant to be.
+
+    Raises:
+        ConfigError: there is no such catalog.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException as error:
+        if target.root is not None or error.getCondition() not in _NO_CATALOG:
+            raise
+        raise ConfigError(
+            f"there is no catalog {target.catalog[0]!r}, as which a name without a slash is taken",
+            path=target.text,
+            remedy=f"If a folder is meant, write ./{target.text}; if a catalog is, Spark's configuration lacks it",
+        ) from None

@@ -30,12 +30,12 @@ from wal2delta.spark.captures.files import (
     root_of,
     scan_captures,
 )
-from wal2delta.spark.checks.places import check_places, naming_the_catalog
+from wal2delta.spark.checks.places import check_places
 from wal2delta.spark.checks.tables import TableChecks
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.fence import Fence
 from wal2delta.spark.delta.mounted import mounted_folder
-from wal2delta.spark.delta.storage import damage_told, storage_told
+from wal2delta.spark.delta.storage import damage_told, naming_the_catalog, storage_told
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.job.ahead import AheadScan
 from wal2delta.spark.ledger.ledger import PLANNED, Ledger, Seen, State, run_id

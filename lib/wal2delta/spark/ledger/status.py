@@ -12,9 +12,8 @@ from pyspark.sql import functions as F
 
 from wal2delta.errors import TargetError
 from wal2delta.lsn import to_datetime
-from wal2delta.spark.checks.places import naming_the_catalog
 from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.storage import damage_told
+from wal2delta.spark.delta.storage import damage_told, naming_the_catalog
 from wal2delta.spark.delta.target import TableName, Target
 from wal2delta.spark.ledger.ledger import APPLIED, PLANNED, Ledger, State
 from wal2delta.spark.ledger.lock import Holder, why_dead

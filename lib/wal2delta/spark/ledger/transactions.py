@@ -20,7 +20,6 @@ from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.storage import damage_told
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.ledger.ledger import State, check_recorded, commit_of
-from wal2delta.spark.planning.same_server import XIDS, Followed
 from wal2delta.spark.session.isolation import has_own_sessions, session_with, settings
 from wal2delta.spark.staging.base import Staging
 from wal2delta.spark.workers.tasks import (
@@ -32,6 +31,7 @@ from wal2delta.spark.workers.tasks import (
 )
 from wal2delta.spark.writing.append import Append, begin_append
 from wal2delta.transactions.copies import differing, unknown
+from wal2delta.transactions.followed import XIDS, Followed
 from wal2delta.transactions.plan import Plan
 
 if TYPE_CHECKING:

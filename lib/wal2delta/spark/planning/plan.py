@@ -16,7 +16,7 @@ import pyarrow as pa
 from wal2delta.errors import ConfigError, NotSupported, OrderError
 from wal2delta.selection import MetadataNames
 from wal2delta.settings import Settings
-from wal2delta.sink.convert import is_widening
+from wal2delta.sink.convert import is_widening, may_be_rescued
 from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.evolution import OWN, ChangeKind, Evolution, Policy, TableShape, conversions, converts
 from wal2delta.sink.masking import is_masked
@@ -26,7 +26,6 @@ from wal2delta.spark.ledger.registry import MirrorEntry
 from wal2delta.spark.planning.placement import Placement, Use, Wanted, place
 from wal2delta.spark.planning.versions import Catalogue, Version, check_distinct
 from wal2delta.spark.staging.base import Staged
-from wal2delta.spark.tables.alter import may_be_rescued
 
 _MAX_EPOCHS: Final = 1 << 14
 

@@ -13,51 +13,14 @@ ledger knows it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final
 
 from wal2delta.errors import OrderError
 from wal2delta.spark.planning.placement import Placement
-
-XIDS: Final = 1 << 32
-"""Transaction ids are counted modulo this; of two, the one less than half of it ahead is the later."""
-
-_UNDER_WAY: Final = 2
-"""So many transactions may all have been under way since before the last run's last one; at most."""
-
-_FAR: Final = 1 << 20
-"""A transaction of a server so busy that so many others have begun since would not come alone."""
-
-_CLOCK: Final = timedelta(hours=1)
-"""Server clocks are not set back by more."""
+from wal2delta.transactions.followed import Followed
 
 _MANY: Final = 3
 _NAMED: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """How a run's transactions follow the last one that the ledger has.
-
-    Attributes:
-        transactions: how many there are, but for prepared ones, whose ids are old.
-        newest: by how much the newest id lies ahead of the last one's.
-        later: by how much the newest commit time does; None where an origin has set some.
-    """
-
-    transactions: int
-    newest: int
-    later: timedelta | None
-
-    @property
-    def contradiction(self) -> str | None:
-        """What one server cannot have done; None where there is nothing."""
-        if self.transactions and self.later is not None and self.later < -_CLOCK:
-            return f"all its transactions have committed {-self.later} or more before the last run's last one"
-        if self.newest < 0 and (self.transactions > _UNDER_WAY or self.newest < -_FAR):
-            return f"the transaction ids of all its {self.transactions:,} transactions lie before that of the last run"
-        return None
 
 
 def is_in_doubt(placement: Placement) -> bool:
@@ -105,4 +68,4 @@ def _told(placement: Placement, tables: int) -> str:
     return f"{len(names)} of {tables} tables ({', '.join(names[:_NAMED])}{more})"
 
 
-__all__ = ["XIDS", "Followed", "check_followed", "is_in_doubt", "warnings_of"]
+__all__ = ["check_followed", "is_in_doubt", "warnings_of"]

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from wal2delta.selection import MetadataNames
-from wal2delta.sink.evolution import TableShape
-from wal2delta.sink.lineage import Standing
+from wal2delta.sink.events import Identity
+from wal2delta.sink.evolution import OWN, TableShape
 from wal2delta.spark.delta import statements as delta
+from wal2delta.spark.delta.target import TableName, quote
+from wal2delta.spark.workers.tasks import FoldTask
+from wal2delta.types.base import ColumnType
+from wal2delta.types.by_value import Form
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from wal2delta.sink.lineage import Standing
 from wal2delta.spark.planning.plan import Epoch, TablePlan
 from wal2delta.spark.staging.base import Rows, StagedRows, Staging
-from wal2delta.spark.tables.merge import Merge
-from wal2delta.spark.workers.tasks import FoldTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,3 +150,60 @@ def table_schema(shape: TableShape, metadata: MetadataNames) -> pa.Schema:
     """Give the Delta table's columns: the source's, in their order, then the metadata."""
     own = [pa.field(column.name, column.type.arrow) for column in shape.columns]
     return pa.schema([*own, *metadata_fields(metadata)])
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What a commit is made for.
+
+    Attributes:
+        schema: the table's columns, with the metadata.
+        configured: the key comes from the configuration, so that it may hold NULLs.
+        tracked: the columns that some change leaves unchanged.
+        moves: keys have changed and have to be followed.
+        deletes: some rows are deleted.
+        converts_key: the key has another type than it had for some of the changes, which it may not hold.
+        stops_at_missing: nothing is committed where a change does not find its row.
+        has_bases: each row brings the key that it has in the table, as it stands there.
+    """
+
+    table: TableName
+    name: str
+    shape: TableShape
+    metadata: MetadataNames
+    identity: Identity
+    configured: bool
+    tracked: tuple[int, ...]
+    moves: bool
+    deletes: bool
+    schema: pa.Schema
+    commit: delta.CommitId
+    converts_key: bool = False
+    stops_at_missing: bool = False
+    has_bases: bool = False
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Pair each target column (quoted) with the source's."""
+        found = [(quote(column.name), f"c{number}") for number, column in enumerate(self.shape.columns)]
+        own = self.metadata
+        metadata = ((own.commit_lsn, "lsn"), (own.commit_ts, "ts"), (own.rescued_data, "rescued"))
+        return [*found, *((quote(name), source) for name, source in metadata if name is not None)]
+
+    @property
+    def marks_deleted(self) -> int | None:
+        """The number of the column that says that a row is deleted, where deletes are soft."""
+        for number, column in enumerate(self.shape.columns):
+            if column.source == OWN:
+                return number
+        return None
+
+    @property
+    def key_forms(self) -> tuple[tuple[int, Form], ...]:
+        """The forms of key columns that are compared by value, by their places in the key."""
+        forms = dict(self.identity.forms)
+        return tuple((k, forms[number]) for k, number in enumerate(self.identity.key) if number in forms)
+
+    def type_of(self, number: int) -> ColumnType:
+        """Give a column's type."""
+        return self.shape.columns[number].type

@@ -27,8 +27,7 @@ from wal2delta.spark.delta.target import TableName, quote
 from wal2delta.spark.delta.transaction import begin, declared
 from wal2delta.spark.session import steps
 from wal2delta.spark.workers.tasks import refusal_in, refusal_text
-from wal2delta.types.base import ColumnType, Family
-from wal2delta.types.builtin import BUILTIN_TYPES
+from wal2delta.types.base import ColumnType
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,18 +190,6 @@ def _touches_rescued(evolution: Evolution) -> bool:
         source.column is not None and (source.column != column.name or converts(source.chain))
         for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True)
     )
-
-
-def may_be_rescued(column_type: ColumnType) -> bool:
-    """Say whether a value of the type may stand in the rescued data instead of its column."""
-    kind = column_type.arrow
-    if column_type.overridden or column_type.family is Family.NUMERIC_AS_DOUBLE:
-        return True
-    if pa.types.is_string(kind):
-        # In binary format, an unknown extension's value has no text.
-        return column_type.oid not in BUILTIN_TYPES
-    tests = (pa.types.is_decimal, pa.types.is_temporal, pa.types.is_list, pa.types.is_floating)
-    return any(test(kind) for test in tests)
 
 
 def _has_rescued(spark: SparkSession, table: TableName, rescued: str) -> bool:

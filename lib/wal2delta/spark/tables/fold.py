@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 from wal2delta.sink.events import Mode
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.sql_types import sql_schema
-from wal2delta.spark.planning.table_run import TableRun
+from wal2delta.spark.planning.table_run import Merge, TableRun
 from wal2delta.spark.session.isolation import session_with, settings
 from wal2delta.spark.staging.base import Rows, Staging
 from wal2delta.spark.staging.files import FileRows
 from wal2delta.spark.tables.alter import alters
-from wal2delta.spark.tables.merge import Merge, Written, append_written, keeping, merge_written
+from wal2delta.spark.tables.merge import Written, append_written, keeping, merge_written
 from wal2delta.spark.tables.rewrite import Rewrite, begin_rewrite
 from wal2delta.spark.tables.shared_job import Together
 from wal2delta.spark.workers.tasks import FoldTask, Work, refusals_told

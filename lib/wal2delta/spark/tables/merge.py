@@ -19,21 +19,19 @@ from pyspark.sql import functions as f
 
 from wal2delta.errors import CaptureError, MissingRow
 from wal2delta.listing import escape_glob
-from wal2delta.selection import MetadataNames
+from wal2delta.sink.convert import may_be_rescued
 from wal2delta.sink.data_files import FileColumn
-from wal2delta.sink.events import PARTITIONS_REMEDY, Identity, Mode
-from wal2delta.sink.evolution import OWN, TableShape
+from wal2delta.sink.events import PARTITIONS_REMEDY, Mode
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.sql_types import sql_schema
-from wal2delta.spark.delta.target import TableName, quote
+from wal2delta.spark.delta.target import quote
+from wal2delta.spark.planning.table_run import Merge
 from wal2delta.spark.session.isolation import has_own_sessions, settings
-from wal2delta.spark.tables.alter import may_be_rescued
 from wal2delta.spark.tables.by_value import may_differ, with_bases
 from wal2delta.spark.tables.missing_rows import refuse_missing
 from wal2delta.spark.workers.tasks import FoldTask, Work, refusal_in, refusal_text
 from wal2delta.spark.workers.write import FilesWritten, FileTask, write_kept
 from wal2delta.spark.writing.append import Append
-from wal2delta.types.base import ColumnType
 from wal2delta.types.by_value import Form
 
 if TYPE_CHECKING:
@@ -50,63 +48,6 @@ _NOT_UNIQUE_IN_ROOT: Final = (
 _UNIQUE_REMEDY: Final = (
     "Correct keys in the configuration; if the captures lack deletes, say so by skipped_operations or allow_gaps"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """What a commit is made for.
-
-    Attributes:
-        schema: the table's columns, with the metadata.
-        configured: the key comes from the configuration, so that it may hold NULLs.
-        tracked: the columns that some change leaves unchanged.
-        moves: keys have changed and have to be followed.
-        deletes: some rows are deleted.
-        converts_key: the key has another type than it had for some of the changes, which it may not hold.
-        stops_at_missing: nothing is committed where a change does not find its row.
-        has_bases: each row brings the key that it has in the table, as it stands there.
-    """
-
-    table: TableName
-    name: str
-    shape: TableShape
-    metadata: MetadataNames
-    identity: Identity
-    configured: bool
-    tracked: tuple[int, ...]
-    moves: bool
-    deletes: bool
-    schema: pa.Schema
-    commit: delta.CommitId
-    converts_key: bool = False
-    stops_at_missing: bool = False
-    has_bases: bool = False
-
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """Pair each target column (quoted) with the source's."""
-        found = [(quote(column.name), f"c{number}") for number, column in enumerate(self.shape.columns)]
-        own = self.metadata
-        metadata = ((own.commit_lsn, "lsn"), (own.commit_ts, "ts"), (own.rescued_data, "rescued"))
-        return [*found, *((quote(name), source) for name, source in metadata if name is not None)]
-
-    @property
-    def marks_deleted(self) -> int | None:
-        """The number of the column that says that a row is deleted, where deletes are soft."""
-        for number, column in enumerate(self.shape.columns):
-            if column.source == OWN:
-                return number
-        return None
-
-    @property
-    def key_forms(self) -> tuple[tuple[int, Form], ...]:
-        """The forms of key columns that are compared by value, by their places in the key."""
-        forms = dict(self.identity.forms)
-        return tuple((k, forms[number]) for k, number in enumerate(self.identity.key) if number in forms)
-
-    def type_of(self, number: int) -> ColumnType:
-        """Give a column's type."""
-        return self.shape.columns[number].type
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from wal2delta.sink.rewriting import Before, key_is_plain
 from wal2delta.sink.table_log import whole_file
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.transaction import Transaction, begin
-from wal2delta.spark.tables.merge import Counts, Merge, Written, keeping_files, key_may_be_rescued
+from wal2delta.spark.planning.table_run import Merge
+from wal2delta.spark.tables.merge import Counts, Written, keeping_files, key_may_be_rescued
 from wal2delta.spark.workers.tasks import FoldTask, Work
 from wal2delta.spark.workers.write import FilesWritten, FileTask, write_rewritten
 
