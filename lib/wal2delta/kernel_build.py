@@ -121,7 +121,7 @@ def _llvm(kernel: Any) -> str:
     from wal2delta.decode.compile.parameters import Array
 
     names, arguments = [f"a{number}" for number in range(len(kernel.signature))], []
-    scope: dict[str, Any] = {"function": kernel_compiler.compiled(kernel, cache=False)}
+    scope: dict[str, Any] = {"function": kernel_compiler.compiled(kernel.function, kernel.signature, cache=False)}
     for name, parameter in zip(names, kernel.signature, strict=True):
         if isinstance(parameter, Array):
             scope[f"array_{name}"] = _array_of(kernel_compiler.type_of(parameter))

@@ -24,9 +24,7 @@ except ImportError:
     ) from None
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from wal2delta.decode.compile.kernel import Kernel
+    from collections.abc import Callable, Sequence
 
 kernel_cache.install()
 
@@ -39,23 +37,23 @@ def type_of(parameter: Parameter) -> Any:
     return types.Array(dtype, parameter.ndim, "C", readonly=parameter.readonly)
 
 
-def signature_of(kernel: Kernel) -> Any:
-    """Give numba's signature of a kernel."""
-    return types.int64(*map(type_of, kernel.signature))
+def signature_of(signature: Sequence[Parameter]) -> Any:
+    """Give numba's signature of a kernel that takes these parameters."""
+    return types.int64(*map(type_of, signature))
 
 
-def compile_kernel(kernel: Kernel) -> Callable[..., int]:
+def compile_kernel(function: Callable[..., Any], signature: Sequence[Parameter]) -> Callable[..., int]:
     """Compile a kernel, or load it from numba's cache."""
     try:
-        return compiled(kernel, cache=True)
+        return compiled(function, signature, cache=True)
     except RuntimeError:  # no directory that a cache can be written to
-        return compiled(kernel, cache=False)
+        return compiled(function, signature, cache=False)
 
 
-def compiled(kernel: Kernel, *, cache: bool) -> Callable[..., int]:
+def compiled(function: Callable[..., Any], signature: Sequence[Parameter], *, cache: bool) -> Callable[..., int]:
     """Give numba's function of a kernel."""
-    function = numba.njit(signature_of(kernel), cache=cache, nogil=True, error_model="numpy")(kernel.function)
-    return cast("Callable[..., int]", function)
+    made = numba.njit(signature_of(signature), cache=cache, nogil=True, error_model="numpy")(function)
+    return cast("Callable[..., int]", made)
 
 
 def helper(function: Callable[..., Any]) -> Any:

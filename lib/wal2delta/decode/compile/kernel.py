@@ -83,7 +83,7 @@ class Kernel:
 
     def _loaded_first(self, *arguments: Any) -> int:
         if LIBRARY is None:
-            self._run = kernel_compiler.compile_kernel(self)
+            self._run = kernel_compiler.compile_kernel(self.function, self.signature)
         else:
             run = LIBRARY[self.symbol]
             run.restype = ctypes.c_int64
