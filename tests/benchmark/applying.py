@@ -23,6 +23,7 @@ from wal2delta.progress import NoProgress
 from wal2delta.settings import make_settings
 from wal2delta.spark.captures import files as source
 from wal2delta.spark.captures.files import ONE_FILE_A_BATCH, list_captures, read_files
+from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.job.ahead import AheadScan
 from wal2delta.spark.job.apply import _Job, _Reading
@@ -34,7 +35,7 @@ from wal2delta.spark.staging.base import Staged, decoding
 from wal2delta.spark.staging.by_spark import TableStaging
 from wal2delta.spark.workers.tasks import (
     SCANS_TABLE,
-    STAGE_SCHEMA,
+    STAGE,
     DecodeTask,
     Scanned,
     Work,
@@ -108,7 +109,7 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
     )
     frame = read_files(job.own, list(task.files), size_of(captures))
     if folded:
-        frame = frame.mapInArrow(partial(decode_batches, task=task), STAGE_SCHEMA)
+        frame = frame.mapInArrow(partial(decode_batches, task=task), sql_schema(STAGE))
     else:
         frame = frame.mapInArrow(_row_counts(task), "rows LONG")
     with settings(job.own, ONE_FILE_A_BATCH):
@@ -119,7 +120,7 @@ class _Nowhere(TableStaging):
     """Stages nothing: it gives what is told of the scans alone, and what is decoded goes to Spark's null sink."""
 
     def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> list[Scanned]:
-        frame = read_files(spark, paths, 0).mapInArrow(work, STAGE_SCHEMA)
+        frame = read_files(spark, paths, 0).mapInArrow(work, sql_schema(STAGE))
         with settings(spark, ONE_FILE_A_BATCH):
             rows = frame.where(f"table = {SCANS_TABLE}").select(*Scanned._fields).collect()
         return [Scanned(*row) for row in rows]
@@ -127,7 +128,7 @@ class _Nowhere(TableStaging):
     def decode(self, spark: SparkSession, task: DecodeTask, confirmed: Confirmation | None = None) -> dict[int, Staged]:
         for rows, work in decoding(spark, task, confirmed):
             with settings(spark, ONE_FILE_A_BATCH):
-                rows.mapInArrow(work, STAGE_SCHEMA).write.format("noop").mode("overwrite").save()
+                rows.mapInArrow(work, sql_schema(STAGE)).write.format("noop").mode("overwrite").save()
         return {}
 
 

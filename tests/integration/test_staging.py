@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.staging.by_spark import TableStaging
-from wal2delta.spark.workers.tasks import STAGE_SCHEMA
+from wal2delta.spark.workers.tasks import STAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,7 @@ def _staged_rows(spark: SparkSession) -> DataFrame:
                 data = os.urandom(_LARGE if number else _SMALL)
                 yield stage_batch(staged_row(0, 0, number, "{}", bucket=0, data=data))
 
-    return spark.range(0, _COUNT, 1, 1).mapInArrow(rows, STAGE_SCHEMA)
+    return spark.range(0, _COUNT, 1, 1).mapInArrow(rows, sql_schema(STAGE))
 
 
 def _parts(frame: DataFrame) -> list[int]:

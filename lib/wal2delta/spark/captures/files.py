@@ -17,9 +17,10 @@ from wal2delta.decode.summary import FileScan
 from wal2delta.errors import CaptureError, ConfigError, from_dict
 from wal2delta.listing import Hole, escape_glob, refuse_endless, sort_key
 from wal2delta.settings import CaptureSettings
+from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.session.isolation import settings
 from wal2delta.spark.session.session import local_cores
-from wal2delta.spark.workers.tasks import LOCAL_SCHEME, SCAN_SCHEMA, ScanTask, scan_batches
+from wal2delta.spark.workers.tasks import LOCAL_SCHEME, SCAN, ScanTask, scan_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -219,7 +220,7 @@ def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[st
         Wal2DeltaError: what the first file in the stream's order has against it.
     """
     files = read_files(spark, list(tasks), sum(task.length for task in tasks.values()))
-    frame = files.mapInArrow(partial(scan_batches, tasks=dict(tasks)), SCAN_SCHEMA)
+    frame = files.mapInArrow(partial(scan_batches, tasks=dict(tasks)), sql_schema(SCAN))
     with settings(spark, files_a_batch(tasks)):
         rows = frame.collect()
     errors = [from_dict(json.loads(row.error)) for row in rows if row.error is not None]

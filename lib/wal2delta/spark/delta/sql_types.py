@@ -27,6 +27,8 @@ def sql_type(kind: pa.DataType) -> str:
     }
     if kind in simple:
         return simple[kind]
+    if pa.types.is_dictionary(kind):
+        return sql_type(kind.value_type)
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision},{kind.scale})"
     if pa.types.is_timestamp(kind):

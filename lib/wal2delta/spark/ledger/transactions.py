@@ -23,10 +23,10 @@ from wal2delta.spark.ledger.ledger import State, check_recorded, commit_of
 from wal2delta.spark.session.isolation import has_own_sessions, session_with, settings
 from wal2delta.spark.staging.base import Staging
 from wal2delta.spark.workers.tasks import (
-    MESSAGE_SCHEMA,
+    MESSAGE,
     MESSAGES_TABLE,
     PARTS_TABLE,
-    TRANSACTION_SCHEMA,
+    TRANSACTION,
     TRANSACTIONS_TABLE,
 )
 from wal2delta.spark.writing.append import Append, begin_append
@@ -186,7 +186,7 @@ class History:
         table = _LedgerTable(spark, self._target, state, "messages")
         if not self._staging.has(MESSAGES_TABLE) or table.is_recorded(resumed=resumed):
             return
-        messages = self._staging.records(spark, MESSAGES_TABLE, MESSAGE_SCHEMA)
+        messages = self._staging.records(spark, MESSAGES_TABLE, MESSAGE)
         table.write(messages.selectExpr(f"{state.run}L AS run", "*"))
 
     def _highest(self, copies: DataFrame) -> dict[int, int]:
@@ -211,7 +211,7 @@ class History:
         return whole if together is None else whole.unionByName(together)
 
     def _records(self, spark: SparkSession, table: int) -> DataFrame:
-        records = self._staging.records(spark, table, TRANSACTION_SCHEMA)
+        records = self._staging.records(spark, table, TRANSACTION)
         return records.selectExpr("*", "CAST(NULL AS STRING) AS gid", "true AS complete")
 
     def _together(self, spark: SparkSession) -> DataFrame | None:
@@ -269,7 +269,7 @@ class History:
     def ended(self, xids: Sequence[int]) -> set[int]:
         """Give which of some xids have come as ordinary transactions."""
         whole, parts = (
-            self._staging.records(self._spark, table, TRANSACTION_SCHEMA) for table in (TRANSACTIONS_TABLE, PARTS_TABLE)
+            self._staging.records(self._spark, table, TRANSACTION) for table in (TRANSACTIONS_TABLE, PARTS_TABLE)
         )
         records = whole.unionByName(parts)
         listed = ", ".join(str(xid) for xid in xids)

@@ -17,11 +17,14 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+import pyarrow as pa
+
 from wal2delta.errors import from_dict
 from wal2delta.spark.captures.files import files_a_batch, number_files, read_files
+from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.workers.tasks import (
     ERROR_TABLE,
-    ROUTE_SCHEMA,
+    ROUTE,
     USES_TABLE,
     DecodeTask,
     FoldTask,
@@ -216,20 +219,21 @@ class Staging(ABC):
         if not rows.moves:
             return self._events(spark, rows)
         links = self._links(spark, replace(rows, table=links_table(rows.table)))
-        routes = links.mapInArrow(partial(link_batches, buckets=rows.buckets), ROUTE_SCHEMA)
+        routes = links.mapInArrow(partial(link_batches, buckets=rows.buckets), sql_schema(ROUTE))
         together = by_bucket(self._frame_of_events(spark, rows).unionByName(routes), rows.tasks)
-        routed = together.mapInArrow(partial(route_batches, task=task, buckets=rows.buckets), ROUTE_SCHEMA)
+        routed = together.mapInArrow(partial(route_batches, task=task, buckets=rows.buckets), sql_schema(ROUTE))
         return by_bucket(routed, rows.tasks)
 
-    def records(self, spark: SparkSession, table: int, schema: str) -> DataFrame:
+    def records(self, spark: SparkSession, table: int, schema: pa.Schema) -> DataFrame:
         """Give what was recorded of transactions or messages.
 
         Args:
             table: `TRANSACTIONS_TABLE`, `PARTS_TABLE` or `MESSAGES_TABLE`; ``schema`` is its rows'.
         """
+        columns = sql_schema(schema)
         if not self.has(table):
-            return spark.createDataFrame([], schema)
-        return self.staged(spark, table).mapInArrow(unpack_batches, schema)
+            return spark.createDataFrame([], columns)
+        return self.staged(spark, table).mapInArrow(unpack_batches, columns)
 
     @abstractmethod
     def staged(self, spark: SparkSession, table: int) -> Rows:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from wal2delta.listing import escape_glob
 from wal2delta.spark.delta import statements as delta
+from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.target import TableName
 from wal2delta.spark.session.isolation import settings
 from wal2delta.spark.staging.base import Rows, StagedRows, Staging, by_bucket
-from wal2delta.spark.workers.tasks import NO_BUCKET, SCANS_TABLE, STAGE_SCHEMA, Scanned, Total, Work
+from wal2delta.spark.workers.tasks import NO_BUCKET, SCANS_TABLE, STAGE, Scanned, Total, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -54,7 +55,7 @@ class TableStaging(Staging):
         self._written = False
         if self._table.path is not None:
             # There is no way to delete a folder that every platform has; an empty overwrite empties it.
-            self._write(spark.createDataFrame([], STAGE_SCHEMA).coalesce(1), "overwrite")
+            self._write(spark.createDataFrame([], sql_schema(STAGE)).coalesce(1), "overwrite")
         else:
             spark.sql(f"DROP TABLE IF EXISTS {self._table.sql}")
 
@@ -66,7 +67,7 @@ class TableStaging(Staging):
         *,
         scans: bool = False,
     ) -> list[Scanned]:
-        frames = [rows.mapInArrow(work, STAGE_SCHEMA) for rows, work in works]
+        frames = [rows.mapInArrow(work, sql_schema(STAGE)) for rows, work in works]
         frame = reduce(lambda one, other: one.unionByName(other), frames)
         mode = "append" if self._written else "overwrite"
         self._written = True
@@ -123,14 +124,14 @@ class TableStaging(Staging):
 
     def _frame(self, spark: SparkSession) -> DataFrame:
         if self._table.path is not None:
-            return self._valid(spark.read.schema(STAGE_SCHEMA).parquet(escape_glob(self._table.path)))
+            return self._valid(spark.read.schema(sql_schema(STAGE)).parquet(escape_glob(self._table.path)))
         return self._valid(spark.read.table(self._table.sql))
 
     def _of_table(self, spark: SparkSession, table: int) -> DataFrame:
         if self._table.path is None or not (self.has(table) or table == SCANS_TABLE):
             return self._frame(spark).where(f"table = {table}")
         # Only its own folder is listed: of more than 32 Spark lists each by a task, and would do so for every table.
-        reader = spark.read.schema(STAGE_SCHEMA).option("basePath", self._table.path)
+        reader = spark.read.schema(sql_schema(STAGE)).option("basePath", self._table.path)
         return self._valid(reader.parquet(f"{escape_glob(self._table.path)}/table={table}"))
 
     def _valid(self, frame: DataFrame) -> DataFrame:

@@ -37,7 +37,7 @@ from wal2delta.spark.staging.tasks import (
     stage_into_file,
     summed,
 )
-from wal2delta.spark.workers.tasks import NO_BUCKET, ROUTE_SCHEMA, Scanned, Total, Work, refusals_told
+from wal2delta.spark.workers.tasks import NO_BUCKET, ROUTE, Scanned, Total, Work, refusals_told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -165,7 +165,7 @@ class FileStaging(Staging):
         return self._rows(spark, wanted, rows.tasks, Sharing.BY_BUCKET)
 
     def _frame_of_events(self, spark: SparkSession, rows: StagedRows) -> DataFrame:
-        return self._events(spark, rows).mapInArrow(as_they_are, ROUTE_SCHEMA)
+        return self._events(spark, rows).mapInArrow(as_they_are, sql_schema(ROUTE))
 
     def _links(self, spark: SparkSession, rows: StagedRows) -> Rows:
         return self._rows(spark, self._wanted(rows, least_bucket=NO_BUCKET), 1, Sharing.TOGETHER)

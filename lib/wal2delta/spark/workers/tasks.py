@@ -49,14 +49,9 @@ if TYPE_CHECKING:
 
 LOCAL_SCHEME: Final = "file:"
 
-SCAN_SCHEMA: Final = "scan BINARY, error STRING"
-_SCAN: Final = pa.schema([("scan", pa.binary()), ("error", pa.string())])
+SCAN: Final = pa.schema([("scan", pa.binary()), ("error", pa.string())])
 
-STAGE_SCHEMA: Final = (
-    "table INT, relation INT, bucket INT, sequence BIGINT, rows BIGINT, "
-    "info STRING, ahead INT, size BIGINT, data BINARY"
-)
-_STAGE: Final = pa.schema(
+STAGE: Final = pa.schema(
     [
         ("table", pa.int32()),
         ("relation", pa.int32()),
@@ -95,11 +90,7 @@ _BYTES_A_BATCH: Final = 1 << 20
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
-TRANSACTION_SCHEMA: Final = (
-    "commit_lsn BIGINT, commit_ts TIMESTAMP, xid BIGINT, changes BIGINT, digest BIGINT, origin STRING, "
-    "applied BOOLEAN, session INT, path STRING, offset BIGINT"
-)
-_TRANSACTION: Final = pa.schema(
+TRANSACTION: Final = pa.schema(
     [
         ("commit_lsn", pa.int64()),
         ("commit_ts", _TIMESTAMP),
@@ -115,11 +106,7 @@ _TRANSACTION: Final = pa.schema(
     ]
 )
 
-MESSAGE_SCHEMA: Final = (
-    "lsn BIGINT, prefix STRING, content BINARY, transactional BOOLEAN, commit_lsn BIGINT, commit_ts TIMESTAMP, "
-    "xid BIGINT, ordinal BIGINT"
-)
-_MESSAGE: Final = pa.schema(
+MESSAGE: Final = pa.schema(
     [
         ("lsn", pa.int64()),
         ("prefix", pa.string()),
@@ -132,8 +119,7 @@ _MESSAGE: Final = pa.schema(
     ]
 )
 
-ROUTE_SCHEMA: Final = "bucket INT, sequence BIGINT, data BINARY"
-_ROUTE: Final = pa.schema([("bucket", pa.int32()), ("sequence", pa.int64()), ("data", pa.binary())])
+ROUTE: Final = pa.schema([("bucket", pa.int32()), ("sequence", pa.int64()), ("data", pa.binary())])
 ROUTES_SEQUENCE: Final = -1
 """The sequence of a bucket's routes: in front of its events."""
 
@@ -323,10 +309,10 @@ def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanT
         told.append({"scan": scan, "error": error})
         size += len(scan or "")
         if len(told) >= _SCANS_A_BATCH or size >= _BYTES_A_BATCH:
-            yield pa.RecordBatch.from_pylist(told, schema=_SCAN)
+            yield pa.RecordBatch.from_pylist(told, schema=SCAN)
             told, size = [], 0
     if told:
-        yield pa.RecordBatch.from_pylist(told, schema=_SCAN)
+        yield pa.RecordBatch.from_pylist(told, schema=SCAN)
 
 
 def scan_of(path: str, content: memoryview, task: ScanTask, opened: Plain | None = None) -> FileScan:
@@ -389,10 +375,9 @@ def _failed(plan: FilePlan, problem: Wal2DeltaError) -> pa.RecordBatch:
 def stage_batch(row: Mapping[str, Any]) -> pa.RecordBatch:
     """Give a row as Spark takes it."""
     arrays = [
-        pa.array([row[field.name]], field.type) if field.name != "data" else _one_binary(row["data"])
-        for field in _STAGE
+        pa.array([row[field.name]], field.type) if field.name != "data" else _one_binary(row["data"]) for field in STAGE
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_STAGE)
+    return pa.RecordBatch.from_arrays(arrays, schema=STAGE)
 
 
 def _one_binary(data: bytes | pa.Buffer) -> pa.Array:
@@ -499,7 +484,7 @@ def staged_row(
 ) -> dict[str, Any]:
     """Give a row as it is staged."""
     values = (table, relation, bucket, sequence, rows, info, BY_PLAN, len(data), data)
-    return dict(zip(_STAGE.names, values, strict=True))
+    return dict(zip(STAGE.names, values, strict=True))
 
 
 def _info(part: Events | None = None) -> str:
@@ -550,7 +535,7 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
 def _transactions(recorded: Sequence[Recorded], settings: TaskSettings) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Give the transactions that lie in one file as a whole, and the parts of the others."""
     if not recorded:
-        nothing = pa.RecordBatch.from_pylist([], schema=_TRANSACTION)
+        nothing = pa.RecordBatch.from_pylist([], schema=TRANSACTION)
         return nothing, nothing
 
     def joined(name: str) -> NDArray[np.int64]:
@@ -577,7 +562,7 @@ def _transactions(recorded: Sequence[Recorded], settings: TaskSettings) -> tuple
             dictionary(pa.array(repeated(paths.index(item.path) for item in recorded)), pa.array(paths)),
             pa.array(at),
         ],
-        schema=_TRANSACTION,
+        schema=TRANSACTION,
     )
     whole = (at >= 0) & (repeated(item.ended for item in recorded) == 1)
     if whole.all():
@@ -599,7 +584,7 @@ def _messages(messages: Iterable[LogicalMessage]) -> pa.RecordBatch:
         }
         for one in messages
     ]
-    return pa.RecordBatch.from_pylist(rows, schema=_MESSAGE)
+    return pa.RecordBatch.from_pylist(rows, schema=MESSAGE)
 
 
 @spark_task
@@ -659,7 +644,7 @@ def route_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask, buckets:
 def route_batch(bucket: int, sequence: int, data: bytes | pa.Buffer) -> pa.RecordBatch:
     """Give a row as Spark takes it: staged events, or routes, of a bucket."""
     arrays = [pa.array([bucket], pa.int32()), pa.array([sequence], pa.int64()), _one_binary(data)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_ROUTE)
+    return pa.RecordBatch.from_arrays(arrays, schema=ROUTE)
 
 
 @spark_task
