@@ -33,16 +33,9 @@ from wal2delta.spark.session.isolation import own_session, settings
 from wal2delta.spark.session.session import build_session
 from wal2delta.spark.staging.base import Staged, decoding
 from wal2delta.spark.staging.by_spark import TableStaging
-from wal2delta.spark.workers.tasks import (
-    SCANS_TABLE,
-    STAGE,
-    DecodeTask,
-    Scanned,
-    Work,
-    capture_files,
-    decode_batches,
-    decoder_of,
-)
+from wal2delta.spark.workers.decode import DecodeTask, decode_batches, decoder_of
+from wal2delta.spark.workers.rows import SCANS_TABLE, STAGE, Scanned, Work
+from wal2delta.spark.workers.scan import capture_files
 from wal2delta.transactions.ahead import Confirmation
 from wal2delta.transactions.planned import PlannedBytes
 from wal2delta.transactions.stitch import Stitch
@@ -141,10 +134,9 @@ class _Unfolded(_Nowhere):
             from unittest.mock import patch
 
             from wal2delta.spark.job import ahead
-            from wal2delta.spark.workers import tasks as workers
 
             def rows(planned, steps, task, content):  # type: ignore[no-untyped-def]
-                decoder = workers.decoder_of(steps[0].place.framing, task)
+                decoder = decoder_of(steps[0].place.framing, task)
                 for step in steps:
                     for _ in planned.decode(decoder, step, task.versions, task.types):
                         pass

@@ -14,7 +14,7 @@ import pytest
 from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.staging.by_spark import TableStaging
-from wal2delta.spark.workers.tasks import STAGE
+from wal2delta.spark.workers.rows import STAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ def _staged_rows(spark: SparkSession) -> DataFrame:
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
 
-        from wal2delta.spark.workers.tasks import stage_batch, staged_row
+        from wal2delta.spark.workers.rows import stage_batch, staged_row
 
         for batch in batches:
             for number in batch.column("id").to_pylist():

@@ -34,7 +34,7 @@ from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
 from wal2delta.sink.events import Identity, Mode
-from wal2delta.spark.workers.tasks import refusal_in
+from wal2delta.spark.workers.refusals import refusal_in
 
 EXAMPLES: Final = settings().max_examples
 

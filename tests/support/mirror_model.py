@@ -18,18 +18,9 @@ from wal2delta.protocol.messages import Relation
 from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.projection import Projection
 from wal2delta.sink.showing import Shown
-from wal2delta.spark.workers.tasks import (
-    ERROR_TABLE,
-    NO_BUCKET,
-    Assignment,
-    DecodeTask,
-    FoldTask,
-    decode_batches,
-    fold_batches,
-    link_batches,
-    links_table,
-    route_batches,
-)
+from wal2delta.spark.workers.decode import Assignment, DecodeTask, decode_batches
+from wal2delta.spark.workers.fold import FoldTask, fold_batches, link_batches, route_batches
+from wal2delta.spark.workers.rows import ERROR_TABLE, NO_BUCKET, links_table
 from wal2delta.task_settings import TaskSettings
 from wal2delta.transactions.plan import Plan
 from wal2delta.types.base import ColumnType, Family

@@ -22,7 +22,8 @@ from wal2delta.spark.planning.placement import Move
 from wal2delta.spark.planning.plan import RunPlan, plan_tables
 from wal2delta.spark.planning.versions import Catalogue
 from wal2delta.spark.staging.base import Rows, Staged, StagedRows, Staging
-from wal2delta.spark.workers.tasks import ERROR_TABLE, DecodeTask, Total, decode_batches
+from wal2delta.spark.workers.decode import DecodeTask, decode_batches
+from wal2delta.spark.workers.rows import ERROR_TABLE, Total
 from wal2delta.transactions.stored import resume_to_json
 
 SCHEMA = "n"

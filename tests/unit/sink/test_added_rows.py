@@ -10,7 +10,7 @@ from support.event_model import ADD, Event, build
 from wal2delta.sink.events import Events, Identity, Mode, to_ipc
 from wal2delta.sink.projection import Projection
 from wal2delta.sink.routes import split
-from wal2delta.spark.workers.tasks import FoldTask, fold_batches
+from wal2delta.spark.workers.fold import FoldTask, fold_batches
 from wal2delta.types import resolve
 
 NUMBER = resolve(20, -1, {})

@@ -13,7 +13,7 @@ from wal2delta.sink.events import Events, Identity, Mode, to_ipc
 from wal2delta.sink.merge import fold_events
 from wal2delta.sink.projection import Projection
 from wal2delta.sink.routes import links_of, split
-from wal2delta.spark.workers.tasks import FoldTask, fold_batches, link_batches, route_batches
+from wal2delta.spark.workers.fold import FoldTask, fold_batches, link_batches, route_batches
 from wal2delta.types import resolve
 
 NUMBER = resolve(20, -1, {})

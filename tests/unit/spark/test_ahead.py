@@ -16,7 +16,8 @@ from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
 from wal2delta.settings import Settings, make_settings
 from wal2delta.spark.job.ahead import AheadTask, Foresight, scan_ahead
-from wal2delta.spark.workers.tasks import SCANS_TABLE, TRANSACTIONS_TABLE, USES_TABLE, ScanTask
+from wal2delta.spark.workers.rows import SCANS_TABLE, TRANSACTIONS_TABLE, USES_TABLE
+from wal2delta.spark.workers.scan import ScanTask
 from wal2delta.transactions.stitch import Stitch
 
 ANY = make_settings({})

@@ -16,7 +16,7 @@ from wal2delta.sink.projection import Projection
 from wal2delta.spark.delta.sql_types import sql_type
 from wal2delta.spark.delta.target import TableName
 from wal2delta.spark.tables.alter import RewriteTask, _pending, _statements, _touches_rescued, alters, rewrite_batches
-from wal2delta.spark.workers.tasks import refusal_in
+from wal2delta.spark.workers.refusals import refusal_in
 from wal2delta.types import resolve
 from wal2delta.types.base import ColumnType, Family
 

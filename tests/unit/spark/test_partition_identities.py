@@ -27,7 +27,7 @@ from wal2delta.settings import Settings
 from wal2delta.sink.events import Mode
 from wal2delta.sink.intake import events_of
 from wal2delta.spark.planning.versions import Catalogue
-from wal2delta.spark.workers.tasks import DecodeTask, decode_batches
+from wal2delta.spark.workers.decode import DecodeTask, decode_batches
 from wal2delta.task_settings import TaskSettings
 from wal2delta.transactions.plan import Plan
 

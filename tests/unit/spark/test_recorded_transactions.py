@@ -13,15 +13,8 @@ from support.runs import cut, plan_run
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
-from wal2delta.spark.delta.sql_types import sql_schema
-from wal2delta.spark.workers.tasks import (
-    PARTS_TABLE,
-    TRANSACTION,
-    TRANSACTIONS_TABLE,
-    DecodeTask,
-    decode_batches,
-    unpack_batches,
-)
+from wal2delta.spark.workers.decode import DecodeTask, decode_batches, unpack_batches
+from wal2delta.spark.workers.rows import PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
 from wal2delta.task_settings import Origins, TaskSettings
 
 RELATION = m.Relation(9, "s", "t", "d", (m.Column("id", 23, -1, True),))
@@ -68,9 +61,7 @@ def staged(*places: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 def test_transactions_of_one_file_are_whole() -> None:
     whole, parts = staged()
     assert parts == []
-    assert [list(item) for item in whole] == [
-        [field.split()[0] for field in sql_schema(TRANSACTION).split(", ")]
-    ] * LAST
+    assert [list(item) for item in whole] == [TRANSACTION.names] * LAST
     assert [(item["commit_lsn"], item["xid"], item["changes"]) for item in whole] == [
         (100 * number, number, number) for number in range(1, LAST + 1)
     ]

@@ -12,8 +12,8 @@ from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
 from wal2delta.spark.captures.files import _tasks_for
-from wal2delta.spark.workers import tasks as workers
-from wal2delta.spark.workers.tasks import ScanTask, scan_batches
+from wal2delta.spark.workers import scan as workers
+from wal2delta.spark.workers.scan import ScanTask, scan_batches
 from wal2delta.types.text import codec_of
 
 MEGABYTE = 1 << 20

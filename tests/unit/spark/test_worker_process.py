@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from wal2delta.spark.workers import process as worker_process
-from wal2delta.spark.workers.tasks import scan_batches
+from wal2delta.spark.workers.scan import scan_batches
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ from wal2delta.settings import CaptureSettings
 from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.session.isolation import settings
 from wal2delta.spark.session.session import local_cores
-from wal2delta.spark.workers.tasks import LOCAL_SCHEME, SCAN, ScanTask, scan_batches
+from wal2delta.spark.workers.rows import SCAN
+from wal2delta.spark.workers.scan import LOCAL_SCHEME, ScanTask, scan_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -25,19 +25,10 @@ from wal2delta.spark.captures.files import scan_captures
 from wal2delta.spark.ledger.registry import MirrorEntry
 from wal2delta.spark.planning.versions import Catalogue
 from wal2delta.spark.staging.base import Staging
+from wal2delta.spark.workers.decode import Assignment, DecodeTask, staged_rows
 from wal2delta.spark.workers.process import spark_task
-from wal2delta.spark.workers.tasks import (
-    NO_RELATION,
-    SCANS_TABLE,
-    Assignment,
-    DecodeTask,
-    ScanTask,
-    capture_files,
-    scan_of,
-    stage_batch,
-    staged_row,
-    staged_rows,
-)
+from wal2delta.spark.workers.rows import NO_RELATION, SCANS_TABLE, stage_batch, staged_row
+from wal2delta.spark.workers.scan import ScanTask, capture_files, scan_of
 from wal2delta.transactions.ahead import Confirmation, DecodedAhead, Guess, place_ahead, stretch_ahead
 from wal2delta.transactions.plan import Plan, Resume, Step
 from wal2delta.transactions.planned import PlannedBytes

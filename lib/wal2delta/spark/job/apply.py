@@ -56,7 +56,8 @@ from wal2delta.spark.tables.fold import Folded, fold_together, groups_of
 from wal2delta.spark.tables.missing_rows import missing_warnings
 from wal2delta.spark.tables.move import fence_of, move
 from wal2delta.spark.tables.update import apply_table
-from wal2delta.spark.workers.tasks import DecodeTask, ScanTask
+from wal2delta.spark.workers.decode import DecodeTask
+from wal2delta.spark.workers.scan import ScanTask
 from wal2delta.transactions.plan import Plan, Resume
 from wal2delta.transactions.stitch import Stitch
 

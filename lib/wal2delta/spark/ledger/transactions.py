@@ -22,13 +22,7 @@ from wal2delta.spark.delta.target import Target
 from wal2delta.spark.ledger.ledger import State, check_recorded, commit_of
 from wal2delta.spark.session.isolation import has_own_sessions, session_with, settings
 from wal2delta.spark.staging.base import Staging
-from wal2delta.spark.workers.tasks import (
-    MESSAGE,
-    MESSAGES_TABLE,
-    PARTS_TABLE,
-    TRANSACTION,
-    TRANSACTIONS_TABLE,
-)
+from wal2delta.spark.workers.rows import MESSAGE, MESSAGES_TABLE, PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
 from wal2delta.spark.writing.append import Append, begin_append
 from wal2delta.transactions.copies import differing, unknown
 from wal2delta.transactions.followed import XIDS, Followed

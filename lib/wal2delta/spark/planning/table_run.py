@@ -12,7 +12,7 @@ from wal2delta.sink.events import Identity
 from wal2delta.sink.evolution import OWN, TableShape
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.target import TableName, quote
-from wal2delta.spark.workers.tasks import FoldTask
+from wal2delta.spark.workers.fold import FoldTask
 from wal2delta.types.base import ColumnType
 from wal2delta.types.by_value import Form
 

@@ -22,22 +22,9 @@ import pyarrow as pa
 from wal2delta.errors import from_dict
 from wal2delta.spark.captures.files import files_a_batch, number_files, read_files
 from wal2delta.spark.delta.sql_types import sql_schema
-from wal2delta.spark.workers.tasks import (
-    ERROR_TABLE,
-    ROUTE,
-    USES_TABLE,
-    DecodeTask,
-    FoldTask,
-    Scanned,
-    Total,
-    Work,
-    decode_batches,
-    decode_carried,
-    link_batches,
-    links_table,
-    route_batches,
-    unpack_batches,
-)
+from wal2delta.spark.workers.decode import DecodeTask, decode_batches, decode_carried, unpack_batches
+from wal2delta.spark.workers.fold import FoldTask, link_batches, route_batches
+from wal2delta.spark.workers.rows import ERROR_TABLE, ROUTE, USES_TABLE, Scanned, Total, Work, links_table
 from wal2delta.transactions.ahead import Confirmation
 
 if TYPE_CHECKING:
@@ -237,7 +224,7 @@ class Staging(ABC):
 
     @abstractmethod
     def staged(self, spark: SparkSession, table: int) -> Rows:
-        """Give what was staged under a table's number, as `wal2delta.spark.workers.tasks.unpack_batches` takes it."""
+        """Give what was staged under a table's number, as `wal2delta.spark.workers.decode.unpack_batches` takes it."""
 
     @abstractmethod
     def clear(self, spark: SparkSession) -> None:
@@ -281,7 +268,7 @@ class Staging(ABC):
 
     @abstractmethod
     def _links(self, spark: SparkSession, rows: StagedRows) -> Rows:
-        """Give the data of a table's links (see `wal2delta.spark.workers.tasks.link_batches`), in one task."""
+        """Give the data of a table's links (see `wal2delta.spark.workers.fold.link_batches`), in one task."""
 
     def _summarise(self, spark: SparkSession, totals: Sequence[Total]) -> dict[int, Staged]:
         """Sum up each table's versions, or raise the first error."""

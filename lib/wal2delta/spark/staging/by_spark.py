@@ -12,7 +12,7 @@ from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.target import TableName
 from wal2delta.spark.session.isolation import settings
 from wal2delta.spark.staging.base import Rows, StagedRows, Staging, by_bucket
-from wal2delta.spark.workers.tasks import NO_BUCKET, SCANS_TABLE, STAGE, Scanned, Total, Work
+from wal2delta.spark.workers.rows import NO_BUCKET, SCANS_TABLE, STAGE, Scanned, Total, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -45,7 +45,7 @@ class TableStaging(Staging):
         return None
 
     def staged(self, spark: SparkSession, table: int) -> Rows:
-        """Give what was staged under a table's number, as `wal2delta.spark.workers.tasks.unpack_batches` takes it."""
+        """Give what was staged under a table's number, as `wal2delta.spark.workers.decode.unpack_batches` takes it."""
         return self._of_table(spark, table).select("data")
 
     def clear(self, spark: SparkSession) -> None:

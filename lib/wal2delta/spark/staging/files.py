@@ -37,7 +37,8 @@ from wal2delta.spark.staging.tasks import (
     stage_into_file,
     summed,
 )
-from wal2delta.spark.workers.tasks import NO_BUCKET, ROUTE, Scanned, Total, Work, refusals_told
+from wal2delta.spark.workers.refusals import refusals_told
+from wal2delta.spark.workers.rows import NO_BUCKET, ROUTE, Scanned, Total, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -87,7 +88,7 @@ class FileStaging(Staging):
         return self._folder
 
     def staged(self, spark: SparkSession, table: int) -> Rows:
-        """Give what was staged under a table's number, as `wal2delta.spark.workers.tasks.unpack_batches` takes it."""
+        """Give what was staged under a table's number, as `wal2delta.spark.workers.decode.unpack_batches` takes it."""
         tasks = 1 + self._sizes[table] // _BYTES_A_TASK
         return self._rows(spark, Wanted(table, least_bucket=NO_BUCKET, void=self._void), tasks, Sharing.IN_TURN)
 

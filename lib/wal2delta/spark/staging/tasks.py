@@ -16,7 +16,8 @@ from wal2delta.errors import TargetError
 from wal2delta.sink.events import batch_to_ipc
 from wal2delta.sink.staged_file import Sharing, StagedFileWriter, Wanted, read_rows
 from wal2delta.spark.workers.process import spark_task
-from wal2delta.spark.workers.tasks import SCANS_TABLE, Scanned, Work, refusal_text, route_batch
+from wal2delta.spark.workers.refusals import refusal_text
+from wal2delta.spark.workers.rows import SCANS_TABLE, Scanned, Work, route_batch
 
 WRITTEN: Final = pa.schema(
     [

@@ -26,7 +26,7 @@ from wal2delta.spark.delta.sql_types import sql_schema, sql_type
 from wal2delta.spark.delta.target import TableName, quote
 from wal2delta.spark.delta.transaction import begin, declared
 from wal2delta.spark.session import steps
-from wal2delta.spark.workers.tasks import refusal_in, refusal_text
+from wal2delta.spark.workers.refusals import refusal_in, refusal_text
 from wal2delta.types.base import ColumnType
 
 if TYPE_CHECKING:

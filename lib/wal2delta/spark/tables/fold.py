@@ -22,7 +22,9 @@ from wal2delta.spark.tables.alter import alters
 from wal2delta.spark.tables.merge import Written, append_written, keeping, merge_written
 from wal2delta.spark.tables.rewrite import Rewrite, begin_rewrite
 from wal2delta.spark.tables.shared_job import Together
-from wal2delta.spark.workers.tasks import FoldTask, Work, refusals_told
+from wal2delta.spark.workers.fold import FoldTask
+from wal2delta.spark.workers.refusals import refusals_told
+from wal2delta.spark.workers.rows import Work
 from wal2delta.spark.workers.write import FILES, FilesWritten
 from wal2delta.spark.writing.append import Append, begin_append
 

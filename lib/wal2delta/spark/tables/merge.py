@@ -29,7 +29,9 @@ from wal2delta.spark.planning.table_run import Merge
 from wal2delta.spark.session.isolation import has_own_sessions, settings
 from wal2delta.spark.tables.by_value import may_differ, with_bases
 from wal2delta.spark.tables.missing_rows import refuse_missing
-from wal2delta.spark.workers.tasks import FoldTask, Work, refusal_in, refusal_text
+from wal2delta.spark.workers.fold import FoldTask
+from wal2delta.spark.workers.refusals import refusal_in, refusal_text
+from wal2delta.spark.workers.rows import Work
 from wal2delta.spark.workers.write import FilesWritten, FileTask, write_kept
 from wal2delta.spark.writing.append import Append
 from wal2delta.types.by_value import Form
@@ -293,7 +295,7 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
     """MERGE rows on the key that each had before the run.
 
     Raises:
-        Exception: whose text holds what `wal2delta.spark.workers.tasks.refusal_in` finds.
+        Exception: whose text holds what `wal2delta.spark.workers.refusals.refusal_in` finds.
     """
     with kept_rows(spark, rows, _totals(Mode.KEYED)) as (kept, found):
         return _merge_kept(spark, kept, found, merge)

@@ -22,7 +22,8 @@ from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.transaction import Transaction, begin
 from wal2delta.spark.planning.table_run import Merge
 from wal2delta.spark.tables.merge import Counts, Written, keeping_files, key_may_be_rescued
-from wal2delta.spark.workers.tasks import FoldTask, Work
+from wal2delta.spark.workers.fold import FoldTask
+from wal2delta.spark.workers.rows import Work
 from wal2delta.spark.workers.write import FilesWritten, FileTask, write_rewritten
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.session.isolation import session_with
 from wal2delta.spark.staging.files import FileRows
 from wal2delta.spark.staging.tasks import Part, work_together
-from wal2delta.spark.workers.tasks import Work
+from wal2delta.spark.workers.rows import Work
 from wal2delta.spark.workers.write import FILES
 
 if TYPE_CHECKING:

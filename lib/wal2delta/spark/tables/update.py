@@ -24,7 +24,8 @@ from wal2delta.spark.tables.alter import alter
 from wal2delta.spark.tables.fold import Folded, begin_fold
 from wal2delta.spark.tables.merge import Counts, Written, append_rows, merge_keyed
 from wal2delta.spark.tables.multiset import merge_multiset
-from wal2delta.spark.workers.tasks import fold_batches, refusals_told
+from wal2delta.spark.workers.fold import fold_batches
+from wal2delta.spark.workers.refusals import refusals_told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

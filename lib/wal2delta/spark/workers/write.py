@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from wal2delta.sink.data_files import DataFile, DataFileWriter, FileColumn
 from wal2delta.sink.events import Mode
 from wal2delta.sink.rewriting import MOST_BYTES, Before, rewrite
+from wal2delta.spark.workers.decode import unpack_batches
+from wal2delta.spark.workers.fold import FoldTask, fold_batches
 from wal2delta.spark.workers.process import spark_task
-from wal2delta.spark.workers.tasks import FoldTask, fold_batches, unpack_batches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,8 @@ from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.target import TableName
 from wal2delta.spark.delta.transaction import Transaction, begin
 from wal2delta.spark.staging.base import Rows
-from wal2delta.spark.workers.tasks import FoldTask, Work
+from wal2delta.spark.workers.fold import FoldTask
+from wal2delta.spark.workers.rows import Work
 from wal2delta.spark.workers.write import (
     FILES,
     FilesWritten,
