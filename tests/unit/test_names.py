@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wal2delta.errors import ConfigError
-from wal2delta.names import column_names, fold, renamed_columns
-from wal2delta.settings import RESERVED_COLUMNS
+from wal2delta.names import RESERVED_COLUMNS, column_names, fold, renamed_columns
 
 OWN = ("__commit_lsn", "__commit_ts", "_rescued_data", "__deleted")
 
