@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from wal2delta.decode.batches import TILE_BYTES, ChangeBatch, Decoder
+from wal2delta.decode.change_batch import ChangeBatch
+from wal2delta.decode.decoder import TILE_BYTES, Decoder
 from wal2delta.decode.files import scan_file
 from wal2delta.decode.onepass import NotPlain, OnePass, behind
 from wal2delta.decode.sessions.foreign_files import told_for_paths

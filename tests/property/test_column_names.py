@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.batches import batch_of, row
 from support.hostile_names import NAMES
-from wal2delta.decode.batches import METADATA_NAMES, ROW, ChangeBatch, field_names
+from wal2delta.decode.change_batch import METADATA_NAMES, ROW, ChangeBatch, field_names
 from wal2delta.protocol import messages as m
 from wal2delta.sink.events import Events, Identity, Mode
 from wal2delta.sink.intake import events_of

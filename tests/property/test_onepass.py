@@ -13,7 +13,7 @@ from support.captures import case
 from support.runs import Files, cut
 from support.simulator import play, seeded
 from wal2delta.changes import ChangeBatch, decode_files, decode_plan, plan_files
-from wal2delta.decode import batches, onepass
+from wal2delta.decode import gathered, onepass
 from wal2delta.decode.onepass import NotPlain, OnePass
 from wal2delta.decode.sessions import readings
 from wal2delta.errors import Wal2DeltaError
@@ -80,7 +80,7 @@ def how_far(files: Files, tile_bytes: int | None) -> str:
 
 
 def check(files: Files, rng: Random, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(batches, "BATCH_ROWS", rng.choice([1, 1, 3, 1 << 17]))
+    monkeypatch.setattr(gathered, "BATCH_ROWS", rng.choice([1, 1, 3, 1 << 17]))
     monkeypatch.setattr(onepass, "MOST_WAITING", rng.choice([0, 1 << 28, 1 << 28]))
     tile_bytes = rng.choice([None, 64, 512])
     assert in_one_pass(files, tile_bytes) == planned(files, tile_bytes)

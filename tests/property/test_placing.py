@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wal2delta.changes import read_changes
-from wal2delta.decode import batches, placing
+from wal2delta.decode import gathered, placing
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
@@ -95,8 +95,8 @@ def _captures(draw: st.DrawFn) -> tuple[list[m.AnyMessage], dict[str, list[tuple
 @contextmanager
 def _little_room(rows: int, pending: int) -> Iterator[None]:
     with (
-        mock.patch.object(batches, "_MIN_ROWS", rows),
-        mock.patch.object(batches, "BATCH_ROWS", 4 * rows),
+        mock.patch.object(gathered, "_MIN_ROWS", rows),
+        mock.patch.object(gathered, "BATCH_ROWS", 4 * rows),
         mock.patch.object(placing, "LEAST_PENDING", pending),
         mock.patch.object(placing, "MOST_PENDING", 2 * pending),
     ):

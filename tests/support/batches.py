@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.runs import plan_runs
 from wal2delta.changes import decode_plan
-from wal2delta.decode.batches import ChangeBatch
+from wal2delta.decode.change_batch import ChangeBatch
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from support.runs import Files
-from wal2delta.decode.batches import column_types
+from wal2delta.decode.change_batch import column_types
 from wal2delta.protocol.messages import Relation
 from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.projection import Projection

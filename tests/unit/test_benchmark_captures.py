@@ -11,7 +11,7 @@ from benchmark.generate import Shape, write_capture
 from benchmark.streamed import Expected, capture
 from support.reference import Replay, ReplayedTable
 from wal2delta import read_changes
-from wal2delta.decode.batches import OP
+from wal2delta.decode.change_batch import OP
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.reader import read_stream

@@ -26,7 +26,8 @@ from typing import ClassVar, Final
 import numpy as np
 
 from wal2delta.decode import walk
-from wal2delta.decode.batches import TILE_BYTES, ChangeBatch, Decoder
+from wal2delta.decode.change_batch import ChangeBatch
+from wal2delta.decode.decoder import TILE_BYTES, Decoder
 from wal2delta.decode.files import HEAD_LIMIT, RECOGNISABLE_BYTES, recognise
 from wal2delta.decode.sessions import readings
 from wal2delta.decode.sessions.breaks import may_begin

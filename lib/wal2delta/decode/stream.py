@@ -1,7 +1,7 @@
 """Walk a stretch of a stream: the kernel for the hot messages, the scalar reader for the others.
 
 `StreamWalker` keeps what every walk needs (the relation versions, the place in the stream) and leaves to its
-subclasses what they make of it: `scan.Scanner` gathers a summary, `batches.Decoder` gathers rows.
+subclasses what they make of it: `scan.Scanner` gathers a summary, `decoder.Decoder` gathers rows.
 """
 
 from __future__ import annotations

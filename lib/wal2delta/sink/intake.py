@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2delta.decode.batches import ChangeBatch
+from wal2delta.decode.change_batch import ChangeBatch
 from wal2delta.decode.rescued import read_rescued
 from wal2delta.errors import CaptureError
 from wal2delta.sink.events import ADD, PARTITIONS_REMEDY, REMOVE, Events, Identity, Mode, image_hashes, interleave

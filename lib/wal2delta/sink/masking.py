@@ -21,7 +21,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wal2delta.decode.batches import METADATA_COLUMNS, ChangeBatch
+from wal2delta.decode.change_batch import METADATA_COLUMNS, ChangeBatch
 from wal2delta.decode.rescued import read_rescued, rescued_array
 from wal2delta.sink.rendering import output_of
 from wal2delta.types.base import ColumnType, Family

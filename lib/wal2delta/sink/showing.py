@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from wal2delta.decode.batches import METADATA_COLUMNS, ChangeBatch, field_names
+from wal2delta.decode.change_batch import METADATA_COLUMNS, ChangeBatch, field_names
 from wal2delta.decode.rescued import read_rescued, rescued_array
 from wal2delta.errors import CaptureError
 from wal2delta.protocol.messages import Relation

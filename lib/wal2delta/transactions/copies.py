@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from wal2delta.decode.batches import Recorded
+from wal2delta.decode.decoder import Recorded
 from wal2delta.errors import OrderError
 from wal2delta.lsn import format_lsn
 from wal2delta.transactions.plan import DecidedTransaction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from wal2delta.decode.batches import Fate
+from wal2delta.decode.decoder import Fate
 from wal2delta.decode.partitions import Partition
 from wal2delta.decode.stream import Place
 from wal2delta.protocol import messages as m

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from wal2delta.decode.batches import ChangeBatch, Decoder
+from wal2delta.decode.change_batch import ChangeBatch
+from wal2delta.decode.decoder import Decoder
 from wal2delta.decode.scan import fingerprint
 from wal2delta.errors import OrderError, Wal2DeltaError
 from wal2delta.protocol.compression import plain

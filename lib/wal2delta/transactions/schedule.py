@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
-from wal2delta.decode.batches import Fate
+from wal2delta.decode.decoder import Fate
 from wal2delta.decode.stream import Place
 from wal2delta.protocol import messages as m
 from wal2delta.transactions.deferred import Deferred, Segment

@@ -9,8 +9,9 @@ import pytest
 
 from support.runs import plan_runs
 from wal2delta.changes import decode_plan, read_changes
-from wal2delta.decode import batches
-from wal2delta.decode.batches import ChangeBatch, Decoder
+from wal2delta.decode import gathered
+from wal2delta.decode.change_batch import ChangeBatch
+from wal2delta.decode.decoder import Decoder
 from wal2delta.decode.stream import Place
 from wal2delta.errors import MalformedMessage, ValueFormatError
 from wal2delta.protocol import messages as m
@@ -36,7 +37,7 @@ def decode(messages: list[m.AnyMessage], tile_bytes: int | None = None) -> list[
 def test_rows_of_a_relations_versions_come_in_their_order(
     monkeypatch: pytest.MonkeyPatch, tile_bytes: int | None
 ) -> None:
-    monkeypatch.setattr(batches, "BATCH_ROWS", 3)
+    monkeypatch.setattr(gathered, "BATCH_ROWS", 3)
     messages: list[m.AnyMessage] = []
     for identity, rows in [("d", 1), ("i", 2), ("d", 7), ("i", 1)]:
         messages += [relation(1, identity), *[insert(1)] * rows]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wal2delta.decode.batches import COMMIT_LSN, COMMIT_TS, OP, ORDINAL, ROW, TIMESTAMP, XID, ChangeBatch
+from wal2delta.decode.change_batch import COMMIT_LSN, COMMIT_TS, OP, ORDINAL, ROW, TIMESTAMP, XID, ChangeBatch
 from wal2delta.protocol.messages import Column, Relation
 from wal2delta.sink.masking import mask, mask_batch, masked_type
 from wal2delta.sink.rendering import output_of

@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from wal2delta.decode.batches import column_types
+from wal2delta.decode.change_batch import column_types
 from wal2delta.decode.partitions import Sent, as_sent
 from wal2delta.errors import ConfigError
 from wal2delta.protocol.messages import Relation, Type

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from wal2delta.decode.batches import ChangeBatch, Decoder, LogicalMessage, Recorded
+from wal2delta.decode.change_batch import ChangeBatch
+from wal2delta.decode.decoder import Decoder, LogicalMessage, Recorded
 from wal2delta.errors import Wal2DeltaError
 from wal2delta.listing import release_pages
 from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS

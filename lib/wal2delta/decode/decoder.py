@@ -1,7 +1,7 @@
-"""Rows of tiles to Arrow columns, kept together per relation version.
+"""Decode stretches of a stream.
 
-A tile is converted while it lies in the cache, but appended to larger builders, so that a batch has a hundred
-thousand rows and not a tile's few thousand.
+What comes out are the rows of each relation version as Arrow batches, and what the ledger keeps of transactions and
+logical messages.
 """
 
 from __future__ import annotations
@@ -11,491 +11,39 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
 
-from wal2delta.decode import placing, walk
-from wal2delta.decode.columns import ColumnBuilder, make_builder
-from wal2delta.decode.columns.base import MOST_GROWTH
-from wal2delta.decode.columns.variable import TextBuilder
+from wal2delta.decode import walk
+from wal2delta.decode.change_batch import (
+    ChangeBatch,
+    type_names,
+    types_by_names,
+)
+from wal2delta.decode.gathered import RelationRows
 from wal2delta.decode.kernels import place as words
-from wal2delta.decode.memory import empty
 from wal2delta.decode.placing import Left, Placer
-from wal2delta.decode.rescued import rescued_array, spread
 from wal2delta.decode.stream import Place, StreamWalker, outside
 from wal2delta.decode.tiles import Tile
 from wal2delta.decode.uses import Uses
 from wal2delta.decode.walk import Records
-from wal2delta.errors import ValueFormatError
-from wal2delta.names import free_names
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
-from wal2delta.types import ColumnType, resolve
-from wal2delta.types.options import DEFAULT_OPTIONS, TypeOptions
+from wal2delta.types import ColumnType
 from wal2delta.types.text import UTF8
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from wal2delta.types import Rescued
 
 TILE_BYTES: Final = 1 << 20
-BATCH_ROWS: Final = 1 << 17
-BATCH_BYTES: Final = 64 << 20
 MOST_RELATIONS: Final = 8192
 """The rows of so many relation versions are gathered side by side: each takes memory, however few rows it has."""
 MOST_NAMES: Final = 1 << 20
 """So many names of types are kept for them, where versions know other ones."""
 
-OP: Final = "__op"
-COMMIT_LSN: Final = "__commit_lsn"
-COMMIT_TS: Final = "__commit_ts"
-XID: Final = "__xid"
-ORDINAL: Final = "__ordinal"
-ROW: Final = "__row"
-
-METADATA_NAMES: Final = (OP, COMMIT_LSN, COMMIT_TS, XID, ORDINAL)
-
-METADATA_COLUMNS: Final = len(METADATA_NAMES)
-"""`ChangeBatch.data` begins with so many: operation, commit LSN and time, xid and ordinal."""
-
-TIMESTAMP: Final = pa.timestamp("us", "UTC")
-
 _KIND_OF_OP: Final = {"c": walk.INSERT, "u": walk.UPDATE, "d": walk.DELETE, "t": walk.TRUNCATE}
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeBatch:
-    """Row changes of one relation version, in stream order.
-
-    Attributes:
-        relation: the version; ``relation.columns`` are the typed columns of ``data``, in their order.
-        data: ``__op`` (c, u, d, t: insert, update, delete, truncate), ``__commit_lsn`` (int64), ``__commit_ts``
-            (timestamp[us, UTC]), ``__xid``, ``__ordinal`` (int64; the change's number in its transaction), then
-            the relation's columns, under the names that `field_names` gives.  A delete has what was sent of the old
-            row (its key, or all of it), a truncate only NULLs.
-        unchanged: for each column that has any (by the name that it has in the relation), which rows hold unchanged
-            TOAST: NULL in ``data``, but not NULL in the table.
-        before: old tuples of updates, where they were sent: ``__row`` (the row in ``data``), then the relation's
-            columns; under replica identity full the whole old row, else its key.  None when there are none.
-        rescued: for each row, a JSON object of the values that their columns' types cannot hold, as PostgreSQL's
-            text, or NULL; names are the relation's.  None when there are none; likewise ``before_rescued``.
-    """
-
-    relation: m.Relation
-    data: pa.RecordBatch
-    unchanged: Mapping[str, pa.Array] = field(default_factory=dict)
-    before: pa.RecordBatch | None = None
-    rescued: pa.Array | None = None
-    before_rescued: pa.Array | None = None
-
-    # By place: the relation may have columns of any names.
-
-    @property
-    def ops(self) -> pa.Array:
-        """The operations, ``__op``."""
-        return self.data.column(0)
-
-    @property
-    def commit_lsns(self) -> pa.Array:
-        """The commit LSNs, ``__commit_lsn``."""
-        return self.data.column(1)
-
-    @property
-    def commit_times(self) -> pa.Array:
-        """The commit times, ``__commit_ts``."""
-        return self.data.column(2)
-
-    @property
-    def columns(self) -> list[pa.Array]:
-        """The relation's columns, in their order."""
-        return list(self.data.columns[METADATA_COLUMNS:])
-
-    @property
-    def before_rows(self) -> pa.Array:
-        """The rows that have old tuples, ``__row``; to be asked where there is ``before``."""
-        assert self.before is not None
-        return self.before.column(0)
-
-    @property
-    def before_columns(self) -> list[pa.Array]:
-        """The relation's columns of the old tuples, in their order; to be asked where there is ``before``."""
-        assert self.before is not None
-        return list(self.before.columns[1:])
-
-    def slice(self, start: int, stop: int) -> ChangeBatch:
-        """Give some of the rows; they are not copied."""
-        if start == 0 and stop == self.data.num_rows:
-            return self
-        count = stop - start
-        unchanged = {name: mask.slice(start, count) for name, mask in self.unchanged.items()}
-        before = before_rescued = None
-        if self.before is not None:
-            rows = self.before_rows.to_numpy()
-            first, last = np.searchsorted(rows, [start, stop]).tolist()
-            if first < last:
-                columns = self.before.slice(first, last - first).columns
-                own = pa.array(rows[first:last] - start)
-                before = pa.RecordBatch.from_arrays([own, *columns[1:]], names=self.before.schema.names)
-                before_rescued = _if_any(self.before_rescued, first, last)
-        return ChangeBatch(
-            self.relation,
-            self.data.slice(start, count),
-            {name: mask for name, mask in unchanged.items() if mask.true_count},
-            before,
-            _if_any(self.rescued, start, stop),
-            before_rescued,
-        )
-
-
-def field_names(relation: m.Relation) -> list[str]:
-    """Give the names that a relation's columns have in `ChangeBatch.data` and ``before``: their own.
-
-    But one that is called like a column of ours gets a suffix, ``__2`` or the first number behind it that is free, as
-    in a mirror table (`wal2delta.names`).  Arrow tells upper from lower case.
-    """
-    return free_names((column.name for column in relation.columns), {*METADATA_NAMES, ROW})
-
-
-def _if_any(values: pa.Array | None, start: int, stop: int) -> pa.Array | None:
-    """Give some of the values, if one of them is not NULL."""
-    found = None if values is None else values.slice(start, stop - start)
-    return None if found is None or found.null_count == len(found) else found
-
-
-def column_types(
-    relation: m.Relation, types: Mapping[int, m.Type], options: TypeOptions = DEFAULT_OPTIONS
-) -> list[ColumnType]:
-    """Give the types of a relation's columns, its domains and enums told by the Type messages.
-
-    Args:
-        options: what the configuration says of the table.
-    """
-    return _column_types(relation, type_names(types), options)
-
-
-def _column_types(
-    relation: m.Relation, names: Mapping[int, tuple[str, str]], options: TypeOptions = DEFAULT_OPTIONS
-) -> list[ColumnType]:
-    return [
-        resolve(column.type_oid, column.typmod, names, options=options, override=options.override_of(column.name))
-        for column in relation.columns
-    ]
-
-
-def type_names(types: Mapping[int, m.Type]) -> dict[int, tuple[str, str]]:
-    """Give the (namespace, name) that Type messages announced, by oid."""
-    return {oid: (type_.namespace, type_.name) for oid, type_ in types.items()}
-
-
-class _Columns:
-    """The column builders of one kind of tuple, and what they could not hold."""
-
-    def __init__(
-        self, relation: m.Relation, types: Sequence[ColumnType], names: Mapping[int, tuple[str, str]], codec: str
-    ) -> None:
-        self.relation = relation
-        self.builders: list[ColumnBuilder] = [make_builder(type_, names, codec=codec) for type_ in types]
-        self.rescued: dict[int, dict[str, str]] = {}
-        self.rows = 0
-
-    def append(
-        self,
-        buf: NDArray[np.uint8],
-        tile: Tile,
-        first: NDArray[np.int32],
-        builders: Sequence[tuple[int, ColumnBuilder]] | None = None,
-    ) -> None:
-        """Append rows to all columns, or to some."""
-        for number, builder in enumerate(self.builders) if builders is None else builders:
-            try:
-                bad = builder.append(buf, tile.offset, tile.length, first, number)
-            except ValueFormatError as error:
-                self._name(error, number)
-                raise
-            if bad:
-                self._keep(number, builder.rows - len(first), bad)
-        if builders is None:
-            self.rows += len(first)
-
-    def finish_placed(
-        self,
-        buf: NDArray[np.uint8],
-        tile: Tile,
-        first: NDArray[np.int32],
-        number: int,
-        start: int,
-        missed: NDArray[np.int32],
-        flags: int,
-    ) -> None:
-        """See to what is left of the rows from `start` on, whose column was placed."""
-        builder = self.builders[number]
-        try:
-            bad = builder.finish_placed(builder.tile(buf, tile.offset, tile.length, first, number), missed, flags)
-        except ValueFormatError as error:
-            self._name(error, number)
-            raise
-        if bad:
-            self._keep(number, start, bad)
-
-    def _name(self, error: ValueFormatError, number: int) -> None:
-        error.table = f"{self.relation.qualified_name}.{self.relation.columns[number].name}"
-
-    def _keep(self, number: int, start: int, bad: Sequence[Rescued]) -> None:
-        """Keep the values that a column cannot hold, of rows from `start` on."""
-        name = self.relation.columns[number].name
-        for value in bad:
-            self.rescued.setdefault(start + value.row, {})[name] = value.text
-
-    @property
-    def nbytes(self) -> int:
-        return sum(builder.nbytes for builder in self.builders)
-
-    def finish(self) -> tuple[list[pa.Array], pa.Array | None]:
-        arrays = [builder.finish() for builder in self.builders]
-        rescued = None
-        if self.rescued:
-            rescued = spread(rescued_array(self.rescued.values()), list(self.rescued), self.rows)
-        self.rescued, self.rows = {}, 0
-        return arrays, rescued
-
-
-_MIN_ROWS: Final = 16
-"""For so many rows there is room at first: there may be thousands of relations, and of versions of each."""
 
 _LEAST_SHARE: Final = 1 / 32
 """From how much of the bytes on what they have held says how much the others will."""
-
-_COUNTED: Final = np.arange(BATCH_ROWS + 1, dtype=np.int32)
-"""Where operations end: each is one character.  All batches share it."""
-_COUNTED.setflags(write=False)
-
-
-class _Metadata:
-    """What is known of each row beside its values, in arrays that grow."""
-
-    def __init__(self) -> None:
-        self._make(0)
-
-    def _make(self, capacity: int) -> None:
-        self._op = empty(capacity, np.uint8)
-        self._words = [empty(capacity, np.int64) for _ in range(4)]  # LSN, commit time, xid, ordinal
-
-    def reserve(self, capacity: int, rows: int) -> None:
-        """Make room for so many rows, and keep the first ones."""
-        op, words = self._op, self._words
-        self._make(capacity)
-        self._op[:rows] = op[:rows]
-        for new, old in zip(self._words, words, strict=True):
-            new[:rows] = old[:rows]
-
-    def addresses(self) -> list[int]:
-        """Give where the columns lie."""
-        return [array.ctypes.data for array in (self._op, *self._words)]
-
-    def deleted(self, start: int, stop: int) -> NDArray[np.bool_]:
-        """Say which rows are deletes."""
-        is_delete: NDArray[np.bool_] = self._op[start:stop] == ord("d")
-        return is_delete
-
-    def finish(self, rows: int) -> list[pa.Array]:
-        """Give the columns, without a copy, and begin anew."""
-        op, words = self._op, self._words
-        types = (pa.int64(), TIMESTAMP, pa.int64(), pa.int64())
-        columns = [
-            pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(values[:rows])])
-            for type_, values in zip(types, words, strict=True)
-        ]
-        ends = pa.py_buffer(_COUNTED[: rows + 1])
-        self._make(len(op))
-        return [pa.Array.from_buffers(pa.string(), rows, [None, ends, pa.py_buffer(op[:rows])]), *columns]
-
-
-class _RelationRows:
-    """The rows of one relation version that are gathered for the next batch.
-
-    Attributes:
-        program: what `wal2delta.decode.placing` goes by.
-        slots: those of the walk's slots whose rows they are.
-    """
-
-    def __init__(
-        self, relation: m.Relation, types: Sequence[ColumnType], names: Mapping[int, tuple[str, str]], codec: str
-    ) -> None:
-        self.relation = relation
-        self.field_names = field_names(relation)
-        self.types = types
-        self.names = names
-        self.codec = codec
-        self.slots: list[int] = []
-        self.columns = _Columns(relation, types, names, codec)
-        builders = list(enumerate(self.columns.builders))
-        self._placed = [(number, builder) for number, builder in builders if builder.placing is not None]
-        self._others = [(number, builder) for number, builder in builders if builder.placing is None]
-        self._before: _Columns | None = None
-        self._before_rows: list[NDArray[np.int64]] = []
-        self._metadata = _Metadata()
-        self._unchanged: dict[int, list[tuple[int, NDArray[np.bool_]]]] = {}
-        self.program = np.zeros(words.HEAD + len(builders) * words.COLUMN, np.int64)
-        self.program[words.NEEDS_CARE] = bool(self._others)
-        self.program[words.COLUMNS] = len(builders)
-        self._capacity = 0
-        self._make_pending(placing.LEAST_PENDING)
-        self.reserve(_MIN_ROWS)
-
-    @property
-    def rows(self) -> int:
-        return int(self.program[words.ROWS])
-
-    @property
-    def full(self) -> bool:
-        self._count()
-        return self.rows >= BATCH_ROWS or self.columns.nbytes >= BATCH_BYTES
-
-    def reserve(self, capacity: int) -> None:
-        """Make room for so many rows at least."""
-        self._count()
-        rows = self.rows
-        self._metadata.reserve(capacity, rows)
-        for _, builder in self._placed:
-            builder.reserve(capacity)
-        self._capacity = capacity
-        self._tell()
-
-    def grow(self, share: float) -> None:
-        """Make room for more rows.
-
-        Args:
-            share: of the bytes that are walked; what follows is taken to have as many for each.
-        """
-        ahead = min(round(self.rows / share), MOST_GROWTH * self._capacity)
-        self.reserve(min(max(2 * self._capacity, ahead), BATCH_ROWS))
-
-    def widen(self) -> None:
-        """Let more rows be pending, when none are."""
-        room = int(self.program[words.PENDING_ROOM])
-        if room < placing.MOST_PENDING:
-            self._make_pending(2 * room)
-            self._tell()
-
-    def _make_pending(self, room: int) -> None:
-        self._firsts = np.zeros((2, room), np.int32)
-        self._pending_before = np.zeros(room, np.int64)
-        self.program[words.PENDING_ROOM] = room
-
-    def make_room(self, column: int, more: int, share: float) -> None:
-        """Make room for so many bytes more in a column of text; see `grow`."""
-        self._count()
-        builder = self.columns.builders[column]
-        assert isinstance(builder, TextBuilder)
-        builder.make_room(more, share)
-        self._tell()
-
-    def leave(self, column: int) -> None:
-        """Leave a column to its builder from here on."""
-        self._count()
-        builder = self.columns.builders[column]
-        builder.placing = None
-        self._placed.remove((column, builder))
-        self._others.append((column, builder))
-        self.program[words.NEEDS_CARE] = True
-        self.program[words.HEAD + column * words.COLUMN + words.KIND] = words.OTHER
-
-    def _count(self) -> None:
-        """Let the builders know of the rows that were placed."""
-        rows = self.rows
-        for _, builder in self._placed:
-            builder.rows = rows
-        self.columns.rows = rows
-
-    def _tell(self) -> None:
-        """Tell the kernel where the outputs lie."""
-        program = self.program
-        program[words.ROOM] = self._capacity
-        program[words.LIMIT] = min(self._capacity, program[words.SETTLED] + program[words.PENDING_ROOM])
-        program[words.OP : words.ORDINAL + 1] = self._metadata.addresses()
-        program[words.FIRSTS] = self._firsts[0].ctypes.data
-        program[words.BEFORE_FIRSTS] = self._firsts[1].ctypes.data
-        program[words.BEFORE_ROWS] = self._pending_before.ctypes.data
-        for number, builder in self._placed:
-            how = builder.placing
-            assert how is not None
-            at = words.HEAD + number * words.COLUMN
-            values, valid, data, size = builder.addresses()
-            program[at : at + words.COLUMN] = (how.kind, values, valid, how.low, how.high, data, size, 0)
-
-    def see_to(self, buf: NDArray[np.uint8], tile: Tile, missed: NDArray[np.int64]) -> None:
-        """See to the pending rows.
-
-        Args:
-            missed: column, row and first cell of each value in another form.
-        """
-        program = self.program
-        start, rows = int(program[words.SETTLED]), self.rows
-        first = self._firsts[0][: rows - start]
-        self.columns.append(buf, tile, first, self._others)
-        for number, builder in self._placed:
-            flags = words.HEAD + number * words.COLUMN + words.FLAGS
-            bad = missed[missed[:, 0] == number, 1] if len(missed) else missed[:, 1]
-            if program[flags] or len(bad):
-                builder.rows = start
-                self.columns.finish_placed(
-                    buf, tile, first, number, start, (bad - start).astype(np.int32), int(program[flags])
-                )
-                program[flags] = 0
-        if tile.has_unchanged:
-            self._note_unchanged(tile, first, start)
-        befores = int(program[words.BEFORES])
-        if befores:
-            if self._before is None:
-                self._before = _Columns(self.relation, self.types, self.names, self.codec)
-            self._before.append(buf, tile, self._firsts[1][:befores])
-            self._before_rows.append(self._pending_before[:befores].copy())
-        self._settle(rows)
-
-    def _note_unchanged(self, tile: Tile, first: NDArray[np.int32], start: int) -> None:
-        rows = np.nonzero((first >= 0) & ~self._metadata.deleted(start, start + len(first)))[0]
-        for number in range(len(self.relation.columns)):
-            mask = np.zeros(len(first), np.bool_)
-            mask[rows] = tile.length[first[rows] + number] == walk.UNCHANGED
-            if mask.any():
-                self._unchanged.setdefault(number, []).append((start, mask))
-
-    def drop_pending(self) -> None:
-        """Forget the rows that nobody has seen to."""
-        self._settle(int(self.program[words.SETTLED]))
-
-    def _settle(self, rows: int) -> None:
-        """Have so many rows, and none pending."""
-        program = self.program
-        program[[words.ROWS, words.SETTLED]] = rows
-        program[[words.BEFORES, words.HAS_UNCHANGED, words.HAS_MISSES]] = 0
-        program[words.LIMIT] = min(program[words.ROOM], rows + program[words.PENDING_ROOM])
-
-    def finish(self) -> ChangeBatch:
-        self.drop_pending()
-        self._count()
-        rows = self.rows
-        arrays, rescued = self.columns.finish()
-        names = [column.name for column in self.relation.columns]
-        data = pa.RecordBatch.from_arrays(
-            [*self._metadata.finish(rows), *arrays], names=[*METADATA_NAMES, *self.field_names]
-        )
-        unchanged = {}
-        for number, masks in self._unchanged.items():
-            whole = np.zeros(rows, np.bool_)
-            for start, mask in masks:
-                whole[start : start + len(mask)] = mask
-            unchanged[names[number]] = pa.array(whole)
-        before = before_rescued = None
-        if self._before is not None:
-            before_arrays, before_rescued = self._before.finish()
-            before = pa.RecordBatch.from_arrays(
-                [pa.array(np.concatenate(self._before_rows)), *before_arrays], names=[ROW, *self.field_names]
-            )
-        self._before, self._before_rows, self._unchanged = None, [], {}
-        self._settle(0)
-        self._tell()
-        return ChangeBatch(self.relation, data, unchanged, before, rescued, before_rescued)
 
 
 @dataclass(frozen=True, slots=True)
@@ -600,13 +148,13 @@ class Decoder(StreamWalker):
         self._recording = recording
         self._fate: Fate | None = None
         self._given: dict[int, m.Relation] = {}
-        self._rows: dict[m.Relation, _RelationRows] = {}
+        self._rows: dict[m.Relation, RelationRows] = {}
         self._newest: dict[int, m.Relation] = {}
         """The version of each relation (by oid) that rows came of last."""
         self._recorded: list[Recorded] = []
         self._messages: list[LogicalMessage] = []
         self._placer = Placer()
-        self._slot_rows: dict[int, _RelationRows] = {}
+        self._slot_rows: dict[int, RelationRows] = {}
         self._uses = Uses(wanted)
         super().__init__(framing, place=Place(framing), relations={}, tile_bytes=tile_bytes, codec=codec)
 
@@ -906,8 +454,8 @@ class Decoder(StreamWalker):
                 yield from self.rest()
                 self._names_kept = len(names)
             self._newest[relation.oid] = relation
-            types = self._column_types.get(relation) or _column_types(relation, names)
-            rows = self._rows[relation] = _RelationRows(relation, types, names, self._codec)
+            types = self._column_types.get(relation) or types_by_names(relation, names)
+            rows = self._rows[relation] = RelationRows(relation, types, names, self._codec)
         self._slot_rows[slot] = rows
         rows.slots.append(slot)
         self._placer.programs[slot] = rows.program.ctypes.data
