@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import wal2delta
+from support.architecture import circle, climbs, imports, long_modules
 from support.command import run_without
 
 PACKAGE = Path(wal2delta.__file__).parent
@@ -32,6 +33,42 @@ LAYERS = (
 )
 """From the bottom up: a module imports from its own package and from layers below."""
 
+FLOORS = {
+    "spark": (
+        ("session",),
+        ("delta",),
+        ("workers",),
+        ("captures",),
+        ("staging",),
+        ("writing",),
+        ("ledger",),
+        ("planning",),
+        ("tables",),
+        ("checks",),
+        ("job",),
+    ),
+    "decode": (
+        ("compile",),
+        ("kernels",),
+        ("memory", "rescued", "partitions", "announced", "tiles"),
+        ("placing",),
+        ("walk",),
+        ("stream", "uses"),
+        ("summary",),
+        ("scan",),
+        ("columns",),
+        ("sessions",),
+        ("change_batch",),
+        ("gathered",),
+        ("files",),
+        ("decoder",),
+        ("onepass",),
+    ),
+}
+"""The same inside of two rooms that are too large to be understood at once."""
+
+MOST_LINES = 500
+
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
@@ -42,37 +79,65 @@ def room(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            assert node.module is not None
-            if node.module == "wal2delta":
-                yield from (f"wal2delta.{alias.name}" for alias in node.names)
-            else:
-                yield node.module
-
-
 def test_every_module_has_its_layer():
     assert {room(path) for path in MODULES} <= set(RANK)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_one_way(path):
-    here = room(path)
-    wrong = []
-    for name in imports(path):
-        parts = name.split(".")
-        if parts[0] != "wal2delta" or len(parts) == 1:
-            continue
-        # `wal2delta.apply` and the other public names are loaded late, from anywhere above them.
-        if parts[1] in wal2delta.__all__:
-            continue
-        if parts[1] != here and RANK[parts[1]] >= RANK[here]:
-            wrong.append(name)
-    assert not wrong, f"{here} imports from beside or above"
+@pytest.mark.parametrize("inner", FLOORS, ids=str)
+def test_every_part_of_a_room_has_its_floor(inner):
+    there = {path.name.removesuffix(".py") for path in (PACKAGE / inner).iterdir() if (path / "__init__.py").exists()}
+    there |= {path.stem for path in (PACKAGE / inner).glob("*.py")} - {"__init__"}
+    assert there == {name for floor in FLOORS[inner] for name in floor}
+
+
+@pytest.mark.parametrize("inner", ["", *FLOORS], ids=str)
+def test_imports_point_one_way(inner):
+    assert climbs(PACKAGE, inner, FLOORS.get(inner, LAYERS)) == []
+
+
+def test_no_modules_import_each_other():
+    assert circle(PACKAGE) == []
+
+
+def test_modules_are_short():
+    assert long_modules(PACKAGE, MOST_LINES) == []
+
+
+@pytest.fixture
+def house(tmp_path):
+    """A package of two floors, as it should be."""
+    package = tmp_path / "house"
+    for room, text in (("cellar", ""), ("roof", "from house.cellar import wine\n")):
+        (package / room).mkdir(parents=True)
+        (package / room / "__init__.py").write_text(text)
+    (package / "__init__.py").write_text("")
+    (package / "cellar" / "wine.py").write_text("red = 1\n")
+    (package / "cellar" / "shelf.py").write_text("from house.cellar.wine import red\n")
+    return package
+
+
+def faults(package):
+    return climbs(package, "", (("cellar",), ("roof",))), circle(package), long_modules(package, 3)
+
+
+def test_a_house_that_is_as_it_should_be_has_no_faults(house):
+    assert faults(house) == ([], [], [])
+
+
+@pytest.mark.parametrize("text", ["import house.roof\n", "def f():\n    from house.roof import wine\n"])
+def test_an_import_that_goes_up_is_found(house, text):
+    (house / "cellar" / "wine.py").write_text(text)
+    assert faults(house)[0] == ["house.cellar.wine -> house.roof"]
+
+
+def test_a_circle_is_found(house):
+    (house / "cellar" / "wine.py").write_text("if 0:\n    from house.cellar.shelf import red\n")
+    assert set(faults(house)[1]) == {"house.cellar.wine", "house.cellar.shelf"}
+
+
+def test_a_module_that_has_grown_is_found(house):
+    (house / "cellar" / "wine.py").write_text("\n" * 4)
+    assert faults(house)[2] == ["house.cellar.wine: 4"]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

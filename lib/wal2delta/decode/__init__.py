@@ -1,5 +1,6 @@
 """The vectorized decoder: capture bytes to typed Arrow columns, without a Python object per row or value.
 
-`walk` finds the messages and gives each value's place, `columns` converts the values of one column,
-`batches` keeps the columns of each relation version together, `scan` summarises a file.
+The way of the bytes: `onepass` and `files` open files and find where they begin; `scan` sums a file up, `decoder`
+gathers its rows; both walk it by `stream`, which stands on `walk`.  Rooms beside it: `sessions` (what a torn message
+does to a stream), `columns` (builders, a module a family of types), `kernels` (what is compiled), `compile` (how).
 """
