@@ -30,6 +30,7 @@ LAYERS = (
     ("spark",),
     ("console",),
     ("cli", "kernel_build"),
+    ("__main__",),
 )
 """From the bottom up: a module imports from its own package and from layers below."""
 
