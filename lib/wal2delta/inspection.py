@@ -13,8 +13,8 @@ from datetime import datetime
 
 from wal2delta.changes import known_framing
 from wal2delta.decode.files import scan_file
+from wal2delta.decode.place import Place
 from wal2delta.decode.sessions.foreign_files import told_for_paths
-from wal2delta.decode.stream import Place
 from wal2delta.decode.summary import Counts, FileScan, Summary
 from wal2delta.errors import CaptureError, EncodingMismatch, FramingChange, FramingError, NotACapture
 from wal2delta.listing import list_files, map_file

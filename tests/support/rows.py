@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wal2delta.decode import walk
-from wal2delta.decode.stream import Place, StreamWalker
+from wal2delta.decode.place import Place
+from wal2delta.decode.stream import StreamWalker
 from wal2delta.decode.tiles import Tile
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing

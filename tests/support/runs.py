@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from wal2delta.decode.files import scan_file
-from wal2delta.decode.stream import Place
+from wal2delta.decode.place import Place
 from wal2delta.decode.summary import FileScan
 from wal2delta.protocol.compression import plain
 from wal2delta.protocol.framing import Framing

@@ -51,10 +51,11 @@ FLOORS = {
     "decode": (
         ("compile",),
         ("kernels",),
-        ("memory", "rescued", "partitions", "announced", "tiles"),
+        ("memory", "rescued", "partitions", "announced", "tiles", "open_streams"),
         ("placing",),
         ("walk",),
-        ("stream", "uses"),
+        ("place", "rules", "uses"),
+        ("stream",),
         ("summary",),
         ("scan",),
         ("columns",),

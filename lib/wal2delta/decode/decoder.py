@@ -20,8 +20,9 @@ from wal2delta.decode.change_batch import (
 )
 from wal2delta.decode.gathered import RelationRows
 from wal2delta.decode.kernels import place as words
+from wal2delta.decode.place import Place
 from wal2delta.decode.placing import Left, Placer
-from wal2delta.decode.stream import Place, StreamWalker, outside
+from wal2delta.decode.stream import StreamWalker, outside
 from wal2delta.decode.tiles import Tile
 from wal2delta.decode.uses import Uses
 from wal2delta.decode.walk import Records

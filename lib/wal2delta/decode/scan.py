@@ -12,7 +12,8 @@ import numpy as np
 
 from wal2delta.decode import walk
 from wal2delta.decode.partitions import PartitionFinder
-from wal2delta.decode.stream import Place, StreamWalker, outside
+from wal2delta.decode.place import Place
+from wal2delta.decode.stream import StreamWalker, outside
 from wal2delta.decode.summary import (
     Block,
     Body,

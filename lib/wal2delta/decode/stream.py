@@ -7,14 +7,16 @@ subclasses what they make of it: `scan.Scanner` gathers a summary, `decoder.Deco
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
 from wal2delta.decode import walk
 from wal2delta.decode.announced import Announced
+from wal2delta.decode.open_streams import OpenStreams
+from wal2delta.decode.place import Place, Transaction
+from wal2delta.decode.rules import BARE, BETWEEN, DAMAGED, LEGAL, NEW_SESSION, PROBLEMS, STARTERS, Where
 from wal2delta.decode.tiles import Tile
 from wal2delta.decode.walk import Kernel, Outcome
 from wal2delta.errors import (
@@ -33,132 +35,6 @@ from wal2delta.types.text import UTF8, names_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_DAMAGED: Final = "The file is damaged or is no pgoutput capture; fetch it from its source again"
-
-_PROBLEMS: Final = {
-    Outcome.BAD_TUPLE_TAG: (MalformedMessage, "the row change names a kind of tuple that does not exist"),
-    Outcome.BAD_CELL: (MalformedMessage, "a value of the row change is neither n, u, t nor b"),
-    Outcome.BAD_LENGTH: (MalformedMessage, "a value of the row change has an impossible length"),
-    Outcome.BAD_COLUMN_COUNT: (
-        MalformedMessage,
-        "the row change has another number of columns than its Relation message",
-    ),
-    Outcome.BAD_FRAME: (FramingError, "no {framing} frame begins here"),
-    Outcome.OVERRUN: (FramingError, "the message needs more bytes than its {framing} frame holds"),
-    Outcome.UNDERRUN: (FramingError, "the {framing} frame holds more bytes than its message"),
-    Outcome.NO_NEWLINE: (FramingError, "the message is not followed by a newline"),
-    Outcome.OUTSIDE_TRANSACTION: (OrderError, "a {tag} message stands outside of any transaction"),
-    Outcome.BEGIN_INSIDE: (OrderError, "a transaction begins before the one before it has ended"),
-    Outcome.COMMIT_MISMATCH: (OrderError, "the Commit is not that of the transaction that is open"),
-    Outcome.NUL_IN_TEXT: (MalformedMessage, "a text value holds a NUL byte, which PostgreSQL's never do"),
-    Outcome.NOT_AFTER_LAST: (OrderError, "the transaction's commit LSN is not behind the one before it"),
-}
-
-
-_BARE: Final = (Framing.RAW, Framing.WALSENDER)
-"""Framings in which nothing stands behind a message that would show that it has ended."""
-
-_NEW_SESSION: Final = (Outcome.BEGIN_INSIDE, Outcome.NOT_AFTER_LAST)
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """A transaction that is open at a place of the stream, between its Begin (or Begin Prepare) and its end.
-
-    Attributes:
-        final_lsn: its commit LSN, which Begin foretells; of a transaction that is being prepared the prepare LSN.
-        commit_time: microseconds since 2000-01-01; of one that is being prepared the time of that.
-        ordinal: the number that its next row change gets.
-        gid: set when it is being prepared.
-    """
-
-    final_lsn: int
-    commit_time: int
-    xid: int
-    ordinal: int
-    gid: str | None = None
-    origin: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """All that has to be known to go on at a message's boundary.
-
-    Attributes:
-        transaction: the open one; None between transactions.
-        stream: the xid of the streamed block that the place lies in.
-        last_lsn: the commit LSN of the session's last transaction, -1 at its start; a session's rise.
-        high_lsn: the highest commit LSN of all sessions; what comes again up to there is known.
-        message_lsn: the LSN of the last logical message that belongs to no transaction.
-        begun: the session has had a message before this place.
-        session: how many sessions were before this one.
-    """
-
-    framing: Framing
-    transaction: Transaction | None = None
-    stream: int | None = None
-    last_lsn: int = walk.NO_LSN
-    last_commit_time: int = 0
-    high_lsn: int = walk.NO_LSN
-    high_commit_time: int = 0
-    message_lsn: int = walk.NO_LSN
-    begun: bool = False
-    session: int = 0
-
-    def new_session(self) -> Place:
-        """Give the place at which a session begins that comes behind this place."""
-        return replace(
-            self,
-            transaction=None,
-            stream=None,
-            last_lsn=walk.NO_LSN,
-            last_commit_time=0,
-            begun=False,
-            session=self.session + 1,
-        )
-
-
-class _Where(Enum):
-    """Which part of the stream a message stands in; it says which messages may."""
-
-    OUTSIDE = "outside of any transaction"
-    TRANSACTION = "inside a transaction"
-    PREPARED = "inside a transaction that is being prepared"
-    STREAM = "inside a streamed block"
-    UNKNOWN = "behind a guessed start"
-
-
-_ANYWHERE: Final = (m.Message, m.Relation, m.Type)
-_BETWEEN: Final = (
-    m.StreamStart,
-    m.StreamCommit,
-    m.StreamAbort,
-    m.StreamPrepare,
-    m.BeginPrepare,
-    m.Prepare,
-    m.CommitPrepared,
-    m.RollbackPrepared,
-)
-_LEGAL: Final[dict[_Where, tuple[type, ...]]] = {
-    _Where.OUTSIDE: (*_ANYWHERE, *_BETWEEN),
-    _Where.TRANSACTION: (*_ANYWHERE, m.Origin, m.Truncate),
-    _Where.PREPARED: (*_ANYWHERE, m.Origin, m.Truncate, m.Prepare),
-    _Where.STREAM: (*_ANYWHERE, m.Origin, m.Truncate, m.StreamStop),
-    _Where.UNKNOWN: (*_ANYWHERE, m.Origin, m.Truncate, *_BETWEEN),
-}
-"""Which of the rare messages may stand where; the kernel knows it of the others."""
-
-_STARTERS: Final = (m.StreamStart, m.StreamAbort, m.BeginPrepare, m.Prepare, m.CommitPrepared, m.RollbackPrepared)
-"""What a session may begin with besides Begin: where such a message may not stand, one has begun."""
-
-
-@dataclass(slots=True)
-class _Stream:
-    """A streamed transaction, from where it begins: the oids of the relations that it has announced."""
-
-    at: int
-    announced: set[int] = field(default_factory=set)
 
 
 FIRST_OWN_OID: Final = 16_384
@@ -213,12 +89,7 @@ class StreamWalker:
         self._inner: dict[int, m.Relation] | None = None
         """The relations that the open streamed or prepared transaction has announced."""
         self._inner_slots: dict[int, int] = {}
-        self._streamed: dict[int, _Stream] = {}
-        """The streamed transactions that were walked from their start, in the order in which they have begun."""
-        self._lost: dict[int, _Stream] = {}
-        """The streamed transactions of an earlier session: one begun later was begun anew since."""
-        self.restarted_at: int | None = None
-        """Where the stream had begun before that was begun anew last."""
+        self.open_streams = OpenStreams()
         self._type_oids: set[int] = set()
         self.doubtful_at: int | None = None
         """Where the first Relation message stands that names a type which nothing has announced."""
@@ -263,6 +134,11 @@ class StreamWalker:
         state[walk.TXN] = walk.OPEN
         state[walk.LSN], state[walk.COMMIT_TS], state[walk.XID], state[walk.ORDINAL] = lsn, time, xid, ordinal
         state[[walk.ROWS, walk.DIGEST, walk.ORIGIN]] = 0
+
+    @property
+    def restarted_at(self) -> int | None:
+        """Where the stream had begun before that was begun anew last."""
+        return self.open_streams.restarted_at
 
     @property
     def place(self) -> Place:
@@ -337,7 +213,7 @@ class StreamWalker:
                     if tile is not None:
                         yield tile
                     return
-            elif outcome in _NEW_SESSION and self._breaks(late=outcome is Outcome.NOT_AFTER_LAST):
+            elif outcome in NEW_SESSION and self._breaks(late=outcome is Outcome.NOT_AFTER_LAST):
                 return
             else:
                 raise self._problem(outcome, buf)
@@ -368,8 +244,8 @@ class StreamWalker:
 
         A streamed transaction announces by itself all that it uses.
         """
-        stream = None if self.stream_xid is None else self._streamed.get(self.stream_xid)
-        return stream is not None and oid not in stream.announced and oid not in self.relations
+        announced = self.open_streams.announced(self.stream_xid)
+        return announced is not None and oid not in announced and oid not in self.relations
 
     def on_head_commit(self, commit: m.Commit) -> None:
         """Take note of the Commit of a transaction that began before a guessed start."""
@@ -377,8 +253,8 @@ class StreamWalker:
     def on_stream_commit(self, xid: int) -> None:
         """Take any columns for what a streamed transaction has announced: outside of it, too, that holds now."""
         slots = self.kernel.slots
-        stream = self._streamed.pop(xid, None)
-        for oid in {*slots.oids, *self.relations} if stream is None else stream.announced:
+        announced = self.open_streams.end(xid)
+        for oid in {*slots.oids, *self.relations} if announced is None else announced:
             self.relations.pop(oid, None)
             if slots.slot_of(oid) is not None:
                 self.slot_relations.append(None)
@@ -440,13 +316,13 @@ class StreamWalker:
         """Give the versions that a streamed or prepared transaction sees where a part of it begins."""
         return {}
 
-    def _where(self) -> _Where:
+    def _where(self) -> Where:
         if self.stream_xid is not None:
-            return _Where.STREAM
+            return Where.STREAM
         txn = self.kernel.state[walk.TXN]
         if txn == walk.OPEN:
-            return _Where.TRANSACTION if self.gid is None else _Where.PREPARED
-        return _Where.OUTSIDE if txn == walk.IDLE else _Where.UNKNOWN
+            return Where.TRANSACTION if self.gid is None else Where.PREPARED
+        return Where.OUTSIDE if txn == walk.IDLE else Where.UNKNOWN
 
     def _event(self, buf: NDArray[np.uint8]) -> bool:
         """Handle the message at ``state[MESSAGE]``; False when the walk ends in front of it."""
@@ -464,11 +340,11 @@ class StreamWalker:
                 raise self._problem(Outcome.OVERRUN, buf) from error
             return False
         except CaptureError as error:
-            error.remedy = error.remedy or _DAMAGED
+            error.remedy = error.remedy or DAMAGED
             raise
         if framed and end != limit:
             raise self._problem(Outcome.UNDERRUN, buf)
-        if self.framing in _BARE and isinstance(message, m.StreamAbort) and message.abort_lsn is None:
+        if self.framing in BARE and isinstance(message, m.StreamAbort) and message.abort_lsn is None:
             if end == len(buf) and not self.closed:
                 # Sixteen bytes more may follow in the next file.
                 return False
@@ -482,7 +358,7 @@ class StreamWalker:
             if not self._take(message, at):
                 return False
         except OverflowError:
-            raise MalformedMessage("an LSN is beyond any that there can be", offset=at, remedy=_DAMAGED) from None
+            raise MalformedMessage("an LSN is beyond any that there can be", offset=at, remedy=DAMAGED) from None
         state[walk.PREVIOUS] = state[walk.POS]
         state[walk.POS] = end
         state[walk.MESSAGES] += 1
@@ -503,7 +379,7 @@ class StreamWalker:
         """End the walk at a logical message of no transaction where one is open: it comes between them only."""
         if self._breaks():
             return False
-        raise OrderError(f"a Message of no transaction stands {self._where().value}", offset=offset, remedy=_DAMAGED)
+        raise OrderError(f"a Message of no transaction stands {self._where().value}", offset=offset, remedy=DAMAGED)
 
     def _is_aborted(self, xid: int | None) -> bool:
         return xid is not None and xid in self.kernel.aborted
@@ -518,7 +394,7 @@ class StreamWalker:
             return True
         head = bytes(view[at : at + len(PGCOPY_SIGNATURE)])
         if not PGCOPY_SIGNATURE.startswith(head):
-            raise FramingError("no pgcopy frame begins here", offset=at, remedy=_DAMAGED)
+            raise FramingError("no pgcopy frame begins here", offset=at, remedy=DAMAGED)
         if len(view) - at < PGCOPY_HEADER.size:
             return False
         extension = int.from_bytes(view[at + PGCOPY_HEADER.size - 4 : at + PGCOPY_HEADER.size], "big")
@@ -537,19 +413,19 @@ class StreamWalker:
             self._take_head_commit(message)
             return True
         loose = isinstance(message, m.Message) and not message.transactional
-        if loose and where in (_Where.TRANSACTION, _Where.PREPARED):
+        if loose and where in (Where.TRANSACTION, Where.PREPARED):
             return self._outside_only(offset)
-        if not isinstance(message, _LEGAL[where]) or (
-            where is _Where.OUTSIDE and isinstance(message, m.Message) and message.transactional
+        if not isinstance(message, LEGAL[where]) or (
+            where is Where.OUTSIDE and isinstance(message, m.Message) and message.transactional
         ):
-            if isinstance(message, _STARTERS) and self._breaks():
+            if isinstance(message, STARTERS) and self._breaks():
                 return False
-            raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset, remedy=_DAMAGED)
+            raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset, remedy=DAMAGED)
         if isinstance(message, (m.StreamCommit, m.StreamPrepare)):
             self._check_not_lost(message.xid, offset)
         if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
             return self._take_decision(message, offset)
-        if where is _Where.UNKNOWN and (loose or isinstance(message, _BETWEEN)):
+        if where is Where.UNKNOWN and (loose or isinstance(message, BETWEEN)):
             if self.kernel.state[walk.ORDINAL] > 0:
                 # A transaction that ends otherwise than by a Commit: the guess does not know which.
                 raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset)
@@ -570,7 +446,7 @@ class StreamWalker:
             self.kernel.state[walk.BEGIN_AT] = self.kernel.state[walk.POS]
             self.gid = message.gid
             self._enter(self.inner_relations(message.xid))
-        elif isinstance(message, m.Prepare) and where is _Where.PREPARED:
+        elif isinstance(message, m.Prepare) and where is Where.PREPARED:
             if (message.gid, message.xid) != (self.gid, self.kernel.state[walk.XID]):
                 # An empty transaction is prepared by a Prepare alone; a session may begin with it.
                 if self._breaks():
@@ -581,7 +457,7 @@ class StreamWalker:
             self._leave(keep=True)
         elif isinstance(message, m.StreamStart):
             if message.first_segment:
-                self._begin_stream(message.xid)
+                self.open_streams.begin(message.xid, int(self.kernel.state[walk.POS]))
             self._check_not_lost(message.xid, offset)
             self._enter_stream(message.xid, self.inner_relations(message.xid))
         elif isinstance(message, m.StreamStop):
@@ -590,23 +466,12 @@ class StreamWalker:
             self._leave(keep=False)
         return True
 
-    def _begin_stream(self, xid: int) -> None:
-        """Begin a stream; one that had begun already comes again in a new session, as those before it will have to."""
-        if xid in self._streamed:
-            # Those that have begun again since stand behind it.
-            while (first := next(iter(self._streamed))) != xid:
-                self._lost[first] = self._streamed.pop(first)
-            self.restarted_at = self._streamed.pop(xid).at
-        elif xid in self._lost:
-            self.restarted_at = self._lost.pop(xid).at
-        self._streamed[xid] = _Stream(int(self.kernel.state[walk.POS]))
-
     def _check_not_lost(self, xid: int, offset: int) -> None:
-        if self.breaks and xid in self._lost:
+        if self.breaks and self.open_streams.is_lost(xid):
             raise OrderError(
                 f"the stream of transaction {xid} goes on, but a new session has not begun it again",
                 offset=offset,
-                remedy=_DAMAGED,
+                remedy=DAMAGED,
             )
 
     def _take_head_commit(self, message: m.Commit) -> None:
@@ -662,7 +527,7 @@ class StreamWalker:
             raise MalformedMessage(
                 f"the relation has {len(message.columns):,} columns, more than can be",
                 offset=offset,
-                remedy=_DAMAGED,
+                remedy=DAMAGED,
             )
         relation = outside(message)
         if self.doubtful_at is None and any(
@@ -678,8 +543,9 @@ class StreamWalker:
             slot = slots.add(relation.oid, len(relation.columns))
         if self._inner is not None:
             self._inner_slots[relation.oid] = slot
-        if self.stream_xid is not None and self.stream_xid in self._streamed:
-            self._streamed[self.stream_xid].announced.add(relation.oid)
+        announced = self.open_streams.announced(self.stream_xid)
+        if announced is not None:
+            announced.add(relation.oid)
 
     def _not_after_last(self, lsn: int, offset: int) -> OrderError:
         return OrderError(
@@ -692,14 +558,14 @@ class StreamWalker:
 
     def _problem(self, outcome: Outcome, buf: NDArray[np.uint8]) -> CaptureError:
         state = self.kernel.state
-        kind, text = _PROBLEMS[outcome]
+        kind, text = PROBLEMS[outcome]
         at = int(state[walk.POS] if outcome is Outcome.BAD_FRAME else state[walk.MESSAGE])
         if outcome is Outcome.NOT_AFTER_LAST:
             return self._not_after_last(int.from_bytes(self._view[at + 1 : at + 9], "big"), at)
         return kind(
             text.format(framing=self.framing.value, tag=chr(buf[at])),
             offset=at,
-            remedy=_DAMAGED,
+            remedy=DAMAGED,
         )
 
 

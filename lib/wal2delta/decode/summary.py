@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from wal2delta.decode.partitions import Partition
-from wal2delta.decode.stream import Place
+from wal2delta.decode.place import Place
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.types.text import UTF8

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from wal2delta.decode.stream import FIRST_OWN_OID, Place
+from wal2delta.decode.place import Place
+from wal2delta.decode.stream import FIRST_OWN_OID
 from wal2delta.decode.summary import Ahead, FileScan, Part, Summary
 from wal2delta.protocol import messages as m
 from wal2delta.transactions.plan import FilePlan, Plan, Step

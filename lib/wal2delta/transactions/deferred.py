@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from wal2delta.decode.stream import Place
+from wal2delta.decode.place import Place
 from wal2delta.decode.summary import XidCounts
 from wal2delta.protocol import messages as m
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from wal2delta.decode.decoder import Fate
 from wal2delta.decode.partitions import Partition
-from wal2delta.decode.stream import Place
+from wal2delta.decode.place import Place
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.transactions.deferred import Deferred, OpenTransaction

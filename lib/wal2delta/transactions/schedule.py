@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
 from wal2delta.decode.decoder import Fate
-from wal2delta.decode.stream import Place
+from wal2delta.decode.place import Place
 from wal2delta.protocol import messages as m
 from wal2delta.transactions.deferred import Deferred, Segment
 from wal2delta.transactions.plan import FilePlan, Step

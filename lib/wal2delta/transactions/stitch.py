@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from wal2delta.decode.partitions import Partition
+from wal2delta.decode.place import Place
 from wal2delta.decode.scan import Scanner
 from wal2delta.decode.sessions.breaks import may_begin
 from wal2delta.decode.sessions.frames import is_short_abort
 from wal2delta.decode.sessions.leftover import refuse_leftover
-from wal2delta.decode.stream import Place
 from wal2delta.decode.summary import Block, Body, Decided, FileScan, Part, Summary, TruncateAt, XidCounts
 from wal2delta.errors import FramingError, OrderError, UnknownRelation, Wal2DeltaError
 from wal2delta.lsn import format_lsn

@@ -12,7 +12,7 @@ from wal2delta.changes import decode_plan, read_changes
 from wal2delta.decode import gathered
 from wal2delta.decode.change_batch import ChangeBatch
 from wal2delta.decode.decoder import Decoder
-from wal2delta.decode.stream import Place
+from wal2delta.decode.place import Place
 from wal2delta.errors import MalformedMessage, ValueFormatError
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing

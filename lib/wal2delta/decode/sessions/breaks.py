@@ -24,6 +24,7 @@ import numpy as np
 
 from wal2delta.decode import walk
 from wal2delta.decode.kernels.frames import FRAMING_CODES
+from wal2delta.decode.place import Place
 from wal2delta.decode.scan import Scanner
 from wal2delta.decode.sessions.effort import LEAST, Effort, GaveUp
 from wal2delta.decode.sessions.frames import head_size
@@ -43,7 +44,6 @@ from wal2delta.decode.sessions.readings import (
     read_session,
     starting_bytes,
 )
-from wal2delta.decode.stream import Place
 from wal2delta.errors import CaptureError, OrderError, TruncatedMessage
 from wal2delta.protocol.detection import FRAMING_ORDER
 from wal2delta.protocol.framing import Framing

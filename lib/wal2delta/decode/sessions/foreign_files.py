@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 
 from wal2delta.decode.kernels.frames import FRAMING_CODES
+from wal2delta.decode.place import Place
 from wal2delta.decode.sessions.breaks import Explainer, is_framed_so
 from wal2delta.decode.sessions.effort import Effort, GaveUp
 from wal2delta.decode.sessions.readings import Reading, next_start, read_session
 from wal2delta.decode.sessions.resync import guess_framing
-from wal2delta.decode.stream import Place
 from wal2delta.errors import FramingChange, NotACapture
 from wal2delta.protocol.detection import FRAMING_ORDER, detect_framing
 from wal2delta.protocol.foreign import HEAD_BYTES, remedy_for, what_is

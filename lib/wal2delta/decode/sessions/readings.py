@@ -18,10 +18,11 @@ from wal2delta.decode.compile.kernel import helper, kernel
 from wal2delta.decode.compile.parameters import BYTES, INT64
 from wal2delta.decode.kernels.base import address_of, load_big_32, load_big_64, load_byte
 from wal2delta.decode.kernels.frames import FRAMING_CODES, KEEPALIVE_AT, NO_FRAME, PGCOPY, message_at
+from wal2delta.decode.place import Place
 from wal2delta.decode.sessions.effort import READING, Effort, GaveUp
 from wal2delta.decode.sessions.frames import head_size, length_frame_size, sent_size
 from wal2delta.decode.sessions.frames import starting_bytes as starting_bytes_of
-from wal2delta.decode.stream import Place, StreamWalker
+from wal2delta.decode.stream import StreamWalker
 from wal2delta.errors import CaptureError, MalformedMessage, OrderError, TruncatedMessage
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import (

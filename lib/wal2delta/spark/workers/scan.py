@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from wal2delta.decode.files import scan_file
-from wal2delta.decode.stream import Place
+from wal2delta.decode.place import Place
 from wal2delta.decode.summary import FileScan
 from wal2delta.errors import CaptureError, Wal2DeltaError
 from wal2delta.listing import map_file
