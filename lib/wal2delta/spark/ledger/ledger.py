@@ -1,8 +1,8 @@
 """The ledger: what was read, what was applied, and where the next run goes on.
 
-Delta tables of its own beside the mirror.  ``state`` (`wal2delta.spark.ledger.state`) has one row, overwritten by every
-run; it alone is read to begin one, so that a run costs the same after ten thousand others.  ``runs``, ``files`` and
-``relations`` are history: appended to, never read by a run.
+Delta tables of its own beside the mirror.  ``state`` (`wal2delta.spark.ledger.state_table`) has one row, overwritten
+by every run; it alone is read to begin one, so that a run costs the same after ten thousand others.  ``runs``,
+``files`` and ``relations`` are history: appended to, never read by a run.
 
 A run's states: ``planned`` (its plan stands in ``state``, some tables may have its commit) and ``applied``.
 """
@@ -27,7 +27,8 @@ from wal2delta.spark.delta.storage import damage_told
 from wal2delta.spark.delta.target import TableName, Target
 from wal2delta.spark.ledger import lock
 from wal2delta.spark.ledger.registry import MirrorEntry
-from wal2delta.spark.ledger.state import APPLIED, PLANNED, Seen, State, StateTable, now
+from wal2delta.spark.ledger.state import APPLIED, PLANNED, Seen, State, now
+from wal2delta.spark.ledger.state_table import StateTable
 from wal2delta.spark.session import steps
 from wal2delta.spark.session.isolation import own_session, session_with
 from wal2delta.spark.writing.append import begin_append

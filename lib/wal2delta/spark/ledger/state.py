@@ -1,52 +1,31 @@
-"""The ledger's ``state``: the one row that says where a target stands, and who is at work on it.
-
-It holds the lock (`wal2delta.spark.ledger.lock`).  The lock is taken by a conditional change, so that Delta's
-optimistic concurrency decides between two; the write that ends a run gives it back; and no write of the row succeeds
-for one who does not hold it.  For a target's first run the row is there, ``new``, before it has a plan.
-
-A change is a commit in the place of the row that is known, if that meets the condition
-(`wal2delta.spark.writing.one_row`); where that cannot be, or another commit has come in between, it is an UPDATE with
-the condition in it.
-"""
+"""What the ledger's one row of ``state`` says: where a target stands."""
 
 from __future__ import annotations
 
 import json
-import threading
-import time
-import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime, timezone
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import Row
 
-from wal2delta.errors import TargetError
 from wal2delta.sink.merge import TIMESTAMP
-from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.sql_types import sql_schema
-from wal2delta.spark.delta.storage import damage_told
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.ledger import lock
 from wal2delta.spark.ledger.registry import MirrorEntry
-from wal2delta.spark.session.isolation import has_own_sessions, own_session, settings
-from wal2delta.spark.writing.one_row import OneRow, create_row, read_row, replace_row
 from wal2delta.transactions.plan import Plan, Resume
 from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 NEW: Final = "new"
+
 PLANNED: Final = "planned"
+
 APPLIED: Final = "applied"
 
 FORMAT: Final = 2
 
-_STATE: Final = pa.schema(
+SCHEMA: Final = pa.schema(
     [
         ("format", pa.int32()),
         ("ledger", pa.string()),
@@ -66,17 +45,8 @@ _STATE: Final = pa.schema(
         ("holder", pa.string()),
     ]
 )
-_SETTINGS: Final = delta.FEW_ROWS_REWRITTEN
-_SOURCE: Final = "wal2delta_state"
 
-_LONG: Final = 1 << 17
-"""A row with more characters is not written as literals: the text of a statement must not grow without a limit."""
-
-_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-_ATTEMPTS: Final = 5
-"""How often the lock is tried for, when others change the row in between."""
-_A_MOMENT: Final = 0.5
+UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,381 +89,12 @@ class State:
     vacated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """What is known of the table ``state``.
-
-    Attributes:
-        exists: it is there; the rest is its row's.
-        phase: None when it has no row.
-        state: None while no run has written a plan.
-        locks: it has the column for the lock.
-        ledger: the ledger's id.
-    """
-
-    exists: bool
-    run: int = 0
-    phase: str | None = None
-    state: State | None = None
-    holder: lock.Holder | None = None
-    locks: bool = True
-    ledger: str = ""
-
-
 def now() -> datetime:
     """Give this moment."""
     return datetime.now(timezone.utc)
 
 
-class StateTable:
-    """The table ``state`` of a target's ledger.
-
-    Attributes:
-        warnings: what `acquire` did that a person should know.
-    """
-
-    def __init__(self, spark: SparkSession, target: Target) -> None:
-        self._spark = own_session(spark)
-        self._target = target
-        self._table = target.ledger("state")
-        self._stored: _Stored | None = None
-        self._row: OneRow | None = None
-        self._begun = ""
-        self._taken_over: str | None = None
-        # The lock, while this run has it; its beats and the run's own writes must not get in each other's way.
-        self._mine: lock.Holder | None = None
-        self._lost = False
-        self._heartbeat: lock.Heartbeat | None = None
-        self._writing = threading.RLock()
-        self.warnings: list[str] = []
-
-    @property
-    def holder(self) -> lock.Holder | None:
-        """Who held the lock when the state was read last."""
-        return None if self._stored is None else self._stored.holder
-
-    @property
-    def ledger(self) -> str:
-        """The ledger's own id, once there is a row."""
-        return "" if self._stored is None else self._stored.ledger
-
-    @property
-    def turn(self) -> int:
-        """Which of several places for what is not guarded is this run's own; see `lock.Holder`."""
-        return 0 if self._mine is None else self._mine.turn
-
-    @property
-    def run_id(self) -> str:
-        """The id of the run that has the lock, by which nothing else is called."""
-        assert self._mine is not None, "the lock comes first"
-        return self._mine.id
-
-    @property
-    def taken_over(self) -> str | None:
-        """The id of the run that this one has taken the lock over from."""
-        return self._taken_over
-
-    def read(self) -> State | None:
-        """Give the newest state; None where nothing was ever applied.
-
-        Raises:
-            TargetError: when a newer wal2delta wrote it.
-        """
-        with settings(self._spark, delta.FEW_ROWS):
-            self._stored = self._read()
-        return self._stored.state
-
-    def _read(self) -> _Stored:
-        with damage_told(self._table.text):
-            return self._read_row()
-
-    def _read_row(self) -> _Stored:
-        if not delta.exists(self._spark, self._table):
-            return _Stored(exists=False)
-        self._row = read_row(self._spark, self._table, _STATE)
-        rows = [Row(**self._row.values)] if self._row is not None else delta.read(self._spark, self._table).collect()
-        if not rows:
-            return _Stored(exists=True)
-        (row,) = rows
-        if row.format > FORMAT:
-            raise TargetError(
-                f"the ledger has the format {row.format}, this wal2delta knows {FORMAT}",
-                path=self._table.text,
-                remedy="Install a newer wal2delta",
-            )
-        if row.format < FORMAT:
-            raise TargetError(
-                f"the ledger has the format {row.format}, of a version that was never released",
-                path=self._table.text,
-                remedy="Apply the captures to a new target",
-            )
-        values = row.asDict()
-        return _Stored(
-            exists=True,
-            run=row.run,
-            phase=row.phase,
-            state=None if row.phase == NEW else _state(row, self._target),
-            holder=lock.Holder.from_json(values["holder"]) if values.get("holder") else None,
-            locks="holder" in values,
-            ledger=row.ledger,
-        )
-
-    # The lock
-
-    def acquire(self) -> State | None:
-        """Take the lock, and give the state under it: the very one that was read, or what has come in between.
-
-        Raises:
-            TargetError: when another run has it.
-        """
-        if self._stored is None:
-            self.read()
-        if self._mine is None:
-            self._mine = lock.Holder.here()
-            # From here on, should this be interrupted: nobody knows then whether the lock was taken.
-            lock.hold(self._mine)
-            try:
-                with settings(self._spark, _SETTINGS):
-                    self._acquire(self._mine)
-            except BaseException:
-                self.release()
-                raise
-            self._lost = False
-            self._heartbeat = lock.Heartbeat(self._beat)
-        assert self._stored is not None
-        return self._stored.state
-
-    def _acquire(self, mine: lock.Holder) -> None:
-        for attempt in range(_ATTEMPTS):
-            before = self._stored
-            assert before is not None
-            if before.holder is not None and lock.why_dead(before.holder, now()) is None:
-                # It may have come to its end since the state was read.
-                before = self._read()
-            warnings = self._take_over(before)
-            self._mine = mine = mine.behind(before.holder)
-            failure: Exception | None = None
-            try:
-                taken = self._take(before, mine)
-            except Exception as error:
-                # Delta refuses one of two writers in many words; whether this was it shows in the row.
-                failure, taken = error, False
-            if taken:
-                ledger = before.ledger or self._begun
-                self._stored = _Stored(True, before.run, before.phase or NEW, before.state, mine, ledger=ledger)
-            else:
-                self._stored = self._read()
-            if self._stored.holder == mine:
-                self.warnings += warnings
-                self._taken_over = None if before.holder is None else before.holder.id
-                return
-            if failure is None or self._stored != before:
-                continue
-            # Another may be making the table, which is seen at its commit already, but not in the catalog yet.
-            if before.phase is not None or attempt == _ATTEMPTS - 1:
-                raise failure
-            time.sleep(_A_MOMENT)
-        raise TargetError(
-            "its lock could not be taken, as others change it all the time",
-            path=self._target.text,
-            remedy="Run again later",
-        )
-
-    def _take_over(self, stored: _Stored) -> list[str]:
-        """Give the warning that a dead holder deserves.
-
-        Raises:
-            TargetError: when it is alive.
-        """
-        holder, moment = stored.holder, now()
-        if holder is None:
-            return []
-        dead = lock.why_dead(holder, moment)
-        if dead is not None:
-            when = holder.beat.isoformat(sep=" ", timespec="seconds")
-            return [f"took over from {holder}, {dead}; its last sign of life was at {when}"]
-        silent = max(0.0, (moment - holder.beat).total_seconds())
-        raise TargetError(
-            f"run {at_work(stored.state)} is at work on it: {holder}, last sign of life {silent:.0f} s ago",
-            path=self._target.text,
-            remedy="Run again when it has ended; if that process is dead, a run takes over from it by itself "
-            f"{lock.LEASE.total_seconds():.0f} s after its last sign of life",
-        )
-
-    def _take(self, before: _Stored, mine: lock.Holder) -> bool:
-        """Try for the lock, and say whether the row was still as it was before."""
-        if before.phase is None:
-            return self._begin(mine, exists=before.exists)
-        if not before.locks:
-            self._spark.sql(f"ALTER TABLE {self._table.sql} ADD COLUMNS (holder STRING)")
-        unchanged = _Held(before.holder, silent=True)
-        row = {} if self._row is None else self._row.values
-        is_known = (row.get("run"), row.get("phase")) == (before.run, before.phase)
-        if is_known and self._replace(unchanged, {"holder": mine.to_json()}):
-            return True
-        condition = f"run = {before.run} AND phase = '{before.phase}' AND {unchanged.sql()}"
-        return self._hand_over(mine, condition)
-
-    def _begin(self, mine: lock.Holder, *, exists: bool) -> bool:
-        """Make the first row, with the lock taken; of two who try, Delta lets one."""
-        self._begun = str(uuid.uuid4())
-        state = State(ledger=self._begun, source="", run=0, phase=NEW, started_at=now(), captures="")
-        if not exists:
-            self._row = create_row(self._spark, self._table, _STATE, _values(state, mine, self._target))
-            if self._row is not None:
-                return True
-        frame = self._frame(state, mine)
-        if not exists and self._table.path is not None:
-            delta.write(frame, self._table, "error", create=True)
-            return True
-        if not exists:
-            # A catalog's table is made empty first.
-            delta.write(frame.limit(0), self._table, "append", create=True)
-        frame.createOrReplaceTempView(_SOURCE)
-        return self._changed(
-            f"MERGE INTO {self._table.sql} AS t USING {_SOURCE} AS s ON true WHEN NOT MATCHED THEN INSERT *"
-        )
-
-    def release(self) -> None:
-        """Give the lock back if this run still has it; a failure to must not hide why the run has ended."""
-        with self._writing:
-            mine = self._mine
-            if mine is not None and not self._lost:
-                with suppress(Exception), settings(self._spark, _SETTINGS):
-                    self._hand_to(None, mine)
-            self._let_go()
-
-    def check_lock(self, *, sure: bool = False) -> None:
-        """Refuse to go on when another run may have taken over; costs nothing while the signs of life are fresh.
-
-        Args:
-            sure: give a sign of life now, which shows it in any case.
-
-        Raises:
-            TargetError: when one has.
-        """
-        with self._writing:
-            # This process may have stood still.
-            if self._mine is not None and (sure or now() - self._mine.beat > lock.LEASE / 2):
-                self._beat()
-            if self._lost:
-                raise self._lost_error()
-
-    def why_lost(self) -> TargetError | None:
-        """Look whether another run has taken over, and say so; None if the lock is held, or was never taken."""
-        with suppress(Exception):
-            self.check_lock(sure=True)
-        return self._lost_error() if self._lost else None
-
-    def write(self, state: State) -> None:
-        """Write the row; the write that ends a run gives the lock back.
-
-        Raises:
-            TargetError: when another run has taken over.
-        """
-        with self._writing, settings(self._spark, _SETTINGS):
-            assert self._mine is not None, "the lock comes first"
-            holder = None if state.phase == APPLIED else self._mine.alive_now()
-            mine = self._mine
-            self._change_as_holder(lambda: self._write_all(state, holder, mine), holder)
-            if self._lost:
-                raise self._lost_error()
-            self._stored = _Stored(True, state.run, state.phase, state, holder, ledger=state.ledger)
-            if holder is None:
-                self._let_go()
-
-    def _beat(self) -> bool:
-        """Give a sign of life, and say whether there should be more."""
-        with self._writing:
-            if self._mine is None or self._lost:
-                return False
-            alive = self._mine.alive_now()
-            # A session that is shared stays as it is, since other statements run in it at this very time.
-            with settings(self._spark, _SETTINGS if has_own_sessions(self._spark) else {}):
-                self._change_as_holder(lambda: self._hand_to(alive, alive), alive)
-            return not self._lost
-
-    def _change_as_holder(self, change: Callable[[], bool], after: lock.Holder | None) -> None:
-        """Change the row on the condition that the lock is held, and note if it is not.
-
-        Args:
-            after: who holds it then.
-        """
-        mine = self._mine
-        assert mine is not None
-        try:
-            self._lost = self._lost or not change()
-        except Exception:
-            found = self._read().holder
-            if found is not None and found.id == mine.id and found != after:
-                raise
-            self._lost = found != after
-        if not self._lost and after is not None:
-            self._mine = after
-
-    def _write_all(self, state: State, holder: lock.Holder | None, mine: lock.Holder) -> bool:
-        """Write the whole row, if it is mine, and say whether it was."""
-        values, held = _values(state, holder, self._target), _Held(mine)
-        if self._replace(held, values):
-            return True
-        if sum(len(value) for value in values.values() if isinstance(value, str)) <= _LONG:
-            # Of one row, an UPDATE takes half the time of a MERGE.
-            assignments = ", ".join(f"{name} = {_literal(value)}" for name, value in values.items())
-            return self._changed(f"UPDATE {self._table.sql} SET {assignments} WHERE {held.sql()}")
-        self._frame(state, holder).createOrReplaceTempView(_SOURCE)
-        return self._changed(
-            f"MERGE INTO {self._table.sql} AS t USING {_SOURCE} AS s ON {held.sql('t.holder')} "
-            "WHEN MATCHED THEN UPDATE SET *"
-        )
-
-    def _hand_to(self, holder: lock.Holder | None, mine: lock.Holder) -> bool:
-        """Change the lock alone, if it is mine, and say whether it was."""
-        held = _Held(mine)
-        text = None if holder is None else holder.to_json()
-        return self._replace(held, {"holder": text}) or self._hand_over(holder, held.sql())
-
-    def _hand_over(self, holder: lock.Holder | None, condition: str) -> bool:
-        value = _literal(None if holder is None else holder.to_json())
-        return self._changed(f"UPDATE {self._table.sql} SET holder = {value} WHERE {condition}")
-
-    def _replace(self, held: _Held, values: Mapping[str, Any]) -> bool:
-        """Change the row by a commit in its place, and say whether that could be done.
-
-        It can if the row that is known is held as it should be, and still is the table's.  Where it cannot, a statement
-        with the condition in it has to tell.
-        """
-        before = self._row
-        if before is None or not held.is_in(before.values):
-            return False
-        self._row = None  # not known until it is written
-        self._row = replace_row(self._spark, self._table, _STATE, before, {**before.values, **values})
-        return self._row is not None
-
-    def _changed(self, statement: str) -> bool:
-        """Run a statement, and say whether it found the row."""
-        (counts,) = self._spark.sql(statement).collect()
-        return bool(counts[0])
-
-    def _let_go(self) -> None:
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
-        if self._mine is not None:
-            lock.let_go(self._mine)
-        self._heartbeat = self._mine = None
-
-    def _lost_error(self) -> TargetError:
-        return TargetError(
-            "this run gave no sign of life for too long, and another has taken over",
-            path=self._target.text,
-            remedy="Run again when that one has ended; whatever either has applied counts once",
-        )
-
-    def _frame(self, state: State, holder: lock.Holder | None) -> DataFrame:
-        row = tuple(_values(state, holder, self._target).values())
-        return self._spark.createDataFrame([row], sql_schema(_STATE)).coalesce(1)
-
-
-def _values(state: State, holder: lock.Holder | None, target: Target) -> dict[str, Any]:
+def values_of(state: State, holder: lock.Holder | None, target: Target) -> dict[str, Any]:
     """Give the row's values by their columns, in these columns' order."""
     return {
         "format": FORMAT,
@@ -515,20 +116,8 @@ def _values(state: State, holder: lock.Holder | None, target: Target) -> dict[st
     }
 
 
-def _literal(value: str | bool | int | datetime | list[str] | None) -> str:
-    """Write a value in SQL; text in hexadecimal, as what a backslash means in SQL's own can be configured."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, str):
-        return f"CAST(X'{value.encode().hex()}' AS STRING)"
-    if isinstance(value, datetime):
-        return f"timestamp_micros({(value - _UNIX_EPOCH) // timedelta(microseconds=1)})"
-    if isinstance(value, list):
-        return f"CAST(array({', '.join(map(_literal, value))}) AS ARRAY<STRING>)"
-    return str(value)
-
-
-def _state(row: Row, target: Target) -> State:
+def state_of(row: Row, target: Target) -> State:
+    """Read a row."""
     entries = map(MirrorEntry.from_json, row.tables)
     return State(
         ledger=row.ledger,
@@ -546,29 +135,6 @@ def _state(row: Row, target: Target) -> State:
         tables=tuple(replace(entry, table=target.absolute(entry.table)) for entry in entries),
         vacated=bool(row.vacated),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """The condition that a run holds the lock (None: that nobody does), and has been silent since if so asked."""
-
-    holder: lock.Holder | None
-    silent: bool = False
-
-    def is_in(self, row: Mapping[str, Any]) -> bool:
-        """Say whether it is met by a row that is known."""
-        found = None if row["holder"] is None else lock.Holder.from_json(row["holder"])
-        if found is None or self.holder is None:
-            return found is self.holder
-        return found.id == self.holder.id and (not self.silent or found.beat == self.holder.beat)
-
-    def sql(self, column: str = "holder") -> str:
-        """Give it for a statement."""
-        if self.holder is None:
-            return f"{column} IS NULL"
-        same = f"get_json_object({column}, '$.id') = '{uuid.UUID(self.holder.id)}'"
-        beat = self.holder.beat.isoformat()
-        return f"{same} AND get_json_object({column}, '$.beat') = '{beat}'" if self.silent else same
 
 
 def at_work(state: State | None) -> int:
