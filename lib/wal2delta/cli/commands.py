@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -19,9 +19,6 @@ from wal2delta.cli.results import (
 from wal2delta.console import Output, progress_shown
 from wal2delta.errors import ConfigError
 
-if TYPE_CHECKING:
-    pass
-
 app = typer.Typer(
     name="wal2delta",
     help="Make Delta tables of archived PostgreSQL logical replication streams (pgoutput).",
@@ -31,7 +28,6 @@ app = typer.Typer(
 )
 
 TRACEBACK_VARIABLE: Final = "WAL2DELTA_TRACEBACK"
-
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing while it works.")]

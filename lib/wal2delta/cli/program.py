@@ -7,21 +7,17 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import typer
 
+from wal2delta.cli.commands import TRACEBACK_VARIABLE, app
 from wal2delta.console import Output, drop_output, guarded
 from wal2delta.errors import Wal2DeltaError
 from wal2delta.spark.session.failures import failure_of
 
-if TYPE_CHECKING:
-    pass
-from wal2delta.cli.commands import TRACEBACK_VARIABLE, app
-
 # typer brings click along or has it inside, by version; both name the base of usage errors like this.
 _UsageError: Final = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-
 
 _INTERRUPTED: Final = 130
 

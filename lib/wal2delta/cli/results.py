@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from wal2delta.report import RunReport
     from wal2delta.spark.ledger.status import Cut, TargetStatus
 
+
 _IDENTITIES: Final = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,6 @@ from wal2delta.names import free_names
 from wal2delta.protocol import messages as m
 from wal2delta.types import ColumnType, resolve
 from wal2delta.types.options import DEFAULT_OPTIONS, TypeOptions
-
-if TYPE_CHECKING:
-    pass
 
 OP: Final = "__op"
 

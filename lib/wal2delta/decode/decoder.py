@@ -19,7 +19,7 @@ from wal2delta.decode.change_batch import (
     types_by_names,
 )
 from wal2delta.decode.gathered import RelationRows
-from wal2delta.decode.kernels import place as words
+from wal2delta.decode.kernels import programs as words
 from wal2delta.decode.place import Place
 from wal2delta.decode.placing import Left, Placer
 from wal2delta.decode.stream import StreamWalker, outside

@@ -23,7 +23,7 @@ from wal2delta.decode.change_batch import (
 from wal2delta.decode.columns import ColumnBuilder, make_builder
 from wal2delta.decode.columns.base import MOST_GROWTH
 from wal2delta.decode.columns.variable import TextBuilder
-from wal2delta.decode.kernels import place as words
+from wal2delta.decode.kernels import programs as words
 from wal2delta.decode.memory import empty
 from wal2delta.decode.rescued import rescued_array, spread
 from wal2delta.decode.tiles import Tile
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wal2delta.types import Rescued
+
 
 BATCH_ROWS: Final = 1 << 17
 

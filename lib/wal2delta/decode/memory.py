@@ -21,6 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
+
 LEAST: Final = 1 << 16
 """Smaller arrays are numpy's own."""
 

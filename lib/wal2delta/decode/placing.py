@@ -33,12 +33,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from wal2delta.decode.kernels import place as words
+from wal2delta.decode.kernels import place as kernels
+from wal2delta.decode.kernels import programs as words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wal2delta.decode.tiles import Tile
+
 
 LEAST_PENDING: Final = 16
 MOST_PENDING: Final = 4096
@@ -66,7 +68,7 @@ class Placing(NamedTuple):
     """How the kernels convert a column.
 
     Attributes:
-        kind: one of `kernels.place`, but not `OTHER`.
+        kind: one of `kernels.programs`, but not `OTHER`.
         low, high: an integer's or a time's limits; a decimal's precision and scale.
     """
 
@@ -82,7 +84,7 @@ class Placer:
         programs: the address of each slot's program, `NO_PROGRAM` or `UNSEEN`.
         touched: the slots of programs with pending rows.
         misses: four words for each value in another form: its program, column, row, and the row's first cell.
-        marks: by the numbers in `kernels.place`: the row of a tile's arrays to go on with, how much is missed and
+        marks: by the numbers in `kernels.programs`: the row of a tile's arrays to go on with, how much is missed and
             touched, and why a row was not placed: its slot, and of a text its column and how many bytes it needs.
     """
 
@@ -121,7 +123,7 @@ class Placer:
         Args:
             kept: which of them are wanted; empty for all.
         """
-        self.marks[words.LEFT] = words.place_rows(
+        self.marks[words.LEFT] = kernels.place_rows(
             buf,
             int(self.marks[words.CHANGE]),
             tile.kind,
@@ -143,7 +145,7 @@ class Placer:
 
     def settle(self) -> tuple[list[int], NDArray[np.int64]]:
         """Look at what is pending; give the slots that Python has to see to, and what is missed, as in `misses`."""
-        count = words.settle(self.programs, self.touched, self.marks)
+        count = kernels.settle(self.programs, self.touched, self.marks)
         missed = self.misses[: words.MISS_WORDS * self.marks[words.MISSED]].reshape(-1, words.MISS_WORDS)
         self.marks[[words.MISSED, words.TRIED]] = 0
         return self.touched[:count].tolist(), missed

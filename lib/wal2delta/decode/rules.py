@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wal2delta.decode.walk import Outcome
 from wal2delta.errors import (
@@ -13,9 +13,6 @@ from wal2delta.errors import (
 )
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
-
-if TYPE_CHECKING:
-    pass
 
 DAMAGED: Final = "The file is damaged or is no pgoutput capture; fetch it from its source again"
 

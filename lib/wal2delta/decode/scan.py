@@ -32,6 +32,7 @@ from wal2delta.types.text import UTF8
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+
 FINGERPRINT_BYTES: Final = 1 << 16
 
 _DECISIONS: Final = (

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from wal2delta.decode.walk import RelationSlots
 
+
 _Name: TypeAlias = tuple[str, str]
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+
 NULL: Final = -1
 UNCHANGED: Final = -2
 BINARY: Final = -3

@@ -15,9 +15,7 @@ from wal2delta.settings.model import Settings
 
 _MOST_TEXT: Final = 16 << 20
 
-
 _MOST_VALUES: Final = 300_000
-
 
 _MOST_NESTED: Final = 50
 

@@ -17,11 +17,9 @@ from wal2delta.errors import ConfigError
 
 _Place = tuple[int | str, ...]
 
-
 M = TypeVar("M", bound=BaseModel)
 
 _SECRET: Final = "column_mask_salt"
-
 
 # pydantic speaks of Python's types; who writes YAML does not.
 _EXPECTED: Final = {

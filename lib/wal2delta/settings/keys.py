@@ -14,7 +14,6 @@ from wal2delta.types.text import codec_of
 
 _EVERY_ORIGIN: Final = "any"
 
-
 _NO_OPERATION: Final = "none"
 
 

@@ -60,7 +60,6 @@ Operation = Literal["c", "u", "d", "t"]
 
 DEFAULT_BUCKET_BYTES: Final = 64 << 20
 
-
 Name = Annotated[str, Field(min_length=1)]
 # YAML has lists, never tuples: the sequence itself is taken leniently, its items are not.
 ColumnNames = Annotated[tuple[Name, ...], Field(strict=False, min_length=1), AfterValidator(each_once)]
@@ -77,7 +76,6 @@ Operations = Annotated[
     AfterValidator(each_operation_once),
     BeforeValidator(check_operations),
 ]
-
 
 TypeOverrides = Annotated[dict[Name, Annotated[Name, AfterValidator(check_type)]], Field(min_length=1)]
 

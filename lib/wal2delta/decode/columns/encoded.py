@@ -10,7 +10,7 @@ import pyarrow as pa
 from wal2delta.decode.columns.base import Call, ColumnBuilder
 from wal2delta.decode.columns.cells import MAX_DATA_BYTES
 from wal2delta.decode.columns.variable import VariableBuilder
-from wal2delta.decode.kernels import binary as kernels_binary
+from wal2delta.decode.kernels import binary_texts as kernels_texts
 from wal2delta.decode.kernels import encode as kernels_encode
 from wal2delta.decode.kernels import text as kernels_text
 from wal2delta.errors import NotSupported
@@ -57,6 +57,6 @@ def encoded_bytea(column_type: ColumnType, names: Names, *, text: Kernel, alphab
         encode=text,
         alphabet=alphabet,
         text=Call(kernels_text.hex_bytes),
-        binary=Call(kernels_binary.texts, (kernels_binary.BYTEA,)),
+        binary=Call(kernels_texts.texts, (kernels_texts.BYTEA,)),
         reader=bytes_from_text,
     )

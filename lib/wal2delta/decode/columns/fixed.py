@@ -11,7 +11,8 @@ import pyarrow as pa
 from wal2delta.decode.columns.base import Call, ColumnBuilder, resized
 from wal2delta.decode.kernels import binary as kernels_binary
 from wal2delta.decode.kernels import fixed as kernels_fixed
-from wal2delta.decode.kernels import place as kernels_place
+from wal2delta.decode.kernels import programs
+from wal2delta.decode.kernels import times as kernels_times
 from wal2delta.decode.kernels.binary import NARROW_PRECISION
 from wal2delta.decode.placing import Placing
 from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from wal2delta.decode.compile.kernel import Kernel
 
 _PLACED: Final = {
-    Family.INT16: kernels_place.INT16,
-    Family.INT32: kernels_place.INT32,
-    Family.INT64: kernels_place.INT64_,
+    Family.INT16: programs.INT16,
+    Family.INT32: programs.INT32,
+    Family.INT64: programs.INT64_,
 }
 
 _DAY_MICROS: Final = 86_400_000_000
@@ -165,7 +166,7 @@ def boolean(column_type: ColumnType, names: Names) -> ColumnBuilder:
         text=Call(kernels_fixed.booleans),
         binary=_whole_numbers(kernels_binary.whole_numbers_8, 1, 0, 1),
         reader=boolean_from_text,
-        placing=Placing(kernels_place.BOOLEAN),
+        placing=Placing(programs.BOOLEAN),
     )
 
 
@@ -197,7 +198,7 @@ def decimal(column_type: ColumnType, names: Names) -> ColumnBuilder:
         text=Call(kernels_fixed.decimals_narrow if narrow else kernels_fixed.decimals_wide, (precision, scale)),
         binary=Call(kernels_binary.decimals, (precision, scale)),
         reader=partial(unscaled_from_text, precision=precision, scale=scale),
-        placing=Placing(kernels_place.DECIMAL, precision, scale),
+        placing=Placing(programs.DECIMAL, precision, scale),
     )
 
 
@@ -208,10 +209,10 @@ def date(column_type: ColumnType, names: Names) -> ColumnBuilder:
         column_type,
         names,
         dtype=np.int32,
-        text=Call(kernels_fixed.dates),
+        text=Call(kernels_times.dates),
         binary=_whole_numbers(kernels_binary.whole_numbers_32, 4, low, high, _EPOCH_DAY),
         reader=days_from_text,
-        placing=Placing(kernels_place.DATE, FIRST_DAY, LAST_DAY),
+        placing=Placing(programs.DATE, FIRST_DAY, LAST_DAY),
     )
 
 
@@ -225,5 +226,5 @@ def timestamp(column_type: ColumnType, names: Names, *, text: Kernel, with_zone:
         text=Call(text),
         binary=_whole_numbers(kernels_binary.whole_numbers_64, 8, low, high, POSTGRES_EPOCH_UNIX_MICROS),
         reader=partial(micros_from_text, with_zone=with_zone),
-        placing=Placing(kernels_place.TIMESTAMPTZ if with_zone else kernels_place.TIMESTAMP, FIRST_MICRO, LAST_MICRO),
+        placing=Placing(programs.TIMESTAMPTZ if with_zone else programs.TIMESTAMP, FIRST_MICRO, LAST_MICRO),
     )

@@ -19,8 +19,9 @@ from wal2delta.decode.columns.vectors import VectorBuilder
 from wal2delta.decode.kernels import binary as kernels_binary
 from wal2delta.decode.kernels import encode as kernels_encode
 from wal2delta.decode.kernels import fixed as kernels_fixed
-from wal2delta.decode.kernels import place as kernels_place
+from wal2delta.decode.kernels import programs
 from wal2delta.decode.kernels import text as kernels_text
+from wal2delta.decode.kernels import times as kernels_times
 from wal2delta.decode.placing import Placing
 from wal2delta.types.base import ColumnType, Family
 from wal2delta.types.builtin import BUILTIN_TYPES
@@ -127,21 +128,21 @@ _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
         dtype=np.float32,
         text=Call(kernels_fixed.floats_32, SINGLE),
         binary=Call(kernels_binary.floats_32),
-        placing=Placing(kernels_place.FLOAT32),
+        placing=Placing(programs.FLOAT32),
     ),
     Family.FLOAT64: partial(
         FloatBuilder,
         dtype=np.float64,
         text=Call(kernels_fixed.floats_64, DOUBLE),
         binary=Call(kernels_binary.floats_64),
-        placing=Placing(kernels_place.FLOAT64),
+        placing=Placing(programs.FLOAT64),
     ),
     Family.DECIMAL: decimal,
     Family.STRING: string,
     Family.BINARY: bytea,
     Family.DATE: date,
-    Family.TIMESTAMP: partial(timestamp, text=kernels_fixed.timestamps, with_zone=False),
-    Family.TIMESTAMPTZ: partial(timestamp, text=kernels_fixed.timestamps_with_zone, with_zone=True),
+    Family.TIMESTAMP: partial(timestamp, text=kernels_times.timestamps, with_zone=False),
+    Family.TIMESTAMPTZ: partial(timestamp, text=kernels_times.timestamps_with_zone, with_zone=True),
     Family.ARRAY: _array,
     Family.NUMERIC_AS_DOUBLE: numeric_as_double,
     Family.BYTEA_AS_BASE64: partial(encoded_bytea, text=kernels_encode.base64_texts, alphabet=kernels_encode.BASE64),

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from wal2delta.decode.columns.base import MOST_GROWTH, Call, ColumnBuilder, resized
 from wal2delta.decode.columns.cells import BINARY, MAX_DATA_BYTES
-from wal2delta.decode.kernels import binary as kernels_binary
+from wal2delta.decode.kernels import binary_texts as kernels_texts
 from wal2delta.decode.kernels import text as kernels_text
-from wal2delta.decode.kernels.place import TEXT, TEXT_ONLY
+from wal2delta.decode.kernels.programs import TEXT, TEXT_ONLY
 from wal2delta.decode.placing import Placing
 from wal2delta.errors import NotSupported, ValueFormatError
 from wal2delta.types.base import ColumnType, DoesNotFit, Family, Rescued
@@ -76,7 +76,7 @@ class VariableBuilder(ColumnBuilder):
                 break
             size = tile.sent_length(row)
             is_binary = size <= BINARY
-            more = BINARY - size + kernels_binary.SLACK if is_binary else size + kernels_text.SLACK
+            more = BINARY - size + kernels_texts.SLACK if is_binary else size + kernels_text.SLACK
             used = int(self._ends[self.rows + row])
             other = binary if is_binary else self._text
             if used + more > self._data.size:
@@ -180,7 +180,7 @@ class LabelBuilder(TextBuilder):
         # As a rule all of it is text, and looking at all at once is faster than at each value.
         rescued = self._gather(tile, self._binary)
         start, end = (int(self._ends[row]) for row in (self.rows, self.rows + tile.size))
-        has_control = kernels_binary.has_control(self._data, self._words, start, end)
+        has_control = kernels_texts.has_control(self._data, self._words, start, end)
         fault = self._fault(tile)
         if (has_control or fault is not None) and tile.has_binary():
             tile, rescued = tile.as_text()
@@ -192,19 +192,19 @@ class LabelBuilder(TextBuilder):
 
 
 _FORMS: Final = {
-    "text": kernels_binary.AS_SENT,
-    "varchar": kernels_binary.AS_SENT,
-    "bpchar": kernels_binary.AS_SENT,
-    "name": kernels_binary.AS_SENT,
-    "json": kernels_binary.AS_SENT,
-    "xml": kernels_binary.XML,
-    "pg_node_tree": kernels_binary.AS_SENT,
-    "refcursor": kernels_binary.AS_SENT,
-    "char": kernels_binary.ONE_BYTE,
-    "jsonb": kernels_binary.VERSIONED,
-    "jsonpath": kernels_binary.VERSIONED,
-    "uuid": kernels_binary.UUID,
-    "numeric": kernels_binary.NUMERIC,
+    "text": kernels_texts.AS_SENT,
+    "varchar": kernels_texts.AS_SENT,
+    "bpchar": kernels_texts.AS_SENT,
+    "name": kernels_texts.AS_SENT,
+    "json": kernels_texts.AS_SENT,
+    "xml": kernels_texts.XML,
+    "pg_node_tree": kernels_texts.AS_SENT,
+    "refcursor": kernels_texts.AS_SENT,
+    "char": kernels_texts.ONE_BYTE,
+    "jsonb": kernels_texts.VERSIONED,
+    "jsonpath": kernels_texts.VERSIONED,
+    "uuid": kernels_texts.UUID,
+    "numeric": kernels_texts.NUMERIC,
 }
 """What the binary format of the built-in types is; each value of the others becomes text on its own."""
 
@@ -220,11 +220,11 @@ def string(column_type: ColumnType, names: Names) -> ColumnBuilder:
         form = _FORMS.get(builtin.name)
     elif _may_be_text(names.get(column_type.oid)):
         builder = LabelBuilder
-        form = kernels_binary.AS_SENT
-    binary = None if form is None else Call(kernels_binary.texts, (form,))
+        form = kernels_texts.AS_SENT
+    binary = None if form is None else Call(kernels_texts.texts, (form,))
     made = builder(column_type, names, text=Call(kernels_text.texts), binary=binary, reader=str.encode)
     if not column_type.overridden:
-        is_text_in_both = builder is TextBuilder and form == kernels_binary.AS_SENT
+        is_text_in_both = builder is TextBuilder and form == kernels_texts.AS_SENT
         made.placing = Placing(TEXT if is_text_in_both else TEXT_ONLY)
     return made
 
@@ -240,7 +240,7 @@ def bytea(column_type: ColumnType, names: Names) -> ColumnBuilder:
         column_type,
         names,
         text=Call(kernels_text.hex_bytes),
-        binary=Call(kernels_binary.texts, (kernels_binary.BYTEA,)),
+        binary=Call(kernels_texts.texts, (kernels_texts.BYTEA,)),
         reader=bytes_from_text,
     )
 

@@ -9,354 +9,86 @@ its arrays; `settle` looks at what either has left.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from wal2delta.decode.compile.kernel import helper, kernel, routine
 from wal2delta.decode.compile.parameters import BYTES, CELLS, INT64, given, out
 from wal2delta.decode.kernels.base import (
     address_of,
-    copy_32,
-    copy_bytes,
-    digits,
-    digits_of_word,
-    load_big_16,
-    load_big_32,
-    load_big_64,
     load_byte,
     load_int32,
     load_int64,
     load_word,
     store_8,
-    store_16,
     store_32,
     store_64,
-    store_word,
 )
-from wal2delta.decode.kernels.binary import BINARY, NARROW_PRECISION, decimal_of, float_32_of, float_64_of
-from wal2delta.decode.kernels.fixed import (
-    BAD_DAY,
-    NO_TIME,
-    boolean_of,
-    float_of,
-    iso_day,
-    iso_time,
-    narrow_decimal_of,
-    wide_decimal_of,
-    zoned_time,
-)
-from wal2delta.decode.kernels.text import HAS_HIGH, HAS_NUL, is_utf8
-from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
-
-(
-    OTHER,
-    TEXT,
-    TEXT_ONLY,
-    INT32,
-    FLOAT32,
-    DATE,
-    INT64_,
-    FLOAT64,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    INT16,
-    BOOLEAN,
-    DECIMAL,
-) = range(13)
-"""What a column is.
-
-`OTHER` is left to its builder, and `TEXT_ONLY` where it comes in binary format.  `INT32` to `DATE` have 4 bytes,
-`INT64_` to `TIMESTAMPTZ` 8.
-"""
-
-(
-    ROWS,
-    LIMIT,
-    SETTLED,
-    ROOM,
-    PENDING_ROOM,
-    BEFORES,
-    HAS_UNCHANGED,
-    NEEDS_CARE,
-    HAS_MISSES,
-    OP,
-    LSN,
-    COMMIT_TS,
-    XID,
-    ORDINAL,
-    FIRSTS,
+from wal2delta.decode.kernels.binary import BINARY
+from wal2delta.decode.kernels.programs import (
     BEFORE_FIRSTS,
     BEFORE_ROWS,
+    BEFORES,
+    CHANGE,
+    COLUMN,
     COLUMNS,
+    COMMIT_TS,
+    DATA,
+    DONE,
+    FIRSTS,
+    FLAGS,
+    HAS_MISSES,
+    HAS_UNCHANGED,
     HEAD,
-) = range(19)
-(KIND, VALUES, VALID, LOW, HIGH, DATA, CAPACITY, FLAGS, COLUMN) = range(9)
-(CHANGE, CARE, MISSED, LEFT_SLOT, LEFT_COLUMN, LEFT_BYTES, TRIED, LEFT, TOUCHED, MARKS) = range(10)
-
-NO_PROGRAM: Final = 0
-"""The slot's rows are left out."""
-UNSEEN: Final = -1
-"""Nothing is known of the slot yet."""
-
-MISSES: Final = 4096
-"""So many values may be listed."""
-MOST_COLUMNS: Final = 1664
-"""A row may have so many: PostgreSQL's MaxTupleAttributeNumber."""
-MISS_WORDS: Final = 4
-
-DONE, NEW, ROWS_FULL, TOO_MANY_PENDING, TEXT_FULL, NOT_TEXT = range(6)
-"""See `wal2delta.decode.placing.Left`."""
-
-PLACED: Final = 0
-MISSED_VALUE: Final = 1
-NO_ROOM: Final = 2
-NO_TEXT: Final = 3
-"""What becomes of a value: from `NO_ROOM` on, its row cannot be placed now."""
-
-_WORD: Final = 8
-_SLACK: Final = 32
-"""How much room is asked for behind a text's own bytes, to write 32 at once."""
-_FEW_BYTES: Final = 256
-_LARGEST: Final = np.uint64(0x7FFFFFFFFFFFFFFF)
-_DAY_MICROS: Final = 86_400_000_000
-_EPOCH_DAY: Final = POSTGRES_EPOCH_UNIX_MICROS // _DAY_MICROS
-
-
-@helper
-def get(program, word):
-    """Read a word of a program."""
-    return load_int64(program + word * _WORD)
-
-
-@helper
-def put(program, word, value):
-    """Write a word of a program."""
-    store_64(program + word * _WORD, value)
-
-
-@helper
-def _integer(base, start, size):
-    """Read an integer's text; give it, how many digits it has, and whether it is one of up to 64 bits."""
-    negative = np.int64(load_byte(base + start) == 45)
-    count = size - negative
-    end = start + size
-    if 1 <= count <= 8:
-        # In front of a tuple's value there are 8 bytes at least.
-        magnitude = digits_of_word(base + end, count)
-    elif 8 < count <= 19:
-        magnitude = digits(base, end - count, count)
-    else:
-        return np.int64(0), np.int64(0), False
-    # The smallest bigint alone is left to the exact reader.
-    if magnitude > _LARGEST:
-        return np.int64(0), np.int64(0), False
-    return (np.int64(magnitude) ^ -negative) + negative, count, True
-
-
-@helper
-def _place_text(base, last, column, row, start, count):
-    """Copy a text; False where there is no room. From address `last` on there are fewer than 32 bytes to read."""
-    ends = get(column, VALUES)
-    position = np.int64(load_int32(ends + 4 * row))
-    after = position + count
-    if after + _SLACK > get(column, CAPACITY):
-        return False
-    target = get(column, DATA) + position
-    source = base + start
-    # Whole words overwrite what is not used yet, and cost less than a call of memcpy.
-    if count <= 16 and source <= last:
-        store_word(target, load_word(source))
-        store_word(target + 8, load_word(source + 8))
-    elif count <= _FEW_BYTES and source + count <= last:
-        stop = source + count
-        while source < stop:
-            copy_32(target, source)
-            source += 32
-            target += 32
-    else:
-        copy_bytes(target, source, count)
-    store_32(ends + 4 * row + 4, after)
-    store_8(get(column, VALID) + row, 1)
-    return True
-
-
-@helper
-def _put_decimal(column, row, low, high):
-    values = get(column, VALUES) + 16 * row
-    store_64(values, low)
-    store_64(values + 8, high)
-
-
-@helper
-def _null(column, row):
-    """Write a NULL."""
-    what = get(column, KIND)
-    if what == OTHER:
-        return
-    values = get(column, VALUES)
-    store_8(get(column, VALID) + row, 0)
-    if TEXT <= what <= TEXT_ONLY:
-        store_32(values + 4 * row + 4, np.int64(load_int32(values + 4 * row)))
-    elif INT32 <= what <= DATE:
-        store_32(values + 4 * row, np.int64(0))
-    elif what == INT16:
-        store_16(values + 2 * row, np.int64(0))
-    elif what == BOOLEAN:
-        store_8(values + row, 0)
-    elif what == DECIMAL:
-        _put_decimal(column, row, np.int64(0), np.int64(0))
-    else:
-        store_64(values + 8 * row, np.int64(0))
-
-
-@routine
-def _place_rarer(base, column, what, row, start, size):
-    """Convert a text whose kind is none of the most frequent; False where it is in another form."""
-    end = start + size
-    values = get(column, VALUES)
-    value = np.int64(0)
-    good = False
-    if what == INT16:
-        if size > 0:
-            value, _, good = _integer(base, start, size)
-            good = good and get(column, LOW) <= value <= get(column, HIGH)
-    elif what == BOOLEAN:
-        value = boolean_of(base + start, size)
-        good = value >= 0
-    elif what == FLOAT32:
-        value, good = float_of(base, start, end, 23)
-    elif what == FLOAT64:
-        value, good = float_of(base, start, end, 52)
-    elif what == DECIMAL:
-        precision, scale = get(column, LOW), get(column, HIGH)
-        if precision <= NARROW_PRECISION:
-            value, good = narrow_decimal_of(base, start, end, precision, scale)
-            _put_decimal(column, row, value, value >> 63)
-        else:
-            high, low, good = wide_decimal_of(base, start, end, precision, scale)
-            _put_decimal(column, row, np.int64(low), np.int64(high))
-    elif what == DATE:
-        if size == 10:
-            value = iso_day(base, start)
-            good = value != BAD_DAY
-    else:
-        value = iso_time(base, start, end) if what == TIMESTAMP else zoned_time(base, start, end)
-        good = value != NO_TIME
-    _put_value(column, values, what, row, value, good)
-    return good
-
-
-@helper
-def _put_value(column, values, what, row, value, good):
-    """Write a value of any kind but text and decimals, and the validity."""
-    if not good:
-        value = np.int64(0)
-    if INT32 <= what <= DATE:
-        store_32(values + 4 * row, value)
-    elif what == INT16:
-        store_16(values + 2 * row, value)
-    elif what == BOOLEAN:
-        store_8(values + row, value)
-    elif what != DECIMAL:
-        store_64(values + 8 * row, value)
-    store_8(get(column, VALID) + row, np.int64(good))
-
-
-@routine
-def _place_binary(base, column, what, row, start, count):
-    """Convert a value in binary format that is no text; False where it is in another form."""
-    at = base + start
-    value = np.int64(0)
-    good = False
-    if what == DECIMAL:
-        high, low, good = decimal_of(at, count, get(column, LOW), get(column, HIGH))
-        if not good:
-            high, low = np.uint64(0), np.uint64(0)
-        _put_decimal(column, row, np.int64(low), np.int64(high))
-    elif what == INT16:
-        good = count == 2
-        if good:
-            value = np.int64(np.int16(load_big_16(at)))
-    elif what == BOOLEAN:
-        good = count == 1 and load_byte(at) <= 1
-        if good:
-            value = load_byte(at)
-    elif count == 4 and INT32 <= what <= DATE:
-        if what == FLOAT32:
-            value, good = float_32_of(at), True
-        elif what == INT32:
-            value, good = np.int64(np.int32(load_big_32(at))), True
-        else:
-            value = np.int64(np.int32(load_big_32(at))) + _EPOCH_DAY
-            good = get(column, LOW) <= value <= get(column, HIGH)
-    elif count == 8:
-        value = load_big_64(at)
-        if what == INT64_:
-            good = True
-        elif what == FLOAT64:
-            value, good = float_64_of(at), True
-        elif TIMESTAMP <= what <= TIMESTAMPTZ:
-            # The infinite ones come out below the first.
-            value += POSTGRES_EPOCH_UNIX_MICROS
-            good = get(column, LOW) <= value <= get(column, HIGH)
-    _put_value(column, get(column, VALUES), what, row, value, good)
-    return good
-
-
-@helper
-def place_text_form(base, last, column, row, start, size):
-    """Place a value in text format; give what becomes of it."""
-    what = get(column, KIND)
-    if TEXT <= what <= TEXT_ONLY:
-        return PLACED if _place_text(base, last, column, row, start, size) else NO_ROOM
-    if what == INT32 or what == INT64_:  # noqa: SIM109
-        value = np.int64(0)
-        good = False
-        if size > 0:
-            value, count, good = _integer(base, start, size)
-            # Eight digits fit.
-            good = good and (count <= 8 or get(column, LOW) <= value <= get(column, HIGH))
-        if not good:
-            value = np.int64(0)
-        store_8(get(column, VALID) + row, np.int64(good))
-        if what == INT32:
-            store_32(get(column, VALUES) + 4 * row, value)
-        else:
-            store_64(get(column, VALUES) + 8 * row, value)
-        return PLACED if good else MISSED_VALUE
-    if what == OTHER:
-        return PLACED
-    return PLACED if _place_rarer(base, column, what, row, start, size) else MISSED_VALUE
-
-
-@helper
-def place_binary_form(base, last, column, row, start, count):
-    """Place a value in binary format; give what becomes of it."""
-    what = get(column, KIND)
-    if what == TEXT:
-        return PLACED if _place_text(base, last, column, row, start, count) else NO_ROOM
-    if what == TEXT_ONLY:
-        return NO_TEXT
-    if what == OTHER:
-        return PLACED
-    return PLACED if _place_binary(base, column, what, row, start, count) else MISSED_VALUE
-
-
-@helper
-def place_null(column, row):
-    """Place a NULL."""
-    _null(column, row)
+    KIND,
+    LEFT_BYTES,
+    LEFT_COLUMN,
+    LEFT_SLOT,
+    LIMIT,
+    LSN,
+    MISS_WORDS,
+    MISSED,
+    MISSED_VALUE,
+    MISSES,
+    MOST_COLUMNS,
+    NEEDS_CARE,
+    NEW,
+    NO_PROGRAM,
+    NO_ROOM,
+    NOT_TEXT,
+    OP,
+    ORDINAL,
+    PENDING_ROOM,
+    PLACED,
+    ROOM,
+    ROWS,
+    ROWS_FULL,
+    SETTLED,
+    TEXT,
+    TEXT_FULL,
+    TEXT_ONLY,
+    TOO_MANY_PENDING,
+    TOUCHED,
+    TRIED,
+    UNSEEN,
+    VALUES,
+    WORD,
+    XID,
+    get,
+    put,
+)
+from wal2delta.decode.kernels.text import HAS_HIGH, HAS_NUL, is_utf8
+from wal2delta.decode.kernels.values import SLACK, place_binary_form, place_null, place_text_form
+from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 
 
 @helper
 def note_miss(misses, marks, program, number, row, first):
     """List a value that is in another form; it counts once its row does."""
-    at = misses + load_int64(marks + TRIED * _WORD) * (MISS_WORDS * _WORD)
+    at = misses + load_int64(marks + TRIED * WORD) * (MISS_WORDS * WORD)
     store_64(at, program)
-    store_64(at + _WORD, np.int64(number))
-    store_64(at + 2 * _WORD, row)
-    store_64(at + 3 * _WORD, first)
+    store_64(at + WORD, np.int64(number))
+    store_64(at + 2 * WORD, row)
+    store_64(at + 3 * WORD, first)
     put(marks, TRIED, get(marks, TRIED) + 1)
 
 
@@ -364,14 +96,14 @@ def note_miss(misses, marks, program, number, row, first):
 def note_left(marks, placed, number, count):
     """Leave behind which text column has no room, and for how many bytes, or does not take its value; give a `Left`."""
     put(marks, LEFT_COLUMN, np.int64(number))
-    put(marks, LEFT_BYTES, count + _SLACK)
+    put(marks, LEFT_BYTES, count + SLACK)
     return TEXT_FULL if placed == NO_ROOM else NOT_TEXT
 
 
 @routine
 def place_cells(base, last, program, row, first, offsets, lengths, misses, marks):
     """Place the row whose cells stand in the arrays from `first` on; below 0 it has none.  Gives a `Left`."""
-    column = program + HEAD * _WORD
+    column = program + HEAD * WORD
     for number in range(get(program, COLUMNS)):
         size = np.int64(-1)
         start = np.int64(0)
@@ -392,7 +124,7 @@ def place_cells(base, last, program, row, first, offsets, lengths, misses, marks
             note_miss(misses, marks, program, number, row, first)
         elif placed >= NO_ROOM:
             return note_left(marks, placed, number, size)
-        column += COLUMN * _WORD
+        column += COLUMN * WORD
     return DONE
 
 
@@ -417,7 +149,7 @@ def note_before(program, row, before):
     """List the old tuple of an update: its first cell, and the row."""
     befores = get(program, BEFORES)
     store_32(get(program, BEFORE_FIRSTS) + 4 * befores, before)
-    store_64(get(program, BEFORE_ROWS) + _WORD * befores, row)
+    store_64(get(program, BEFORE_ROWS) + WORD * befores, row)
     put(program, BEFORES, befores + 1)
 
 
@@ -436,10 +168,10 @@ def take_row(program, slot, touched, marks, kind, lsn, commit_ts, xid, ordinal, 
         put(program, HAS_MISSES, np.int64(1))
     letter = np.int64(kind) + 32
     store_8(get(program, OP) + row, 99 if letter == 105 else letter)  # an insert is a c, for create
-    store_64(get(program, LSN) + _WORD * row, lsn)
-    store_64(get(program, COMMIT_TS) + _WORD * row, commit_ts + POSTGRES_EPOCH_UNIX_MICROS)
-    store_64(get(program, XID) + _WORD * row, xid)
-    store_64(get(program, ORDINAL) + _WORD * row, ordinal)
+    store_64(get(program, LSN) + WORD * row, lsn)
+    store_64(get(program, COMMIT_TS) + WORD * row, commit_ts + POSTGRES_EPOCH_UNIX_MICROS)
+    store_64(get(program, XID) + WORD * row, xid)
+    store_64(get(program, ORDINAL) + WORD * row, ordinal)
     store_32(get(program, FIRSTS) + 4 * (row - settled), first)
     put(program, ROWS, row + 1)
 
@@ -561,7 +293,7 @@ def _needs_care(program):
     )
     rows = get(program, ROWS)
     since = get(program, SETTLED)
-    column = program + HEAD * _WORD
+    column = program + HEAD * WORD
     for _ in range(get(program, COLUMNS)):
         if TEXT <= get(column, KIND) <= TEXT_ONLY:
             ends = get(column, VALUES)
@@ -574,7 +306,7 @@ def _needs_care(program):
             if flags != 0:
                 put(column, FLAGS, flags)
                 care = True
-        column += COLUMN * _WORD
+        column += COLUMN * WORD
     return care
 
 

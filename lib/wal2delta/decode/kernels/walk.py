@@ -37,7 +37,8 @@ from wal2delta.decode.kernels.frames import (
     length_at,
     row_frame,
 )
-from wal2delta.decode.kernels.place import (
+from wal2delta.decode.kernels.place import forget_tried, may_place, note_before, note_miss, place_cells, take_row
+from wal2delta.decode.kernels.programs import (
     COLUMN,
     DONE,
     HAS_UNCHANGED,
@@ -52,18 +53,10 @@ from wal2delta.decode.kernels.place import (
     NO_PROGRAM,
     NO_ROOM,
     ROWS,
-    forget_tried,
     get,
-    may_place,
-    note_before,
-    note_miss,
-    place_binary_form,
-    place_cells,
-    place_null,
-    place_text_form,
     put,
-    take_row,
 )
+from wal2delta.decode.kernels.values import place_binary_form, place_null, place_text_form
 
 _LONGEST: Final = 0x3FFFFFFF
 """No value is longer."""

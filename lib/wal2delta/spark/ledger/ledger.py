@@ -37,6 +37,7 @@ from wal2delta.transactions.plan import Plan
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
 _TABLE: Final = pa.struct(
     [
         ("name", pa.string()),

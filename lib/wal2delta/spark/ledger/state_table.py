@@ -53,7 +53,6 @@ _SOURCE: Final = "wal2delta_state"
 _LONG: Final = 1 << 17
 """A row with more characters is not written as literals: the text of a statement must not grow without a limit."""
 
-
 _ATTEMPTS: Final = 5
 """How often the lock is tried for, when others change the row in between."""
 _A_MOMENT: Final = 0.5

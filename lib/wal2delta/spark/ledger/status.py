@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from wal2delta.transactions import deferred
 
+
 _RUNS_SHOWN: Final = 20
 
 

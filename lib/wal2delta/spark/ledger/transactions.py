@@ -31,6 +31,7 @@ from wal2delta.transactions.plan import Plan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
 _KNOWN: Final = -1
 """The session that the ledger's transactions have among the run's."""
 

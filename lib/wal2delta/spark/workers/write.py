@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import Row
 
+
 _ROWS_AT_ONCE: Final = 1 << 16
 _BYTES_AT_ONCE: Final = 64 << 20
 
