@@ -13,7 +13,7 @@ from wal2delta.decode.scan import Scanner, fingerprint
 from wal2delta.decode.sessions import Stretch, find_sessions, first_session, framing_of, is_framed_so, may_begin
 from wal2delta.decode.stream import Place
 from wal2delta.decode.summary import FileScan, Part, Summary
-from wal2delta.errors import CaptureError, FramingChange, NotACapture, TruncatedMessage, Wal2DeltaError
+from wal2delta.errors import CaptureError, FramingChange, FramingError, NotACapture, TruncatedMessage, Wal2DeltaError
 from wal2delta.protocol.compression import Plain, plain
 from wal2delta.protocol.detection import detect_framing
 from wal2delta.protocol.foreign import HEAD_BYTES, what_is
@@ -24,6 +24,10 @@ HEAD_LIMIT: Final = 4 << 20
 """A head longer than this is not carried to the driver; the file is walked again from its true start instead."""
 
 _HEAD: Final = 4096
+_ONE_OF_THEM: Final = (
+    "one of them is damaged, or does not belong to the captures (leave it out), or one is missing between them"
+)
+ACROSS_FILES: Final = f"The message that begins here goes on in the files behind it: {_ONE_OF_THEM}"
 RECOGNISABLE_BYTES: Final = 64
 """A stream cut before this many bytes may not show its framing yet; it goes on in the next file."""
 
@@ -110,8 +114,11 @@ def _tell_place(
         path, offset = origins[part]
         error.at(path=path)
         error.offset = offset + at - (edges[part - 1] if part else 0)
+        error.remedy = ACROSS_FILES
         return
     # What begins with the unfinished bytes is told at the file's start: they do not go on in it.
+    if not at and origins:
+        error.remedy = f"It does not go on where {origins[-1][0]} ends: {_ONE_OF_THEM}"
     error.offset = max(at - before, 0)
 
 
@@ -122,8 +129,11 @@ def _framing_at_start(scan: FileScan, data: memoryview, prefix: bytes, before: s
         NotACapture: naming the file in front, if that is what is wrong.
     """
     found = None
-    if len(prefix) + len(data) < RECOGNISABLE_BYTES:
-        beginning = prefix + bytes(data)
+    beginning = prefix + bytes(data[:_HEAD])
+    if beginning.startswith(PGCOPY_SIGNATURE):
+        # That of no rows at all is shorter.
+        return Framing.PGCOPY
+    if len(beginning) < RECOGNISABLE_BYTES:
         if not beginning or may_become(beginning, scan.codec):
             return None
     else:
@@ -131,18 +141,38 @@ def _framing_at_start(scan: FileScan, data: memoryview, prefix: bytes, before: s
             found = recognise(data, scan.codec, prefix=prefix)
         except TruncatedMessage:
             return None
+    if prefix and before and _begins_stream(data, prefix, found, scan.codec):
+        raise no_capture(prefix).at(path=before)
     if found is not None:
         return found
-    if prefix and before and _may_begin_stream(data, scan.codec):
-        raise no_capture(prefix).at(path=before)
     raise no_capture(data, scan.compression)
 
 
-def _may_begin_stream(data: memoryview, codec: str) -> bool:
+def too_few(size: int, *, path: str | None) -> FramingError:
+    """Say that all the bytes that there are do not show what they are."""
+    return FramingError(
+        f"the {size:,} bytes are too few to tell what they are",
+        path=path,
+        offset=0,
+        remedy="Inspect it again when it has grown; if it will not, it was truncated, or is no capture",
+    )
+
+
+def _begins_stream(data: memoryview, prefix: bytes, joined: Framing | None, codec: str) -> bool:
+    """Say whether a file begins a stream by itself, rather than behind the few bytes of those in front.
+
+    Args:
+        joined: the framing that it has behind those.
+    """
     try:
-        return recognise(data, codec) is not None
+        alone = recognise(data, codec)
     except TruncatedMessage:
-        return True
+        return joined is None
+    if joined is None or alone is None:
+        return alone is not None
+    if alone is joined or not is_framed_so(data[:HEAD_LIMIT], alone, codec):
+        return False
+    return not is_framed_so(memoryview(prefix + bytes(data[:HEAD_LIMIT])), joined, codec)
 
 
 def _refuse_text(scan: FileScan, data: memoryview, prefix: bytes) -> None:
@@ -319,4 +349,4 @@ def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
     scan.tail = bytes(data[found[-1].stop :])
 
 
-__all__ = ["HEAD_LIMIT", "RECOGNISABLE_BYTES", "recognise", "scan_file"]
+__all__ = ["ACROSS_FILES", "HEAD_LIMIT", "RECOGNISABLE_BYTES", "recognise", "scan_file", "too_few"]
