@@ -208,6 +208,26 @@ def test_a_change_that_was_meant_is_gone_on_from_when_that_is_said(spark: SparkS
     assert sorted(row[1] for row in mirror.rows()["s.t"]) == [2, 3, 4]
 
 
+def test_a_change_is_told_by_runs_that_have_nothing_for_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    mirror, kept = SmallMirror(spark, tmp_path), tmp_path / "kept"
+    other = relation(2, "other", {"id": INT4, "v": TEXT})
+    mirror.apply(_ONE, m.Insert(1, row(1, "a")), other, m.Insert(2, row(1, "a")))
+    mirror.save(kept)
+    later = mirror.write(m.Insert(1, row(2, "b")))
+    mirror.apply()
+    _said(mirror, "RESTORE TABLE {t} TO VERSION AS OF 0")
+
+    for report in (mirror.apply(), mirror.apply(m.Insert(2, row(2, "b")))):
+        (warning,) = report.warnings
+        assert "s.t: the table was changed by somebody else" in warning
+    mirror.spark.sql(re.findall(r"RESTORE TABLE .* TO VERSION AS OF 1", warning)[0])
+    assert mirror.apply().warnings == ()
+    # A ledger that is older than the table, without the bytes that the table has.
+    mirror.put_back(kept)
+    later.rename(tmp_path / later.name)
+    _refused(mirror, "s.t", "the table is newer than the ledger", captures={"allow_gaps": True, "pattern": "001.bin"})
+
+
 def test_a_table_whose_folder_is_another_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     mirror, kept = SmallMirror(spark, tmp_path), tmp_path / "kept"
     other = relation(2, "other", {"id": INT4, "v": TEXT})

@@ -39,6 +39,7 @@ from wal2delta.spark.moving import fence_of, move
 from wal2delta.spark.placement import Move, Placement
 from wal2delta.spark.places import check_places, naming_the_catalog
 from wal2delta.spark.registry import MirrorEntry, left_at
+from wal2delta.spark.setting_back import refuse_newer
 from wal2delta.spark.source import (
     CaptureFile,
     are_mapped,
@@ -167,7 +168,8 @@ class _Job:
                 files = list_captures(self.own, self.captures, self.settings.captures)
                 reading = self._what_is_new(files, state)
             if reading is None:
-                return finished or self._nothing_new(state, began)
+                self._look_at_tables(state)
+                return replace(finished, warnings=tuple(self.warnings)) if finished else self._nothing_new(state, began)
             locked = self._lock()
             if locked is state:
                 break
@@ -764,6 +766,24 @@ class _Job:
         with failures_told(table=run.plan.name, path=place), storage_told(place):
             return apply_table(self.spark, staging, run, folded)
 
+    def _look_at_tables(self, state: State | None) -> None:
+        """Look whether tables are as the last run has left them, where there is nothing to apply.
+
+        Raises:
+            TargetError: one is newer than the ledger.
+        """
+        if state is None:
+            return
+        with self._stage("check"):
+            ahead = self._checks.look_at_others(state.tables, ())
+        if not ahead:
+            return
+        again = self.ledger.read()
+        # Without the lock, another run may have begun meanwhile.
+        if again is not None and (again.run, again.phase) == (state.run, state.phase):
+            known = state.resume.place.high_lsn if state.resume is not None else -1
+            raise refuse_newer(ahead[0], ahead[0].standing.ahead[-1], known)
+
     def _nothing_new(self, state: State | None, began: float) -> RunReport:
         resume = state.resume if state is not None else None
         applied = resume.place.high_lsn if resume is not None and resume.place.high_lsn >= 0 else None
@@ -779,7 +799,7 @@ class _Job:
             applied_lsn=applied,
             applied_commit_ts=to_datetime(resume.place.high_commit_time) if applied is not None and resume else None,
             tables=(),
-            warnings=(),
+            warnings=tuple(self.warnings),
             seconds=time.monotonic() - began,
             stages=self.stages,
         )

@@ -15,7 +15,7 @@ from wal2delta.sink.lineage import CommitId, LoggedCommit, Standing, follow
 from wal2delta.sink.table_log import commits_from, newest_version
 from wal2delta.spark import delta
 from wal2delta.spark.isolation import has_own_sessions
-from wal2delta.spark.mounted import mounted_folder
+from wal2delta.spark.mounted import local_folder
 from wal2delta.spark.registry import MirrorEntry
 from wal2delta.spark.target import TableName
 
@@ -76,7 +76,7 @@ def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing
 
 def newest_number(spark: SparkSession, table: TableName, application: str) -> int:
     """Give the number of an application's newest commit in a table of the ledger; 0 where there is none."""
-    folder = mounted_folder(spark, table.path)
+    folder = local_folder(spark, table.path)
     found: Iterable[LoggedCommit]
     if folder is not None:
         newest = newest_version(folder)
@@ -92,15 +92,31 @@ def newest_number(spark: SparkSession, table: TableName, application: str) -> in
 
 def refuse_changed(table: TableName, name: str, standing: Standing) -> TargetError:
     """Say that somebody else has changed a table, and how to undo it."""
+    return TargetError(
+        _change(standing), table=name, path=table.text, remedy=f"Nothing was applied. {_undone(table, standing)}"
+    )
+
+
+def told_of_change(table: TableName, name: str, standing: Standing) -> str:
+    """Warn of the same where a run has nothing for the table."""
+    return (
+        f"{name}: {_change(standing)}. The run that next has changes for it will refuse it. {_undone(table, standing)}"
+    )
+
+
+def _change(standing: Standing) -> str:
     changed = standing.changed
     assert changed is not None
-    return TargetError(
-        f"the table was changed by somebody else since the ledger's last run has left it: its version "
-        f"{changed.version} is made by {changed.operation}",
-        table=name,
-        path=table.text,
-        remedy=f"Nothing was applied. Set it back by RESTORE TABLE {table.sql} TO VERSION AS OF {standing.left}; or go "
-        "on from the rows that it has, by --accept-changed-tables",
+    return (
+        "the table was changed by somebody else since the ledger's last run has left it: its version "
+        f"{changed.version} is made by {changed.operation}"
+    )
+
+
+def _undone(table: TableName, standing: Standing) -> str:
+    return (
+        f"Set it back by RESTORE TABLE {table.sql} TO VERSION AS OF {standing.left}; or go on from the rows that it "
+        "has, by --accept-changed-tables"
     )
 
 
@@ -133,7 +149,7 @@ def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bo
 
 def _commits(spark: SparkSession, table: TableName, left: int) -> tuple[int, list[LoggedCommit]]:
     """Give a table's newest version, and its commits from a version on."""
-    folder = mounted_folder(spark, table.path)
+    folder = local_folder(spark, table.path)
     if folder is not None:
         newest = newest_version(folder)
         return newest, list(commits_from(folder, left, newest))
