@@ -21,7 +21,7 @@ from wal2delta.protocol import messages as m
 from wal2delta.protocol.compression import plain
 from wal2delta.protocol.detection import detect_framing
 from wal2delta.protocol.foreign import what_is
-from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing
+from wal2delta.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, Framing
 from wal2delta.protocol.reader import is_streaming_after, read_frames, read_message, read_unsized
 from wal2delta.types.text import codec_of, names_in
 
@@ -120,7 +120,10 @@ class _Transcriber:
         """Say whether the unfinished bytes cannot be the beginning of a message, wherever that stands."""
         if self._framing is None or not self._tail:
             return False
-        tail, codec = memoryview(self._tail), self._codec
+        has_header = self._tail.startswith(PGCOPY_SIGNATURE)
+        tail, codec = memoryview(self._tail)[PGCOPY_HEADER.size if has_header else 0 :], self._codec
+        if not tail:
+            return False
         places = (Place(self._framing), Place(self._framing, Transaction(0, 0, 0, 0)), Place(self._framing, stream=0))
         return not any(is_torn(tail, 0, len(tail), place, codec) for place in places)
 
@@ -150,7 +153,7 @@ class _Transcriber:
             FramingError: that is all there is.
         """
         if self._tail and self._framing is None:
-            raise too_few(len(self._tail), path=self._tail_at[0])
+            yield from self._few_messages()
         if self._tail and self._framing is not Framing.PGCOPY:
             yield Line(
                 *self._tail_at,
@@ -158,10 +161,27 @@ class _Transcriber:
                 f"{len(self._tail):,} bytes of a message that goes on elsewhere",
             )
 
+    def _few_messages(self) -> Iterator[Line]:
+        """Tell of bytes so few that their framing was left open, as more might have followed."""
+        (path, offset), place = self._tail_at, 0
+        self._framing = detect_framing(self._tail, names=_any_name)
+        if self._framing is None:
+            raise too_few(len(self._tail), path=path)
+        try:
+            for begin, end, message in self._messages(self._tail, 0):
+                yield Line(path, offset + begin, type(message).__name__, self._describer.describe(message))
+                place = end
+            place = len(self._tail)
+        except TruncatedMessage:
+            pass
+        except CaptureError as error:
+            raise error.at(path=path) from None
+        self._tail, self._tail_at = self._tail[place:], (path, offset + place)
+
     def _begin(self, path: str, data: bytes) -> int:
         """Give the place to start reading at, and find the framing where it is not known."""
         is_foreign = what_is(data) is not None
-        if self._framing is None and not is_foreign:
+        if self._framing is None and not is_foreign and len(data) >= RECOGNISABLE_BYTES:
             # In whatever encoding: a name that is not in it is told when it is read.
             self._framing = detect_framing(data, names=_any_name)
         if self._framing is not None or not data:
