@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from wal2delta.decode.files import ACROSS_FILES, RECOGNISABLE_BYTES, too_few
+from wal2delta.decode.files import RECOGNISABLE_BYTES, across_files, too_few
 from wal2delta.decode.foreign_files import may_become, no_capture, stranger, told_for_paths
 from wal2delta.decode.readings import is_torn
 from wal2delta.decode.resync import guess_framing
@@ -102,7 +102,9 @@ class _Transcriber:
             self._tail = joined[place:]
             self._tail_at = (path, place - seam) if place >= seam else (seam_at[0], seam_at[1] + place)
             if self._is_no_message():
-                found = (self._stranger(data) if place == seam else None) or _no_message(error.problem, place < seam)
+                found = (self._stranger(data) if place == seam else None) or _no_message(
+                    error.problem, path if place < seam else None
+                )
                 found.path, found.offset = self._tail_at
                 raise found from None
         except CaptureError as error:
@@ -110,7 +112,7 @@ class _Transcriber:
             if not offset and not seam:
                 error = self._stranger(data) or error
             elif offset < seam:
-                error.remedy = ACROSS_FILES
+                error.remedy = across_files([path])
             # The reader counts from the unfinished bytes that the file before left.
             error.path, error.offset = (path, offset - seam) if offset >= seam else (seam_at[0], seam_at[1] + offset)
             raise error from None
@@ -270,8 +272,10 @@ class _Describer:
     }
 
 
-def _no_message(problem: str, goes_on: bool) -> MalformedMessage:
-    remedy = ACROSS_FILES if goes_on else "The file is damaged, or is no capture; fetch it from its source again"
+def _no_message(problem: str, goes_on_in: str | None) -> MalformedMessage:
+    remedy = "The file is damaged, or is no capture; fetch it from its source again"
+    if goes_on_in is not None:
+        remedy = across_files([goes_on_in])
     return MalformedMessage(f"no message begins here ({problem})", remedy=remedy)
 
 

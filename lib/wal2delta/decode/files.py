@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Final
 
 from wal2delta.decode.foreign_files import may_become, no_capture, stranger
@@ -24,10 +25,11 @@ HEAD_LIMIT: Final = 4 << 20
 """A head longer than this is not carried to the driver; the file is walked again from its true start instead."""
 
 _HEAD: Final = 4096
+_NAMED: Final = 3
+"""So many of the files that a message lies in are named."""
 _ONE_OF_THEM: Final = (
     "one of them is damaged, or does not belong to the captures (leave it out), or one is missing between them"
 )
-ACROSS_FILES: Final = f"The message that begins here goes on in the files behind it: {_ONE_OF_THEM}"
 RECOGNISABLE_BYTES: Final = 64
 """A stream cut before this many bytes may not show its framing yet; it goes on in the next file."""
 
@@ -96,7 +98,7 @@ def scan_file(
                     # Where the bytes before the file are damaged, the file is not what is wrong.
                     of = origins[0] if origins else (path, 0)
                     refuse_leftover(prefix, place.framing, codec, path=of[0], offset=of[1])
-                    _tell_place(error, len(prefix), edges, origins)
+                    _tell_place(error, len(prefix), edges, (*origins, (path, 0)) if origins else ())
                 raise
     except Wal2DeltaError as error:
         error.at(path=path)
@@ -107,19 +109,29 @@ def scan_file(
 def _tell_place(
     error: Wal2DeltaError, before: int, edges: tuple[int, ...], origins: tuple[tuple[str, int], ...]
 ) -> None:
-    """Tell an error's place in its file, given that in the bytes that begin so far in front of the file."""
+    """Tell an error's place in its file, given that in the bytes that begin so far in front of the file.
+
+    Args:
+        origins: the files that these bytes and those behind lie in, and where in each.
+    """
     at = error.offset or 0
     part = bisect_right(edges, at)
-    if at < before and at and part < len(origins):
+    if at < before and at and part + 1 < len(origins):
         path, offset = origins[part]
         error.at(path=path)
         error.offset = offset + at - (edges[part - 1] if part else 0)
-        error.remedy = ACROSS_FILES
+        error.remedy = across_files([path for path, _ in origins[part + 1 :]])
         return
     # What begins with the unfinished bytes is told at the file's start: they do not go on in it.
     if not at and origins:
-        error.remedy = f"It does not go on where {origins[-1][0]} ends: {_ONE_OF_THEM}"
+        error.remedy = f"It does not go on where {origins[-2][0]} ends: {_ONE_OF_THEM}"
     error.offset = max(at - before, 0)
+
+
+def across_files(paths: Sequence[str]) -> str:
+    """Say what to do about a message that cannot be, of which a part lies in other files."""
+    named = ", ".join(paths[:_NAMED]) + (" and others" if len(paths) > _NAMED else "")
+    return f"The message that begins here goes on in {named}: {_ONE_OF_THEM}"
 
 
 def _framing_at_start(scan: FileScan, data: memoryview, prefix: bytes, before: str) -> Framing | None:
@@ -349,4 +361,4 @@ def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
     scan.tail = bytes(data[found[-1].stop :])
 
 
-__all__ = ["ACROSS_FILES", "HEAD_LIMIT", "RECOGNISABLE_BYTES", "recognise", "scan_file", "too_few"]
+__all__ = ["HEAD_LIMIT", "RECOGNISABLE_BYTES", "across_files", "recognise", "scan_file", "too_few"]

@@ -53,7 +53,15 @@ def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing
     if entry is not None and entry.left is None:
         return None
     left = -1 if entry is None or entry.left is None else entry.left
-    newest, commits = _commits(spark, table, left)
+    try:
+        newest, commits = _commits(spark, table, left)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise TargetError(
+            f"the table's log is damaged ({type(error).__name__})",
+            table=known.name,
+            path=table.text,
+            remedy="Nothing was applied; bring the table back as it was, or apply to a new target",
+        ) from error
     if newest < left and known.run is not None and entry is not None and entry.table.place != table.place:
         # It was copied to where it is now.
         left, commits = -1, _commits(spark, table, -1)[1]
