@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from wal2delta.decode.summary import FileScan
-from wal2delta.errors import CaptureError, FramingChange, NotACapture, OrderError, TargetError
+from wal2delta.errors import CaptureError, FramingChange, NotACapture, OrderError, TargetError, ValueFormatError
 from wal2delta.listing import missing_numbers, sort_key
 from wal2delta.lsn import to_datetime
 from wal2delta.progress import NoProgress, Progress
@@ -454,6 +454,7 @@ class _Job:
                     self._note_hole(self.holes[file.path], file.path)
                 self.progress.advance()
         plan = stitch.plan()
+        _check_times(plan)
         before = resume.applied if resume is not None else 0
         return replace(plan, resume=replace(plan.resume, applied=before + plan.transactions))
 
@@ -839,6 +840,19 @@ def _not_joined(error: CaptureError, stitch: Stitch) -> CaptureError:
         remedy="A file between them is missing, or their names do not sort by time; bring it back, or leave out what "
         "it cuts off by --allow-gaps",
     )
+
+
+def _check_times(plan: Plan) -> None:
+    """Refuse what no report, and no ledger, can say when it was, before anything is applied.
+
+    Raises:
+        ValueFormatError: see `to_datetime`.
+    """
+    try:
+        for time in (plan.upto_commit_time, *(item.commit_time for item in plan.decided)):
+            to_datetime(time)
+    except ValueFormatError as error:
+        raise error.at(path=plan.resume.last_path) from None
 
 
 def _without_ended(plan: Plan, history: History) -> Plan:

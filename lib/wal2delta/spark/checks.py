@@ -12,6 +12,7 @@ from wal2delta.sink.lineage import Standing
 from wal2delta.sink.table_log import newest_version
 from wal2delta.spark import delta
 from wal2delta.spark.arrow_types import sql_schema
+from wal2delta.spark.failures import failures_told
 from wal2delta.spark.history import History
 from wal2delta.spark.isolation import session_with
 from wal2delta.spark.ledger import Ledger, State, run_id
@@ -176,9 +177,10 @@ class TableChecks:
         def look(table: TablePlan) -> Found:
             left = any(move.source == table.table for move in tables.placement.moves)
             moves_in = left or table.table in moving
-            return check_table(
-                self.spark, table, self.ledger.id, resumed=resumed, moves_in=moves_in, accepts=self.accepts
-            )
+            with failures_told(table=table.name, path=(table.before or table).table.text):
+                return check_table(
+                    self.spark, table, self.ledger.id, resumed=resumed, moves_in=moves_in, accepts=self.accepts
+                )
 
         with ThreadPoolExecutor(self.at_once) as pool:
             found = list(pool.map(look, tables.tables))
@@ -194,7 +196,8 @@ class TableChecks:
         """
 
         def look(run: TableRun) -> TableRun:
-            standing = check_begun(self.spark, run, plan.id, accepts=self.accepts)
+            with failures_told(table=run.plan.name, path=run.plan.table.text):
+                standing = check_begun(self.spark, run, plan.id, accepts=self.accepts)
             checked = replace(run, standing=standing)
             if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
                 one = Ahead(run.plan.name, run.plan.table, run.plan.oid, standing, known=True)
