@@ -228,6 +228,11 @@ class Reading:
     first_at: int | None
     waits: bool
 
+    @property
+    def ends(self) -> bool:
+        """Whether another session has to follow."""
+        return self.broke or self.error is not None
+
 
 def read_session(
     data: memoryview, start: int, place: Place, *, strict: bool, stop_at: int, effort: Effort, codec: str = UTF8
