@@ -297,7 +297,8 @@ def _parts(data: memoryview, stretch: Stretch, before: int, codec: str) -> list[
     parts: list[Part] = []
     if start < before:
         scanner = Scanner(place.framing, place=place, codec=codec)
-        scanner.scan(data, start, stop_at=min(before, stretch.stop))
+        scanner.closed = stretch.stop < len(data)
+        scanner.scan(data[: stretch.stop], start, stop_at=min(before, stretch.stop))
         end = scanner.position
         if end > start:
             own = bytes(data[start:end])
