@@ -1,4 +1,4 @@
-"""Sessions with other settings on a real server: what no column can hold, or looks like something else, is found, too."""
+"""Sessions with other settings on a real server: rows are found by what no column can hold, too."""
 
 from __future__ import annotations
 

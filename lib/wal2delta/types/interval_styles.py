@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from wal2delta.types.interval import clock_text, parts_text
+from wal2delta.types.datetime import clock_text
+from wal2delta.types.interval import parts_text
 
 _SECONDS: Final = r"[0-9]{2}(?:\.[0-9]{1,6})?"
 _POSTGRES = re.compile(
