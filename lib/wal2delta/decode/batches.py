@@ -29,6 +29,7 @@ from wal2delta.names import free_names
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.types import ColumnType, resolve
+from wal2delta.types.by_value import rescued_text
 from wal2delta.types.options import DEFAULT_OPTIONS, TypeOptions
 from wal2delta.types.text import UTF8
 
@@ -241,9 +242,9 @@ class _Columns:
 
     def _keep(self, number: int, start: int, bad: Sequence[Rescued]) -> None:
         """Keep the values that a column cannot hold, of rows from `start` on."""
-        name = self.relation.columns[number].name
+        name, column_type = self.relation.columns[number].name, self.builders[number].column_type
         for value in bad:
-            self.rescued.setdefault(start + value.row, {})[name] = value.text
+            self.rescued.setdefault(start + value.row, {})[name] = rescued_text(value.text, column_type)
 
     @property
     def nbytes(self) -> int:

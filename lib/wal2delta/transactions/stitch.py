@@ -402,9 +402,12 @@ class Stitch:
             # What uses them, if anything does, is still to come.
             self._seeming = (*self._seeming, *found, *summary.trailing_partitions)
         else:
-            seeming = (partition for partition in self._seeming if partition.relation.oid not in summary.counts)
+            used = {oid for oid, _ in summary.used}
+            seeming = (partition for partition in self._seeming if partition.relation.oid not in used)
             for partition in (*seeming, *found):
                 self._note_partition(partition)
+            for oid in summary.alone:
+                self._partitions.pop(oid, None)
             self._seeming = summary.trailing_partitions
         self._trailing = summary.trailing
 
