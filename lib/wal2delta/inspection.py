@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from wal2delta.changes import known_framing
-from wal2delta.decode.files import scan_file
+from wal2delta.decode.files import scan_file, too_few
 from wal2delta.decode.place import Place
 from wal2delta.decode.sessions.foreign_files import told_for_paths
+from wal2delta.decode.sessions.leftover import refuse_leftover
 from wal2delta.decode.summary import Counts, FileScan, Summary
-from wal2delta.errors import CaptureError, EncodingMismatch, FramingChange, FramingError, NotACapture
+from wal2delta.decode.unfinished import Unfinished
+from wal2delta.errors import CaptureError, EncodingMismatch, FramingChange, NotACapture
 from wal2delta.listing import list_files, map_file
 from wal2delta.lsn import to_datetime
 from wal2delta.protocol.framing import Framing
@@ -86,26 +88,24 @@ def inspect_captures(
     forced, codec = known_framing(framing), codec_of(source_encoding)
     files: list[FileInspection] = []
     summaries: list[Summary] = []
-    place, tail, before = None, b"", ""
+    place, unfinished = None, Unfinished()
     for path in list_files(paths):
-        scan = _scan(path, map_file(path), forced, place, tail, codec, before)
-        files.append(_file(scan, tail))
-        tail, before = scan.tail, path
+        scan = _scan(path, map_file(path), forced, place, unfinished, codec)
+        files.append(_file(scan))
+        unfinished = unfinished.behind(scan)
         for part in scan.parts:
             summaries.append(part.summary)
             place = part.summary.place
-    if tail and not summaries:
-        raise FramingError(
-            f"the {len(tail):,} bytes are too few to tell what they are",
-            path=files[0].path,
-            offset=0,
-            remedy="Inspect it again when it has grown; if it will not, it was truncated, or is no capture",
-        )
+    if not summaries and files:
+        raise too_few(unfinished.size, path=files[0].path)
+    if unfinished.size and place is not None:
+        path, offset = unfinished.origins[0]
+        refuse_leftover(unfinished.data, place.framing, codec, path=path, offset=offset)
     return _gather(files, summaries)
 
 
 def _scan(
-    path: str, content: memoryview, framing: Framing | None, place: Place | None, tail: bytes, codec: str, before: str
+    path: str, content: memoryview, framing: Framing | None, place: Place | None, unfinished: Unfinished, codec: str
 ) -> FileScan:
     try:
         return scan_file(
@@ -114,9 +114,11 @@ def _scan(
             framing=framing,
             place=place,
             first=place is None,
-            prefix=tail,
+            prefix=unfinished.data,
+            edges=unfinished.edges,
+            origins=unfinished.origins,
             codec=codec,
-            before=before,
+            before=unfinished.last_path,
         )
     except CaptureError as error:
         if isinstance(error, (NotACapture, FramingChange)):
@@ -125,17 +127,18 @@ def _scan(
             # Sound messages stand in front of it, so that the file does begin a stream.
             raise
         # A file from the middle of a stream may begin inside of a message.
-        scan = scan_file(path, content, framing=framing, codec=codec) if place is None and not tail else None
+        scan = scan_file(path, content, framing=framing, codec=codec) if place is None and not unfinished.size else None
         if scan is None or not scan.parts:
             raise
         return scan
 
 
-def _file(scan: FileScan, tail: bytes) -> FileInspection:
+def _file(scan: FileScan) -> FileInspection:
     parts = scan.parts
     own = [part.summary for part in parts if part.data is None]
     if not own:
-        return FileInspection(scan.path, "", scan.compression, scan.length, 0, 0, "lies inside one message")
+        note = "lies inside one message" if scan.size else "is empty"
+        return FileInspection(scan.path, "", scan.compression, scan.length, 0, 0, note)
     first, last = own[0], own[-1]
     notes = []
     if first.start:

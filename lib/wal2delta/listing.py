@@ -96,9 +96,18 @@ def refuse_endless(path: Path, *, pattern: str | None = None, recursive: bool = 
         pattern: of a folder's files, those whose names it matches alone count.
 
     Raises:
-        ConfigError: naming the first.
+        ConfigError: naming the first, or what cannot be looked at.
     """
-    for found in _special(path, pattern, recursive=recursive):
+    try:
+        found = next(_special(path, pattern, recursive=recursive), None)
+    except OSError as error:
+        # A link that leads to itself, a folder that may not be read.
+        raise ConfigError(
+            f"the captures cannot be listed: {error.strerror}",
+            path=str(error.filename or path),
+            remedy="See that it can be read, or leave it out of the captures' folder",
+        ) from None
+    if found is not None:
         mode = found.stat().st_mode
         kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
         raise ConfigError(

@@ -8,6 +8,8 @@ import re
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
+from wal2delta.errors import ValueFormatError
+
 POSTGRES_EPOCH: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
 POSTGRES_EPOCH_UNIX_MICROS: Final = 946_684_800_000_000
 """Microseconds from the Unix epoch to PostgreSQL's."""
@@ -35,5 +37,15 @@ def parse_lsn(text: str) -> int:
 
 
 def to_datetime(micros: int) -> datetime:
-    """Give the UTC time of a timestamp on the wire (microseconds since 2000-01-01)."""
-    return POSTGRES_EPOCH + timedelta(microseconds=micros)
+    """Give the UTC time of a timestamp on the wire (microseconds since 2000-01-01).
+
+    Raises:
+        ValueFormatError: it lies outside of the years 1 to 9999.
+    """
+    try:
+        return POSTGRES_EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        raise ValueFormatError(
+            f"a transaction's time is {micros:,} microseconds from 2000-01-01, outside of the years 1 to 9999",
+            remedy="The sender's clock was wrong, or the file is damaged: fetch it from its source again",
+        ) from None

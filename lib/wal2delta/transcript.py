@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from wal2delta.decode.files import RECOGNISABLE_BYTES
+from wal2delta.decode.files import RECOGNISABLE_BYTES, across_files, too_few
+from wal2delta.decode.place import Place, Transaction
 from wal2delta.decode.sessions.foreign_files import may_become, no_capture, stranger, told_for_paths
+from wal2delta.decode.sessions.readings import is_torn
 from wal2delta.decode.sessions.resync import guess_framing
-from wal2delta.errors import CaptureError, TruncatedMessage, Wal2DeltaError
+from wal2delta.errors import CaptureError, MalformedMessage, TruncatedMessage, Wal2DeltaError
 from wal2delta.listing import list_files
 from wal2delta.lsn import format_lsn, to_datetime
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.compression import plain
 from wal2delta.protocol.detection import detect_framing
 from wal2delta.protocol.foreign import what_is
-from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing
+from wal2delta.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, Framing
 from wal2delta.protocol.reader import is_streaming_after, read_frames, read_message, read_unsized
 from wal2delta.types.text import codec_of, names_in
 
@@ -96,20 +98,36 @@ class _Transcriber:
                 place, self._goes_on = end, True
             if self._framing is None:
                 self._tail, self._tail_at = joined, seam_at
-        except TruncatedMessage:
+        except TruncatedMessage as error:
             self._tail = joined[place:]
             self._tail_at = (path, place - seam) if place >= seam else (seam_at[0], seam_at[1] + place)
+            if self._is_no_message():
+                found = (self._stranger(data) if place == seam else None) or _no_message(
+                    error.problem, path if place < seam else None
+                )
+                found.path, found.offset = self._tail_at
+                raise found from None
         except CaptureError as error:
             offset = error.offset or 0
-            if not offset and not seam and self._framing is not None and self._before:
-                found = stranger(
-                    memoryview(data), self._compression, self._framing, before=self._before, codec=self._codec
-                )
-                error = error if found is None else told_for_paths(found, _OPTION)
+            if not offset and not seam:
+                error = self._stranger(data) or error
+            elif offset < seam:
+                error.remedy = across_files([path])
             # The reader counts from the unfinished bytes that the file before left.
             error.path, error.offset = (path, offset - seam) if offset >= seam else (seam_at[0], seam_at[1] + offset)
             raise error from None
         self._before = path
+
+    def _is_no_message(self) -> bool:
+        """Say whether the unfinished bytes cannot be the beginning of a message, wherever that stands."""
+        if self._framing is None or not self._tail:
+            return False
+        has_header = self._tail.startswith(PGCOPY_SIGNATURE)
+        tail, codec = memoryview(self._tail)[PGCOPY_HEADER.size if has_header else 0 :], self._codec
+        if not tail:
+            return False
+        places = (Place(self._framing), Place(self._framing, Transaction(0, 0, 0, 0)), Place(self._framing, stream=0))
+        return not any(is_torn(tail, 0, len(tail), place, codec) for place in places)
 
     def _stranger(self, data: bytes) -> CaptureError | None:
         """Say what a file is that does not go on in the stream, if it is something else."""
@@ -131,6 +149,13 @@ class _Transcriber:
         return data
 
     def end(self) -> Iterator[Line]:
+        """Tell of what is unfinished when there are no more files.
+
+        Raises:
+            FramingError: that is all there is.
+        """
+        if self._tail and self._framing is None:
+            yield from self._few_messages()
         if self._tail and self._framing is not Framing.PGCOPY:
             yield Line(
                 *self._tail_at,
@@ -138,10 +163,27 @@ class _Transcriber:
                 f"{len(self._tail):,} bytes of a message that goes on elsewhere",
             )
 
+    def _few_messages(self) -> Iterator[Line]:
+        """Tell of bytes so few that their framing was left open, as more might have followed."""
+        (path, offset), place = self._tail_at, 0
+        self._framing = detect_framing(self._tail, names=_any_name)
+        if self._framing is None:
+            raise too_few(len(self._tail), path=path)
+        try:
+            for begin, end, message in self._messages(self._tail, 0):
+                yield Line(path, offset + begin, type(message).__name__, self._describer.describe(message))
+                place = end
+            place = len(self._tail)
+        except TruncatedMessage:
+            pass
+        except CaptureError as error:
+            raise error.at(path=path) from None
+        self._tail, self._tail_at = self._tail[place:], (path, offset + place)
+
     def _begin(self, path: str, data: bytes) -> int:
         """Give the place to start reading at, and find the framing where it is not known."""
         is_foreign = what_is(data) is not None
-        if self._framing is None and not is_foreign:
+        if self._framing is None and not is_foreign and len(data) >= RECOGNISABLE_BYTES:
             # In whatever encoding: a name that is not in it is told when it is read.
             self._framing = detect_framing(data, names=_any_name)
         if self._framing is not None or not data:
@@ -230,6 +272,21 @@ class _Describer:
     }
 
 
+def _no_message(problem: str, goes_on_in: str | None) -> MalformedMessage:
+    remedy = "The file is damaged, or is no capture; fetch it from its source again"
+    if goes_on_in is not None:
+        remedy = across_files([goes_on_in])
+    return MalformedMessage(f"no message begins here ({problem})", remedy=remedy)
+
+
+def _moment(micros: int) -> str:
+    """Write a time; a clock may have stood far from all years."""
+    try:
+        return to_datetime(micros).isoformat()
+    except CaptureError:
+        return f"{micros:,} microseconds after 2000-01-01"
+
+
 def _any_name(data: bytes) -> str:
     return data.decode("latin-1")
 
@@ -244,7 +301,7 @@ def _fields(message: m.AnyMessage) -> str:
         if name.endswith("lsn"):
             value = format_lsn(value)
         elif name.endswith("time"):
-            value = to_datetime(value).isoformat()
+            value = _moment(value)
         parts.append(f"{name} {value}")
     return " ".join(parts)
 

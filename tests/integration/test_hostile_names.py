@@ -15,7 +15,7 @@ import yaml
 
 import wal2delta
 from support.captures import load
-from support.hostile_names import Script, read_rows, script
+from support.hostile_names import Script, read_rows, script, short_script
 from support.truth import rows_of_csv
 from wal2delta.cli import main
 from wal2delta.visible import visible
@@ -120,6 +120,25 @@ def test_json_has_the_names_as_they_are_and_steers_no_terminal_either(applied: A
     assert names == {table["name"] for table in cut["tables"]}
     assert names <= {relation["name"] for relation in inspected["relations"]}
     assert len([json.loads(line) for line in messages]) > applied.script.changes
+
+
+def test_a_catalogs_tables_may_have_columns_of_any_names(spark: SparkSession, tmp_path: Path) -> None:
+    made, before = short_script(), {row[0] for row in spark.sql("SHOW SCHEMAS").collect()}
+    try:
+        for run, data in enumerate(made.runs):
+            (tmp_path / f"{run}.bin").write_bytes(data)
+            report = wal2delta.apply(spark, captures=tmp_path, target="spark_catalog", config=made.config)
+            locations = {table.name: table.location for table in report.tables}
+            for (schema, name), (columns, rows) in made.expected[run].items():
+                if f"{schema}.{name}" in locations:
+                    frame = spark.table(locations[f"{schema}.{name}"])
+                    assert frame.columns == columns, (run, schema, name)
+                    assert read_rows(frame.collect(), columns) == rows, (run, schema, name)
+            assert len(locations) == len(made.tables)
+    finally:
+        for row in spark.sql("SHOW SCHEMAS").collect():
+            if row[0] not in before:
+                spark.sql(f"DROP SCHEMA `{row[0]}` CASCADE")
 
 
 @pytest.mark.parametrize("framing", [None, "raw"])

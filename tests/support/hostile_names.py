@@ -430,3 +430,29 @@ def script(*, few: bool = False) -> Script:
         *([one.relation, one.insert(10), one.insert(11)] for one in made.tables),
     )
     return made
+
+
+def short_script() -> Script:
+    """Do to a few tables what Spark's statements are made for: merges, changed columns, rewrites, truncates."""
+    made = Script(
+        [
+            Table.of(100, PLACES[1], KEYED, _dealt(1, 5)[0], soft=True),
+            Table.of(101, PLACES[2], KEYED, _dealt(1, 30)[0], drops=True, masks=True),
+            Table.of(200, PLACES[3], MULTISET, _dealt(1, 60)[0]),
+            Table.of(300, PLACES[4], APPEND, _dealt(1, 110)[0]),
+        ],
+        [],
+        {},
+    )
+    made.config |= {"objects": [table.config for table in made.tables], "column_mask_salt": SALT}
+    changing = made.tables[:-1]
+    made.run(*([one.relation, *(one.insert(n) for n in range(1, 5))] for one in made.tables))
+    made.run(
+        *([one.update(1, note0="changed"), one.delete(4)] for one in changing),
+        *([one.change_columns(), one.insert(8)] for one in made.tables),
+    )
+    made.run(
+        *([one.retype(), one.insert(9)] for one in changing),
+        *([one.truncate(), one.insert(10)] for one in (*made.tables[1:2], *made.tables[-1:])),
+    )
+    return made

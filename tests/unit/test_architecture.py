@@ -16,7 +16,8 @@ JOBS = Path(__file__).parents[2] / "jobs"
 
 LAYERS = (
     ("visible",),
-    ("lsn", "errors", "progress"),
+    ("errors", "progress"),
+    ("lsn",),
     ("report", "listing"),
     ("protocol",),
     ("relations", "types"),

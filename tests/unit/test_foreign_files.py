@@ -21,9 +21,10 @@ from support.framings import FORMS, Form
 from wal2delta import read_changes
 from wal2delta.cli import main
 from wal2delta.decode.files import recognise
-from wal2delta.errors import CaptureError, FramingChange, FramingError, NotACapture
+from wal2delta.errors import CaptureError, FramingChange, FramingError, NotACapture, Wal2DeltaError
 from wal2delta.inspection import inspect_captures
-from wal2delta.protocol.framing import Framing
+from wal2delta.protocol import messages as m
+from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing
 from wal2delta.transcript import transcribe
 
 FAULTS: Final = Path(__file__).parent.parent / "faults"
@@ -153,7 +154,7 @@ def test_a_foreign_file_among_captures_is_named_itself(tmp_path: Path, kind: str
 @pytest.mark.parametrize("content", [b"\n", b"\r\n", b"# captures\n", b"hello", b"x" * 63, b"\n\n\n", b"1\n"], ids=repr)
 def test_a_short_foreign_file_that_sorts_first_is_named_itself(tmp_path: Path, reader: str, content: bytes) -> None:
     for form in FORMS:
-        if len(content) < 4 and form.framing.length_field is not None:
+        if content == b"\n" and form.framing.length_field is not None:
             # As much could be there of a length, before a session broke.
             continue
         folder = tmp_path / form.name
@@ -174,6 +175,69 @@ def test_the_recorded_short_foreign_file_is_named_itself(tmp_path: Path, reader:
     # What the error says to do, works.
     captures = [path for path in sorted(tmp_path.iterdir()) if path.name != "README.md"]
     assert READERS[reader](captures)
+
+
+EMPTY_COPY: Final = PGCOPY_SIGNATURE + bytes(8) + b"\xff\xff"
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_copy_of_no_rows_is_a_capture_wherever_it_sorts(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    rows = Form(Framing.PGCOPY).rewrite(RAW, case("o01").framing)
+    wanted = inspect_captures(case("o01").folder).changes
+    for name, files in {"alone": [b""], "first": [b"", rows], "last": [rows, b""], "twice": [b"", b"", rows]}.items():
+        (tmp_path / name).mkdir()
+        for number, data in enumerate(files):
+            (tmp_path / name / str(number)).write_bytes(pack(data or EMPTY_COPY))
+        inspection = inspect_captures(tmp_path / name)
+        assert inspection.changes == (0 if name == "alone" else wanted)
+        assert {file.framing for file in inspection.files} == {"pgcopy"}
+        assert bool(list(read_changes(tmp_path / name))) == (name != "alone")
+
+
+def test_an_empty_file_is_no_capture_to_inspect(tmp_path: Path) -> None:
+    (tmp_path / "0").write_bytes(b"")
+    for reader in ("read_changes", "inspect"):
+        assert "the 0 bytes are too few" in str(error_of(READERS[reader], tmp_path)).replace("capture's ", "")
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_messages_are_listed_alike_however_the_beginning_is_cut(tmp_path: Path, form: Form) -> None:
+    data = form.rewrite(RAW, case("o01").framing)[:3000]
+    (tmp_path / "whole").write_bytes(data)
+    wanted = [line.message for line in transcribe(tmp_path / "whole")]
+    for cut in (1, 2, 5, 11, 19, 20, 22, 26, 30, 44, 47, 63, 70):
+        for name, part in (("1", data[:1]), ("2", data[1:cut]), ("3", data[cut:])):
+            (tmp_path / name).write_bytes(part)
+        assert [line.message for line in transcribe([tmp_path / name for name in "123"])] == wanted, cut
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@pytest.mark.parametrize("kind", ["zeros", "noise", "json", "wal"])
+def test_what_is_behind_a_stream_and_none_of_it_is_no_unfinished_message(tmp_path: Path, kind: str, form: Form) -> None:
+    foreign = random.Random(1).randbytes(300) if kind == "noise" else FOREIGN[kind][0]
+    (tmp_path / "1").write_bytes(form.rewrite(RAW, case("o01").framing))
+    (tmp_path / "2").write_bytes(foreign)
+    for read in READERS.values():
+        assert error_of(read, tmp_path).path == str(tmp_path / "2")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_file_in_the_middle_of_a_message_is_named(tmp_path: Path, reader: str) -> None:
+    """Its bytes could be those of a value; what does not fit shows in the message, or behind it."""
+    noise, stream = random.Random(2).randbytes(3000), Form(Framing.COPYDATA).rewrite(RAW, case("o01").framing)
+    for cut in range(5000, 5100, 7):
+        for name, data in (("1", stream[:cut]), ("2", noise), ("3", stream[cut:])):
+            (tmp_path / name).write_bytes(data)
+        assert str(tmp_path / "2") in str(error_of(READERS[reader], tmp_path)), cut
+
+
+def test_a_time_beyond_all_years_is_an_error_of_ours_and_listed(tmp_path: Path) -> None:
+    for time in (1 << 62, -(1 << 62)):
+        messages = [m.Begin(100, time, 1), m.Commit(0, 100, 108, time), m.Begin(200, 0, 2), m.Commit(0, 200, 208, 0)]
+        (tmp_path / "1").write_bytes(Form(Framing.RAW).write(messages))
+        with pytest.raises(Wal2DeltaError, match="outside of the years 1 to 9999"):
+            inspect_captures(tmp_path)
+        assert len(list(transcribe(tmp_path))) == len(messages)
 
 
 def test_an_empty_file_in_front_is_fine(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Final
 
 from wal2delta.decode.place import Place
@@ -13,7 +14,7 @@ from wal2delta.decode.sessions.leftover import refuse_leftover
 from wal2delta.decode.sessions.readings import check_tail
 from wal2delta.decode.sessions.resync import find_boundary, guess_framing
 from wal2delta.decode.summary import FileScan, Part, Summary
-from wal2delta.errors import CaptureError, FramingChange, NotACapture, TruncatedMessage, Wal2DeltaError
+from wal2delta.errors import CaptureError, FramingChange, FramingError, NotACapture, TruncatedMessage, Wal2DeltaError
 from wal2delta.protocol.compression import Plain, plain
 from wal2delta.protocol.detection import detect_framing
 from wal2delta.protocol.foreign import HEAD_BYTES, what_is
@@ -24,6 +25,11 @@ HEAD_LIMIT: Final = 4 << 20
 """A head longer than this is not carried to the driver; the file is walked again from its true start instead."""
 
 _HEAD: Final = 4096
+_NAMED: Final = 3
+"""So many of the files that a message lies in are named."""
+_ONE_OF_THEM: Final = (
+    "one of them is damaged, or does not belong to the captures (leave it out), or one is missing between them"
+)
 RECOGNISABLE_BYTES: Final = 64
 """A stream cut before this many bytes may not show its framing yet; it goes on in the next file."""
 
@@ -92,7 +98,7 @@ def scan_file(
                     # Where the bytes before the file are damaged, the file is not what is wrong.
                     of = origins[0] if origins else (path, 0)
                     refuse_leftover(prefix, place.framing, codec, path=of[0], offset=of[1])
-                    _tell_place(error, len(prefix), edges, origins)
+                    _tell_place(error, len(prefix), edges, (*origins, (path, 0)) if origins else ())
                 raise
     except Wal2DeltaError as error:
         error.at(path=path)
@@ -103,16 +109,29 @@ def scan_file(
 def _tell_place(
     error: Wal2DeltaError, before: int, edges: tuple[int, ...], origins: tuple[tuple[str, int], ...]
 ) -> None:
-    """Tell an error's place in its file, given that in the bytes that begin so far in front of the file."""
+    """Tell an error's place in its file, given that in the bytes that begin so far in front of the file.
+
+    Args:
+        origins: the files that these bytes and those behind lie in, and where in each.
+    """
     at = error.offset or 0
     part = bisect_right(edges, at)
-    if at < before and at and part < len(origins):
+    if at < before and at and part + 1 < len(origins):
         path, offset = origins[part]
         error.at(path=path)
         error.offset = offset + at - (edges[part - 1] if part else 0)
+        error.remedy = across_files([path for path, _ in origins[part + 1 :]])
         return
     # What begins with the unfinished bytes is told at the file's start: they do not go on in it.
+    if not at and origins:
+        error.remedy = f"It does not go on where {origins[-2][0]} ends: {_ONE_OF_THEM}"
     error.offset = max(at - before, 0)
+
+
+def across_files(paths: Sequence[str]) -> str:
+    """Say what to do about a message that cannot be, of which a part lies in other files."""
+    named = ", ".join(paths[:_NAMED]) + (" and others" if len(paths) > _NAMED else "")
+    return f"The message that begins here goes on in {named}: {_ONE_OF_THEM}"
 
 
 def _framing_at_start(scan: FileScan, data: memoryview, prefix: bytes, before: str) -> Framing | None:
@@ -122,8 +141,11 @@ def _framing_at_start(scan: FileScan, data: memoryview, prefix: bytes, before: s
         NotACapture: naming the file in front, if that is what is wrong.
     """
     found = None
-    if len(prefix) + len(data) < RECOGNISABLE_BYTES:
-        beginning = prefix + bytes(data)
+    beginning = prefix + bytes(data[:_HEAD])
+    if beginning.startswith(PGCOPY_SIGNATURE):
+        # That of no rows at all is shorter.
+        return Framing.PGCOPY
+    if len(beginning) < RECOGNISABLE_BYTES:
         if not beginning or may_become(beginning, scan.codec):
             return None
     else:
@@ -131,18 +153,38 @@ def _framing_at_start(scan: FileScan, data: memoryview, prefix: bytes, before: s
             found = recognise(data, scan.codec, prefix=prefix)
         except TruncatedMessage:
             return None
+    if prefix and before and _begins_stream(data, prefix, found, scan.codec):
+        raise no_capture(prefix).at(path=before)
     if found is not None:
         return found
-    if prefix and before and _may_begin_stream(data, scan.codec):
-        raise no_capture(prefix).at(path=before)
     raise no_capture(data, scan.compression)
 
 
-def _may_begin_stream(data: memoryview, codec: str) -> bool:
+def too_few(size: int, *, path: str | None) -> FramingError:
+    """Say that all the bytes that there are do not show what they are."""
+    return FramingError(
+        f"the {size:,} bytes are too few to tell what they are",
+        path=path,
+        offset=0,
+        remedy="Inspect it again when it has grown; if it will not, it was truncated, or is no capture",
+    )
+
+
+def _begins_stream(data: memoryview, prefix: bytes, joined: Framing | None, codec: str) -> bool:
+    """Say whether a file begins a stream by itself, rather than behind the few bytes of those in front.
+
+    Args:
+        joined: the framing that it has behind those.
+    """
     try:
-        return recognise(data, codec) is not None
+        alone = recognise(data, codec)
     except TruncatedMessage:
-        return True
+        return joined is None
+    if joined is None or alone is None:
+        return alone is not None
+    if alone is joined or not is_framed_so(data[:HEAD_LIMIT], alone, codec):
+        return False
+    return not is_framed_so(memoryview(prefix + bytes(data[:HEAD_LIMIT])), joined, codec)
 
 
 def _refuse_text(scan: FileScan, data: memoryview, prefix: bytes) -> None:
@@ -255,7 +297,8 @@ def _parts(data: memoryview, stretch: Stretch, before: int, codec: str) -> list[
     parts: list[Part] = []
     if start < before:
         scanner = Scanner(place.framing, place=place, codec=codec)
-        scanner.scan(data, start, stop_at=min(before, stretch.stop))
+        scanner.closed = stretch.stop < len(data)
+        scanner.scan(data[: stretch.stop], start, stop_at=min(before, stretch.stop))
         end = scanner.position
         if end > start:
             own = bytes(data[start:end])
@@ -319,4 +362,4 @@ def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
     scan.tail = bytes(data[found[-1].stop :])
 
 
-__all__ = ["HEAD_LIMIT", "RECOGNISABLE_BYTES", "recognise", "scan_file"]
+__all__ = ["HEAD_LIMIT", "RECOGNISABLE_BYTES", "across_files", "recognise", "scan_file", "too_few"]

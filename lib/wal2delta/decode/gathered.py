@@ -13,15 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from wal2delta.decode import placing, walk
-from wal2delta.decode.change_batch import (
-    METADATA_NAMES,
-    ROW,
-    TIMESTAMP,
-    ChangeBatch,
-    field_names,
-)
-from wal2delta.decode.columns import ColumnBuilder, make_builder
-from wal2delta.decode.columns.base import MOST_GROWTH
+from wal2delta.decode.change_batch import METADATA_NAMES, ROW, TIMESTAMP, ChangeBatch, field_names
+from wal2delta.decode.columns.base import MOST_GROWTH, ColumnBuilder
+from wal2delta.decode.columns.make import make_builder
 from wal2delta.decode.columns.variable import TextBuilder
 from wal2delta.decode.kernels import programs as words
 from wal2delta.decode.memory import empty
@@ -29,12 +23,13 @@ from wal2delta.decode.rescued import rescued_array, spread
 from wal2delta.decode.tiles import Tile
 from wal2delta.errors import ValueFormatError
 from wal2delta.protocol import messages as m
-from wal2delta.types import ColumnType
+from wal2delta.types.base import ColumnType
+from wal2delta.types.by_value import rescued_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from wal2delta.types import Rescued
+    from wal2delta.types.base import Rescued
 
 
 BATCH_ROWS: Final = 1 << 17
@@ -97,9 +92,9 @@ class _Columns:
 
     def _keep(self, number: int, start: int, bad: Sequence[Rescued]) -> None:
         """Keep the values that a column cannot hold, of rows from `start` on."""
-        name = self.relation.columns[number].name
+        name, column_type = self.relation.columns[number].name, self.builders[number].column_type
         for value in bad:
-            self.rescued.setdefault(start + value.row, {})[name] = value.text
+            self.rescued.setdefault(start + value.row, {})[name] = rescued_text(value.text, column_type)
 
     @property
     def nbytes(self) -> int:

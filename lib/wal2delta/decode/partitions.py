@@ -26,11 +26,16 @@ class Partition:
 
 @dataclass(slots=True)
 class _Claim:
-    """What looks like a partition: it is none if its slot gets more rows."""
+    """What looks like a partition: it is none if its slot gets more rows.
+
+    Attributes:
+        proven: it was announced anew without having had any: what it is used for then says nothing of before.
+    """
 
     relation: m.Relation
     slot: int
     rows: int
+    proven: bool = False
 
 
 class PartitionFinder:
@@ -44,6 +49,8 @@ class PartitionFinder:
         self._rows_of = rows_of
         self._last: tuple[int, int] | None = None
         self._claims: dict[tuple[int, m.Relation], _Claim] = {}
+        self._unproven: dict[int, list[_Claim]] = {}
+        self._alone: set[int] = set()
         self._newest: list[tuple[int, m.Relation]] = []
         self._leading: _Claim | None = None
         self._only_types = 0
@@ -61,14 +68,26 @@ class PartitionFinder:
     def on_relation(self, relation: m.Relation, slot: int, number: int) -> None:
         """Take a Relation message."""
         before, self._last = self._last, (relation.oid, number)
+        for claim in self._unproven.pop(relation.oid, ()):
+            claim.proven = self._holds(claim)
         if number == self._only_types + 1:
-            self._leading = _Claim(relation, slot, self._rows_of(slot))
+            self._leading = self._claim(relation, slot)
         elif before is not None and before[1] == number - 1 and before[0] != relation.oid:
-            claim = _Claim(relation, slot, self._rows_of(slot))
-            self._claims[before[0], relation] = claim
-            self._newest.append((before[0], relation))
+            key = before[0], relation
+            claim = self._claim(relation, slot)
+            if key not in self._claims or not self._claims[key].proven:
+                self._claims[key] = claim
+            self._newest.append(key)
+            self._alone.discard(relation.oid)
             return
+        else:
+            self._alone.add(relation.oid)
         self._newest.clear()
+
+    def _claim(self, relation: m.Relation, slot: int) -> _Claim:
+        claim = _Claim(relation, slot, self._rows_of(slot))
+        self._unproven.setdefault(relation.oid, []).append(claim)
+        return claim
 
     def on_truncate(self, oids: Iterable[int], number: int) -> None:
         """Take a Truncate message, in front of which all its relations may be announced one behind the other."""
@@ -76,8 +95,8 @@ class PartitionFinder:
             return
         truncated = set(oids)
         for key in self._newest:
-            if key[1].oid in truncated:
-                self._claims.pop(key, None)
+            if key[1].oid in truncated and key in self._claims and not self._claims[key].proven:
+                del self._claims[key]
         self._newest.clear()
         if self._leading is not None and self._leading.relation.oid in truncated:
             self._leading = None
@@ -88,6 +107,10 @@ class PartitionFinder:
         return tuple(
             self._partition(key) for key in self._claims if key not in open_ and self._holds(self._claims[key])
         )
+
+    def alone(self) -> frozenset[int]:
+        """Give the oids of what was announced last without a root in front: they are no partitions any more."""
+        return frozenset(self._alone)
 
     def leading(self) -> m.Relation | None:
         """Give what the stretch announces first, in front of all else: it may be a partition."""
@@ -105,7 +128,7 @@ class PartitionFinder:
         return self._newest if self._last is not None and self._last[1] == number else []
 
     def _holds(self, claim: _Claim) -> bool:
-        return self._rows_of(claim.slot) == claim.rows
+        return claim.proven or self._rows_of(claim.slot) == claim.rows
 
     @staticmethod
     def _partition(key: tuple[int, m.Relation]) -> Partition:

@@ -355,6 +355,7 @@ class Scanner(StreamWalker):
             first_message=self._first_message,
             whole_from=None if still_head else start if self._head_end is None else self._head_end,
             partitions=self._partitions.found(number),
+            alone=self._partitions.alone(),
             leading=self._partitions.leading(),
             trailing=trailing,
             trailing_partitions=seeming,

@@ -98,7 +98,8 @@ class StreamWalker:
         self._session = 0 if place is None else place.session
         self._begun = place is not None and place.begun
         self.closed = False
-        """No more bytes belong to what the buffer ends with, so that its last message is as long as it seems."""
+        """No more bytes belong to what the buffer ends with, so that its last message is as long as it seems.  Of
+        one of recvlogical's the newline may be missing."""
         self.news = True
         """Whether the last message of no transaction is one that has not come before."""
         self._view = memoryview(b"")
@@ -191,6 +192,7 @@ class StreamWalker:
         end = len(buf)
         stop = end if stop_at is None else stop_at
         state[walk.POS] = start
+        state[walk.CLOSED] = self.closed
         self.broke = False
         while True:
             position = int(state[walk.POS])
@@ -350,10 +352,12 @@ class StreamWalker:
                 return False
         elif self.framing is Framing.RECVLOGICAL:
             if end >= len(buf):
-                return False
-            if buf[end] != 0x0A:
+                if not self.closed:
+                    return False
+            elif buf[end] != 0x0A:
                 raise self._problem(Outcome.NO_NEWLINE, buf)
-            end += 1
+            else:
+                end += 1
         try:
             if not self._take(message, at):
                 return False

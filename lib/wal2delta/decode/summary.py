@@ -220,6 +220,7 @@ class Summary:
         partitions: that are announced beside their roots; ``leading`` is what is announced in front of all else, and
             ``trailing`` the oid of what is announced behind all else: a root and its partition may be parted here.
             ``trailing_partitions`` are such if what follows does not use them.
+        alone: the oids of what was announced last without a root in front: partitions of before, perhaps.
     """
 
     framing: Framing
@@ -248,6 +249,7 @@ class Summary:
     first_message: int | None = None
     whole_from: int | None = None
     partitions: tuple[Partition, ...] = ()
+    alone: frozenset[int] = frozenset()
     leading: m.Relation | None = None
     trailing: int | None = None
     trailing_partitions: tuple[Partition, ...] = ()

@@ -110,8 +110,9 @@ class Outcome(IntEnum):
     DIGEST,
     ORIGIN,
     SKIP_LOCAL,
-) = range(32)
-STATE_SIZE: Final = 32
+    CLOSED,
+) = range(33)
+STATE_SIZE: Final = 33
 """What needs a word:
 
 - `SKIP`: rows are walked, but not given (`LEFT_OUT`), nor counted where rows are (`KNOWN`: they have come before, or
@@ -120,6 +121,7 @@ STATE_SIZE: Final = 32
 - `PREVIOUS`: where the last message that was taken begins.
 - `ROWS`, `DIGEST`, `ORIGIN`: of the open transaction, as far as it lies in these bytes; they are recorded when it ends,
   while `RECORDING`.
+- `CLOSED`: the bytes end where a session does, so that a newline may be missing there.
 """
 
 # Values of state[TXN].

@@ -24,6 +24,7 @@ from wal2delta.decode.sessions.breaks import may_begin
 from wal2delta.decode.sessions.frames import is_short_abort
 from wal2delta.decode.sessions.leftover import refuse_leftover
 from wal2delta.decode.summary import Block, Body, Decided, FileScan, Part, Summary, TruncateAt, XidCounts
+from wal2delta.decode.unfinished import Unfinished
 from wal2delta.errors import FramingError, OrderError, UnknownRelation, Wal2DeltaError
 from wal2delta.lsn import format_lsn
 from wal2delta.protocol import messages as m
@@ -67,15 +68,6 @@ class _Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """The part of the unfinished bytes that lies in one file."""
-
-    path: str
-    offset: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Seen:
     length: int
     fingerprint: int
@@ -114,7 +106,7 @@ class Stitch:
         self._wants_origin = wants_origin
         self._allow_gaps = allow_gaps
         self._tail_at: tuple[str, int] = (resume.path, resume.offset) if resume else ("", 0)
-        self._tail_pieces: list[_Piece] = []
+        self._unfinished = Unfinished()
         self._begun: _Begun | None = None
         self._schedule = Schedule()
         self._seen: dict[str, _Seen] = {}
@@ -175,22 +167,18 @@ class Stitch:
     @property
     def edges(self) -> tuple[int, ...]:
         """Where files begin in the unfinished bytes."""
-        edges, at = [], 0
-        for piece in self._tail_pieces[:-1]:
-            at += piece.size
-            edges.append(at)
-        return tuple(edges)
+        return self._unfinished.edges
 
     @property
     def origins(self) -> tuple[tuple[str, int], ...]:
         """The files that the unfinished bytes lie in, and where in each."""
-        return tuple((piece.path, piece.offset) for piece in self._tail_pieces)
+        return self._unfinished.origins
 
     @property
     def last_path(self) -> str:
         """The file that was added last, in this run or the one before; none at the start of a stream."""
-        if self._tail_pieces:
-            return self._tail_pieces[-1].path
+        if self._unfinished.pieces:
+            return self._unfinished.last_path
         return self._resume.last_path if self._resume is not None else ""
 
     def add(self, scan: FileScan, *, exact: bool = False) -> Rescan | None:
@@ -268,18 +256,9 @@ class Stitch:
         self._codec = scan.codec
 
     def _take_tail(self, scan: FileScan) -> None:
-        """Keep the unfinished bytes, and where they lie: some may be those that were unfinished before the file."""
-        extra = max(0, len(scan.tail) - scan.size)
-        pieces: list[_Piece] = []
-        for piece in reversed(self._tail_pieces):
-            take = min(extra, piece.size)
-            if take:
-                pieces.insert(0, _Piece(piece.path, piece.offset + piece.size - take, take))
-            extra -= take
-        own = min(len(scan.tail), scan.size)
-        self._tail_pieces = [*pieces, _Piece(scan.path, scan.size - own, own)]
-        self.tail = scan.tail
-        self._tail_at = (self._tail_pieces[0].path, self._tail_pieces[0].offset)
+        """Keep the unfinished bytes, and where they lie."""
+        self._unfinished = self._unfinished.behind(scan)
+        self.tail, self._tail_at = scan.tail, self._unfinished.origins[0]
 
     def _see(self, scan: FileScan) -> None:
         self._seen[scan.path] = _Seen(scan.length, scan.fingerprint, scan.size)
@@ -351,7 +330,7 @@ class Stitch:
                 seam=walked.part.data,
                 seam_path=walked.origin[0],
                 seam_offset=walked.origin[1],
-                seam_base=walked.part.base - sum(piece.size for piece in self._tail_pieces),
+                seam_base=walked.part.base - self._unfinished.size,
             )
         )
 
@@ -378,11 +357,7 @@ class Stitch:
         if part.data is None:
             return scan.path, offset
         offset += part.base
-        for piece in self._tail_pieces:
-            if offset < piece.size:
-                return piece.path, piece.offset + offset
-            offset -= piece.size
-        return scan.path, offset
+        return self._unfinished.where(offset) or (scan.path, offset - self._unfinished.size)
 
     def _used(self, used: Iterable[tuple[int, int]], walked: _Walk, view: dict[int, Announced]) -> list[m.Relation]:
         """Give the versions of the relations that a deferred transaction's rows name: by its own view, or all's."""
@@ -427,9 +402,12 @@ class Stitch:
             # What uses them, if anything does, is still to come.
             self._seeming = (*self._seeming, *found, *summary.trailing_partitions)
         else:
-            seeming = (partition for partition in self._seeming if partition.relation.oid not in summary.counts)
+            used = {oid for oid, _ in summary.used}
+            seeming = (partition for partition in self._seeming if partition.relation.oid not in used)
             for partition in (*seeming, *found):
                 self._note_partition(partition)
+            for oid in summary.alone:
+                self._partitions.pop(oid, None)
             self._seeming = summary.trailing_partitions
         self._trailing = summary.trailing
 
@@ -535,7 +513,7 @@ class Stitch:
             self._cut_begun()
             self._forget_truncates(self.place.transaction.final_lsn)
         self._streams, self._body, self._awaited = {}, None, None
-        self.tail, self._tail_pieces = b"", []
+        self.tail, self._unfinished = b"", Unfinished()
         self._trailing, self._seeming = None, ()
         self.place = self.place.new_session()
         return self.place

@@ -63,6 +63,22 @@ def elements_from_text(text: str, delimiter: str) -> list[str | None]:
         position += 1
 
 
+def with_elements(text: str, delimiter: str, write: Callable[[str], str]) -> str:
+    """Write an array's text, of any dimensions, with its elements written anew; NULLs stay, and what is none."""
+
+    def element(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0] if match[0] == "NULL" else _quoted(write(match[0]), delimiter)
+        return _quoted(write(re.sub(r"\\(.)", r"\1", match[1], flags=re.DOTALL)), delimiter)
+
+    bounds = _BOUNDS.match(text)
+    start = 0 if bounds is None else bounds.end() - 1
+    if text[start : start + 1] != "{":
+        return text
+    parts = re.compile(rf'"((?:[^"\\]|\\.)*)"|[^"{{}}{re.escape(delimiter)}]+', re.DOTALL)
+    return text[:start] + parts.sub(element, text[start:])
+
+
 @dataclass(frozen=True, slots=True)
 class BinaryArray:
     """An array in binary format, taken apart.

@@ -9,6 +9,7 @@ from wal2delta.errors import ValueFormatError
 
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})*)")
 _ESCAPED = re.compile(r"(?:[ -\[\]-~]|\\\\|\\[0-3][0-7]{2})*")
+_BACKSLASH = 0x5C
 _ESCAPE = re.compile(r"\\(\\|[0-3][0-7]{2})")
 
 
@@ -29,3 +30,10 @@ def _unescape(match: re.Match[str]) -> str:
 def bytea_text(data: bytes) -> str:
     """Write bytes in hex form."""
     return rf"\x{data.hex()}"
+
+
+def escaped_text(data: bytes) -> str:
+    """Write bytes in escape form."""
+    return "".join(
+        "\\\\" if byte == _BACKSLASH else chr(byte) if 0x20 <= byte <= 0x7E else f"\\{byte:03o}" for byte in data
+    )

@@ -6,7 +6,11 @@ and microseconds are: PostgreSQL's ``=`` also takes 30 days for a month, but no 
 sent as it is stored.
 
 Of a type of the user's own nothing is known but its values' shape.  What stands in composite values, arrays and ranges
-is taken by its own shape: two texts in one place that differ in that alone are one value.
+is taken by its own shape: what PostgreSQL writes of one value under two settings is one value, in whatever type it is.
+So nothing is taken for an interval or a moment that PostgreSQL would write otherwise: 555-1234 is neither.
+
+What a column's type cannot hold is rescued as text.  If that hangs on a setting, it is rescued as the settings of
+docs/capturing.md would have it: so it is compared by value wherever it is compared.
 """
 
 from __future__ import annotations
@@ -16,13 +20,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from wal2delta.errors import ValueFormatError
+from wal2delta.types.arrays import with_elements
 from wal2delta.types.base import ColumnType, Family
-from wal2delta.types.binary import bytes_from_text
+from wal2delta.types.binary import bytea_text, bytes_from_text, escaped_text
 from wal2delta.types.builtin import BUILTIN_TYPES
 from wal2delta.types.datetime import in_utc
 from wal2delta.types.extensions import EXTENSION_TEXTS, EXTENSION_TYPES
 from wal2delta.types.interval import parts_text
-from wal2delta.types.interval_styles import interval_from_text
+from wal2delta.types.interval_styles import interval_from_text, interval_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,12 +56,14 @@ STRUCTURED: Final = r"^[(\[{]"
 """What begins otherwise has no shape."""
 
 _MOMENT = re.compile(
-    r"[0-9]{4,7}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+    r"[0-9]{4,7}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{0,5}[1-9])?"
     r"[+-][0-9]{2}(?::[0-9]{2}(?::[0-9]{2})?)?(?: BC)?"
 )
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?")
 _NO_TIME: Final = "00:00:00"
 _BARE = re.compile(r"-?[0-9]*")
+_HEX = re.compile(r"\\x(?:[0-9a-f]{2})*")
+_BOUNDS = re.compile(r"((?:\[-?[0-9]+:-?[0-9]+\])+=)\{")
 
 
 def form_of(column_type: ColumnType) -> Form | None:
@@ -97,17 +104,13 @@ def _numbers(text: str) -> str:
     return _NUMBER.sub(lambda match: repr(float(match[0])), text)
 
 
-def _as_it_is(text: str) -> str:
-    return text
-
-
-def _shape(text: str, otherwise: Callable[[str], str] = _as_it_is) -> str:
+def _shape(text: str) -> str:
     if text[:1] not in _OPENING:
         return text
     try:
         return _structure(text)
     except (ValueError, RecursionError):
-        return otherwise(text)
+        return text
 
 
 def _structure(text: str) -> str:
@@ -118,6 +121,9 @@ def _structure(text: str) -> str:
     """
     if text[-1] not in (")", "]", "}") or len(text) < 2:
         raise ValueError
+    bounds = _BOUNDS.match(text)
+    if bounds is not None:
+        return f"{bounds[1]}{_structure(text[bounds.end(1) :])}"
     parts = _braced(text) if text[0] == "{" else _fields(text[1:-1], null="")
     return f"{text[0]}{','.join(_part(part) for part in parts)}{text[-1]}"
 
@@ -131,27 +137,22 @@ def _part(part: str | None) -> str:
 
 
 def _leaf(text: str) -> str:
-    """Give a part in the form of whatever its shape says that it is; bytea may be written as plain text is."""
-    if text[:1] in _OPENING:
-        return _shape(text, otherwise=_unescaped)
-    if "\\" in text:
-        text = _unescaped(text)
+    """Give a part in the form of whatever its shape says that it is."""
+    if _HEX.fullmatch(text):
+        # The other form of bytea may look like anything.
+        text = escaped_text(bytes_from_text(text))
     if text[:1] in _OPENING:
         return _shape(text)
     if _BARE.fullmatch(text):
         return text
     if _MOMENT.fullmatch(text):
         return _moments(text)
+    interval = interval_from_text(text)
+    if interval is None or text not in interval_texts(interval):
+        return text
     found = _interval(text)
     # What one style writes as a number.
     return "0" if found == _NO_TIME else found
-
-
-def _unescaped(text: str) -> str:
-    try:
-        return bytes_from_text(text).decode("latin-1")
-    except ValueFormatError:
-        return text
 
 
 def _fields(text: str, *, null: str) -> list[str | None]:
@@ -216,6 +217,35 @@ def _braced(text: str) -> list[str | None]:
     return [*parts, inside[start:]]
 
 
+def rescued_text(text: str, column_type: ColumnType) -> str:
+    """Give a text that its column's type cannot hold in the one form that its value has."""
+    if column_type.overridden:
+        return text
+    if column_type.family is Family.TIMESTAMPTZ:
+        return in_utc(text) or text
+    element = column_type.element
+    if column_type.family is not Family.ARRAY or element is None:
+        return text
+    write = _element_writer(element)
+    return text if write is None else with_elements(text, column_type.delimiter, write)
+
+
+def _element_writer(element: ColumnType) -> Callable[[str], str] | None:
+    form = form_of(element)
+    if element.family is Family.TIMESTAMPTZ or form is Form.MOMENTS:
+        return _moments
+    if form is Form.INTERVAL:
+        return _interval
+    return _bytea if element.family is Family.BINARY else None
+
+
+def _bytea(text: str) -> str:
+    try:
+        return bytea_text(bytes_from_text(text))
+    except ValueFormatError:
+        return text
+
+
 _EXTENSIONS: Final = frozenset({*EXTENSION_TEXTS, *EXTENSION_TYPES})
 
 _FORMS: Final[dict[Form, Callable[[str], str]]] = {
@@ -225,4 +255,4 @@ _FORMS: Final[dict[Form, Callable[[str], str]]] = {
     Form.SHAPE: _shape,
 }
 
-__all__ = ["STRUCTURED", "Form", "form_of", "one_form"]
+__all__ = ["STRUCTURED", "Form", "form_of", "one_form", "rescued_text"]

@@ -1,4 +1,4 @@
-"""Reading an interval's text in any of the four IntervalStyles; none of them can be taken for another.
+"""Intervals in any of the four IntervalStyles: reading them, and writing them as PostgreSQL does.
 
 Only sql_standard writes ``1-2`` and ``3 4:05:06``, where one sign in front holds for all; with signs of their own all
 three parts stand there: ``+1-2 -3 +4:05:06``.  In postgres_verbose ``ago`` turns all signs.
@@ -7,7 +7,11 @@ three parts stand there: ``+1-2 -3 +4:05:06``.  In postgres_verbose ``ago`` turn
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
+
+from wal2delta.types.datetime import clock_text
+from wal2delta.types.interval import parts_text
 
 _SECONDS: Final = r"[0-9]{2}(?:\.[0-9]{1,6})?"
 _POSTGRES = re.compile(
@@ -91,4 +95,74 @@ def _signed(sign: str, value: int) -> int:
     return -value if sign == "-" else value
 
 
-__all__ = ["interval_from_text"]
+def interval_texts(interval: Interval) -> tuple[str, str, str, str]:
+    """Write an interval in all styles: postgres, iso_8601, postgres_verbose, sql_standard."""
+    months, days, micros = interval
+    years = _quotient(months, 12)
+    months -= 12 * years
+    return (
+        parts_text(years, months, days, micros),
+        _iso_text(years, months, days, micros),
+        _verbose_text(years, months, days, micros),
+        _standard_text(years, months, days, micros),
+    )
+
+
+def _iso_text(years: int, months: int, days: int, micros: int) -> str:
+    date = "".join(f"{value}{unit}" for value, unit in ((years, "Y"), (months, "M"), (days, "D")) if value)
+    time = "".join(f"{value}{unit}" for value, unit in _clock_parts(micros, "HMS") if value)
+    return f"P{date}T{time}" if time else f"P{date}" if date else "PT0S"
+
+
+def _verbose_text(years: int, months: int, days: int, micros: int) -> str:
+    values: list[tuple[int | str, str]] = [(years, "year"), (months, "mon"), (days, "day")]
+    parts: list[str] = []
+    ago: bool | None = None
+    for value, unit in (*values, *_clock_parts(micros, ("hour", "min", "sec"))):
+        if not value:
+            continue
+        if ago is None:
+            # The first part has no sign; those of the others are said against its own.
+            ago = str(value).startswith("-")
+        text = str(value).removeprefix("-")
+        written = text if str(value).startswith("-") == ago else f"-{text}"
+        is_one = (text if unit == "sec" else written) == "1"
+        parts.append(f"{written} {unit}{'' if is_one else 's'}")
+    return f"@ {' '.join(parts)}{' ago' if ago else ''}" if parts else "@ 0"
+
+
+def _standard_text(years: int, months: int, days: int, micros: int) -> str:
+    parts = (years, months, days, micros)
+    if not any(parts):
+        return "0"
+    is_negative, is_positive = any(part < 0 for part in parts), any(part > 0 for part in parts)
+    has_months, has_time = bool(years or months), bool(days or micros)
+    date, clock = f"{abs(years)}-{abs(months)}", clock_text(abs(micros))
+    clock = clock.removeprefix("0") if abs(micros) < _TEN_HOURS else clock
+    if (is_negative and is_positive) or (has_months and has_time):
+        signs = ["-" if part < 0 else "+" for part in (years or months, days, micros)]
+        return f"{signs[0]}{date} {signs[1]}{abs(days)} {signs[2]}{clock}"
+    text = date if has_months else f"{abs(days)} {clock}" if days else clock
+    return f"-{text}" if is_negative else text
+
+
+_TEN_HOURS: Final = 36_000_000_000
+
+
+def _clock_parts(micros: int, units: Sequence[str]) -> list[tuple[int | str, str]]:
+    """Part microseconds into hours, minutes, and seconds as they are written; all have the sign."""
+    sign = -1 if micros < 0 else 1
+    minutes, rest = divmod(abs(micros), 60_000_000)
+    seconds, fraction = divmod(rest, 1_000_000)
+    written: int | str = sign * seconds
+    if fraction:
+        written = f"{'-' if sign < 0 else ''}{seconds}.{fraction:06d}".rstrip("0")
+    return list(zip((sign * (minutes // 60), sign * (minutes % 60), written), units, strict=True))
+
+
+def _quotient(value: int, divisor: int) -> int:
+    """Divide towards zero."""
+    return -(-value // divisor) if value < 0 else value // divisor
+
+
+__all__ = ["interval_from_text", "interval_texts"]

@@ -175,6 +175,17 @@ STREAMS: dict[str, tuple[list[m.AnyMessage], list[Partition]]] = {
         [*transaction(1, LEAF, row(2)), *transaction(2, ROOT, LEAF, row(1))],
         [Partition(1, LEAF)],
     ),
+    "a partition, then published as itself": (
+        [*transaction(1, ROOT, LEAF, row(1)), *transaction(2, LEAF, row(2)), *transaction(3, ROOT, row(1))],
+        [Partition(1, LEAF)],
+    ),
+    "published as itself, as its root's, and as itself again": (
+        [
+            *(*transaction(1, LEAF, row(2)), *transaction(2, ROOT, LEAF, row(1)), *transaction(3, LEAF, row(2))),
+            *(*transaction(4, ROOT, LEAF, row(1)), *transaction(5, LEAF, OTHER, m.Truncate((2, 3), 0), row(2))),
+        ],
+        [Partition(1, LEAF)],
+    ),
     "truncated together": (transaction(1, ROOT, LEAF, OTHER, m.Truncate((1, 2, 3), 0)), []),
     "in a streamed transaction": (
         [

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from wal2delta.types.base import ColumnType
-from wal2delta.types.by_value import Form, form_of, one_form
+from wal2delta.types.by_value import Form, form_of, one_form, rescued_text
+from wal2delta.types.interval_styles import interval_from_text, interval_texts
 from wal2delta.types.registry import resolve
 
 SAME = {
@@ -53,6 +56,8 @@ SAME = {
         [r'{"(1,\"(\"\"1 mon\"\",x)\")",NULL}', r'{"(1,\"(P1M,x)\")",NULL}'],
     ),
     "a multirange": (Form.SHAPE, ['{["1 mon","2 mons"),["3 mons",)}', "{[P1M,P2M),[P3M,)}"]),
+    "an array with bounds": (Form.SHAPE, ['[0:1]={"1 mon",NULL}', "[0:1]={P1M,NULL}"]),
+    "bytes that look like something else": (Form.SHAPE, [r'("\\x2850314d29")', '("(P1M)")', '("(1 mon)")']),
     "several dimensions": (Form.SHAPE, ['{{"1 mon"},{"2 mons"}}', "{{P1M},{P2M}}"]),
 }
 
@@ -75,6 +80,17 @@ def test_texts_of_one_value_have_one_form(form: Form, texts: list[str]) -> None:
         (Form.SHAPE, "(5)", "{5}"),
         (Form.SHAPE, "1 mon", "P1M"),
         (Form.SHAPE, "(0)", "(00:00:00.1)"),
+        # What PostgreSQL does not write of an interval, a moment or bytes is none.
+        (Form.SHAPE, "{555-1234}", "{554-1246}"),
+        (Form.SHAPE, "(1-2)", "(1-02)"),
+        (Form.SHAPE, '("1 years")', '("1 year")'),
+        (Form.SHAPE, "(P1Y12M)", "(P2Y)"),
+        (Form.SHAPE, '("@ 12 mons")', '("@ 1 year")'),
+        (Form.SHAPE, '("1 2:03:04")', '("1 02:03:04")'),
+        (Form.SHAPE, "(+1-2)", "(1-2)"),
+        (Form.SHAPE, '("2024-01-01 00:00:00.10+00")', '("2024-01-01 00:00:00.1+00")'),
+        (Form.SHAPE, r'("\\\\server")', r'("\\server")'),
+        (Form.SHAPE, "[0:1]={a,b}", "[1:2]={a,b}"),
     ],
 )
 def test_texts_of_different_values_do_not(form: Form, one: str, other: str) -> None:
@@ -85,6 +101,57 @@ def test_texts_of_different_values_do_not(form: Form, one: str, other: str) -> N
 @pytest.mark.parametrize("form", Form)
 def test_what_is_no_text_of_the_type_stands_for_itself(form: Form, text: str) -> None:
     assert one_form(text, form) in (text, "{1:a,1:b}") or form is Form.NUMBERS
+
+
+_PARTS = st.integers(-14, 14) | st.integers(-(2**31), 2**31 - 1)
+
+
+@given(_PARTS, _PARTS, _PARTS | st.integers(-(2**63), 2**63 - 1))
+@example(0, 0, 0)
+@example(-12, 0, 0)
+@example(0, 1, -1_000_000)
+def test_an_interval_is_read_from_each_of_the_texts_that_it_is_written_as(months: int, days: int, micros: int) -> None:
+    texts = interval_texts((months, days, micros))
+    assert [interval_from_text(text) for text in texts] == [(months, days, micros)] * 4
+    assert len({one_form(f'("{text}")', Form.SHAPE) for text in texts}) == 1
+
+
+@pytest.mark.parametrize(
+    ("oid", "texts"),
+    [
+        (1184, ["0044-03-15 12:00:00+00 BC", "0044-03-15 17:41:16+05:41:16 BC"]),
+        (1184, ["12024-01-01 00:00:00+00", "12023-12-31 19:00:00-05"]),
+        (1185, ['{"0044-03-15 12:00:00+00 BC",NULL}', '{"0044-03-15 17:41:16+05:41:16 BC",NULL}']),
+        (1185, ['{{"2024-01-01 00:00:00+00"},{infinity}}', '{{"2024-01-01 05:45:00+05:45"},{infinity}}']),
+        (1187, ['[0:1]={"1 mon",NULL}', "[0:1]={P1M,NULL}", '[0:1]={"@ 1 mon",NULL}', "[0:1]={0-1,NULL}"]),
+        (1187, ['{{"-3 days",00:00:00}}', "{{P-3D,PT0S}}", '{{"@ 3 days ago","@ 0"}}', '{{"-3 0:00:00",0}}']),
+        (1001, [r'{{"\\x61","\\x5c"}}', r'{{a,"\\\\"}}']),
+        (
+            3911,
+            [
+                r'{{"[\"2024-01-01 00:00:00+00\",)",empty}}',
+                r'{{"[\"2024-01-01 01:00:00+01\",)",empty}}',
+            ],
+        ),
+    ],
+)
+def test_what_is_rescued_of_a_value_hangs_on_no_setting(oid: int, texts: list[str]) -> None:
+    assert [rescued_text(text, resolve(oid, -1, {})) for text in texts] == [texts[0]] * len(texts)
+
+
+@pytest.mark.parametrize(
+    ("column_type", "text"),
+    [
+        (resolve(1184, -1, {}), "infinity"),
+        (resolve(1184, -1, {}, override="text"), "0044-03-15 17:41:16+05:41:16 BC"),
+        (resolve(25, -1, {}, override="timestamptz"), "0044-03-15 17:41:16+05:41:16 BC"),
+        (resolve(1009, -1, {}), '{{"1 mon","a\\\\b"}}'),
+        (resolve(1187, -1, {}), r"\x00"),
+        (resolve(1700, 655_366, {}), "NaN"),
+    ],
+)
+def test_what_hangs_on_none_is_rescued_as_it_was_sent(column_type: ColumnType, text: str) -> None:
+    assert rescued_text(text, column_type) == text
 
 
 def kind(oid: int, name: str = "") -> ColumnType:

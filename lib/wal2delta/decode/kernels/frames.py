@@ -124,6 +124,8 @@ def size_fits(tag, size):
         return size == 26
     if tag == 83:  # S
         return size == 6
+    if tag == 65:  # A, with or without an LSN and a time
+        return size == 9 or size == 25
     if tag == 98 or tag == 80 or tag == 75 or tag == 114:  # b P K r, with a gid
         return 30 <= size <= 300
     return 8 < size <= _MOST

@@ -828,13 +828,16 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
         if framing == 0 or framing == WALSENDER:
             following = p
         elif framing == 1:
+            following = p + 1
             if p >= end:
-                outcome = 2
-                break
-            if load_byte(base + p) != 10:
+                if tag != 67 or st[32] == 0:
+                    outcome = 2
+                    break
+                # A consumer that ends between a Commit and its newline has all of the transaction.
+                following = p
+            elif load_byte(base + p) != 10:
                 outcome = 18
                 break
-            following = p + 1
         else:
             if p != lim:
                 outcome = 17

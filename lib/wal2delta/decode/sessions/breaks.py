@@ -15,7 +15,7 @@ the content of a logical message can look like one.  Else that with the fewest s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -58,6 +58,11 @@ _MAX_DEPTH: Final = 30
 
 _LONGEST_TORN: Final = 512
 """Bytes that are no torn message may be several; not beyond so many."""
+
+_BYTES_SKIMMED: Final = 128
+
+_ENDING: Final = b"CcKrPpM"
+"""What a transaction ends with, or is one by itself: once it is there as a whole, a server need not send it again."""
 
 _SHORTEST_TRANSACTION: Final = 47
 _MOST_LOST: Final = 256
@@ -223,7 +228,8 @@ def _given_up(error: CaptureError, effort: Effort) -> CaptureError:
 def _add(found: list[Stretch], data: memoryview, stretch: Stretch, codec: str) -> Place:
     """Add a stretch; give the place of the session behind it."""
     scanner = Scanner(stretch.place.framing, place=stretch.place, codec=codec)
-    scanner.scan(data, stretch.start, stop_at=stretch.stop)
+    scanner.closed = True
+    scanner.scan(data[: stretch.stop], stretch.start)
     assert scanner.position == stretch.stop
     found.append(stretch)
     return scanner.place.new_session()
@@ -272,24 +278,21 @@ class _Candidate:
     breaks: int
     content: tuple[int, int] | None
 
-    def gives_way_to(self, other: _Candidate) -> bool:
-        """Say whether one that comes later explains the error better."""
-        return self._gives_way(other.start.at, other.torn_at, other.breaks)
-
-    def waits_for(self, at: int, torn_at: int, breaks: int) -> bool:
-        """Say whether a session of which too little is there would explain the error better.
-
-        What takes more than one torn message may be the content of that session's first message.
-        """
-        return (self.breaks > 1 and at < self.start.at) or self._gives_way(at, torn_at, breaks)
-
-    def _gives_way(self, at: int, torn_at: int, breaks: int) -> bool:
+    def gives_way_to(self, at: int, torn_at: int, breaks: int) -> bool:
+        """Say whether one that comes later, of so many breaks at least, explains the error better."""
         if self.content is not None and self.content[0] <= self.start.at < self.content[1]:
             # In the content of a logical message anything may stand; also behind it, if it is whole: but for a newline.
             is_whole = at >= self.content[1] and (torn_at > self.torn_at or at == self.content[1])
             return breaks < self.breaks + is_whole
         # A torn message goes on over no session's start; but this message need not be the torn one.
         return torn_at > self.torn_at and breaks < self.breaks
+
+    def waits_for(self, at: int, torn_at: int, breaks: int) -> bool:
+        """Say whether a session of which too little is there would explain the error better.
+
+        What takes more than one torn message may be the content of that session's first message.
+        """
+        return (self.breaks > 1 and at < self.start.at) or self.gives_way_to(at, torn_at, breaks)
 
     @property
     def is_best(self) -> bool:
@@ -322,6 +325,9 @@ class Explainer:
         self._readings = {} if readings is None else readings
         self._places: dict[tuple[_Start, int], Place] = {}
         self._leftover = Leftover(data, framing, codec, effort)
+        self._starting = starting_bytes(framing)
+        self._torn_starts: dict[int, tuple[int, int]] = {}
+        """Up to where what begins at an offset may be torn, and from where on not, as far as was looked at."""
 
     def explain(self, at: int, place: Place, *, torn_only: bool = False) -> Explained | None:
         """Explain why the session that is known to go on at a place ends; None if nothing can.
@@ -426,21 +432,24 @@ class Explainer:
     def _torn_behind(self, start: _Start, reading: Reading, low: int, depth: int, *, deeper: bool) -> Explained | None:
         best: _Candidate | None = None
         wait: tuple[int, int, int] | None = None
-        for at, torn_at, before, more in self._candidates(start, low, deeper=deeper):
+
+        def is_worth(at: int, torn_at: int, breaks: int) -> bool:
+            return best is None or best.gives_way_to(at, torn_at, breaks)
+
+        for at, torn_at, before, more in self._candidates(start, low, is_worth, deeper=deeper):
             following = self._following(start, reading, at, torn_at, before)
             found = self.read(at)
             if found.waits and torn_at < at and wait is None and self._may_wait(at):
                 wait = at, torn_at, 1 + more
-            if found.stop == at:
+            if found.stop == at or not is_worth(at, torn_at, 1 + more + found.ends):
                 # One without a whole message is no more than torn bytes.
                 continue
             explained = self._explain(following, depth + 1)
             if explained is None:
                 continue
-            content = content_of(self._data, torn_at, at, before)
-            candidate = _Candidate(following, torn_at, 1 + more + explained.breaks, content)
-            if (best is None or best.gives_way_to(candidate)) and not self._is_lost(torn_at, at):
-                best = candidate
+            breaks = 1 + more + explained.breaks
+            if is_worth(at, torn_at, breaks) and not self._is_lost(torn_at, at):
+                best = _Candidate(following, torn_at, breaks, content_of(self._data, torn_at, at, before))
             if best is not None and best.is_best:
                 break
         if best is not None and (wait is None or not best.waits_for(*wait)):
@@ -469,7 +478,11 @@ class Explainer:
         return False
 
     def _following(self, start: _Start, reading: Reading, at: int, torn_at: int, before: Place) -> _Start:
-        has_come = reading.first_event is not None or (reading.first_at is not None and reading.first_at < torn_at)
+        has_come = (
+            reading.first_event is not None
+            or (reading.first_at is not None and reading.first_at < torn_at)
+            or before.last_lsn != walk.NO_LSN
+        )
         awaited = [
             None if has_come else start.awaited,
             before.transaction.final_lsn if before.transaction is not None else None,
@@ -477,7 +490,9 @@ class Explainer:
         ]
         return _Start(at, Place(self._framing), awaited=min((lsn for lsn in awaited if lsn is not None), default=None))
 
-    def _candidates(self, start: _Start, low: int, *, deeper: bool) -> Iterator[tuple[int, int, Place, int]]:
+    def _candidates(
+        self, start: _Start, low: int, is_worth: Callable[[int, int, int], bool], *, deeper: bool
+    ) -> Iterator[tuple[int, int, Place, int]]:
         """Give the offsets at which another session may begin, where the torn message before it begins, and the place.
 
         The last number says whether sessions lie between the two of which no message is whole.  The offsets rise; so
@@ -485,6 +500,7 @@ class Explainer:
         places.
 
         Args:
+            is_worth: says whether one with so many breaks at least is looked for.
             deeper: only such as need the torn message to be one that seems whole.
         """
         data = self._data
@@ -495,7 +511,10 @@ class Explainer:
             at = int(next_start(self._buf, at + 1, len(data), FRAMING_CODES[self._framing]))
             if at >= len(data):
                 return
+            self._effort.spend(1)
             torn_at = ahead.boundary_before(at)
+            if not is_worth(at, torn_at, 1):
+                continue
             if behind_at < torn_at:
                 behind.advance(data, behind_at, torn_at)
                 behind_at = torn_at
@@ -511,9 +530,13 @@ class Explainer:
                     yield at, at, place, 0
             elif self.is_torn(torn_at, at, place):
                 yield at, torn_at, place, 0
+                if self._framing is Framing.RECVLOGICAL and data[torn_at] in _ENDING:
+                    behind_it = self._place_without_newline(torn_at, at, place)
+                    if behind_it is not None:
+                        yield at, at, behind_it, 0
             elif ahead.stuck and at - torn_at > _LONGEST_TORN:
                 return
-            elif self._are_torn(torn_at, at, place):
+            elif is_worth(at, torn_at, 2) and self._are_torn(torn_at, at, place):
                 yield at, torn_at, place, 1
 
     def _place_at(self, start: _Start, at: int) -> Place:
@@ -524,17 +547,38 @@ class Explainer:
             self._places[start, at] = reader.place
         return self._places[start, at]
 
+    def _place_without_newline(self, at: int, end: int, place: Place) -> Place | None:
+        """Give the place behind the message in some bytes, if it lacks nothing but the newline; None else."""
+        reader = self.reader(place, strict=False)
+        reader.closed = True
+        with suppress(CaptureError):
+            reader.advance(self._data[:end], at)
+        return reader.place if reader.position == end and not reader.broke else None
+
     def _are_torn(self, at: int, end: int, place: Place) -> bool:
         """Say whether some bytes are a torn message, and behind it torn messages that sessions began with."""
-        ends = [end]
-        fresh = Place(self._framing)
+        self._effort.spend(1 + (end - at) // _BYTES_SKIMMED)
+        stop = end
         first = self._data[at + 1 : end]
         for begin in range(end - 1, at, -1):
-            if first[begin - at - 1] in starting_bytes(self._framing) and any(
-                self.is_torn(begin, stop, fresh) for stop in ends
-            ):
-                ends.append(begin)
-        return any(self.is_torn(at, stop, place) for stop in ends)
+            if first[begin - at - 1] in self._starting and self._is_torn_start(begin, stop):
+                # The sooner a message ends, the likelier it may be torn there.
+                stop = begin
+        return self.is_torn(at, stop, place)
+
+    def _is_torn_start(self, at: int, end: int) -> bool:
+        """Say whether some bytes are the torn beginning of a session's first message.
+
+        What is torn at some offset may be torn at any before it.
+        """
+        torn, whole = self._torn_starts.get(at, (at, len(self._data) + 1))
+        if torn < end < whole:
+            if self.is_torn(at, end, Place(self._framing)):
+                torn = end
+            else:
+                whole = end
+            self._torn_starts[at] = torn, whole
+        return end <= torn
 
 
 class _Ahead:

@@ -24,11 +24,16 @@ _SIZES: Final = {b"B"[0]: (21, 21), b"C"[0]: (26, 26), b"S"[0]: (6, 6), b"E"[0]:
     **dict.fromkeys(b"IUDTOMRY", (9, LONGEST_MESSAGE)),
 }
 """How large a message of each tag is, at least and at most."""
+_LONGEST_GID: Final = 64
 _STARTING_SIZES: Final = (
-    *(size + head for size, _ in (_SIZES[b"B"[0]], _SIZES[b"S"[0]]) for head in (0, XLOGDATA.size)),
+    *(
+        size + head
+        for size in (*_SIZES[b"B"[0]], *_SIZES[b"S"[0]], *_SIZES[b"A"[0]], *range(30, 31 + _LONGEST_GID))
+        for head in (0, XLOGDATA.size)
+    ),
     KEEPALIVE.size,
 )
-"""How large that is what a session mostly begins with."""
+"""How large that is what a session mostly begins with; of what names a prepared transaction, with a common gid."""
 
 
 def head_size(framing: Framing, data: memoryview, at: int, end: int) -> int:

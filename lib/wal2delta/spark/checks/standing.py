@@ -1,8 +1,8 @@
 """Whether a mirror table is as the ledger's last run has left it: looked at before anything is applied to it.
 
 What is not this ledger's own doing is refused, with the statement that undoes it.  A table that is ahead of its
-ledger, because that one was set back, is told apart from that (`Standing.ahead`):
-see `wal2delta.spark.checks.setting_back`.
+ledger, because that one was set back, is told apart from that (`Standing.ahead`): see
+`wal2delta.spark.checks.setting_back`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wal2delta.errors import TargetError
 from wal2delta.sink.lineage import CommitId, LoggedCommit, Standing, follow
 from wal2delta.sink.table_log import commits_from, newest_version
 from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.mounted import mounted_folder
+from wal2delta.spark.delta.mounted import local_folder
 from wal2delta.spark.delta.target import TableName
 from wal2delta.spark.ledger.registry import MirrorEntry
 from wal2delta.spark.session.isolation import has_own_sessions
@@ -54,7 +54,15 @@ def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing
     if entry is not None and entry.left is None:
         return None
     left = -1 if entry is None or entry.left is None else entry.left
-    newest, commits = _commits(spark, table, left)
+    try:
+        newest, commits = _commits(spark, table, left)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise TargetError(
+            f"the table's log is damaged ({type(error).__name__})",
+            table=known.name,
+            path=table.text,
+            remedy="Nothing was applied; bring the table back as it was, or apply to a new target",
+        ) from error
     if newest < left and known.run is not None and entry is not None and entry.table.place != table.place:
         # It was copied to where it is now.
         left, commits = -1, _commits(spark, table, -1)[1]
@@ -77,7 +85,7 @@ def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing
 
 def newest_number(spark: SparkSession, table: TableName, application: str) -> int:
     """Give the number of an application's newest commit in a table of the ledger; 0 where there is none."""
-    folder = mounted_folder(spark, table.path)
+    folder = local_folder(spark, table.path)
     found: Iterable[LoggedCommit]
     if folder is not None:
         newest = newest_version(folder)
@@ -93,15 +101,31 @@ def newest_number(spark: SparkSession, table: TableName, application: str) -> in
 
 def refuse_changed(table: TableName, name: str, standing: Standing) -> TargetError:
     """Say that somebody else has changed a table, and how to undo it."""
+    return TargetError(
+        _change(standing), table=name, path=table.text, remedy=f"Nothing was applied. {_undone(table, standing)}"
+    )
+
+
+def told_of_change(table: TableName, name: str, standing: Standing) -> str:
+    """Warn of the same where a run has nothing for the table."""
+    return (
+        f"{name}: {_change(standing)}. The run that next has changes for it will refuse it. {_undone(table, standing)}"
+    )
+
+
+def _change(standing: Standing) -> str:
     changed = standing.changed
     assert changed is not None
-    return TargetError(
-        f"the table was changed by somebody else since the ledger's last run has left it: its version "
-        f"{changed.version} is made by {changed.operation}",
-        table=name,
-        path=table.text,
-        remedy=f"Nothing was applied. Set it back by RESTORE TABLE {table.sql} TO VERSION AS OF {standing.left}; or go "
-        "on from the rows that it has, by --accept-changed-tables",
+    return (
+        "the table was changed by somebody else since the ledger's last run has left it: its version "
+        f"{changed.version} is made by {changed.operation}"
+    )
+
+
+def _undone(table: TableName, standing: Standing) -> str:
+    return (
+        f"Set it back by RESTORE TABLE {table.sql} TO VERSION AS OF {standing.left}; or go on from the rows that it "
+        "has, by --accept-changed-tables"
     )
 
 
@@ -134,7 +158,7 @@ def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bo
 
 def _commits(spark: SparkSession, table: TableName, left: int) -> tuple[int, list[LoggedCommit]]:
     """Give a table's newest version, and its commits from a version on."""
-    folder = mounted_folder(spark, table.path)
+    folder = local_folder(spark, table.path)
     if folder is not None:
         newest = newest_version(folder)
         return newest, list(commits_from(folder, left, newest))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from wal2delta.errors import TargetError
 from wal2delta.sink.lineage import Standing
+from wal2delta.sink.table_log import newest_version
 from wal2delta.spark.checks.setting_back import (
     Ahead,
     check_bytes,
@@ -19,14 +20,18 @@ from wal2delta.spark.checks.setting_back import (
     set_tables_back,
     told,
 )
-from wal2delta.spark.checks.standing import Known, refuse_changed, standing_of
+from wal2delta.spark.checks.standing import Known, refuse_changed, standing_of, told_of_change
 from wal2delta.spark.delta import statements as delta
+from wal2delta.spark.delta.mounted import local_folder
 from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.target import Target
-from wal2delta.spark.ledger.ledger import Ledger, State, run_id
+from wal2delta.spark.ledger.ledger import Ledger, run_id
+from wal2delta.spark.ledger.registry import MirrorEntry
+from wal2delta.spark.ledger.state import State
 from wal2delta.spark.ledger.transactions import History
 from wal2delta.spark.planning.plan import RunPlan, TablePlan
 from wal2delta.spark.planning.table_run import TableRun, table_schema
+from wal2delta.spark.session.failures import failures_told
 from wal2delta.spark.session.isolation import session_with
 from wal2delta.transactions.plan import Plan
 
@@ -173,9 +178,10 @@ class TableChecks:
         def look(table: TablePlan) -> Found:
             left = any(move.source == table.table for move in tables.placement.moves)
             moves_in = left or table.table in moving
-            return check_table(
-                self.spark, table, self.ledger.id, resumed=resumed, moves_in=moves_in, accepts=self.accepts
-            )
+            with failures_told(table=table.name, path=(table.before or table).table.text):
+                return check_table(
+                    self.spark, table, self.ledger.id, resumed=resumed, moves_in=moves_in, accepts=self.accepts
+                )
 
         with ThreadPoolExecutor(self.at_once) as pool:
             found = list(pool.map(look, tables.tables))
@@ -191,7 +197,8 @@ class TableChecks:
         """
 
         def look(run: TableRun) -> TableRun:
-            standing = check_begun(self.spark, run, plan.id, accepts=self.accepts)
+            with failures_told(table=run.plan.name, path=run.plan.table.text):
+                standing = check_begun(self.spark, run, plan.id, accepts=self.accepts)
             checked = replace(run, standing=standing)
             if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
                 one = Ahead(run.plan.name, run.plan.table, run.plan.oid, standing, known=True)
@@ -204,6 +211,44 @@ class TableChecks:
             self._warn_of_change(run.plan, run.standing)
         return checked
 
+    def look_at_others(self, entries: Sequence[MirrorEntry], written: Collection[int]) -> list[Ahead]:
+        """Look at the tables that a run does not write to, as far as a look at their logs tells, and warn of changes.
+
+        Args:
+            entries: what the ledger knows of all tables.
+            written: the oids of those that are looked at otherwise.
+
+        Returns:
+            those that are ahead of the ledger.
+        """
+        others = [entry for entry in entries if not entry.set_aside and entry.oid not in written]
+        with ThreadPoolExecutor(self.at_once) as pool:
+            standings = list(pool.map(self._changed_standing, others))
+        ahead: list[Ahead] = []
+        for entry, standing in zip(others, standings, strict=True):
+            if isinstance(standing, TargetError):
+                self.warnings.append(f"{entry.name}: {standing.problem}")
+            elif standing is not None and standing.ahead:
+                ahead.append(Ahead(entry.name, entry.table, entry.oid, standing, known=True))
+            elif standing is not None and standing.changed is not None and not self.accepts:
+                self.warnings.append(told_of_change(entry.table, entry.name, standing))
+        return ahead
+
+    def _changed_standing(self, entry: MirrorEntry) -> Standing | TargetError | None:
+        """Say how a table stands that is there, and is not at the version that was left; None for all others.
+
+        Returns:
+            an error for one that is not the table that the ledger knows.
+        """
+        folder = local_folder(self.spark, entry.table.path)
+        if folder is None or entry.left is None or newest_version(folder) in (-1, entry.left):
+            return None
+        with session_with(self.spark, delta.SMALL_STATE) as own:
+            try:
+                return standing_of(own, entry.table, Known(entry.name, self.ledger.id, entry))
+            except TargetError as error:
+                return error
+
     def _warn_of_change(self, table: TablePlan, standing: Standing | None) -> None:
         changed = None if standing is None else standing.changed
         if changed is not None:
@@ -215,7 +260,10 @@ class TableChecks:
     def go_back(
         self, plan: Plan, tables: RunPlan, found: Sequence[Found], before: State | None, history: History
     ) -> int:
-        """Set back what is ahead of the ledger, if the captures have all of that; give the new run's number."""
+        """Set back what is ahead of the ledger, if the captures have all of that; give the new run's number.
+
+        Tables that the run does not write to are looked at, too.
+        """
         known = before.run if before is not None else 0
         recorded = highest_runs(self.spark, self.target, self.ledger.id, self.at_once)
         ahead = [
@@ -229,6 +277,9 @@ class TableChecks:
             for table, there in zip(tables.tables, found, strict=True)
             if there.standing is not None and there.standing.ahead
         ]
+        if before is not None:
+            written = [(table.before or table).oid for table in tables.tables]
+            ahead += self.look_at_others(before.tables, written)
         highest = highest_of(recorded, ahead)
         if highest <= known and not ahead:
             return known + 1

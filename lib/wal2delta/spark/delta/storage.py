@@ -13,10 +13,11 @@ from wal2delta.errors import ConfigError, TargetError, Wal2DeltaError
 from wal2delta.spark.delta.target import Target
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_BROKEN: Final = (*_FULL, errno.EROFS, errno.EIO, errno.EFBIG)
 _SAID: Final = re.compile("|".join(re.escape(os.strerror(number)) for number in _FULL))
 _PLACE: Final = re.compile(rf"(/[^\s:()'\"]+)[^/\n]{{0,4}}\((?:{_SAID.pattern})\)")
 """How Java names the file that it could not write."""
+_OF_WORKER: Final = re.compile(r"^(?:\w+Error): \[Errno (\d+)\] [^:\n]+: '([^'\n]+)'", re.MULTILINE)
+"""What Python says where a worker could not reach a file."""
 
 _DAMAGE: Final = re.compile(
     r"DELTA_(?!CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED)|FAILED_READ_FILE|FileNotFound|Parquet|jackson|EOFException"
@@ -36,23 +37,34 @@ def storage_told(place: str) -> Iterator[None]:
     except Wal2DeltaError:
         raise
     except OSError as error:
-        if error.errno not in _BROKEN:
+        if error.errno is None or isinstance(error, ConnectionError):
             raise
-        raise _refused(str(error.filename or place), error.strerror or os.strerror(error.errno)) from error
+        reason = error.strerror or os.strerror(error.errno)
+        raise _refused(str(error.filename or place), reason, error.errno) from error
     except Exception as error:
-        said = _SAID.search(str(error))
-        if said is None:
+        said, of_worker = _SAID.search(str(error)), _OF_WORKER.search(str(error))
+        if said is not None:
+            found = _PLACE.search(str(error))
+            raise _refused(found[1] if found else place, said[0], errno.ENOSPC) from error
+        if of_worker is None:
             raise
-        found = _PLACE.search(str(error))
-        raise _refused(found[1] if found else place, said[0]) from error
+        number = int(of_worker[1])
+        raise _refused(of_worker[2], os.strerror(number), number) from error
 
 
-def _refused(path: str, reason: str) -> TargetError:
+def _refused(path: str, reason: str, number: int) -> TargetError:
+    """Say that a run cannot go on.
+
+    Args:
+        number: the reason's, as the system has it.
+    """
+    remedy = "See that its folder is there, and may be read and written to"
+    if number in _FULL:
+        remedy = "Make room (Spark's own files lie where spark.local.dir says)"
     return TargetError(
         f"the run cannot go on: {reason}",
         path=path,
-        remedy="Make room (Spark's own files lie where spark.local.dir says), or see that it may be written to; and "
-        "run again, as whatever was applied counts once",
+        remedy=f"{remedy}; and run again, as whatever was applied counts once",
     )
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from wal2delta.decode.summary import FileScan
-from wal2delta.errors import CaptureError, FramingChange, NotACapture, OrderError, TargetError
+from wal2delta.errors import CaptureError, FramingChange, NotACapture, OrderError, TargetError, ValueFormatError
 from wal2delta.listing import missing_numbers, sort_key
 from wal2delta.lsn import to_datetime
 from wal2delta.progress import NoProgress, Progress
@@ -31,6 +31,7 @@ from wal2delta.spark.captures.files import (
     scan_captures,
 )
 from wal2delta.spark.checks.places import check_places
+from wal2delta.spark.checks.setting_back import refuse_newer
 from wal2delta.spark.checks.tables import TableChecks
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.fence import Fence
@@ -38,8 +39,9 @@ from wal2delta.spark.delta.mounted import mounted_folder
 from wal2delta.spark.delta.storage import damage_told, naming_the_catalog, storage_told
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.job.ahead import AheadScan
-from wal2delta.spark.ledger.ledger import PLANNED, Ledger, Seen, State, run_id
+from wal2delta.spark.ledger.ledger import Ledger, run_id
 from wal2delta.spark.ledger.registry import MirrorEntry, left_at
+from wal2delta.spark.ledger.state import PLANNED, Seen, State
 from wal2delta.spark.ledger.transactions import History, refuse_gone
 from wal2delta.spark.planning.placement import Move, Placement
 from wal2delta.spark.planning.plan import RunPlan, plan_tables
@@ -169,7 +171,8 @@ class _Job:
                 files = list_captures(self.own, self.captures, self.settings.captures)
                 reading = self._what_is_new(files, state)
             if reading is None:
-                return finished or self._nothing_new(state, began)
+                self._look_at_tables(state)
+                return replace(finished, warnings=tuple(self.warnings)) if finished else self._nothing_new(state, began)
             locked = self._lock()
             if locked is state:
                 break
@@ -454,6 +457,7 @@ class _Job:
                     self._note_hole(self.holes[file.path], file.path)
                 self.progress.advance()
         plan = stitch.plan()
+        _check_times(plan)
         before = resume.applied if resume is not None else 0
         return replace(plan, resume=replace(plan.resume, applied=before + plan.transactions))
 
@@ -766,6 +770,24 @@ class _Job:
         with failures_told(table=run.plan.name, path=place), storage_told(place):
             return apply_table(self.spark, staging, run, folded)
 
+    def _look_at_tables(self, state: State | None) -> None:
+        """Look whether tables are as the last run has left them, where there is nothing to apply.
+
+        Raises:
+            TargetError: one is newer than the ledger.
+        """
+        if state is None:
+            return
+        with self._stage("check"):
+            ahead = self._checks.look_at_others(state.tables, ())
+        if not ahead:
+            return
+        again = self.ledger.read()
+        # Without the lock, another run may have begun meanwhile.
+        if again is not None and (again.run, again.phase) == (state.run, state.phase):
+            known = state.resume.place.high_lsn if state.resume is not None else -1
+            raise refuse_newer(ahead[0], ahead[0].standing.ahead[-1], known)
+
     def _nothing_new(self, state: State | None, began: float) -> RunReport:
         resume = state.resume if state is not None else None
         applied = resume.place.high_lsn if resume is not None and resume.place.high_lsn >= 0 else None
@@ -781,7 +803,7 @@ class _Job:
             applied_lsn=applied,
             applied_commit_ts=to_datetime(resume.place.high_commit_time) if applied is not None and resume else None,
             tables=(),
-            warnings=(),
+            warnings=tuple(self.warnings),
             seconds=time.monotonic() - began,
             stages=self.stages,
         )
@@ -821,6 +843,19 @@ def _not_joined(error: CaptureError, stitch: Stitch) -> CaptureError:
         remedy="A file between them is missing, or their names do not sort by time; bring it back, or leave out what "
         "it cuts off by --allow-gaps",
     )
+
+
+def _check_times(plan: Plan) -> None:
+    """Refuse what no report, and no ledger, can say when it was, before anything is applied.
+
+    Raises:
+        ValueFormatError: see `to_datetime`.
+    """
+    try:
+        for time in (plan.upto_commit_time, *(item.commit_time for item in plan.decided)):
+            to_datetime(time)
+    except ValueFormatError as error:
+        raise error.at(path=plan.resume.last_path) from None
 
 
 def _without_ended(plan: Plan, history: History) -> Plan:

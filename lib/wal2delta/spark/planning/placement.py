@@ -163,29 +163,23 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
     heirs = {entry.oid: oid for oid, entry in found.heirs.items()}
     known = {entry.oid: entry for entry in entries}
     notes = {one.oid: list(_notes(one, found, known, holders)) for one in wanted}
-    recreated = _recreated(wanted, found)
-    aside: list[MirrorEntry] = []
-    renamed: list[MirrorEntry] = []
-    leaving: list[Move] = []
-    arriving: list[Move] = []
+    aside, renamed = list[MirrorEntry](), list[MirrorEntry]()
+    leaving, arriving = list[Move](), list[Move]()
     by_oid = {one.oid: one for one in wanted}
     places = {entry.table.place for entry in entries}
-    there = {entry.oid: entry.table.place for entry in entries if not entry.set_aside}
     for entry in entries:
         one = by_oid.get(heirs.get(entry.oid, entry.oid))
         if one is None:
             if not entry.set_aside and entry.oid in found.displaced:
-                refuge = target.set_aside(entry.oid)
-                leaving.append(Move(entry.oid, entry.name, entry.table, refuge, set_aside=True))
-                aside.append(replace(entry, table=refuge, set_aside=True))
+                aside.append(replace(entry, table=target.set_aside(entry.oid), set_aside=True))
+                leaving.append(Move(entry.oid, entry.name, entry.table, aside[-1].table, set_aside=True))
             continue
         refuge = target.set_aside(one.oid)
         has_place = one.oid in holders
         destination = one.table if has_place else refuge
-        if not one.written:
-            after = replace(entry, name=one.name, table=destination, set_aside=not has_place)
-            if after != entry:
-                (renamed if has_place else aside).append(after)
+        after = replace(entry, name=one.name, table=destination, set_aside=not has_place)
+        if not one.written and after != entry:
+            (renamed if has_place else aside).append(after)
         if entry.name != one.name:
             notes[one.oid].insert(0, f"renamed from {entry.name}")
         if entry.table.place == destination.place:
@@ -199,6 +193,7 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
         else:
             leaving.append(Move(one.oid, entry.name, entry.table, refuge, set_aside=True))
             arriving.append(Move(one.oid, one.name, refuge, destination, set_aside=False))
+    there = {entry.oid: entry.table.place for entry in entries if not entry.set_aside}
     return Placement(
         before={one.oid: known[one.oid] for one in wanted if one.oid in known} | found.heirs,
         holders=holders,
@@ -207,7 +202,7 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
         aside=tuple(aside),
         renamed=tuple(renamed),
         replaced=frozenset(heirs),
-        remade=tuple(one for one in recreated if found.anew[one.oid] in there),
+        remade=tuple(one for one in _recreated(wanted, found) if found.anew[one.oid] in there),
         recognised=any(there.get(use.oid) == use.place for use in uses),
         notes={oid: tuple(texts) for oid, texts in notes.items() if texts},
     )

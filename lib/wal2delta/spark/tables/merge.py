@@ -160,27 +160,28 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
     Args:
         rows: folded rows; None for none.
         mode: ``append`` or ``overwrite``.
+
+    Raises:
+        MissingRow: see `Counts.check`.
     """
     if rows is None:
         empty = spark.createDataFrame([], sql_schema(merge.schema))
         delta.write(empty, merge.table, mode, merge.commit, create=create, new_schema=mode == "overwrite")
         return Written(Counts(), {_APPENDED: "0"})
     totals = _totals(merge.identity.mode) | _more(merge.identity.mode)
-    if merge.stops_at_missing and merge.identity.mode is not Mode.APPEND:
+    # What replaces a catalog's table is a query of Delta's own, of which no observation is told.
+    if (mode == "overwrite" and merge.table.path is None) or merge.stops_at_missing:
         with kept_rows(spark, rows, totals) as (kept, found):
-            _appended(merge.identity.mode, _numbers(found)).check(merge)
-            return append_rows(spark, kept, replace(merge, stops_at_missing=False), mode, create=create)
-    if mode == "overwrite" and merge.table.path is None:
-        # What replaces a catalog's table is a query of Delta's own, of which no observation is told.
-        with kept_rows(spark, rows, totals) as (kept, found):
+            numbers = _numbers(found)
+            counts = _appended(merge.identity.mode, numbers).check(merge)
             _write_rows(kept, merge, mode, create=create)
-            counts = _numbers(found)
     else:
         observed = Observation()
         frame = rows.observe(observed, *(f.expr(expression).alias(name) for name, expression in totals.items()))
         _write_rows(frame, merge, mode, create=create)
-        counts = _numbers(observed.get)
-    return Written(_appended(merge.identity.mode, counts), {_APPENDED: str(counts["written"])})
+        numbers = _numbers(observed.get)
+        counts = _appended(merge.identity.mode, numbers)
+    return Written(counts, {_APPENDED: str(numbers["written"])})
 
 
 def _write_rows(frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:

@@ -1,0 +1,117 @@
+"""Sessions with other settings on a real server: rows are found by what no column can hold, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from support.postgres import Server, chosen_versions, running_server
+from support.scenarios import Slot, apply_file_by_file, apply_in_one_run, table_difference
+from support.truth import SourceTable
+from wal2delta.types.by_value import Form, one_form
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.integration, pytest.mark.live]
+
+_SETTINGS: Final = (
+    ("SET TimeZone = 'UTC'",),
+    ("SET TimeZone = 'Asia/Kathmandu'", "SET IntervalStyle = iso_8601", "SET bytea_output = escape"),
+    ("SET TimeZone = 'America/New_York'", "SET IntervalStyle = sql_standard"),
+    ("SET TimeZone = 'Europe/Amsterdam'", "SET IntervalStyle = postgres_verbose", "SET bytea_output = escape"),
+)
+
+_SETUP: Final = (
+    "CREATE SCHEMA s",
+    "CREATE DOMAIN s.phone AS text",
+    "CREATE TYPE s.call AS (at timestamptz, spans interval[], who text)",
+    # Of years that no column holds, too.
+    "CREATE TABLE s.moments (at timestamptz PRIMARY KEY, v text)",
+    "CREATE TABLE s.grids (spans interval[], days timestamptz[], data bytea[], v int)",
+    "ALTER TABLE s.grids REPLICA IDENTITY FULL",
+    # No two of these are one value, though they may look like intervals.
+    "CREATE TABLE s.phones (numbers s.phone[] PRIMARY KEY, v int)",
+    "CREATE TABLE s.calls (what s.call, v int)",
+    "ALTER TABLE s.calls REPLICA IDENTITY FULL",
+    "CREATE PUBLICATION settings FOR ALL TABLES",
+)
+
+_MOMENTS: Final = ("0044-03-15 12:00+00 BC", "12024-01-01 00:00+00", "2024-01-01 00:00+00", "infinity")
+_NUMBERS: Final = ("555-1234", "554-1246", "1-2", "1-02")
+_GRIDS: Final = (
+    """'{{1 mon,2 mons},{-3 days,NULL}}', '{{2024-01-01 00:00+00},{infinity}}', '{{a,b}}'""",
+    """'[0:0]={1 year}', '{0044-03-15 12:00+00 BC}', '[2:2]={\\\\x00}'""",
+)
+_CALL: Final = "ROW('2024-01-01 00:00+00', '[0:1]={1 mon,4 days}', '555-1234')::s.call"
+
+_CALL_TEXT: Final = '("2024-01-01 00:00:00+00","[0:1]={""1 mon"",""4 days""}",555-1234)'
+
+_COURSE: Final = (
+    (
+        *(f"INSERT INTO s.moments VALUES ('{at}', 'a')" for at in _MOMENTS),
+        *(f"INSERT INTO s.phones VALUES (ARRAY['{number}'], {n})" for n, number in enumerate(_NUMBERS)),
+        *(f"INSERT INTO s.grids VALUES ({grid}, 1)" for grid in (*_GRIDS, *_GRIDS, *_GRIDS)),
+        *(f"INSERT INTO s.calls VALUES ({_CALL}, {v})" for v in (1, 1, 2)),
+    ),
+    (
+        "UPDATE s.moments SET v = v || 'b'",
+        "UPDATE s.phones SET v = v + 10 WHERE numbers <> ARRAY['1-2']::s.phone[]",
+        "DELETE FROM s.grids WHERE ctid IN (SELECT min(ctid) FROM s.grids GROUP BY spans)",
+        "DELETE FROM s.calls WHERE ctid = (SELECT min(ctid) FROM s.calls)",
+    ),
+    (
+        "UPDATE s.moments SET at = at + interval '1 day', v = 'c' WHERE isfinite(at)",
+        "DELETE FROM s.phones WHERE numbers IN (ARRAY['554-1246']::s.phone[], ARRAY['1-02']::s.phone[])",
+        "UPDATE s.grids SET v = v + 1 WHERE ctid IN (SELECT min(ctid) FROM s.grids GROUP BY spans)",
+        "UPDATE s.calls SET v = 3 WHERE v = 2",
+    ),
+    (
+        "DELETE FROM s.moments WHERE at < '0001-01-01 00:00+00' OR at = 'infinity'",
+        "UPDATE s.phones SET numbers = ARRAY['554-1246'] WHERE numbers = ARRAY['555-1234']::s.phone[]",
+        "DELETE FROM s.grids WHERE v = 2",
+        "DELETE FROM s.calls WHERE v = 3",
+    ),
+)
+
+
+@pytest.fixture(scope="module", params=chosen_versions())
+def recorded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[list[Path], list[SourceTable]]]:
+    """Sessions, each with settings of its own, and the tables behind them."""
+    with running_server(request.param) as server:
+        yield _record(server, tmp_path_factory.mktemp("settings"))
+
+
+def _record(server: Server, folder: Path) -> tuple[list[Path], list[SourceTable]]:
+    server.execute(*_SETUP)
+    slot = Slot(server, folder, "settings")
+    for statements, settings in zip(_COURSE, _SETTINGS, strict=True):
+        server.execute(*statements)
+        slot.take(settings=settings)
+    tables = [table for table in server.source_tables("s") if table.name != "calls"]
+    return slot.files, tables
+
+
+@pytest.mark.parametrize("way", ["in one run", "session by session", "session by session, by Spark alone"])
+def test_every_row_is_found_under_whatever_settings_it_was_sent(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    recorded: tuple[list[Path], list[SourceTable]],
+    way: str,
+) -> None:
+    files, tables = recorded
+    if way.endswith("alone"):
+        monkeypatch.setenv("WAL2DELTA_COMMITS", "spark")
+    apply = apply_in_one_run if way == "in one run" else apply_file_by_file
+    target, reports = apply(spark, files, tmp_path)
+    assert [warning for report in reports for warning in report.warnings] == []
+    calls = spark.read.format("delta").load(str(target / "s" / "calls")).collect()
+    assert [(one_form(row.what, Form.SHAPE), row.v) for row in calls] == [(one_form(_CALL_TEXT, Form.SHAPE), 1)]
+    for table in tables:
+        assert table_difference(spark, target / "s" / table.name, table) is None
