@@ -58,7 +58,7 @@ FLOORS = {
         ("place", "rules", "uses"),
         ("stream",),
         ("summary",),
-        ("scan",),
+        ("scan", "unfinished"),
         ("columns",),
         ("sessions",),
         ("change_batch",),
