@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from wal2delta.decode.walk import Outcome
 from wal2delta.errors import (
+    CaptureError,
     FramingError,
     MalformedMessage,
     OrderError,
 )
+from wal2delta.lsn import format_lsn
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, PGCOPY_TRAILER, Framing
 
 DAMAGED: Final = "The file is damaged or is no pgoutput capture; fetch it from its source again"
 
@@ -75,3 +77,60 @@ LEGAL: Final[dict[Where, tuple[type, ...]]] = {
 
 STARTERS: Final = (m.StreamStart, m.StreamAbort, m.BeginPrepare, m.Prepare, m.CommitPrepared, m.RollbackPrepared)
 """What a session may begin with besides Begin: where such a message may not stand, one has begun."""
+
+
+def problem(outcome: Outcome, view: memoryview, at: int, framing: Framing, *, last_lsn: int) -> CaptureError:
+    """Give the error for what a kernel came back with.
+
+    Args:
+        at: the offset of the frame or message that is wrong.
+        last_lsn: the commit LSN of the session's transaction before it.
+    """
+    if outcome is Outcome.NOT_AFTER_LAST:
+        return not_after_last(int.from_bytes(view[at + 1 : at + 9], "big"), last_lsn, at)
+    kind, text = PROBLEMS[outcome]
+    return kind(text.format(framing=framing.value, tag=chr(view[at])), offset=at, remedy=DAMAGED)
+
+
+def not_after_last(lsn: int, last_lsn: int, offset: int) -> OrderError:
+    """Give the error for a transaction whose commit LSN does not lie behind the one before it."""
+    return OrderError(
+        f"transaction {format_lsn(lsn)} is not behind {format_lsn(last_lsn)}, the one before it",
+        offset=offset,
+        remedy="Files out of order, or another slot's files; "
+        "name files so that they sort by time and keep one slot's files in one folder",
+    )
+
+
+def is_of_no_transaction(view: memoryview, at: int, limit: int) -> bool:
+    """Say whether what stands in a streamed block is a logical message of no transaction, which carries no xid."""
+    if view[at] != ord("M") or limit - at < 6 or view[at + 1] != 0:
+        return False
+    # Inside of blocks it would be that of a transaction: with an xid, and with the flag that says so.
+    return view[at + 5] != 1 or not any(view[at + 1 : at + 5])
+
+
+class PgcopyMark(NamedTuple):
+    """A header or a trailer of PGCOPY."""
+
+    size: int
+    begins_copy: bool
+
+
+def pgcopy_mark(view: memoryview, at: int) -> PgcopyMark | None:
+    """Measure a header or a trailer of PGCOPY; None where the bytes end inside it.
+
+    Raises:
+        FramingError: there is neither.
+    """
+    here = len(view) - at
+    if view[at] == 0xFF:
+        return None if here < PGCOPY_TRAILER.size else PgcopyMark(PGCOPY_TRAILER.size, begins_copy=False)
+    head = bytes(view[at : at + len(PGCOPY_SIGNATURE)])
+    if not PGCOPY_SIGNATURE.startswith(head):
+        raise FramingError("no pgcopy frame begins here", offset=at, remedy=DAMAGED)
+    if here < PGCOPY_HEADER.size:
+        return None
+    extension = int.from_bytes(view[at + PGCOPY_HEADER.size - 4 : at + PGCOPY_HEADER.size], "big")
+    size = PGCOPY_HEADER.size + extension
+    return None if here < size else PgcopyMark(size, begins_copy=True)

@@ -16,20 +16,30 @@ from wal2delta.decode import walk
 from wal2delta.decode.announced import Announced
 from wal2delta.decode.open_streams import OpenStreams
 from wal2delta.decode.place import Place, Transaction
-from wal2delta.decode.rules import BARE, BETWEEN, DAMAGED, LEGAL, NEW_SESSION, PROBLEMS, STARTERS, Where
+from wal2delta.decode.rules import (
+    BARE,
+    BETWEEN,
+    DAMAGED,
+    LEGAL,
+    NEW_SESSION,
+    STARTERS,
+    Where,
+    is_of_no_transaction,
+    not_after_last,
+    pgcopy_mark,
+    problem,
+)
 from wal2delta.decode.tiles import Tile
 from wal2delta.decode.walk import Kernel, Outcome
 from wal2delta.errors import (
     CaptureError,
-    FramingError,
     MalformedMessage,
     OrderError,
     TruncatedMessage,
     UnknownRelation,
 )
-from wal2delta.lsn import format_lsn
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, PGCOPY_TRAILER, Framing
+from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import encode
 from wal2delta.types.text import UTF8, names_in
 
@@ -218,7 +228,7 @@ class StreamWalker:
             elif outcome in NEW_SESSION and self._breaks(late=outcome is Outcome.NOT_AFTER_LAST):
                 return
             else:
-                raise self._problem(outcome, buf)
+                raise self._problem(outcome)
 
     @property
     def position(self) -> int:
@@ -331,21 +341,21 @@ class StreamWalker:
         state = self.kernel.state
         at, limit = int(state[walk.MESSAGE]), int(state[walk.LIMIT])
         if self.framing is Framing.PGCOPY and at == state[walk.POS]:
-            return self._pgcopy_mark(at)
+            return self._step_over_mark(at)
         framed = self.framing.is_sized
-        if self.stream_xid is not None and self._is_loose(at, limit):
+        if self.stream_xid is not None and is_of_no_transaction(self._view, at, limit):
             return self._outside_only(at)
         try:
             message, end = self._announced.read_message(self._view[:limit], at, streaming=bool(state[walk.STREAM]))
         except TruncatedMessage as error:
             if framed:
-                raise self._problem(Outcome.OVERRUN, buf) from error
+                raise self._problem(Outcome.OVERRUN) from error
             return False
         except CaptureError as error:
             error.remedy = error.remedy or DAMAGED
             raise
         if framed and end != limit:
-            raise self._problem(Outcome.UNDERRUN, buf)
+            raise self._problem(Outcome.UNDERRUN)
         if self.framing in BARE and isinstance(message, m.StreamAbort) and message.abort_lsn is None:
             if end == len(buf) and not self.closed:
                 # Sixteen bytes more may follow in the next file.
@@ -355,7 +365,7 @@ class StreamWalker:
                 if not self.closed:
                     return False
             elif buf[end] != 0x0A:
-                raise self._problem(Outcome.NO_NEWLINE, buf)
+                raise self._problem(Outcome.NO_NEWLINE)
             else:
                 end += 1
         try:
@@ -371,14 +381,6 @@ class StreamWalker:
             state[walk.ORDINAL] += 1
         return True
 
-    def _is_loose(self, at: int, limit: int) -> bool:
-        """Say whether a logical message in a streamed block is one of no transaction, which carries no xid."""
-        view = self._view
-        if view[at] != ord("M") or limit - at < 6 or view[at + 1] != 0:
-            return False
-        # Inside of blocks it would be that of a transaction: with an xid, and with the flag that says so.
-        return view[at + 5] != 1 or not any(view[at + 1 : at + 5])
-
     def _outside_only(self, offset: int) -> bool:
         """End the walk at a logical message of no transaction where one is open: it comes between them only."""
         if self._breaks():
@@ -388,26 +390,13 @@ class StreamWalker:
     def _is_aborted(self, xid: int | None) -> bool:
         return xid is not None and xid in self.kernel.aborted
 
-    def _pgcopy_mark(self, at: int) -> bool:
+    def _step_over_mark(self, at: int) -> bool:
         """Step over a header or a trailer of PGCOPY; either may be cut by the end of the file."""
-        view, state = self._view, self.kernel.state
-        if view[at] == 0xFF:
-            if len(view) - at < PGCOPY_TRAILER.size:
-                return False
-            state[walk.POS] = at + PGCOPY_TRAILER.size
-            return True
-        head = bytes(view[at : at + len(PGCOPY_SIGNATURE)])
-        if not PGCOPY_SIGNATURE.startswith(head):
-            raise FramingError("no pgcopy frame begins here", offset=at, remedy=DAMAGED)
-        if len(view) - at < PGCOPY_HEADER.size:
-            return False
-        extension = int.from_bytes(view[at + PGCOPY_HEADER.size - 4 : at + PGCOPY_HEADER.size], "big")
-        if len(view) - at < PGCOPY_HEADER.size + extension:
-            return False
-        if self._has_begun and self._breaks():
+        mark = pgcopy_mark(self._view, at)
+        if mark is None or (mark.begins_copy and self._has_begun and self._breaks()):
             # Each COPY is a session of its own.
             return False
-        state[walk.POS] = at + PGCOPY_HEADER.size + extension
+        self.kernel.state[walk.POS] = at + mark.size
         return True
 
     def _take(self, message: m.AnyMessage, offset: int) -> bool:
@@ -491,7 +480,7 @@ class StreamWalker:
         if message.commit_lsn <= state[walk.LAST_LSN]:
             if self._breaks(late=True):
                 return False
-            raise self._not_after_last(message.commit_lsn, offset)
+            raise not_after_last(message.commit_lsn, int(state[walk.LAST_LSN]), offset)
         if state[walk.TXN] == walk.UNKNOWN_HEAD:
             if state[walk.ORDINAL] > 0:
                 raise OrderError(f"a {type(message).__name__} message stands in a transaction", offset=offset)
@@ -551,26 +540,11 @@ class StreamWalker:
         if announced is not None:
             announced.add(relation.oid)
 
-    def _not_after_last(self, lsn: int, offset: int) -> OrderError:
-        return OrderError(
-            f"transaction {format_lsn(lsn)} is not behind {format_lsn(int(self.kernel.state[walk.LAST_LSN]))}, "
-            "the one before it",
-            offset=offset,
-            remedy="Files out of order, or another slot's files; "
-            "name files so that they sort by time and keep one slot's files in one folder",
-        )
-
-    def _problem(self, outcome: Outcome, buf: NDArray[np.uint8]) -> CaptureError:
+    def _problem(self, outcome: Outcome) -> CaptureError:
+        """Say what the kernel came back with."""
         state = self.kernel.state
-        kind, text = PROBLEMS[outcome]
         at = int(state[walk.POS] if outcome is Outcome.BAD_FRAME else state[walk.MESSAGE])
-        if outcome is Outcome.NOT_AFTER_LAST:
-            return self._not_after_last(int.from_bytes(self._view[at + 1 : at + 9], "big"), at)
-        return kind(
-            text.format(framing=self.framing.value, tag=chr(buf[at])),
-            offset=at,
-            remedy=DAMAGED,
-        )
+        return problem(outcome, self._view, at, self.framing, last_lsn=int(state[walk.LAST_LSN]))
 
 
 def outside(message: m.Relation) -> m.Relation:
