@@ -2,8 +2,9 @@
 
 A hash is SHA-256 over the salt and the value's text, both UTF-8, in 64 hexadecimal digits; NULL stays NULL.  The text
 is PostgreSQL's, made from the typed value: what is sent in text and in binary has one hash, and so has a time stamp
-whatever the sender's TimeZone (it is written in UTC), and an interval whatever its IntervalStyle.  A value that its column's type could not hold is hashed from its
-rescued text, which then is rescued no more: it would stand there for all to read.
+whatever the sender's TimeZone (it is written in UTC), and an interval whatever its IntervalStyle.  A value that its
+column's type could not hold is hashed from its rescued text, which then is rescued no more: it would stand there for
+all to read.
 
 Equal values have equal hashes, so that masked keys still tell rows apart and masked columns still join.  It also means
 that whoever knows the salt can try values out; with few possible values that is quickly done.
