@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -98,6 +98,10 @@ class Merge:
                 return number
         return None
 
+    def counted(self, counts: Counts) -> delta.CommitId:
+        """Give the commit with what its rows are counted for."""
+        return replace(self.commit, counts=counts.told)
+
     @property
     def key_forms(self) -> tuple[tuple[int, Form], ...]:
         """The forms of key columns that are compared by value, by their places in the key."""
@@ -134,6 +138,11 @@ class Counts:
             self.without_base + other.without_base,
             self.deletes_without_row + other.deletes_without_row,
         )
+
+    @property
+    def told(self) -> dict[str, int]:
+        """The counts that are not 0, by their names; `Counts` takes them again."""
+        return {name: count for name, count in asdict(self).items() if count}
 
     def against(self, commit: delta.Commit, own: Counts) -> Counts:
         """Compare what a MERGE should have found with what it has."""
@@ -251,6 +260,13 @@ def _write_rows(frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> N
     delta.write(written, merge.table, mode, merge.commit, create=create, new_schema=mode == "overwrite")
 
 
+def count_rows(rows: DataFrame, mode: Mode) -> Counts:
+    """Count rows that `append_rows` has written, which only counts them as it goes."""
+    totals = _totals(mode) | _more(mode)
+    (found,) = rows.agg(*(f.expr(expression).alias(name) for name, expression in totals.items())).collect()
+    return _appended(mode, _numbers(found.asDict()))
+
+
 def append_written(append: Append, merge: Merge, written: FilesWritten | None) -> Written:
     """Commit the same rows as `append_rows`, in files that Python has written.
 
@@ -265,7 +281,7 @@ def append_written(append: Append, merge: Merge, written: FilesWritten | None) -
     except MissingRow:
         append.discard()
         raise
-    version = append.commit(merge.commit)
+    version = append.commit(merge.counted(counts))
     return Written(counts, {_APPENDED: str(append.rows)}, version)
 
 
@@ -373,7 +389,7 @@ def _merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], 
     kept.createOrReplaceTempView(_SOURCE)
     if merge.stops_at_missing and (counts.live or counts.gone):
         _missing(spark, merge).check(merge)
-    with delta.committing(spark, merge.commit):
+    with delta.committing(spark, merge.counted(counts)):
         metrics = delta.merge(spark, _keyed_statement(merge))
     return Written(counts, metrics)
 
