@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from wal2delta.errors import MissingRow
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
+from wal2delta.spark.session import steps
 from wal2delta.spark.tables import fold as folding
 
 if TYPE_CHECKING:
@@ -87,14 +89,21 @@ _SECOND = [
 """Every way of a commit: a table that is merged into, one written anew, one that is new; with a key and without."""
 
 
-@pytest.mark.parametrize("way", ["small tables are written anew", "all are merged into", "Spark writes everything"])
-def test_rows_that_are_not_there_stop_the_run_or_are_a_warning_with_their_count(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+_WAYS = ["small tables are written anew", "all are merged into", "Spark writes everything"]
+
+
+def _go(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     if way == "all are merged into":
         monkeypatch.setattr(folding, "begin_rewrite", lambda *_: None)
     elif way == "Spark writes everything":
         monkeypatch.setenv("WAL2DELTA_COMMITS", "spark")
+
+
+@pytest.mark.parametrize("way", _WAYS)
+def test_rows_that_are_not_there_stop_the_run_or_are_a_warning_with_their_count(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    _go(monkeypatch, way)
     mirror = _Mirror(spark, tmp_path)
     mirror.record(*_FIRST)
     assert mirror.apply(on_missing_row="stop").warnings == ()
@@ -106,7 +115,10 @@ def test_rows_that_are_not_there_stop_the_run_or_are_a_warning_with_their_count(
             mirror.apply(on_missing_row="stop")
         assert "on_missing_row: warn" in (stopped.value.remedy or "")
         assert {name: mirror.rows(name) for name in _NAMES.values()} == before
-    report = mirror.apply(on_missing_row="warn")
+    _assert_told(mirror.apply(on_missing_row="warn"), mirror)
+
+
+def _assert_told(report: wal2delta.RunReport, mirror: _Mirror) -> None:
     for name in _NAMES.values():
         (warning,) = [warning for warning in report.warnings if warning.startswith(f"s.{name}: ")]
         assert "Likely reasons" in warning
@@ -116,6 +128,33 @@ def test_rows_that_are_not_there_stop_the_run_or_are_a_warning_with_their_count(
         else:
             assert mirror.rows(name) == [(0, "first"), (1, "later"), (2, "first"), (7, "lost")]
             assert "2 rows are not in the table though changed: 1 to be updated, 1 to be deleted" in warning
+
+
+class _Killed(BaseException):
+    """As if the process had ended here."""
+
+
+@pytest.mark.parametrize("way", _WAYS)
+def test_a_run_that_goes_on_for_one_that_was_killed_tells_what_that_one_did_not_find(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    _go(monkeypatch, way)
+    mirror = _Mirror(spark, tmp_path)
+    mirror.record(*_FIRST)
+    mirror.apply()
+    mirror.record(*_SECOND)
+    applied = itertools.count(1)
+
+    def on_step(name: str) -> None:
+        # All tables have their commits, and nothing is recorded.
+        if name.startswith("table applied") and next(applied) == len(_NAMES):
+            raise _Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(steps, "on_step", on_step)
+        with pytest.raises(_Killed):
+            mirror.apply()
+    _assert_told(mirror.apply(), mirror)
 
 
 def test_one_table_may_stop_where_others_warn(spark: SparkSession, tmp_path: Path) -> None:

@@ -436,7 +436,6 @@ def short_script() -> Script:
     """Do to a few tables what Spark's statements are made for: merges, changed columns, rewrites, truncates."""
     made = Script(
         [
-            Table.of(100, PLACES[1], KEYED, _dealt(1, 5)[0], soft=True),
             Table.of(101, PLACES[2], KEYED, _dealt(1, 30)[0], drops=True, masks=True),
             Table.of(200, PLACES[3], MULTISET, _dealt(1, 60)[0]),
             Table.of(300, PLACES[4], APPEND, _dealt(1, 110)[0]),
@@ -445,14 +444,11 @@ def short_script() -> Script:
         {},
     )
     made.config |= {"objects": [table.config for table in made.tables], "column_mask_salt": SALT}
-    changing = made.tables[:-1]
+    keyed, counted, added = made.tables
     made.run(*([one.relation, *(one.insert(n) for n in range(1, 5))] for one in made.tables))
     made.run(
-        *([one.update(1, note0="changed"), one.delete(4)] for one in changing),
-        *([one.change_columns(), one.insert(8)] for one in made.tables),
-    )
-    made.run(
-        *([one.retype(), one.insert(9)] for one in changing),
-        *([one.truncate(), one.insert(10)] for one in (*made.tables[1:2], *made.tables[-1:])),
+        [keyed.update(1, note0="changed"), keyed.delete(4), keyed.change_columns(), keyed.insert(8)],
+        [counted.update(1, note0="changed"), counted.delete(4), counted.retype(), counted.insert(9)],
+        [added.truncate(), added.insert(10)],
     )
     return made

@@ -139,6 +139,8 @@ KEY, OLD = ord("K"), ord("O")
 _HASH_SIZE_MIN: Final = 64
 _HIDDEN: Final = -1
 _RUNS: Final = 1 << 14
+_NO_RUNS: Final = np.zeros((2, 0), np.int64)
+_NO_XIDS: Final = np.zeros(0, np.int64)
 
 
 class _Newest:
@@ -327,6 +329,8 @@ def new_state() -> NDArray[np.int64]:
 
 
 _NOTHING_PLACED: Final = Placer()
+_NO_ARRAYS: Final = _Arrays(0, 0)
+_NO_RECORDS: Final = Records.empty(0)
 
 
 class Kernel:
@@ -342,24 +346,30 @@ class Kernel:
         self.state = new_state()
         self.slots = RelationSlots()
         self.want = tile_bytes > 0
+        self._is_new = True
         self._make_arrays(tile_bytes)
-        self._runs = np.zeros((2, 0 if self.want else _RUNS), np.int64)
-        self.aborted = np.zeros(0, np.int64)
+        self._runs = _NO_RUNS if self.want else np.empty((2, _RUNS), np.int64)
+        self.aborted = _NO_XIDS
         """The xids, in order, whose rows inside of streamed blocks are left out."""
 
     def _make_arrays(self, tile_bytes: int) -> None:
         self.tile_bytes = tile_bytes
+        if not self.want:
+            # Nothing is written to them: walks that only find boundaries are many where sessions are looked for.
+            self._arrays, self._records = _NO_ARRAYS, _NO_RECORDS
+            return
         # A row change takes 9 bytes at least, a cell one.
-        cells = tile_bytes // 2 + 4 * MAX_COLUMNS if self.want else 0
-        self._arrays = _Arrays(tile_bytes // 16 + 1 if self.want else 0, cells)
+        self._arrays = _Arrays(tile_bytes // 16 + 1, tile_bytes // 2 + 4 * MAX_COLUMNS)
         # Begin and Commit take 47 bytes.
-        self._records = Records.empty(tile_bytes // 47 + 2 if self.want else 0)
+        self._records = Records.empty(tile_bytes // 47 + 2)
 
     def reset(self) -> None:
         """Forget the walk so far."""
-        self.state[:] = new_state()
-        self.slots = RelationSlots()
-        self.aborted = np.zeros(0, np.int64)
+        if not self._is_new:
+            self.state[:] = new_state()
+            self.slots = RelationSlots()
+            self.aborted = _NO_XIDS
+        self._is_new = False
 
     def walk(self, buf: NDArray[np.uint8], end: int, tile_end: int) -> Outcome:
         """Walk on from ``state[POS]`` until something is to be done; see `Outcome`."""

@@ -70,12 +70,15 @@ class CommitId:
         number: the run's and its step's; later ones are higher.
         run: what it holds; None in the ledgers of earlier versions.
         oid: the relation whose rows the table has; None for the ledger's own tables.
+        counts: what people are told of its rows and the history has not: the run that goes on for one that was killed
+            behind the commit says it, too.  None where it is not known before the commit.
     """
 
     application: str
     number: int
     run: RunId | None = None
     oid: int | None = None
+    counts: Mapping[str, int] | None = field(default=None, compare=False)
 
     @property
     def mark(self) -> str:
@@ -85,6 +88,8 @@ class CommitId:
             told |= {"run": self.run.id, "upto": self.run.upto, "applied": self.run.applied}
         if self.oid is not None:
             told["oid"] = self.oid
+        if self.counts is not None:
+            told["counts"] = dict(self.counts)
         return json.dumps(told)
 
     @classmethod
@@ -94,8 +99,9 @@ class CommitId:
             told = json.loads(text or "")
             run = RunId(str(told["run"]), int(told["upto"]), int(told["applied"])) if "run" in told else None
             oid = int(told["oid"]) if "oid" in told else None
-            return cls(str(told["wal2delta"]), int(told["number"]), run, oid)
-        except (ValueError, TypeError, KeyError):
+            counts = {str(k): int(v) for k, v in told["counts"].items()} if "counts" in told else None
+            return cls(str(told["wal2delta"]), int(told["number"]), run, oid, counts)
+        except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
     @property

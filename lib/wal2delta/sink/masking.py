@@ -2,8 +2,9 @@
 
 A hash is SHA-256 over the salt and the value's text, both UTF-8, in 64 hexadecimal digits; NULL stays NULL.  The text
 is PostgreSQL's, made from the typed value: what is sent in text and in binary has one hash, and so has a time stamp
-whatever the sender's TimeZone (it is written in UTC).  A value that its column's type could not hold is hashed from its
-rescued text, which then is rescued no more: it would stand there for all to read.
+whatever the sender's TimeZone (it is written in UTC), and an interval whatever its IntervalStyle.  A value that its
+column's type could not hold is hashed from its rescued text, which then is rescued no more: it would stand there for
+all to read.
 
 Equal values have equal hashes, so that masked keys still tell rows apart and masked columns still join.  It also means
 that whoever knows the salt can try values out; with few possible values that is quickly done.
@@ -23,8 +24,10 @@ import pyarrow.compute as pc
 
 from wal2delta.decode.change_batch import METADATA_COLUMNS, ChangeBatch
 from wal2delta.decode.rescued import read_rescued, rescued_array
+from wal2delta.sink.by_value import by_value
 from wal2delta.sink.rendering import output_of
 from wal2delta.types.base import ColumnType, Family
+from wal2delta.types.by_value import Form, form_of
 
 _MASKED: Final = "masked "
 """No type's name begins so."""
@@ -51,7 +54,9 @@ def mask(values: pa.Array, column_type: ColumnType, rescued: pa.Array | None, sa
     Returns:
         strings, NULL where there is no value.
     """
-    text = output_of(values, column_type)
+    form = form_of(column_type)
+    # The other forms are for comparing alone: they are no text of PostgreSQL's.
+    text = output_of(by_value(values, form) if form in (Form.INTERVAL, Form.MOMENTS) else values, column_type)
     if rescued is not None and rescued.null_count < len(rescued):
         text = pc.coalesce(text, rescued)
     if len(text) == text.null_count:

@@ -1,5 +1,7 @@
 """What a table's commits say of it, against what the ledger's last run has left."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,13 +34,33 @@ def stand(*commits, run=None, left=LEFT):
         CommitId("ours", 3),
         CommitId("ours", 3 << 16 | 5, RunId("id", 1 << 63, 12), 16384),
         CommitId("ours/runs", 3, RunId("id", -1, 0)),
+        CommitId("ours", 3, RunId("id", 1, 1), 7, {"without_base": 2}),
+        CommitId("ours", 3, RunId("id", 1, 1), 7, {}),
     ],
 )
 def test_a_mark_is_read_as_it_was_written(commit):
-    assert CommitId.of_mark(commit.mark) == commit
+    found = CommitId.of_mark(commit.mark)
+    assert (found, found.counts) == (commit, commit.counts)
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", "3", '{"number": 1}', '{"wal2delta": "a", "number": "x"}'])
+def test_what_its_rows_are_counted_for_makes_no_other_commit():
+    one = CommitId("ours", 3, RunId("id", 1, 1), 7)
+    assert replace(one, counts={"gone": 1}) == one
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "{",
+        "[]",
+        "3",
+        '{"number": 1}',
+        '{"wal2delta": "a", "number": 1, "counts": 3}',
+        '{"wal2delta": "a", "number": "x"}',
+    ],
+)
 def test_what_others_have_there_is_no_mark(text):
     assert CommitId.of_mark(text) is None
 

@@ -26,7 +26,7 @@ from wal2delta.decode import walk
 from wal2delta.decode.kernels.frames import FRAMING_CODES
 from wal2delta.decode.place import Place
 from wal2delta.decode.scan import Scanner
-from wal2delta.decode.sessions.effort import LEAST, Effort, GaveUp
+from wal2delta.decode.sessions.effort import LEAST, SESSION, Effort, GaveUp
 from wal2delta.decode.sessions.frames import head_size
 from wal2delta.decode.sessions.leftover import Leftover
 from wal2delta.decode.sessions.readings import (
@@ -59,7 +59,7 @@ _MAX_DEPTH: Final = 30
 _LONGEST_TORN: Final = 512
 """Bytes that are no torn message may be several; not beyond so many."""
 
-_BYTES_SKIMMED: Final = 128
+_PLACES_A_UNIT: Final = 4
 
 _ENDING: Final = b"CcKrPpM"
 """What a transaction ends with, or is one by itself: once it is there as a whole, a server need not send it again."""
@@ -146,6 +146,7 @@ class _Parting:
                 remedy=_CUT,
             )
         self._been.add(been)
+        self._spend_on_session()
         scanner = Scanner(self._framing, place=following.place, codec=self._codec)
         error = self._scan(scanner, following)
         explained = self._explain(scanner, error)
@@ -157,6 +158,16 @@ class _Parting:
         self.found.append(replace(following, stop=scanner.position))
         self.is_done = not scanner.broke
         self._begin(scanner.position, scanner.place.new_session(), new_session=True, late=scanner.late)
+
+    def _spend_on_session(self) -> None:
+        try:
+            self._effort.spend(SESSION)
+        except GaveUp:
+            raise OrderError(
+                f"more sessions seem to begin than there can be in so few bytes; {len(self.found):,} were told apart",
+                offset=self._next.start,
+                remedy="The file is damaged or is no pgoutput capture; fetch it from its source again",
+            ) from None
 
     def _scan(self, scanner: Scanner, following: Stretch) -> CaptureError | None:
         data, start = self._data, following.start
@@ -325,7 +336,7 @@ class Explainer:
         self._readings = {} if readings is None else readings
         self._places: dict[tuple[_Start, int], Place] = {}
         self._leftover = Leftover(data, framing, codec, effort)
-        self._starting = starting_bytes(framing)
+        self._starting = np.isin(np.arange(256), list(starting_bytes(framing)))
         self._torn_starts: dict[int, tuple[int, int]] = {}
         """Up to where what begins at an offset may be torn, and from where on not, as far as was looked at."""
 
@@ -557,13 +568,13 @@ class Explainer:
 
     def _are_torn(self, at: int, end: int, place: Place) -> bool:
         """Say whether some bytes are a torn message, and behind it torn messages that sessions began with."""
-        self._effort.spend(1 + (end - at) // _BYTES_SKIMMED)
+        begins = np.flatnonzero(self._starting[self._buf[at + 1 : end]])[::-1].tolist()
+        self._effort.spend(1 + len(begins) // _PLACES_A_UNIT)
         stop = end
-        first = self._data[at + 1 : end]
-        for begin in range(end - 1, at, -1):
-            if first[begin - at - 1] in self._starting and self._is_torn_start(begin, stop):
+        for begin in begins:
+            if self._is_torn_start(at + 1 + begin, stop):
                 # The sooner a message ends, the likelier it may be torn there.
-                stop = begin
+                stop = at + 1 + begin
         return self.is_torn(at, stop, place)
 
     def _is_torn_start(self, at: int, end: int) -> bool:
@@ -664,7 +675,7 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
     waiting: list[tuple[int, Framing]] = []
     begun = False
     for framing in FRAMING_ORDER:
-        explainer = Explainer(data, framing, codec, Effort(len(data), LEAST // len(Framing)))
+        explainer = Explainer(data, framing, codec, Effort(len(data) // len(Framing), LEAST // len(Framing)))
         explained = None
         try:
             reading = explainer.read(0)

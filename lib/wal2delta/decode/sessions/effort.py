@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-LEAST: Final = 100_000
+LEAST: Final = 40_000
 """So many units may be spent on any bytes; a unit is five microseconds or so."""
 
 BYTES_A_UNIT: Final = 16
@@ -17,6 +17,12 @@ BYTES_A_UNIT: Final = 16
 
 READING: Final = 8
 """What it takes to begin to read somewhere."""
+
+SESSION: Final = 8
+"""What it takes to tell of a session."""
+
+LOOKING: Final = 4
+"""What it takes to look at one message."""
 
 _BYTES_WALKED: Final = 1 << 13
 _BYTES_COMPARED: Final = 1 << 6
@@ -55,7 +61,7 @@ class Effort:
 
     def spend_on_message(self, size: int) -> None:
         """Pay for looking at the one message in so many bytes."""
-        self.spend(1 + min(size, 1 << 20) // _BYTES_COMPARED)
+        self.spend(LOOKING + min(size, 1 << 20) // _BYTES_COMPARED)
 
     def note_walked(self, size: int) -> None:
         """Pay for bytes that a kernel has gone over; what is paid next may be too much."""

@@ -89,10 +89,15 @@ FEW_ROWS_REWRITTEN: Final = FEW_ROWS | {
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit as the table's history tells it."""
+    """A commit as the table's history tells it.
+
+    Attributes:
+        counts: see `CommitId`.
+    """
 
     version: int
     metrics: Mapping[str, str]
+    counts: Mapping[str, int] | None = None
 
     def rows(self, *names: str) -> int:
         """Give the first of some row counts that the history has."""
@@ -157,8 +162,9 @@ def find_commit(
     """Look a commit up in the newest entries of a table's history."""
     rows = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {depth}").collect()
     for row in rows:
-        if row.userMetadata == commit.mark:
-            return Commit(int(row.version), dict(row.operationMetrics or {}))
+        own = CommitId.of_mark(row.userMetadata)
+        if own == commit:
+            return Commit(int(row.version), dict(row.operationMetrics or {}), own.counts)
     return None
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -78,6 +78,11 @@ class Counts:
             self.deletes_without_row + other.deletes_without_row,
         )
 
+    @property
+    def told(self) -> dict[str, int]:
+        """The counts that are not 0, by their names; `Counts` takes them again."""
+        return {name: count for name, count in asdict(self).items() if count}
+
     def against(self, commit: delta.Commit, own: Counts) -> Counts:
         """Compare what a MERGE should have found with what it has."""
         if "numTargetRowsUpdated" not in commit.metrics or not (own.live or own.gone):
@@ -89,6 +94,10 @@ class Counts:
             without_base=self.without_base + without_base,
             deletes_without_row=self.deletes_without_row + without_row,
         )
+
+    def counted(self, merge: Merge) -> delta.CommitId:
+        """Give a commit with what its rows are counted for."""
+        return replace(merge.commit, counts=self.told)
 
     def check(self, merge: Merge) -> Counts:
         """Give them, or refuse a commit for rows that are missing, where that is wished.
@@ -194,6 +203,13 @@ def _write_rows(frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> N
     delta.write(written, merge.table, mode, merge.commit, create=create, new_schema=mode == "overwrite")
 
 
+def count_rows(rows: DataFrame, mode: Mode) -> Counts:
+    """Count rows that `append_rows` has written, which only counts them as it goes."""
+    totals = _totals(mode) | _more(mode)
+    (found,) = rows.agg(*(f.expr(expression).alias(name) for name, expression in totals.items())).collect()
+    return _appended(mode, _numbers(found.asDict()))
+
+
 def append_written(append: Append, merge: Merge, written: FilesWritten | None) -> Written:
     """Commit the same rows as `append_rows`, in files that Python has written.
 
@@ -208,7 +224,7 @@ def append_written(append: Append, merge: Merge, written: FilesWritten | None) -
     except MissingRow:
         append.discard()
         raise
-    version = append.commit(merge.commit)
+    version = append.commit(counts.counted(merge))
     return Written(counts, {_APPENDED: str(append.rows)}, version)
 
 
@@ -316,7 +332,7 @@ def _merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], 
     kept.createOrReplaceTempView(_SOURCE)
     if merge.stops_at_missing and (counts.live or counts.gone):
         _missing(spark, merge).check(merge)
-    with delta.committing(spark, merge.commit):
+    with delta.committing(spark, counts.counted(merge)):
         metrics = delta.merge(spark, _keyed_statement(merge))
     return Written(counts, metrics)
 

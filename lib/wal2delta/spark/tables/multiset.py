@@ -51,8 +51,8 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Writte
         if not totals["needed"]:
             # Nothing goes: the target need not be asked.
             return append_rows(spark, folded, merge, "append", create=False)
-        missing, metrics = _apply(images, images.counted(_as_stored(images, folded)), added)
-    return Written(Counts(unknown=totals["unknown"] or 0, deletes_without_row=missing), metrics)
+        unknown = Counts(unknown=totals["unknown"] or 0)
+        return _apply(images, images.counted(_as_stored(images, folded)), added, unknown)
 
 
 def _as_stored(images: _Images, folded: DataFrame) -> DataFrame:
@@ -111,23 +111,24 @@ def _stored(images: _Images, forms: Mapping[str, Form], texts: Sequence[str]) ->
     )
 
 
-def _apply(images: _Images, counted: DataFrame, added: list[int]) -> tuple[int, dict[str, str]]:
-    """Commit what is counted; give how many deletes have found no row, and the MERGE's metrics.
+def _apply(images: _Images, counted: DataFrame, added: list[int], unknown: Counts) -> Written:
+    """Commit what is counted; add how many deletes have found no row.
 
     Args:
         added: the ids of the columns that rows of the table may be older than, which rise as time goes on.
+        unknown: the counts that are known already.
     """
     with kept_rows(images.spark, counted, {"missing": "sum(greatest(needed - copies, 0L))"}) as (known, totals):
         missing = totals["missing"] or 0
         if missing and added:
             newest = max(added)
             older = images.counted(images.older(known, newest))
-            return _apply(images, older, [one for one in added if one < newest])
-        Counts(deletes_without_row=int(missing)).check(images.merge)
+            return _apply(images, older, [one for one in added if one < newest], unknown)
+        counts = unknown + Counts(deletes_without_row=int(missing)).check(images.merge)
         known.createOrReplaceTempView(_COUNTED)
-        with delta.committing(images.spark, images.merge.commit):
+        with delta.committing(images.spark, counts.counted(images.merge)):
             metrics = delta.merge(images.spark, images.statement())
-    return int(missing), metrics
+    return Written(counts, metrics)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class Rewrite:
             **dict.fromkeys(_NOTHING, 0),
         }
         try:
-            version = self._transaction.commit(written.files, merge.commit, instead_of=gone, merged=metrics)
+            version = self._transaction.commit(written.files, found.counted(merge), instead_of=gone, merged=metrics)
         except Exception as error:
             # Of what else may go wrong it is not known whether the table has the file.
             if not delta.is_conflict(error):

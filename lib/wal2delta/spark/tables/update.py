@@ -22,7 +22,7 @@ from wal2delta.spark.session.isolation import session_with, settings
 from wal2delta.spark.staging.base import FEW_PARTS_A_BATCH, Staging
 from wal2delta.spark.tables.alter import alter
 from wal2delta.spark.tables.fold import Folded, begin_fold
-from wal2delta.spark.tables.merge import Counts, Written, append_rows, merge_keyed
+from wal2delta.spark.tables.merge import Counts, Written, append_rows, count_rows, merge_keyed
 from wal2delta.spark.tables.multiset import merge_multiset
 from wal2delta.spark.workers.fold import fold_batches
 from wal2delta.spark.workers.refusals import refusals_told
@@ -66,9 +66,10 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Fo
                 delta.forget_version(own)
                 action, written = _commit(own, staging, run, number, folded, exists=exists, overwrite=overwrite)
                 more = written.counts
-                counts += more
                 found = _made(own, run, commit, written, depth)
-                counts = counts.against(found, more)
+            else:
+                more = _counts_of(own, staging, run, number, found)
+            counts = (counts + more).against(found, more)
             done = found if done is None else done.joined(found)
             exists = True
     assert done is not None
@@ -90,6 +91,18 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Fo
         set_aside=plan.set_aside,
         notes=(*plan.notes, *counts.notes),
     )
+
+
+def _counts_of(spark: SparkSession, staging: Staging, run: TableRun, number: int, found: delta.Commit) -> Counts:
+    """Give what the rows of a commit are counted for that the run had made before it was interrupted."""
+    epoch = run.plan.epochs[number]
+    if found.counts is not None:
+        # A later version may count more.
+        return Counts(**{name: found.counts.get(name, 0) for name in Counts.__dataclass_fields__})
+    if not epoch.rows or "numTargetRowsUpdated" in found.metrics:
+        return Counts()
+    with refusals_told():
+        return count_rows(_folded_rows(spark, staging, run, epoch), epoch.identity.mode)
 
 
 def _made(spark: SparkSession, run: TableRun, commit: delta.CommitId, written: Written, depth: int) -> delta.Commit:
