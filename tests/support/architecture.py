@@ -68,10 +68,7 @@ def circle(package: Path) -> list[str]:
     return []
 
 
-def long_modules(package: Path, most: int) -> list[str]:
-    """Give the modules that have more lines than that."""
-    return [
-        f"{name}: {lines}"
-        for name, path in sorted(modules(package).items())
-        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > most
-    ]
+def long_modules(package: Path, most: int) -> dict[str, int]:
+    """Give the modules that have more lines than that, and how many."""
+    counts = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules(package).items()}
+    return {name: lines for name, lines in sorted(counts.items()) if lines > most}

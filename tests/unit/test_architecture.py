@@ -19,6 +19,7 @@ LAYERS = (
     ("errors", "progress"),
     ("lsn",),
     ("report", "listing"),
+    ("numbering",),
     ("protocol",),
     ("relations", "types"),
     ("names", "task_settings"),
@@ -72,6 +73,16 @@ FLOORS = {
 
 MOST_LINES = 500
 
+STILL_LONG = {
+    "wal2delta.decode.kernels.walk": 1100,
+    "wal2delta.decode.sessions.breaks": 760,
+    "wal2delta.decode.sessions.readings": 680,
+    "wal2delta.decode.stream": 560,
+    "wal2delta.spark.job.apply": 910,
+    "wal2delta.transactions.stitch": 1020,
+}
+"""Modules that are longer, and may only become shorter."""
+
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
@@ -103,7 +114,9 @@ def test_no_modules_import_each_other():
 
 
 def test_modules_are_short():
-    assert long_modules(PACKAGE, MOST_LINES) == []
+    found = long_modules(PACKAGE, MOST_LINES)
+    assert {name: lines for name, lines in found.items() if lines > STILL_LONG.get(name, 0)} == {}
+    assert found.keys() == STILL_LONG.keys(), "what has become short is no longer listed"
 
 
 @pytest.fixture
@@ -124,7 +137,7 @@ def faults(package):
 
 
 def test_a_house_that_is_as_it_should_be_has_no_faults(house):
-    assert faults(house) == ([], [], [])
+    assert faults(house) == ([], [], {})
 
 
 @pytest.mark.parametrize("text", ["import house.roof\n", "def f():\n    from house.roof import wine\n"])
@@ -140,7 +153,7 @@ def test_a_circle_is_found(house):
 
 def test_a_module_that_has_grown_is_found(house):
     (house / "cellar" / "wine.py").write_text("\n" * 4)
-    assert faults(house)[2] == ["house.cellar.wine: 4"]
+    assert faults(house)[2] == {"house.cellar.wine": 4}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -7,16 +7,8 @@ from pathlib import Path
 import pytest
 
 from wal2delta.errors import ConfigError
-from wal2delta.listing import (
-    Hole,
-    Order,
-    list_files,
-    map_file,
-    missing_numbers,
-    natural_order,
-    release_pages,
-    sort_key,
-)
+from wal2delta.listing import Order, list_files, map_file, natural_order, release_pages, sort_key
+from wal2delta.numbering import Hole, missing_numbers
 from wal2delta.settings import OrderName
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from wal2delta.decode.summary import FileScan
 from wal2delta.errors import CaptureError, ConfigError, from_dict
-from wal2delta.listing import Hole, escape_glob, refuse_endless, sort_key
+from wal2delta.listing import escape_glob, refuse_endless, sort_key
+from wal2delta.numbering import Hole
 from wal2delta.settings import CaptureSettings
 from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.session.isolation import settings

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wal2delta.decode.summary import FileScan
 from wal2delta.errors import CaptureError, FramingChange, NotACapture, OrderError, TargetError, ValueFormatError
-from wal2delta.listing import missing_numbers, sort_key
+from wal2delta.listing import sort_key
 from wal2delta.lsn import to_datetime
+from wal2delta.numbering import missing_numbers
 from wal2delta.progress import NoProgress, Progress
 from wal2delta.protocol.framing import Framing
 from wal2delta.report import Action, RunReport, TableReport
