@@ -26,7 +26,12 @@ from wal2delta.spark.captures.files import ONE_FILE_A_BATCH, list_captures, read
 from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.job.ahead import AheadScan
-from wal2delta.spark.job.apply import _Job, _Reading
+from wal2delta.spark.job.apply import _Job
+from wal2delta.spark.job.context import RunContext
+from wal2delta.spark.job.reading import Reading
+from wal2delta.spark.job.scanning import Scanning
+from wal2delta.spark.job.shares import buckets_of
+from wal2delta.spark.ledger.ledger import Ledger
 from wal2delta.spark.ledger.state import Seen
 from wal2delta.spark.planning.versions import Catalogue
 from wal2delta.spark.session.isolation import own_session, settings
@@ -80,6 +85,12 @@ def transport(spark: SparkSession, captures: Path, names: str = "*") -> None:
         frame.mapInArrow(lengths, "length LONG").write.format("noop").mode("overwrite").save()
 
 
+def _job(spark: SparkSession, captures: Path, target: Target) -> _Job:
+    """Give a run that has not begun."""
+    own, ledger = own_session(spark), Ledger(spark, target)
+    return _Job(RunContext(spark, own, target, make_settings(_CONFIG), ledger, NoProgress()), str(captures))
+
+
 def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
     """Scan and decode files as a run does, and write nothing.
 
@@ -87,10 +98,9 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
         folded: what is decoded is folded by file, too, and given to Spark as it would be staged.
     """
     target = Target.parse(str(captures / "none"))
-    job = _Job(spark, str(captures), target, make_settings(_CONFIG), NoProgress())
-    job.own = own_session(spark)
+    job = _job(spark, captures, target)
     files = list_captures(job.own, str(captures), job.settings.captures)
-    plan = job._plan(_Reading(tuple(files), 0, Seen(0, 0), None))
+    plan = Scanning(job.context, {}).plan(Reading(tuple(files), 0, Seen(0, 0), None))
     task = DecodeTask(
         files={file.path: file for file in plan.files if file.steps},
         versions=plan.versions,
@@ -98,7 +108,7 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
         relations=Catalogue.of(plan, job.settings, ()).assignments,
         truncates={},
         settings=job.settings.of_tasks,
-        buckets=job._buckets(size_of(captures)),
+        buckets=buckets_of(size_of(captures), job.settings.bucket_bytes),
     )
     frame = read_files(job.own, list(task.files), size_of(captures))
     if folded:
@@ -157,14 +167,14 @@ def decode_ahead_stage(spark: SparkSession, captures: Path, *, folded: bool) -> 
         folded: what is decoded is folded by file, too.
     """
     target = Target.parse(str(captures / "none"))
-    job = _Job(spark, str(captures), target, make_settings(_CONFIG), NoProgress())
-    job.own = own_session(spark)
+    job = _job(spark, captures, target)
     files = list_captures(job.own, str(captures), job.settings.captures)
-    reading = _Reading(tuple(files), 0, Seen(0, 0), None)
+    reading = Reading(tuple(files), 0, Seen(0, 0), None)
     staging = (_Nowhere if folded else _Unfolded)(target.ledger("staging"))
     # Nobody else is at work.
-    ahead = AheadScan(job.own, staging, job.settings, (), job._buckets(reading.size), Stitch(None), lambda: None)
-    plan = job._plan(reading, ahead)
+    buckets = buckets_of(reading.size, job.settings.bucket_bytes)
+    ahead = AheadScan(job.own, staging, job.settings, (), buckets, Stitch(None), lambda: None)
+    plan = Scanning(job.context, {}).plan(reading, ahead)
     job._decode(plan, Catalogue.of(plan, job.settings, ()), staging, {}, reading.size, ahead)
 
 

@@ -12,7 +12,7 @@ from support.truth import mirror_tables
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
-from wal2delta.spark.job import apply as applying
+from wal2delta.spark.job import tables as applying
 from wal2delta.spark.tables import fold as folding
 from wal2delta.spark.tables.fold import fold_together
 

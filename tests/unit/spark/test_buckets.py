@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from wal2delta.settings import make_settings
-from wal2delta.spark.job import apply as applying
+from wal2delta.settings import DEFAULT_BUCKET_BYTES
+from wal2delta.spark.job.shares import buckets_of, tasks_of
 
 
 @pytest.mark.parametrize(
     ("size", "buckets"), [(0, 1), (1 << 20, 1), (16 << 20, 2), (40 << 20, 4), (256 << 20, 4), (1 << 30, 16)]
 )
 def test_little_is_split_into_a_few_parts_and_much_by_its_size(size: int, buckets: int) -> None:
-    job = applying._Job(None, "c", None, make_settings({}), None)  # type: ignore[arg-type]
-    assert job._buckets(size) == buckets
+    assert buckets_of(size, DEFAULT_BUCKET_BYTES) == buckets
 
 
 @pytest.mark.parametrize(("size", "tasks"), [(0, 1), (100_000, 1), (9 << 20, 3), (1 << 30, 4)])
 def test_a_table_of_which_little_is_staged_is_folded_by_few_tasks(size: int, tasks: int) -> None:
-    assert applying._tasks(4, size) == tasks
+    assert tasks_of(4, size) == tasks
