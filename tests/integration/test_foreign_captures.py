@@ -11,9 +11,11 @@ import pytest
 import wal2delta
 from support.captures import case
 from support.framings import NEW, OLD, Form
+from support.small_mirror import INT4, relation, row
 from support.truth import mirror_tables
 from wal2delta.cli import main
 from wal2delta.errors import ConfigError, FramingChange, NotACapture, Wal2DeltaError
+from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.spark.ledger.status import status
 
@@ -58,6 +60,22 @@ def test_captures_and_target_in_one_another_are_refused(spark: SparkSession, tmp
     for target in (captures, captures / "mirror", tmp_path):
         assert isinstance(refused(spark, captures, target), ConfigError)
     assert [path.name for path in tmp_path.rglob("*")] == ["captures", "0001.bin"]
+
+
+def test_a_file_that_stands_in_the_way_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    """Where the target, its ledger, a schema's or a table's folder should be."""
+    captures = tmp_path / "captures"
+    captures.mkdir()
+    messages = [m.Begin(100, 100, 1), relation(1, "t", {"id": INT4}), m.Insert(1, row(1)), m.Commit(0, 100, 108, 100)]
+    (captures / "1.bin").write_bytes(Form(Framing.RAW).write(messages))
+    for number, place in enumerate(("", "_wal2delta", "s", "s/t")):
+        target = tmp_path / str(number)
+        way = target / place
+        way.parent.mkdir(parents=True, exist_ok=True)
+        way.write_bytes(b"in the way")
+        assert str(way) in str(refused(spark, captures, target))
+        way.unlink()
+        assert wal2delta.apply(spark, captures, target).tables
 
 
 def test_a_bare_name_is_told_to_be_taken_for_a_catalog(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:

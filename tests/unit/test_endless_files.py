@@ -90,3 +90,12 @@ def test_the_command_says_so_in_one_line(tmp_path: Path) -> None:
         f"error: {tmp_path}/pipe: a pipe is no capture file: its bytes cannot be read a second time. "
         "Write what it gives to a file, and leave it out of the captures' folder"
     ]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_link_that_leads_to_itself_is_named(tmp_path: Path, reader: str) -> None:
+    (tmp_path / "1.bin").write_bytes(case("o01").files[0].read_bytes())
+    (tmp_path / "2.bin").symlink_to(tmp_path / "2.bin")
+    with pytest.raises(ConfigError) as caught:
+        READERS[reader](tmp_path)
+    assert caught.value.path == str(tmp_path / "2.bin")

@@ -19,8 +19,10 @@ def read_rescued(rescued: pa.Array) -> list[dict[str, str]]:
 
 
 def rescued_array(rows: Iterable[Mapping[str, str]]) -> pa.Array:
-    """Write rows' objects, NULL for empty ones."""
-    return pa.array([json.dumps(values, ensure_ascii=False) if values else None for values in rows], pa.string())
+    """Write rows' objects, NULL for empty ones; in one order, as they are compared as they stand."""
+    return pa.array(
+        [json.dumps(values, ensure_ascii=False, sort_keys=True) if values else None for values in rows], pa.string()
+    )
 
 
 def spread(some: pa.Array, at: Sequence[int] | NDArray[np.int64], rows: int) -> pa.Array:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from support.batches import batch_of, row
 from wal2delta.errors import CaptureError
@@ -49,4 +51,34 @@ def test_rows_that_come_and_go_leave_nothing_to_merge(buckets: int) -> None:
     events = fold_events(events_of(batch, identity), identity, names)
     ((_, part),) = split(events, identity, names, buckets)
     merged = rows_to_merge(from_ipc(to_ipc(part)), identity, names, (), moves=False)
+    assert sum(batch.num_rows for batch in merged) == 0
+
+
+_CELLS = [
+    (1184, -1, b"infinity"),
+    (1114, -1, b"0044-03-15 12:00:00 BC"),
+    (1082, -1, b"-infinity"),
+    (1700, (9 << 16 | 2) + 4, b"NaN"),
+    (1187, -1, b"{{P1M}}"),
+    (1007, -1, b"[0:1]={1,2}"),
+    (1185, -1, b"{infinity}"),
+    (23, -1, b"1"),
+    (25, -1, b"x"),
+]
+"""Types and texts; the columns of most cannot hold them, and each is told at another moment."""
+
+
+@given(st.permutations(_CELLS), st.integers(1, len(_CELLS)))
+@example(_CELLS, len(_CELLS))
+@example([(1184, -1, b"infinity"), (1187, -1, b"{{P1M}}")], 2)
+def test_a_row_that_was_rescued_is_the_same_when_it_goes(cells: list[tuple[int, int, bytes]], count: int) -> None:
+    cells = cells[:count]
+    names = [f"c{number}" for number in range(count)][::-1]
+    columns = tuple(m.Column(name, oid, typmod, True) for name, (oid, typmod, _) in zip(names, cells, strict=True))
+    values = row(*(text for _, _, text in cells))
+    changes = m.Insert(9, values), m.Update(9, values, old=values), m.Delete(9, old=values)
+    identity = Identity(Mode.MULTISET)
+    batch = batch_of(m.Relation(9, "s", "t", "f", columns), *changes)
+    events = fold_events(events_of(batch, identity), identity, names)
+    merged = rows_to_merge(events, identity, names, (), moves=False)
     assert sum(batch.num_rows for batch in merged) == 0
