@@ -17,7 +17,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 PACKAGES = {path.name for path in Path(wal2delta.__file__).parent.iterdir() if (path / "__init__.py").exists()}
 
 NAME = re.compile(r"`(?:wal2delta\.)?([a-z_]+(?:\.[A-Za-z_]+)+)`")
-SETTINGS = ("spark.python.", "spark.local.", "spark.sql.", "spark.buffer.", "spark.driver.", "spark.shuffle.", "spark.memory.")
+SETTINGS = ("spark.python.", "spark.local.", "spark.sql.")
 """Spark's own settings begin like one of our rooms."""
 
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
