@@ -12,12 +12,12 @@ import pytest
 import wal2delta
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 PACKAGES = {path.name for path in Path(wal2delta.__file__).parent.iterdir() if (path / "__init__.py").exists()}
 
 NAME = re.compile(r"`(?:wal2delta\.)?([a-z_]+(?:\.[A-Za-z_]+)+)`")
-SETTINGS = ("spark.python.", "spark.local.", "spark.sql.")
+SETTINGS = ("spark.python.", "spark.local.", "spark.sql.", "spark.buffer.")
 """Spark's own settings begin like one of our rooms."""
 
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
