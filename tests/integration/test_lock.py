@@ -23,7 +23,7 @@ from support.truth import assert_mirror_equals, table_versions
 from wal2delta.errors import CaptureError, TargetError
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.target import Target
-from wal2delta.spark.ledger import lock, state
+from wal2delta.spark.ledger import lock, state_table
 from wal2delta.spark.ledger.ledger import Ledger
 from wal2delta.spark.ledger.lock import Holder
 
@@ -188,7 +188,7 @@ def test_a_state_that_is_too_long_for_a_statement_is_written_all_the_same(
         wal2delta.apply(spark, captures=captures, target=target)
         (row,) = delta.read(spark, Target.parse(str(target)).ledger("state")).collect()
         states.append(row.asDict() | dict.fromkeys(("ledger", "started_at", "finished_at", "tables")))
-        monkeypatch.setattr(state, "_LONG", 0)
+        monkeypatch.setattr(state_table, "_LONG", 0)
     assert states[0] == states[1]
     assert states[0]["phase"] == "applied"
     _more(captures)
