@@ -239,7 +239,7 @@ def _given_up(error: CaptureError, effort: Effort) -> CaptureError:
 def _add(found: list[Stretch], data: memoryview, stretch: Stretch, codec: str) -> Place:
     """Add a stretch; give the place of the session behind it."""
     scanner = Scanner(stretch.place.framing, place=stretch.place, codec=codec)
-    scanner.closed = True
+    scanner.closed = scanner.ends_session = True
     scanner.scan(data[: stretch.stop], stretch.start)
     assert scanner.position == stretch.stop
     found.append(stretch)
@@ -561,7 +561,7 @@ class Explainer:
     def _place_without_newline(self, at: int, end: int, place: Place) -> Place | None:
         """Give the place behind the message in some bytes, if it lacks nothing but the newline; None else."""
         reader = self.reader(place, strict=False)
-        reader.closed = True
+        reader.closed = reader.ends_session = True
         with suppress(CaptureError):
             reader.advance(self._data[:end], at)
         return reader.place if reader.position == end and not reader.broke else None

@@ -226,8 +226,9 @@ class StreamWalker:
         self._session = 0 if place is None else place.session
         self._begun = place is not None and place.begun
         self.closed = False
-        """No more bytes belong to what the buffer ends with, so that its last message is as long as it seems.  Of
-        one of recvlogical's the newline may be missing."""
+        """No more bytes belong to what the buffer ends with, so that its last message is as long as it seems."""
+        self.ends_session = False
+        """A session ends with the buffer, so that the newline behind its last message may be missing."""
         self.news = True
         """Whether the last message of no transaction is one that has not come before."""
         self._view = memoryview(b"")
@@ -315,7 +316,7 @@ class StreamWalker:
         end = len(buf)
         stop = end if stop_at is None else stop_at
         state[walk.POS] = start
-        state[walk.CLOSED] = self.closed
+        state[walk.CLOSED] = self.ends_session
         self.broke = False
         while True:
             position = int(state[walk.POS])
@@ -475,7 +476,7 @@ class StreamWalker:
                 return False
         elif self.framing is Framing.RECVLOGICAL:
             if end >= len(buf):
-                if not self.closed:
+                if not self.ends_session:
                     return False
             elif buf[end] != 0x0A:
                 raise self._problem(Outcome.NO_NEWLINE, buf)
