@@ -14,6 +14,7 @@ from datetime import datetime
 from wal2delta.changes import known_framing
 from wal2delta.decode.files import scan_file
 from wal2delta.decode.foreign_files import told_for_paths
+from wal2delta.decode.leftover import refuse_leftover
 from wal2delta.decode.stream import Place
 from wal2delta.decode.summary import Counts, FileScan, Summary
 from wal2delta.errors import CaptureError, EncodingMismatch, FramingChange, FramingError, NotACapture
@@ -87,6 +88,7 @@ def inspect_captures(
     files: list[FileInspection] = []
     summaries: list[Summary] = []
     place, tail, before = None, b"", ""
+    tail_at = "", 0
     for path in list_files(paths):
         scan = _scan(path, map_file(path), forced, place, tail, codec, before)
         files.append(_file(scan, tail))
@@ -94,6 +96,10 @@ def inspect_captures(
         for part in scan.parts:
             summaries.append(part.summary)
             place = part.summary.place
+        # Where the unfinished bytes begin; in front of the file, if no message ends in it.
+        tail_at = (path, scan.size - len(tail)) if len(tail) <= scan.size else tail_at
+    if tail and place is not None:
+        refuse_leftover(tail, place.framing, codec, path=tail_at[0], offset=tail_at[1])
     if tail and not summaries:
         raise FramingError(
             f"the {len(tail):,} bytes are too few to tell what they are",
