@@ -15,6 +15,7 @@ import numpy as np
 
 from wal2delta.decode import walk
 from wal2delta.decode.announced import Announced
+from wal2delta.decode.kernels_walk import EARLIEST, LATEST
 from wal2delta.decode.walk import Kernel, Outcome, Tile
 from wal2delta.errors import (
     CaptureError,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _DAMAGED: Final = "The file is damaged or is no pgoutput capture; fetch it from its source again"
 
+_NO_TIME: Final = "the commit time lies outside of the years 1 to 9999"
+
 _PROBLEMS: Final = {
     Outcome.BAD_TUPLE_TAG: (MalformedMessage, "the row change names a kind of tuple that does not exist"),
     Outcome.BAD_CELL: (MalformedMessage, "a value of the row change is neither n, u, t nor b"),
@@ -51,6 +54,7 @@ _PROBLEMS: Final = {
     Outcome.BEGIN_INSIDE: (OrderError, "a transaction begins before the one before it has ended"),
     Outcome.COMMIT_MISMATCH: (OrderError, "the Commit is not that of the transaction that is open"),
     Outcome.NUL_IN_TEXT: (MalformedMessage, "a text value holds a NUL byte, which PostgreSQL's never do"),
+    Outcome.NO_TIME: (MalformedMessage, _NO_TIME),
     Outcome.NOT_AFTER_LAST: (OrderError, "the transaction's commit LSN is not behind the one before it"),
 }
 
@@ -226,8 +230,9 @@ class StreamWalker:
         self._session = 0 if place is None else place.session
         self._begun = place is not None and place.begun
         self.closed = False
-        """No more bytes belong to what the buffer ends with, so that its last message is as long as it seems.  Of
-        one of recvlogical's the newline may be missing."""
+        """No more bytes belong to what the buffer ends with, so that its last message is as long as it seems."""
+        self.ends_session = False
+        """A session ends with the buffer, so that the newline behind its last message may be missing."""
         self.news = True
         """Whether the last message of no transaction is one that has not come before."""
         self._view = memoryview(b"")
@@ -315,7 +320,7 @@ class StreamWalker:
         end = len(buf)
         stop = end if stop_at is None else stop_at
         state[walk.POS] = start
-        state[walk.CLOSED] = self.closed
+        state[walk.CLOSED] = self.ends_session
         self.broke = False
         while True:
             position = int(state[walk.POS])
@@ -475,7 +480,7 @@ class StreamWalker:
                 return False
         elif self.framing is Framing.RECVLOGICAL:
             if end >= len(buf):
-                if not self.closed:
+                if not self.ends_session:
                     return False
             elif buf[end] != 0x0A:
                 raise self._problem(Outcome.NO_NEWLINE, buf)
@@ -622,6 +627,12 @@ class StreamWalker:
     def _take_decision(self, message: m.StreamCommit | m.CommitPrepared, offset: int) -> bool:
         """Take a commit that stands alone."""
         state = self.kernel.state
+        if message.end_lsn < message.commit_lsn:
+            raise MalformedMessage(
+                f"the {type(message).__name__} ends before it begins", offset=offset, remedy=_DAMAGED
+            )
+        if not EARLIEST <= message.commit_time <= LATEST:
+            raise MalformedMessage(_NO_TIME, offset=offset, remedy=_DAMAGED)
         if message.commit_lsn <= state[walk.LAST_LSN]:
             if self._breaks(late=True):
                 return False
