@@ -188,7 +188,7 @@ class Decoder(StreamWalker):
         if self._types != types:
             self._types, self._new_types, self._type_names = dict(types), dict(types), {}
         self.start(place, relations)
-        self.closed = True
+        self.closed = self.ends_session = True
         view = memoryview(data)[:stop]
         buf = np.frombuffer(view, np.uint8)
         self._path, self._base, self._before = path, base, before

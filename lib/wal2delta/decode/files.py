@@ -297,18 +297,18 @@ def _parts(data: memoryview, stretch: Stretch, before: int, codec: str) -> list[
     parts: list[Part] = []
     if start < before:
         scanner = Scanner(place.framing, place=place, codec=codec)
-        scanner.closed = stretch.stop < len(data)
+        scanner.closed = scanner.ends_session = stretch.stop < len(data)
         scanner.scan(data[: stretch.stop], start, stop_at=min(before, stretch.stop))
         end = scanner.position
         if end > start:
             own = bytes(data[start:end])
             scanner = Scanner(place.framing, place=place, codec=codec)
-            scanner.closed = True
+            scanner.closed = scanner.ends_session = True
             parts.append(_part(scanner.scan(own, 0), stretch, data=own, base=start))
         place, start = scanner.place, end
     if start >= before:
         scanner = Scanner(place.framing, place=place, codec=codec)
-        scanner.closed = stretch.stop < len(data)
+        scanner.closed = scanner.ends_session = stretch.stop < len(data)
         summary = scanner.scan(data[before : stretch.stop], start - before)
         parts.append(Part(summary) if parts else _part(summary, stretch))
     return parts

@@ -18,6 +18,8 @@ from wal2delta.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, PGCOPY_T
 
 DAMAGED: Final = "The file is damaged or is no pgoutput capture; fetch it from its source again"
 
+NO_TIME: Final = "the commit time lies outside of the years 1 to 9999"
+
 PROBLEMS: Final = {
     Outcome.BAD_TUPLE_TAG: (MalformedMessage, "the row change names a kind of tuple that does not exist"),
     Outcome.BAD_CELL: (MalformedMessage, "a value of the row change is neither n, u, t nor b"),
@@ -34,6 +36,7 @@ PROBLEMS: Final = {
     Outcome.BEGIN_INSIDE: (OrderError, "a transaction begins before the one before it has ended"),
     Outcome.COMMIT_MISMATCH: (OrderError, "the Commit is not that of the transaction that is open"),
     Outcome.NUL_IN_TEXT: (MalformedMessage, "a text value holds a NUL byte, which PostgreSQL's never do"),
+    Outcome.NO_TIME: (MalformedMessage, NO_TIME),
     Outcome.NOT_AFTER_LAST: (OrderError, "the transaction's commit LSN is not behind the one before it"),
 }
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from wal2delta.decode import walk
 from wal2delta.decode.announced import Announced
+from wal2delta.decode.kernels.walk import EARLIEST, LATEST
 from wal2delta.decode.open_streams import OpenStreams
 from wal2delta.decode.place import Place, Transaction
 from wal2delta.decode.rules import (
@@ -22,6 +23,7 @@ from wal2delta.decode.rules import (
     DAMAGED,
     LEGAL,
     NEW_SESSION,
+    NO_TIME,
     STARTERS,
     Where,
     is_of_no_transaction,
@@ -108,8 +110,9 @@ class StreamWalker:
         self._session = 0 if place is None else place.session
         self._begun = place is not None and place.begun
         self.closed = False
-        """No more bytes belong to what the buffer ends with, so that its last message is as long as it seems.  Of
-        one of recvlogical's the newline may be missing."""
+        """No more bytes belong to what the buffer ends with, so that its last message is as long as it seems."""
+        self.ends_session = False
+        """A session ends with the buffer, so that the newline behind its last message may be missing."""
         self.news = True
         """Whether the last message of no transaction is one that has not come before."""
         self._view = memoryview(b"")
@@ -202,7 +205,7 @@ class StreamWalker:
         end = len(buf)
         stop = end if stop_at is None else stop_at
         state[walk.POS] = start
-        state[walk.CLOSED] = self.closed
+        state[walk.CLOSED] = self.ends_session
         self.broke = False
         while True:
             position = int(state[walk.POS])
@@ -362,7 +365,7 @@ class StreamWalker:
                 return False
         elif self.framing is Framing.RECVLOGICAL:
             if end >= len(buf):
-                if not self.closed:
+                if not self.ends_session:
                     return False
             elif buf[end] != 0x0A:
                 raise self._problem(Outcome.NO_NEWLINE)
@@ -477,6 +480,12 @@ class StreamWalker:
     def _take_decision(self, message: m.StreamCommit | m.CommitPrepared, offset: int) -> bool:
         """Take a commit that stands alone."""
         state = self.kernel.state
+        if message.end_lsn < message.commit_lsn:
+            raise MalformedMessage(
+                f"the {type(message).__name__} ends before it begins", offset=offset, remedy=_DAMAGED
+            )
+        if not EARLIEST <= message.commit_time <= LATEST:
+            raise MalformedMessage(NO_TIME, offset=offset, remedy=_DAMAGED)
         if message.commit_lsn <= state[walk.LAST_LSN]:
             if self._breaks(late=True):
                 return False

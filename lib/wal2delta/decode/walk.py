@@ -74,6 +74,7 @@ class Outcome(IntEnum):
     NUL_IN_TEXT = 23
     NOT_PLACED = 24
     """The row at ``state[POS]`` cannot be placed yet; the placer knows why."""
+    NO_TIME = 25
 
 
 # Indices into the state vector that the kernel keeps between calls.

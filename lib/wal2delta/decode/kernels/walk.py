@@ -58,6 +58,10 @@ from wal2delta.decode.kernels.programs import (
 )
 from wal2delta.decode.kernels.values import place_binary_form, place_null, place_text_form
 
+EARLIEST: Final = -63_082_281_600_000_000
+LATEST: Final = 252_455_615_999_999_999
+"""The first and the last time of the years 1 to 9999, which a timestamp can hold: microseconds since 2000."""
+
 _LONGEST: Final = 0x3FFFFFFF
 """No value is longer."""
 _BEHIND: Final = 32
@@ -848,6 +852,9 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
             final_lsn = load_big_64(base + a + 1)
             if final_lsn <= last_lsn:
                 outcome = 22
+                break
+            if load_big_64(base + a + 9) < EARLIEST or load_big_64(base + a + 9) > LATEST:
+                outcome = 25
                 break
             # A transaction that is known already is walked, and given no more.
             skip = 0 if final_lsn > high_lsn and st[31] == 0 else 2 if final_lsn <= high_lsn else 1

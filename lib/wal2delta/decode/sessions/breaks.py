@@ -37,6 +37,7 @@ from wal2delta.decode.sessions.readings import (
     bytes_to_look_at,
     check_tail,
     content_of,
+    is_damaged_commit,
     is_torn,
     may_wait,
     next_start,
@@ -239,7 +240,7 @@ def _given_up(error: CaptureError, effort: Effort) -> CaptureError:
 def _add(found: list[Stretch], data: memoryview, stretch: Stretch, codec: str) -> Place:
     """Add a stretch; give the place of the session behind it."""
     scanner = Scanner(stretch.place.framing, place=stretch.place, codec=codec)
-    scanner.closed = True
+    scanner.closed = scanner.ends_session = True
     scanner.scan(data[: stretch.stop], stretch.start)
     assert scanner.position == stretch.stop
     found.append(stretch)
@@ -432,6 +433,10 @@ class Explainer:
 
     def _torn(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
         """Find the session that begins behind a torn message, or in the middle of what is open."""
+        if reading.error is not None and is_damaged_commit(
+            self._data, reading.stop, self._place_at(start, reading.stop)
+        ):
+            return None
         # What needs many torn messages at once is the last resort, and not for sessions that are guessed themselves.
         for deeper in (False, True)[: 2 if depth == 0 else 1]:
             for number, low in enumerate(reading.lows):
@@ -561,7 +566,7 @@ class Explainer:
     def _place_without_newline(self, at: int, end: int, place: Place) -> Place | None:
         """Give the place behind the message in some bytes, if it lacks nothing but the newline; None else."""
         reader = self.reader(place, strict=False)
-        reader.closed = True
+        reader.closed = reader.ends_session = True
         with suppress(CaptureError):
             reader.advance(self._data[:end], at)
         return reader.place if reader.position == end and not reader.broke else None

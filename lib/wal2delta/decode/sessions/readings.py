@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
@@ -52,6 +53,8 @@ FAR: Final = 1 << 14
 """Torn bytes and those behind them look like messages for so long at the most: further back none is looked for."""
 
 _HEADER: Final = PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
+
+_COMMIT: Final = Struct("!QQq")  # commit_lsn, end_lsn, commit_time
 
 _MOST_TRUNCATED: Final = 1 << 20
 _CELL: Final = 16
@@ -559,6 +562,18 @@ def content_of(data: memoryview, at: int, end: int, place: Place) -> tuple[int, 
     if nul < 0 or content > end:
         return None
     return content, content + int.from_bytes(data[content - 4 : content], "big")
+
+
+def is_damaged_commit(data: memoryview, at: int, place: Place) -> bool:
+    """Say whether the message at an offset is the open transaction's Commit, but that one of their LSNs is damaged.
+
+    Its time says whose it is.  Torn messages can only give it so where a Begin stands in it, whose LSN is then its end.
+    """
+    begin, open_ = at + head_size(place.framing, data, at, len(data)), place.transaction
+    if open_ is None or open_.gid is not None or bytes(data[begin : begin + 2]) != b"C\0" or begin + 26 > len(data):
+        return False
+    lsn, end_lsn, time = _COMMIT.unpack_from(data, begin + 2)
+    return bool(time == open_.commit_time and open_.final_lsn not in (lsn, end_lsn) and lsn < end_lsn)
 
 
 def promised_lsn(data: memoryview, at: int, end: int, place: Place) -> int | None:
