@@ -481,9 +481,7 @@ class StreamWalker:
         """Take a commit that stands alone."""
         state = self.kernel.state
         if message.end_lsn < message.commit_lsn:
-            raise MalformedMessage(
-                f"the {type(message).__name__} ends before it begins", offset=offset, remedy=DAMAGED
-            )
+            raise MalformedMessage(f"the {type(message).__name__} ends before it begins", offset=offset, remedy=DAMAGED)
         if not EARLIEST <= message.commit_time <= LATEST:
             raise MalformedMessage(NO_TIME, offset=offset, remedy=DAMAGED)
         if message.commit_lsn <= state[walk.LAST_LSN]:
