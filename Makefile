@@ -69,7 +69,7 @@ wheel: kernels ## Build the wheel for this machine into dist/ and look into it
 	@platform=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_platform().replace("-", "_").replace(".", "_"))'); \
 	$(BIN)/python -m build --wheel --no-isolation -C--build-option=--plat-name=$$platform --outdir dist . >/dev/null 2>build/wheel.log || { cat build/wheel.log >&2; exit 1; }
 	@listing=$$($(BIN)/python -m zipfile -l dist/*.whl); \
-	library=$$($(BIN)/python -c 'from wal2delta.decode.compile.library import name; print(name())'); \
+	library=$$($(BIN)/python -c 'from wal2delta.decode.compile.shared_library import name; print(name())'); \
 	for file in __init__.py py.typed cli/program.py spark/session/session.py spark/session/log4j2-local.properties decode/compile/prebuilt/$$library; do \
 		case "$$listing" in *"wal2delta/$$file "*) ;; *) echo "error: the wheel lacks $$file" >&2; exit 1;; esac; \
 	done

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from wal2delta import decode
 from wal2delta.console import Output
-from wal2delta.decode.compile import library as kernel_library
+from wal2delta.decode.compile import shared_library as kernel_library
 
 _DATA: Final = 2
 _DIMENSIONS: Final = 4

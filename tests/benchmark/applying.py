@@ -17,6 +17,7 @@ from unittest.mock import patch
 import pyarrow as pa
 from generate import MEGABYTE, Shape, write_accounts, write_files
 from measuring import Timing, compared, in_turn
+from wal2delta.spark.job.run import RunContext
 
 from wal2delta import apply
 from wal2delta.progress import NoProgress
@@ -27,7 +28,6 @@ from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.job.ahead import AheadScan
 from wal2delta.spark.job.apply import _Job
-from wal2delta.spark.job.context import RunContext
 from wal2delta.spark.job.reading import Reading
 from wal2delta.spark.job.scanning import Scanning
 from wal2delta.spark.job.shares import buckets_of
@@ -99,23 +99,23 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
     """
     target = Target.parse(str(captures / "none"))
     job = _job(spark, captures, target)
-    files = list_captures(job.own, str(captures), job.settings.captures)
-    plan = Scanning(job.context, {}).plan(Reading(tuple(files), 0, Seen(0, 0), None))
+    files = list_captures(job.run.own, str(captures), job.run.settings.captures)
+    plan = Scanning(job.run, {}).plan(Reading(tuple(files), 0, Seen(0, 0), None))
     task = DecodeTask(
         files={file.path: file for file in plan.files if file.steps},
         versions=plan.versions,
         types=plan.type_versions,
-        relations=Catalogue.of(plan, job.settings, ()).assignments,
+        relations=Catalogue.of(plan, job.run.settings, ()).assignments,
         truncates={},
-        settings=job.settings.of_tasks,
-        buckets=buckets_of(size_of(captures), job.settings.bucket_bytes),
+        settings=job.run.settings.of_tasks,
+        buckets=buckets_of(size_of(captures), job.run.settings.bucket_bytes),
     )
-    frame = read_files(job.own, list(task.files), size_of(captures))
+    frame = read_files(job.run.own, list(task.files), size_of(captures))
     if folded:
         frame = frame.mapInArrow(partial(decode_batches, task=task), sql_schema(STAGE))
     else:
         frame = frame.mapInArrow(_row_counts(task), "rows LONG")
-    with settings(job.own, ONE_FILE_A_BATCH):
+    with settings(job.run.own, ONE_FILE_A_BATCH):
         frame.write.format("noop").mode("overwrite").save()
 
 
@@ -168,14 +168,14 @@ def decode_ahead_stage(spark: SparkSession, captures: Path, *, folded: bool) -> 
     """
     target = Target.parse(str(captures / "none"))
     job = _job(spark, captures, target)
-    files = list_captures(job.own, str(captures), job.settings.captures)
+    files = list_captures(job.run.own, str(captures), job.run.settings.captures)
     reading = Reading(tuple(files), 0, Seen(0, 0), None)
     staging = (_Nowhere if folded else _Unfolded)(target.ledger("staging"))
     # Nobody else is at work.
-    buckets = buckets_of(reading.size, job.settings.bucket_bytes)
-    ahead = AheadScan(job.own, staging, job.settings, (), buckets, Stitch(None), lambda: None)
-    plan = Scanning(job.context, {}).plan(reading, ahead)
-    job._decode(plan, Catalogue.of(plan, job.settings, ()), staging, {}, reading.size, ahead)
+    buckets = buckets_of(reading.size, job.run.settings.bucket_bytes)
+    ahead = AheadScan(job.run.own, staging, job.run.settings, (), buckets, Stitch(None), lambda: None)
+    plan = Scanning(job.run, {}).plan(reading, ahead)
+    job._decode(plan, Catalogue.of(plan, job.run.settings, ()), staging, {}, reading.size, ahead)
 
 
 def _row_counts(task: DecodeTask) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
@@ -17,17 +17,19 @@ _EVERY_ORIGIN: Final = "any"
 _NO_OPERATION: Final = "none"
 
 
-def each_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse a column that is named twice."""
-    if len(set(names)) != len(names):
-        raise ValueError("must name each column once")
-    return names
+def each_once(what: str) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+    """Give the check that refuses what is named twice: a column, say."""
+
+    def check(names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) != len(names):
+            raise ValueError(f"must name each {what} once")
+        return names
+
+    return check
 
 
 def check_origins(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse an origin that is named twice, and ``any``, which is none."""
-    if len(set(names)) != len(names):
-        raise ValueError("must name each origin once")
+    """Refuse ``any``, which is no origin's name."""
     if any(name.lower() == _EVERY_ORIGIN for name in names):
         raise ValueError("any is no origin's name: leave origins out to have the changes of all of them")
     return names
@@ -65,13 +67,6 @@ def check_operations(value: Any) -> Any:
         if len(names) > 1:
             raise ValueError("none stands alone: it skips nothing")
         return []
-    return names
-
-
-def each_operation_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse an operation that is named twice."""
-    if len(set(names)) != len(names):
-        raise ValueError("must name each operation once")
     return names
 
 

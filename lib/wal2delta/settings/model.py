@@ -28,7 +28,6 @@ from wal2delta.settings.keys import (
     check_table_name,
     check_type,
     each_once,
-    each_operation_once,
     expression,
     none_is_empty,
     same_columns,
@@ -62,8 +61,13 @@ DEFAULT_BUCKET_BYTES: Final = 64 << 20
 
 Name = Annotated[str, Field(min_length=1)]
 # YAML has lists, never tuples: the sequence itself is taken leniently, its items are not.
-ColumnNames = Annotated[tuple[Name, ...], Field(strict=False, min_length=1), AfterValidator(each_once)]
-OriginNames = Annotated[tuple[Name, ...], Field(strict=False, min_length=1), AfterValidator(check_origins)]
+ColumnNames = Annotated[tuple[Name, ...], Field(strict=False, min_length=1), AfterValidator(each_once("column"))]
+OriginNames = Annotated[
+    tuple[Name, ...],
+    Field(strict=False, min_length=1),
+    AfterValidator(each_once("origin")),
+    AfterValidator(check_origins),
+]
 Expressions = Annotated[
     tuple[Name, ...],
     Field(strict=False, min_length=1),
@@ -73,7 +77,7 @@ Expressions = Annotated[
 Operations = Annotated[
     tuple[Operation, ...],
     Field(strict=False),
-    AfterValidator(each_operation_once),
+    AfterValidator(each_once("operation")),
     BeforeValidator(check_operations),
 ]
 

@@ -8,23 +8,14 @@ table that is rewritten both go this way, so where a run ends makes no differenc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-import pyarrow as pa
-
-from wal2delta.types.base import ColumnType, Family
-from wal2delta.types.builtin import BUILTIN_TYPES
-
-if TYPE_CHECKING:
-    pass
-
 import re
+from collections.abc import Sequence
 from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from wal2delta.errors import ValueFormatError
@@ -41,7 +32,8 @@ from wal2delta.sink.rendering import (
     text_of,
 )
 from wal2delta.types.arrays import elements_from_text
-from wal2delta.types.base import DoesNotFit
+from wal2delta.types.base import ColumnType, DoesNotFit, Family
+from wal2delta.types.builtin import BUILTIN_TYPES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

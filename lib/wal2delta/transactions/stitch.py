@@ -97,7 +97,6 @@ class Stitch:
         self.place = resume.place if resume else None
         self.after_lsn = resume.place.high_lsn if resume else -1
         self.types = {type_.oid: type_ for type_ in resume.types} if resume else {}
-        self.tail = b""
         self.warnings: list[str] = []
         self._relations: dict[int, Announced] = {}
         self._number = 0
@@ -152,6 +151,11 @@ class Stitch:
             else:
                 self._body = item
         self._number = max([self._number, *numbers]) + 1
+
+    @property
+    def tail(self) -> bytes:
+        """The unfinished bytes at the last file's end."""
+        return self._unfinished.data
 
     @property
     def is_open(self) -> bool:
@@ -258,7 +262,7 @@ class Stitch:
     def _take_tail(self, scan: FileScan) -> None:
         """Keep the unfinished bytes, and where they lie."""
         self._unfinished = self._unfinished.behind(scan)
-        self.tail, self._tail_at = scan.tail, self._unfinished.origins[0]
+        self._tail_at = self._unfinished.origins[0]
 
     def _see(self, scan: FileScan) -> None:
         self._seen[scan.path] = _Seen(scan.length, scan.fingerprint, scan.size)
@@ -513,7 +517,7 @@ class Stitch:
             self._cut_begun()
             self._forget_truncates(self.place.transaction.final_lsn)
         self._streams, self._body, self._awaited = {}, None, None
-        self.tail, self._unfinished = b"", Unfinished()
+        self._unfinished = Unfinished()
         self._trailing, self._seeming = None, ()
         self.place = self.place.new_session()
         return self.place

@@ -20,7 +20,7 @@ import wal2delta.sink
 from support.captures import case
 from support.zipped import PACKAGE, zip_package
 from wal2delta.decode import walk
-from wal2delta.decode.compile import library as kernel_library
+from wal2delta.decode.compile import shared_library as kernel_library
 from wal2delta.decode.compile.kernel import LIBRARY, Kernel
 from wal2delta.decode.kernels import walk as kernels_walk
 

@@ -18,7 +18,7 @@ from zipimport import zipimporter
 from numba.core import caching
 
 from wal2delta.decode.compile.folders import cache_folders
-from wal2delta.decode.compile.library import digest_of_sources
+from wal2delta.decode.compile.shared_library import digest_of_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,7 +1,7 @@
 """What a kernel is: a compiled function of arrays and integers, and how it is come by.
 
-Kernels are compiled when the package is built, and then loaded (`wal2delta.decode.compile.library`).  Where that has
-not been done, or the sources have changed since, numba compiles each when it is first called.  The functions
+Kernels are compiled when the package is built, and then loaded (`wal2delta.decode.compile.shared_library`).  Where
+that has not been done, or the sources have changed since, numba compiles each when it is first called.  The functions
 themselves are the same: the subset of Python that numba takes.
 
 No bounds are checked inside of kernels; whoever calls one has seen to it that it stays inside its arrays.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 
-from wal2delta.decode.compile import library as kernel_library
+from wal2delta.decode.compile import shared_library as kernel_library
 from wal2delta.decode.compile.parameters import Array, Parameter
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from a row like the kernels of `kernels.text`.  A cell of n bytes in binary form
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from wal2delta.decode.kernels.base import (
     load_byte,
     multiply_add,
 )
-
-if TYPE_CHECKING:
-    pass
 
 BINARY: Final = -3
 

@@ -57,9 +57,11 @@ from wal2delta.decode.kernels.programs import (
     put,
 )
 from wal2delta.decode.kernels.values import place_binary_form, place_null, place_text_form
+from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
+from wal2delta.types.datetime import FIRST_MICRO, LAST_MICRO
 
-EARLIEST: Final = -63_082_281_600_000_000
-LATEST: Final = 252_455_615_999_999_999
+EARLIEST: Final = FIRST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
+LATEST: Final = LAST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
 """The first and the last time of the years 1 to 9999, which a timestamp can hold: microseconds since 2000."""
 
 _LONGEST: Final = 0x3FFFFFFF

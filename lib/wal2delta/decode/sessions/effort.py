@@ -44,11 +44,6 @@ class Effort:
         self.all = least + size // BYTES_A_UNIT
         self.left = self.all
 
-    @property
-    def spent(self) -> int:
-        """The units that were spent."""
-        return self.all - self.left
-
     def spend(self, units: int) -> None:
         """Pay for work.
 

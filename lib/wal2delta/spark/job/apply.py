@@ -89,54 +89,55 @@ def apply(
         # Settings that the job needs do not reach the caller's session.
         own, ledger = own_session(spark), Ledger(spark, place)
         context = RunContext(spark, own, place, settings, ledger, progress or NoProgress())
-        return _Job(context, str(captures)).run()
+        return _Job(context, str(captures)).apply()
 
 
 class _Job:
     """One call of `apply`: the run that was interrupted, if there is one, and the run behind it."""
 
-    def __init__(self, context: RunContext, captures: str) -> None:
-        self.context = context
+    def __init__(self, run: RunContext, captures: str) -> None:
+        self.run = run
         self.captures = captures
-        self.spark, self.own, self.target = context.spark, context.own, context.target
-        self.settings, self.ledger, self.progress = context.settings, context.ledger, context.progress
-        self.stages, self.warnings = context.stages, context.warnings
-        self.source = self.settings.source or root_of(captures)
+        self.source = run.settings.source or root_of(captures)
 
-    def run(self) -> RunReport:
+    def apply(self) -> RunReport:
         began = time.monotonic()
         try:
-            with quiet_queries(), storage_told(self.target.text), settings(self.own, delta.SMALL_STATE):
+            with quiet_queries(), storage_told(self.run.target.text), settings(self.run.own, delta.SMALL_STATE):
                 try:
-                    return self._run(began)
+                    return self._apply(began)
                 except Exception as error:
                     # Whatever it has met then: that another has taken over says why.
-                    lost = self.ledger.why_lost()
+                    lost = self.run.ledger.why_lost()
                     if lost is None:
                         raise
                     raise lost from error
                 finally:
-                    self.ledger.release()
+                    self.run.ledger.release()
         finally:
-            self.progress.done()
+            self.run.progress.done()
 
-    def _run(self, began: float) -> RunReport:
+    def _apply(self, began: float) -> RunReport:
         finished: RunReport | None = None
-        with self.context.stage("read ledger"), naming_the_catalog(self.target):
-            state = self.ledger.read()
+        with self.run.stage("read ledger"), naming_the_catalog(self.run.target):
+            state = self.run.ledger.read()
             self._check_source(state)
         while True:
             if state is not None and state.phase == PLANNED:
                 state = self._lock()
             if state is not None and state.phase == PLANNED:
                 state, finished = self._finish(state, began)
-            with self.context.stage("list"):
-                files = list_captures(self.own, self.captures, self.settings.captures)
-                new = NewFiles(self.own, self.captures, self.settings, self.target.ledger("files"))
+            with self.run.stage("list"):
+                files = list_captures(self.run.own, self.captures, self.run.settings.captures)
+                new = NewFiles(self.run.own, self.captures, self.run.settings, self.run.target.ledger("files"))
                 reading = new.what_is_new(files, state)
             if reading is None:
                 self._look_at_tables(state)
-                return replace(finished, warnings=tuple(self.warnings)) if finished else self._nothing_new(state, began)
+                return (
+                    replace(finished, warnings=tuple(self.run.warnings))
+                    if finished
+                    else self._nothing_new(state, began)
+                )
             locked = self._lock()
             if locked is state:
                 break
@@ -145,14 +146,14 @@ class _Job:
         before = state.tables if state is not None else ()
         with self._staging() as staging:
             ahead = self._scan_ahead(reading, before, staging)
-            plan = Scanning(self.context, new.holes).plan(reading, ahead)
+            plan = Scanning(self.run, new.holes).plan(reading, ahead)
             steps.reached("scanned")
             if plan.upto_lsn <= plan.after_lsn and state is None:
                 self._refuse_empty(plan)
             refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in files])
 
             def write_plan(decoded: Plan, run: int) -> State:
-                return self.ledger.write_plan(
+                return self.run.ledger.write_plan(
                     state,
                     decoded,
                     run,
@@ -169,18 +170,18 @@ class _Job:
         return report if finished is None else joined(finished, report)
 
     def _lock(self) -> State | None:
-        with self.context.stage("lock"):
-            state = self.ledger.acquire()
+        with self.run.stage("lock"):
+            state = self.run.ledger.acquire()
         self._check_source(state)
-        self.warnings.extend(self.ledger.warnings)
-        self.ledger.warnings.clear()
+        self.run.warnings.extend(self.run.ledger.warnings)
+        self.run.ledger.warnings.clear()
         return state
 
     def _finish(self, interrupted: State, began: float) -> tuple[State, RunReport]:
-        self.warnings.append(f"run {interrupted.run} was interrupted; it was finished first")
+        self.run.warnings.append(f"run {interrupted.run} was interrupted; it was finished first")
         plan = interrupted.plan
         assert plan is not None
-        fence = fence_of(self.own, self.target, self.ledger.run_id)
+        fence = fence_of(self.run.own, self.run.target, self.run.ledger.run_id)
         if fence is not None:
             # From here on, the run that was interrupted renames nothing any more, should it only have stood still.
             fence.take_down_others()
@@ -192,7 +193,7 @@ class _Job:
     @contextmanager
     def _staging(self) -> Iterator[Staging]:
         """Give the run its place for staged events, and have it empty whatever happens."""
-        staging = _staging_of(self.own, self.target, self.ledger)
+        staging = _staging_of(self.run.own, self.run.target, self.run.ledger)
         try:
             yield staging
         finally:
@@ -200,13 +201,13 @@ class _Job:
 
     def _clear(self, staging: Staging) -> None:
         # A run that has lost the lock leaves everything to the other one; once recorded, it has cleared up already.
-        if staging.written and self.ledger.has_lock():
-            with self.context.stage("clean up"):
+        if staging.written and self.run.ledger.has_lock():
+            with self.run.stage("clean up"):
                 try:
-                    staging.clear(self.own)
+                    staging.clear(self.run.own)
                 except TargetError as error:
                     # The next run will try again.
-                    self.warnings.append(str(error))
+                    self.run.warnings.append(str(error))
 
     # What there is to do
 
@@ -214,7 +215,7 @@ class _Job:
         if state is not None and state.source != self.source:
             raise TargetError(
                 f"the target was made from the source {state.source!r}, not {self.source!r}",
-                path=self.target.text,
+                path=self.run.target.text,
                 remedy="Use another target; or, if the captures were moved, name the source in the configuration: "
                 f"source: {state.source}",
             )
@@ -227,9 +228,9 @@ class _Job:
         """
         if are_mapped([file.path for file in reading.files]):
             return None
-        stitch = Stitch(reading.resume, wants_origin=self.settings.wants_origin)
-        buckets, check = buckets_of(reading.size, self.settings.bucket_bytes), self.ledger.check_lock
-        return AheadScan(self.own, staging, self.settings, before, buckets, stitch, check)
+        stitch = Stitch(reading.resume, wants_origin=self.run.settings.wants_origin)
+        buckets, check = buckets_of(reading.size, self.run.settings.bucket_bytes), self.run.ledger.check_lock
+        return AheadScan(self.run.own, staging, self.run.settings, before, buckets, stitch, check)
 
     def _refuse_empty(self, plan: Plan) -> None:
         """Refuse to begin a target with captures that hold no whole transaction but end inside of one."""
@@ -266,24 +267,26 @@ class _Job:
             ahead: what was decoded with the scan.
             resumed: the run was interrupted before; some tables may have its commit.
         """
-        self.warnings.extend(plan.warnings)
+        self.run.warnings.extend(plan.warnings)
         entries = before.tables if before is not None else ()
-        catalogue = Catalogue.of(plan, self.settings, entries)
-        self.warnings.extend(catalogue.warnings)
-        skips_truncates = self.settings.skips("t")
+        catalogue = Catalogue.of(plan, self.run.settings, entries)
+        self.run.warnings.extend(catalogue.warnings)
+        skips_truncates = self.run.settings.skips("t")
         truncates = {} if skips_truncates else {item.oid: (item.lsn, item.ordinal) for item in plan.truncates}
         try:
-            self.ledger.check_lock()
+            self.run.ledger.check_lock()
             staged = self._decode(plan, catalogue, staging, truncates, size, ahead)
             steps.reached("decoded")
-            history = History(self.own, self.target, plan, staging)
-            with self.context.stage("check"):
+            history = History(self.run.own, self.run.target, plan, staging)
+            with self.run.stage("check"):
                 history.check_copies()
                 plan = _without_ended(plan, history)
-            tables = plan_tables(catalogue, staged, staging.uses, tuple(truncates), entries, self.settings, self.target)
-            with self.context.stage("check"):
+            tables = plan_tables(
+                catalogue, staged, staging.uses, tuple(truncates), entries, self.run.settings, self.run.target
+            )
+            with self.run.stage("check"):
                 self._check_server(tables.placement, entries, history, resumed=resumed)
-            with self.context.stage("plan"):
+            with self.run.stage("plan"):
                 checks = self._checks
                 found = checks.check(tables, resumed=resumed)
                 if not resumed:
@@ -292,9 +295,9 @@ class _Job:
                 state = begin(plan, number)
             steps.reached("plan written")
             commit = delta.CommitId(state.ledger, state.run, run_id(plan))
-            brought = RunTables(self.context)
+            brought = RunTables(self.run)
             state, copied = brought.move(tables, state, commit)
-            buckets = buckets_of(size, self.settings.bucket_bytes)
+            buckets = buckets_of(size, self.run.settings.bucket_bytes)
             runs = [
                 TableRun(
                     plan=table,
@@ -304,26 +307,26 @@ class _Job:
                     tasks=tasks_of(buckets, staged[table.number].size),
                     size=staged[table.number].size,
                     exists=there.exists,
-                    check_lock=self.ledger.check_lock,
+                    check_lock=self.run.ledger.check_lock,
                 )
                 for table, there in zip(tables.tables, found, strict=True)
             ]
             if resumed and plan.id:
-                with self.context.stage("plan"):
+                with self.run.stage("plan"):
                     runs = checks.check_again(runs, plan)
             kept = [
                 lambda: history.write(state, resumed=resumed),
-                lambda: self.ledger.record_files(state, resumed=resumed),
+                lambda: self.run.ledger.record_files(state, resumed=resumed),
             ]
             reports = brought.apply(runs, staging, kept)
-            self.warnings.extend(missing_warnings(reports, self.settings))
+            self.run.warnings.extend(missing_warnings(reports, self.run.settings))
         finally:
             self._clear(staging)
         report = RunReport(
             run=state.run,
             status="applied",
             captures=self.captures,
-            target=self.target.text,
+            target=self.run.target.text,
             files=state.files,
             capture_bytes=size,
             transactions=plan.transactions,
@@ -331,15 +334,15 @@ class _Job:
             applied_lsn=plan.upto_lsn if plan.upto_lsn >= 0 else None,
             applied_commit_ts=to_datetime(plan.upto_commit_time) if plan.upto_lsn >= 0 else None,
             tables=tuple(sorted([*reports, *moved(tables)], key=lambda report: report.name)),
-            warnings=tuple(self.warnings),
+            warnings=tuple(self.run.warnings),
             seconds=0.0,
-            stages=self.stages,
+            stages=self.run.stages,
         )
-        with self.context.stage("record"):
+        with self.run.stage("record"):
             left = copied | {one.oid: one.version for one in reports if one.oid is not None}
-            state = self.ledger.record(state, report, left_at(tables.entries, left, plan.id), resumed=resumed)
+            state = self.run.ledger.record(state, report, left_at(tables.entries, left, plan.id), resumed=resumed)
         steps.reached("run recorded")
-        return state, timed(report, began, self.stages)
+        return state, timed(report, began, self.run.stages)
 
     def _decode(
         self,
@@ -353,7 +356,7 @@ class _Job:
         files = {file.path: file for file in plan.files if file.steps}
         if not files:
             return {}
-        with self.context.stage("decode"):
+        with self.run.stage("decode"):
             confirmed = ahead.confirm(plan, catalogue.assignments) if ahead is not None else None
             task = DecodeTask(
                 files=files if confirmed is None else {p: file for p, file in files.items() if p not in confirmed.held},
@@ -361,10 +364,10 @@ class _Job:
                 types=plan.type_versions if confirmed is None else confirmed.types,
                 relations=catalogue.assignments,
                 truncates=truncates,
-                settings=self.settings.of_tasks,
-                buckets=buckets_of(size, self.settings.bucket_bytes),
+                settings=self.run.settings.of_tasks,
+                buckets=buckets_of(size, self.run.settings.bucket_bytes),
             )
-            return staging.decode(self.own, task, confirmed)
+            return staging.decode(self.run.own, task, confirmed)
 
     def _check_server(
         self, placement: Placement, before: Sequence[MirrorEntry], history: History, *, resumed: bool
@@ -375,12 +378,19 @@ class _Job:
             followed = history.followed()
             if followed is not None:
                 check_followed(placement, followed, count)
-        self.warnings.extend(warnings_of(placement, count))
+        self.run.warnings.extend(warnings_of(placement, count))
 
     @property
     def _checks(self) -> TableChecks:
-        accepts = self.settings.accept_changed_tables
-        return TableChecks(self.own, self.target, self.ledger, accepts, self.context.at_once, self.warnings)
+        accepts = self.run.settings.accept_changed_tables
+        return TableChecks(
+            self.run.own,
+            self.run.target,
+            self.run.ledger,
+            accepts,
+            self.run.at_once,
+            self.run.warnings,
+        )
 
     def _look_at_tables(self, state: State | None) -> None:
         """Look whether tables are as the last run has left them, where there is nothing to apply.
@@ -390,11 +400,11 @@ class _Job:
         """
         if state is None:
             return
-        with self.context.stage("check"):
+        with self.run.stage("check"):
             ahead = self._checks.look_at_others(state.tables, ())
         if not ahead:
             return
-        again = self.ledger.read()
+        again = self.run.ledger.read()
         # Without the lock, another run may have begun meanwhile.
         if again is not None and (again.run, again.phase) == (state.run, state.phase):
             known = state.resume.place.high_lsn if state.resume is not None else -1
@@ -407,7 +417,7 @@ class _Job:
             run=None,
             status="nothing new",
             captures=self.captures,
-            target=self.target.text,
+            target=self.run.target.text,
             files=0,
             capture_bytes=0,
             transactions=0,
@@ -415,9 +425,9 @@ class _Job:
             applied_lsn=applied,
             applied_commit_ts=to_datetime(resume.place.high_commit_time) if applied is not None and resume else None,
             tables=(),
-            warnings=tuple(self.warnings),
+            warnings=tuple(self.run.warnings),
             seconds=time.monotonic() - began,
-            stages=self.stages,
+            stages=self.run.stages,
         )
 
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from wal2delta.report import Action, RunReport, TableReport
 from wal2delta.spark.ledger.registry import MirrorEntry
 from wal2delta.spark.planning.plan import RunPlan
-
-if TYPE_CHECKING:
-    pass
 
 
 def moved(tables: RunPlan) -> list[TableReport]:

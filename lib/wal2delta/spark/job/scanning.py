@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wal2delta.decode.summary import FileScan
 from wal2delta.errors import CaptureError, FramingChange, NotACapture, OrderError, ValueFormatError
 from wal2delta.lsn import to_datetime
 from wal2delta.protocol.framing import Framing
-from wal2delta.spark.captures.files import (
-    scan_captures,
-)
+from wal2delta.spark.captures.files import scan_captures
 from wal2delta.spark.job.ahead import AheadScan
 from wal2delta.spark.job.context import RunContext
 from wal2delta.spark.job.reading import Reading
 from wal2delta.spark.workers.scan import ScanTask
 from wal2delta.transactions.plan import Plan, Resume
 from wal2delta.transactions.stitch import Stitch
-
-if TYPE_CHECKING:
-    pass
-
 
 _LEAST_TWIN: Final = 64
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from wal2delta.report import TableReport
 from wal2delta.spark.delta import statements as delta
@@ -24,9 +23,6 @@ from wal2delta.spark.staging.base import Staging
 from wal2delta.spark.tables.fold import Folded, fold_together, groups_of
 from wal2delta.spark.tables.move import fence_of, move
 from wal2delta.spark.tables.update import apply_table
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

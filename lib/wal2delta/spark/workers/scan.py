@@ -18,9 +18,7 @@ from wal2delta.listing import map_file
 from wal2delta.protocol.compression import Plain
 from wal2delta.protocol.framing import Framing
 from wal2delta.spark.workers.process import spark_task
-from wal2delta.spark.workers.rows import (
-    SCAN,
-)
+from wal2delta.spark.workers.rows import SCAN
 from wal2delta.types.text import UTF8
 
 LOCAL_SCHEME: Final = "file:"
