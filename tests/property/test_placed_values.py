@@ -106,21 +106,22 @@ _KINDS = {
     "bytea": _Kind(17, -1, st.binary(max_size=9).map(lambda data: Value("\\x" + data.hex(), data))),
 }
 
-_ZONED = st.sampled_from(
-    [
-        "2026-05-01 00:00:00+02",
-        "1900-01-01 00:00:00.5-03:30",
-        "1850-06-01 12:00:00+00:53:28",
-        "0001-01-01 00:00:00+15:59",
-    ]
-)
+_ZONED = {
+    "2026-05-01 00:00:00+02": "2026-04-30 22:00:00+00",
+    "1900-01-01 00:00:00.5-03:30": "1900-01-01 03:30:00.5+00",
+    "1850-06-01 12:00:00+00:53:28": "1850-06-01 11:06:32+00",
+    "0001-01-01 00:00:00+15:59": "0001-12-31 08:01:00+00 BC",
+    "9999-12-31 23:59:59.000001-00:30": "10000-01-01 00:29:59.000001+00",
+    "0044-03-15 01:00:00+02 BC": "0044-03-14 23:00:00+00 BC",
+}
+"""Moments as a session with another time zone writes them, and in UTC: what is rescued hangs on no settings."""
 
 
 def _cell(draw: st.DrawFn, name: str) -> Cell:
     if draw(st.integers(0, 7)) == 0:
         return None
     if name == "timestamptz" and draw(st.integers(0, 3)) == 0:
-        return draw(_ZONED)
+        return draw(st.sampled_from(list(_ZONED)))
     value = draw(_KINDS[name].values)
     return Binary(value.binary) if draw(st.integers(0, 2)) == 0 else value.text
 
@@ -199,5 +200,5 @@ def test_a_placed_value_is_the_one_that_its_column_reads(
             found.validate(full=True)
             assert repr(found.to_pylist()) == repr(expected.to_pylist())
             assert {row: one[f"c{at}"] for row, one in enumerate(rescued) if f"c{at}" in one} == {
-                one.row: one.text for one in misfits
+                one.row: _ZONED.get(one.text, one.text) for one in misfits
             }
