@@ -29,9 +29,9 @@ RIGHT: Final = "applied rightly"
 """All that is whole in the bytes; what is not waits for more."""
 UNPROVEN: Final = "applied, nothing could prove it"
 """The same transactions with the same row changes, but for what stands in values or names; or whole row changes or
-transactions are missing, or there twice: nothing counts the ones, and nothing links the others to each other.  A flipped
-bit may have made a row one of another subtransaction; or a commit LSN another one, where a Stream Commit or a Commit
-Prepared alone has it."""
+transactions are missing, or there twice: nothing counts the ones, and nothing links the others to each other.  A
+flipped bit may have made a row one of another subtransaction; or a commit LSN another one, where a Stream Commit or a
+Commit Prepared alone has it."""
 WAITING: Final = "waiting though more follows"
 NOT_TOLD: Final = "refused, but not where"
 WRONG: Final = "applied wrongly"

@@ -134,3 +134,12 @@ def test_flips_are_right_where_a_bit_has_no_meaning() -> None:
     harmed = bytearray(whole.data)
     harmed[commit + 17] ^= 1
     assert whole.outcome(Harm("one bit flipped", 0, 1, cut(bytes(harmed), whole.edges))) == RIGHT
+
+
+@pytest.mark.parametrize("torn", range(1, 5))
+@pytest.mark.parametrize("framing", [framing for framing in Framing if framing.length_field is not None])
+def test_a_stream_whose_first_length_alone_was_written_is_recognised(framing: Framing, torn: int) -> None:
+    session = frame([m.Message(False, 90, "p", b"content"), *transaction(100, TABLE, row(1))], framing)
+    data = session[:torn] + session
+    for size in (len(data), 38):
+        assert [row_[0] for row_ in apply(cut(data, [size] if size < len(data) else [])).rows] == [100], size
