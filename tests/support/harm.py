@@ -30,8 +30,9 @@ RIGHT: Final = "applied rightly"
 UNPROVEN: Final = "applied, nothing could prove it"
 """The same transactions with the same row changes, but for what stands in values or names; or whole row changes or
 transactions are missing, or there twice: nothing counts the ones, and nothing links the others to each other.  A
-flipped bit may have made a row one of another subtransaction; or a commit LSN another one, where a Stream Commit or a
-Commit Prepared alone has it."""
+flipped bit may have made a row one of another subtransaction, or have a rollback be one of another (those of which
+nothing was streamed roll back, too); or a commit LSN another one, where a Stream Commit or a Commit
+Prepared alone has it."""
 WAITING: Final = "waiting though more follows"
 NOT_TOLD: Final = "refused, but not where"
 WRONG: Final = "applied wrongly"
@@ -104,7 +105,9 @@ class Whole:
     last: int = 0
     """Where the last of them begins."""
     subxids: set[int] = field(default_factory=set)
-    """The bytes that say of which subtransaction a row is, or which one has rolled back."""
+    """The bytes that say of which subtransaction a row is."""
+    aborted: set[int] = field(default_factory=set)
+    """The bytes that say which subtransaction has rolled back."""
     lone: set[int] = field(default_factory=set)
     """The bytes of the commit LSNs that stand in one message alone, and not in a Begin as well."""
 
@@ -123,7 +126,7 @@ class Whole:
                 if isinstance(message, (m.Insert, m.Update, m.Delete, m.Truncate)) and message.xid is not None:
                     whole.subxids.update(range(base + at + 1, base + at + 5))
                 elif isinstance(message, m.StreamAbort):
-                    whole.subxids.update(range(base + at + 1, base + at + 9))
+                    whole.aborted.update(range(base + at + 5, base + at + 9))
                 elif isinstance(message, m.StreamCommit):
                     whole.lone.update(range(base + at + 6, base + at + 14))
                 elif isinstance(message, m.CommitPrepared):
@@ -189,8 +192,16 @@ class Whole:
             return RIGHT
         if harm.kind == "one bit flipped" and harm.at in self.lone and _differ_by_one_lsn(expected, got.rows):
             return UNPROVEN
+        if harm.kind == "one bit flipped" and harm.at in self.aborted and _has_all(expected, got.rows):
+            return UNPROVEN
         is_other = harm.kind == "one bit flipped" and harm.at not in self.subxids
         return UNPROVEN if _is_unproven(expected, got.rows, harm.kind, is_other=is_other) else WRONG
+
+
+def _has_all(expected: list[Row], rows: list[Row]) -> bool:
+    """Say whether there are more rows, of a subtransaction that has rolled back, and else the same ones."""
+    more = iter([(row[0], *row[2:]) for row in rows])
+    return all((row[0], *row[2:]) in more for row in expected)
 
 
 def _differ_by_one_lsn(expected: list[Row], rows: list[Row]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -30,7 +30,7 @@ from wal2delta.decode.kernels_frames import (
     message_at,
 )
 from wal2delta.decode.parameters import BYTES, INT64
-from wal2delta.decode.stream import Place, StreamWalker
+from wal2delta.decode.stream import Place, StreamWalker, Transaction
 from wal2delta.errors import CaptureError, MalformedMessage, OrderError, TruncatedMessage
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import (
@@ -571,16 +571,39 @@ def content_of(data: memoryview, at: int, end: int, place: Place) -> tuple[int, 
     return content, content + int.from_bytes(data[content - 4 : content], "big")
 
 
-def is_damaged_commit(data: memoryview, at: int, place: Place) -> bool:
-    """Say whether the message at an offset is the open transaction's Commit, but that one of their LSNs is damaged.
+def is_damaged_end(data: memoryview, at: int, place: Place, codec: str = UTF8) -> bool:
+    """Say whether the message at an offset ends the open transaction, but that one of them is damaged.
 
-    Its time says whose it is.  Torn messages can only give it so where a Begin stands in it, whose LSN is then its end.
+    Of a Commit with another LSN the time says whose it is: torn messages can only give it so where a Begin stands in
+    it, whose LSN is then its end.  Of a Prepare its LSN and time say it, and its xid or its gid.
     """
     begin, open_ = at + head_size(place.framing, data, at, len(data)), place.transaction
-    if open_ is None or open_.gid is not None or bytes(data[begin : begin + 2]) != b"C\0" or begin + 26 > len(data):
+    if open_ is None:
+        return False
+    if open_.gid is not None:
+        return _is_damaged_prepare(data, at, begin, replace(place, transaction=None), open_, codec)
+    if bytes(data[begin : begin + 2]) != b"C\0" or begin + 26 > len(data):
         return False
     lsn, end_lsn, time = _COMMIT.unpack_from(data, begin + 2)
     return bool(time == open_.commit_time and open_.final_lsn not in (lsn, end_lsn) and lsn < end_lsn)
+
+
+def _is_damaged_prepare(data: memoryview, at: int, begin: int, place: Place, open_: Transaction, codec: str) -> bool:
+    if bytes(data[begin : begin + 1]) != b"P":
+        return False
+    try:
+        behind = _read_frame(data, at, len(data), place, names_in(codec))
+        message, _ = read_message(data, begin, names=names_in(codec))
+    except CaptureError:
+        return False
+    if not isinstance(message, m.Prepare) or (message.prepare_lsn, message.prepare_time) != (
+        open_.final_lsn,
+        open_.commit_time,
+    ):
+        return False
+    # A gid may also be another one where it was torn: then nothing follows that can.
+    goes_on = place.framing is not Framing.RAW or behind == len(data) or data[behind] in _BETWEEN
+    return message.gid == open_.gid or (message.xid == open_.xid and goes_on)
 
 
 def promised_lsn(data: memoryview, at: int, end: int, place: Place) -> int | None:

@@ -35,7 +35,7 @@ from wal2delta.decode.readings import (
     bytes_to_look_at,
     check_tail,
     content_of,
-    is_damaged_commit,
+    is_damaged_end,
     is_torn,
     may_wait,
     next_start,
@@ -437,8 +437,8 @@ class Explainer:
 
     def _torn(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
         """Find the session that begins behind a torn message, or in the middle of what is open."""
-        if reading.error is not None and is_damaged_commit(
-            self._data, reading.stop, self._place_at(start, reading.stop)
+        if reading.error is not None and is_damaged_end(
+            self._data, reading.stop, self._place_at(start, reading.stop), self._codec
         ):
             return None
         # What needs many torn messages at once is the last resort, and not for sessions that are guessed themselves.

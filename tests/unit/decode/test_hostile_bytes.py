@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from struct import pack
 from typing import Final
@@ -22,6 +24,8 @@ from wal2delta.protocol.writer import frame
 
 TABLE: Final = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))
 TIME: Final = 800_000_000_000_000
+Damage = Callable[[m.BeginPrepare, m.Prepare, m.CommitPrepared], tuple[m.BeginPrepare, m.Prepare, m.CommitPrepared]]
+
 YEAR_10_000: Final = 252_455_616_000_000_000
 
 
@@ -143,3 +147,36 @@ def test_a_stream_whose_first_length_alone_was_written_is_recognised(framing: Fr
     data = session[:torn] + session
     for size in (len(data), 38):
         assert [row_[0] for row_ in apply(cut(data, [size] if size < len(data) else [])).rows] == [100], size
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda b, p, k: (replace(b, gid="gie"), p, k),
+        lambda b, p, k: (replace(b, xid=8), p, k),
+        lambda b, p, k: (b, replace(p, gid="gie"), k),
+        lambda b, p, k: (b, replace(p, xid=8), k),
+        lambda b, p, k: (b, p, replace(k, gid="gie")),
+        lambda b, p, k: (b, p, replace(k, xid=8)),
+    ],
+    ids=["begin's gid", "begin's xid", "prepare's gid", "prepare's xid", "commit's gid", "commit's xid"],
+)
+@pytest.mark.parametrize("framing", [Framing.RAW, Framing.RECVLOGICAL, Framing.COPYDATA])
+def test_a_prepared_transaction_whose_gid_or_xid_is_damaged_is_refused(framing: Framing, damage: Damage) -> None:
+    begin, end = m.BeginPrepare(200, 208, TIME, 7, "gid"), m.Prepare(0, 200, 208, TIME, 7, "gid")
+    decided = m.CommitPrepared(0, 300, 308, TIME, 7, "gid")
+    begun, prepared, committed = damage(begin, end, decided)
+    messages = [*transaction(100, TABLE, row(1)), begun, row(2), prepared, committed, *transaction(400, row(3))]
+    with pytest.raises(CaptureError):
+        apply({"x": frame(messages, framing)}, framing)
+
+
+def test_a_rollback_that_is_no_longer_its_own_transactions_is_refused() -> None:
+    table = replace(TABLE, xid=7)
+    changes = [replace(row(id_), xid=xid) for id_, xid in ((1, 7), (2, 71))]
+    messages = [
+        *(m.StreamStart(7, True), table, *changes, m.StreamStop(), m.StreamAbort(8, 71)),
+        m.StreamCommit(7, 0, 200, 208, TIME),
+    ]
+    with pytest.raises(CaptureError):
+        apply({"x": frame(messages, Framing.LENGTH)}, Framing.LENGTH)
