@@ -12,8 +12,8 @@ from typing import Any, Final
 from wal2delta.decode.files import RECOGNISABLE_BYTES, across_files, too_few
 from wal2delta.decode.place import Place, Transaction
 from wal2delta.decode.sessions.foreign_files import may_become, no_capture, stranger, told_for_paths
-from wal2delta.decode.sessions.readings import is_torn
 from wal2delta.decode.sessions.resync import guess_framing
+from wal2delta.decode.sessions.torn_messages import is_torn
 from wal2delta.errors import CaptureError, MalformedMessage, TruncatedMessage, Wal2DeltaError
 from wal2delta.listing import list_files
 from wal2delta.lsn import format_lsn, to_datetime

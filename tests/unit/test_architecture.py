@@ -75,8 +75,7 @@ MOST_LINES = 500
 
 STILL_LONG = {
     "wal2delta.decode.kernels.walk": 1100,
-    "wal2delta.decode.sessions.breaks": 760,
-    "wal2delta.decode.sessions.readings": 690,
+    "wal2delta.decode.sessions.breaks": 750,
     "wal2delta.decode.stream": 570,
     "wal2delta.transactions.stitch": 1020,
 }

@@ -444,8 +444,9 @@ class StreamWalker:
             self._enter(self.inner_relations(message.xid))
         elif isinstance(message, m.Prepare) and where is Where.PREPARED:
             if (message.gid, message.xid) != (self.gid, self.kernel.state[walk.XID]):
-                # An empty transaction is prepared by a Prepare alone; a session may begin with it.
-                if self._breaks():
+                # An empty transaction is prepared by a Prepare alone; a session may begin with it.  But one with this
+                # very LSN is what was begun, and damage has changed its gid or its xid.
+                if message.prepare_lsn != self.kernel.state[walk.LSN] and self._breaks():
                     return False
                 raise OrderError("the Prepare is not that of the transaction that is open", offset=offset)
             self.kernel.state[walk.TXN] = walk.IDLE

@@ -116,6 +116,8 @@ class Stitch:
         self._transactions = self._resent = 0
         self._committing: Commit | None = None
         self._streams: dict[int, Deferred] = {}
+        self._gone: set[int] = set()
+        """The session's subtransactions that have rolled back and of which nothing was streamed."""
         self._prepared: dict[tuple[str, int], Deferred] = {}
         self._body: Deferred | None = None
         self._awaited = resume.awaited if resume else None
@@ -458,6 +460,7 @@ class Stitch:
                 self._forget_truncates(open_.final_lsn)
             self._body = None
         self._trailing, self._seeming = None, ()
+        self._gone.clear()
         if not self._prepared:
             # Each session announces again what it uses; a prepared transaction alone outlives its own.
             self._partitions.clear()
@@ -623,6 +626,8 @@ class Stitch:
                 self._streams.pop(message.xid, None)
             elif message.xid in self._streams:
                 self._streams[message.xid].aborted.add(message.subxid)
+            else:
+                self._gone.add(message.subxid)
             return False
         if isinstance(message, m.Prepare):
             path, offset = self._where(walked.scan, walked.part, item.offset)
@@ -639,7 +644,8 @@ class Stitch:
             self._prepared.setdefault((message.gid, message.xid), empty)
             return False
         if isinstance(message, m.RollbackPrepared):
-            self._prepared.pop((message.gid, message.xid), None)
+            if self._prepared.pop((message.gid, message.xid), None) is None:
+                self._check_known(message, item, walked)
             # It may roll back while it is still being streamed, before its Prepare.
             self._streams.pop(message.xid, None)
             return False
@@ -656,6 +662,7 @@ class Stitch:
         else:
             decided = self._prepared.pop((message.gid, message.xid), None)
             if decided is None and not resent:
+                self._check_known(message, item, walked)
                 path, offset = self._where(walked.scan, walked.part, item.offset)
                 self.warnings.append(
                     f"{path}, offset {offset:,}: transaction {message.xid} (commit LSN "
@@ -663,6 +670,26 @@ class Stitch:
                     "it was empty, or the file with its Prepare is missing"
                 )
         return self._commit(decided, message, item, walked, resent=resent)
+
+    def _check_known(self, message: m.CommitPrepared | m.RollbackPrepared, item: Decided, walked: _Walk) -> None:
+        """Refuse a decision whose transaction is prepared under another gid, or a commit whose gid is another one's.
+
+        A gid may be used again once it was decided on; a rollback of the one before may come again then.
+        """
+        for gid, xid in self._prepared:
+            is_same = xid == message.xid or (gid == message.gid and isinstance(message, m.CommitPrepared))
+            if is_same:
+                path, offset = self._where(walked.scan, walked.part, item.offset)
+                self._gap(
+                    OrderError(
+                        f"a {type(message).__name__} decides on transaction {message.xid}, but its gid, or its xid, is "
+                        f"not the one that it was prepared with",
+                        path=path,
+                        offset=offset,
+                        remedy="The file is damaged, or what decided on the transaction of that gid is missing; fetch "
+                        "it from its source again",
+                    )
+                )
 
     def _take_stream(self, xid: int, item: Decided, walked: _Walk) -> Deferred | None:
         found = self._streams.pop(xid, None)
@@ -675,6 +702,14 @@ class Stitch:
                     offset=offset,
                     remedy=_MISSING,
                 )
+            )
+        elif any(segment.rows.among(self._gone) for segment in found.segments):
+            path, offset = self._where(walked.scan, walked.part, item.offset)
+            raise OrderError(
+                f"a subtransaction of the streamed transaction {xid} has rolled back as one of another transaction",
+                path=path,
+                offset=offset,
+                remedy="The file is damaged; fetch it from its source again",
             )
         return found
 

@@ -26,25 +26,12 @@ from wal2delta.decode import walk
 from wal2delta.decode.kernels.frames import FRAMING_CODES
 from wal2delta.decode.place import Place
 from wal2delta.decode.scan import Scanner
-from wal2delta.decode.sessions.effort import LEAST, SESSION, Effort, GaveUp
+from wal2delta.decode.sessions.effort import LEAST, Effort, GaveUp
 from wal2delta.decode.sessions.frames import head_size
 from wal2delta.decode.sessions.leftover import Leftover
-from wal2delta.decode.sessions.readings import (
-    LONGEST_START,
-    PROBE_BYTES,
-    Reader,
-    Reading,
-    bytes_to_look_at,
-    check_tail,
-    content_of,
-    is_damaged_commit,
-    is_torn,
-    may_wait,
-    next_start,
-    promised_lsn,
-    read_session,
-    starting_bytes,
-)
+from wal2delta.decode.sessions.readings import PROBE_BYTES, Reader, Reading, check_tail, read_session
+from wal2delta.decode.sessions.starts import LONGEST_START, may_wait, next_start, starting_bytes
+from wal2delta.decode.sessions.torn_messages import bytes_to_look_at, content_of, is_damaged_end, is_torn, promised_lsn
 from wal2delta.errors import CaptureError, OrderError, TruncatedMessage
 from wal2delta.protocol.detection import FRAMING_ORDER
 from wal2delta.protocol.framing import Framing
@@ -61,6 +48,11 @@ _LONGEST_TORN: Final = 512
 """Bytes that are no torn message may be several; not beyond so many."""
 
 _PLACES_A_UNIT: Final = 4
+
+_SESSIONS: Final = 1_000
+_BYTES_A_SESSION: Final = 64
+"""So many sessions there may be in any bytes, and another one for so many: an empty COPY of one empty transaction has
+82.  Each takes a tenth of a millisecond."""
 
 _ENDING: Final = b"CcKrPpM"
 """What a transaction ends with, or is one by itself: once it is there as a whole, a server need not send it again."""
@@ -147,7 +139,7 @@ class _Parting:
                 remedy=_CUT,
             )
         self._been.add(been)
-        self._spend_on_session()
+        self._check_number()
         scanner = Scanner(self._framing, place=following.place, codec=self._codec)
         error = self._scan(scanner, following)
         explained = self._explain(scanner, error)
@@ -160,15 +152,14 @@ class _Parting:
         self.is_done = not scanner.broke
         self._begin(scanner.position, scanner.place.new_session(), new_session=True, late=scanner.late)
 
-    def _spend_on_session(self) -> None:
-        try:
-            self._effort.spend(SESSION)
-        except GaveUp:
+    def _check_number(self) -> None:
+        most = _SESSIONS + len(self._data) // _BYTES_A_SESSION
+        if len(self._been) > most:
             raise OrderError(
-                f"more sessions seem to begin than there can be in so few bytes; {len(self.found):,} were told apart",
+                f"more than {most:,} sessions seem to begin up to here, more than there are in so few bytes",
                 offset=self._next.start,
                 remedy="The file is damaged or is no pgoutput capture; fetch it from its source again",
-            ) from None
+            )
 
     def _scan(self, scanner: Scanner, following: Stretch) -> CaptureError | None:
         data, start = self._data, following.start
@@ -433,8 +424,8 @@ class Explainer:
 
     def _torn(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
         """Find the session that begins behind a torn message, or in the middle of what is open."""
-        if reading.error is not None and is_damaged_commit(
-            self._data, reading.stop, self._place_at(start, reading.stop)
+        if reading.error is not None and is_damaged_end(
+            self._data, reading.stop, self._place_at(start, reading.stop), self._codec
         ):
             return None
         # What needs many torn messages at once is the last resort, and not for sessions that are guessed themselves.

@@ -18,9 +18,6 @@ BYTES_A_UNIT: Final = 16
 READING: Final = 8
 """What it takes to begin to read somewhere."""
 
-SESSION: Final = 8
-"""What it takes to tell of a session."""
-
 LOOKING: Final = 4
 """What it takes to look at one message."""
 

@@ -8,14 +8,15 @@ import numpy as np
 
 from wal2delta.decode.kernels.frames import FRAMING_CODES
 from wal2delta.decode.place import Place
-from wal2delta.decode.sessions.breaks import Explainer, is_framed_so
+from wal2delta.decode.sessions.breaks import WAIT, Explainer, is_framed_so
 from wal2delta.decode.sessions.effort import Effort, GaveUp
-from wal2delta.decode.sessions.readings import Reading, next_start, read_session
+from wal2delta.decode.sessions.readings import Reading, read_session
 from wal2delta.decode.sessions.resync import guess_framing
+from wal2delta.decode.sessions.starts import next_start
 from wal2delta.errors import FramingChange, NotACapture
 from wal2delta.protocol.detection import FRAMING_ORDER, detect_framing
 from wal2delta.protocol.foreign import HEAD_BYTES, remedy_for, what_is
-from wal2delta.protocol.framing import Framing
+from wal2delta.protocol.framing import LENGTH_SIZE, Framing
 from wal2delta.types.text import UTF8, names_in
 
 _LOOKED_AT: Final = 1 << 20
@@ -31,9 +32,16 @@ def may_become(data: bytes, codec: str = UTF8) -> bool:
     """Say whether a stream may begin with a few bytes, in any framing."""
     first, view = np.frombuffer(data[:_TELLING_BYTES], np.uint8), memoryview(data)
     for framing in FRAMING_ORDER:
-        if int(next_start(first, 0, len(first), FRAMING_CODES[framing])) != 0:
+        at = int(next_start(first, 0, len(first), FRAMING_CODES[framing]))
+        if at > (LENGTH_SIZE if framing.length_field is not None else 0):
             continue
         try:
+            if at:
+                # A length alone is torn off, and says nothing: a session has to follow.
+                explained = Explainer(view, framing, codec, Effort(len(view))).fits(0)
+                if explained is not None and explained.begin != WAIT:
+                    return True
+                continue
             reading = _read(view, framing, codec)
             # A session may be torn as early.
             if reading.error is None or reading.messages or Explainer(view, framing, codec, Effort(len(view))).fits(0):

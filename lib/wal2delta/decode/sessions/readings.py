@@ -9,61 +9,36 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
 from wal2delta.decode import walk
-from wal2delta.decode.compile.kernel import helper, kernel
-from wal2delta.decode.compile.parameters import BYTES, INT64
-from wal2delta.decode.kernels.base import address_of, load_big_32, load_big_64, load_byte
-from wal2delta.decode.kernels.frames import FRAMING_CODES, KEEPALIVE_AT, LENGTH, NO_FRAME, PGCOPY, WALSENDER, message_at
+from wal2delta.decode.kernels.frames import FRAMING_CODES
 from wal2delta.decode.place import Place
 from wal2delta.decode.sessions.effort import READING, Effort, GaveUp
-from wal2delta.decode.sessions.frames import head_size, length_frame_size, sent_size
-from wal2delta.decode.sessions.frames import starting_bytes as starting_bytes_of
+from wal2delta.decode.sessions.frames import head_size
+from wal2delta.decode.sessions.starts import LONGEST_START, next_start
+from wal2delta.decode.sessions.torn_messages import ROWS, content_of, read_frame
 from wal2delta.decode.stream import StreamWalker
 from wal2delta.errors import CaptureError, MalformedMessage, OrderError, TruncatedMessage
 from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import (
-    COPYDATA_HEADER,
-    KEEPALIVE,
-    PGCOPY_HEADER,
-    PGCOPY_ROWS,
-    PGCOPY_SIGNATURE,
-    PGCOPY_TRAILER,
-    XLOGDATA,
-    Framing,
-)
-from wal2delta.protocol.reader import Names, read_message
+from wal2delta.protocol.framing import Framing
 from wal2delta.types.text import UTF8, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+
 PROBE_BYTES: Final = 1 << 20
 """A session that can be read so far is one."""
-
-LONGEST_START: Final = 300
-"""No message that a session may begin with is longer (a gid has up to 199 bytes), but for a logical message."""
 
 _RECENT: Final = 16
 FAR: Final = 1 << 14
 """Torn bytes and those behind them look like messages for so long at the most: further back none is looked for."""
 
-_HEADER: Final = PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
-
-_COMMIT: Final = Struct("!QQq")  # commit_lsn, end_lsn, commit_time
-
-_MOST_TRUNCATED: Final = 1 << 20
-_CELL: Final = 16
 _LATEST: Final = 6_000_000_000_000_000
 """No time is later: microseconds since 2000, up to the year 2190."""
-
-_STARTERS: Final = b"BSAbPKrM"
-_ROWS: Final = b"IUDTOMRY"
-_BETWEEN: Final = b"BSbcApPKrMRY"
 
 
 class Reader(StreamWalker):
@@ -256,18 +231,6 @@ def read_session(
     )
 
 
-def may_wait(data: memoryview, start: int, framing: Framing) -> bool:
-    """Say whether the unfinished message at an offset may be what a session begins with."""
-    if len(data) - start < LONGEST_START:
-        return True
-    return data[start + head_size(framing, data, start, len(data))] == ord("M")
-
-
-def starting_bytes(framing: Framing) -> bytes:
-    """Give what a session's bytes may begin with."""
-    return starting_bytes_of(framing, _STARTERS)
-
-
 # The beginning of a message.
 
 
@@ -291,7 +254,7 @@ def _check_tail(data: memoryview, stop: int, place: Place, codec: str, effort: E
     _check_ends(data, stop, place)
     _check_stream(data, stop, place)
     try:
-        _read_frame(data, stop, len(data), place, names_in(codec))
+        read_frame(data, stop, len(data), place, names_in(codec))
     except TruncatedMessage:
         _check_logical(data, stop, place, codec, effort)
 
@@ -367,7 +330,7 @@ def _check_stream(data: memoryview, stop: int, place: Place) -> None:
     tail = bytes(data[stop:])
     found = tail.find(begin, 1 + head)
     behind = found + len(begin) + head + (place.framing is Framing.RECVLOGICAL)
-    if found >= 0 and behind < len(tail) and tail[behind] in _ROWS + b"E":
+    if found >= 0 and behind < len(tail) and tail[behind] in ROWS + b"E":
         raise MalformedMessage(
             f"the message of {len(tail):,} bytes or more runs over where the stream that it is in begins anew, "
             f"at offset {found + stop:,}",
@@ -376,307 +339,4 @@ def _check_stream(data: memoryview, stop: int, place: Place) -> None:
         )
 
 
-def is_torn(data: memoryview, at: int, end: int, place: Place, codec: str = UTF8) -> bool:
-    """Say whether some bytes are the beginning of a message that may stand there, and no whole one."""
-    tag = at + head_size(place.framing, data, at, end)
-    if tag < end and data[tag] not in _tags(place):
-        return False
-    try:
-        _read_frame(data, at, end, place, names_in(codec))
-    except TruncatedMessage:
-        return True
-    except CaptureError:
-        return False
-    return False
-
-
-def bytes_to_look_at(data: memoryview, at: int, end: int, place: Place) -> int:
-    """Give about how many bytes have to be looked at of a message of which so many are there.
-
-    Values are stepped over; names and oids are not.
-    """
-    tag, size = at + head_size(place.framing, data, at, end), end - at
-    if tag >= end or data[tag] not in b"IUDRTYOM":
-        return 0
-    if data[tag] in b"IUD":
-        return min(size, 2 * _CELL * _columns_at(data, tag, place))
-    return size if data[tag] != ord("M") else min(size, LONGEST_START)
-
-
-def _columns_at(data: memoryview, tag: int, place: Place) -> int:
-    """Give how many columns the first tuple of a row change has, 0 where that is cut off."""
-    at = tag + (6 if place.stream is None else 10)
-    return int.from_bytes(data[at : at + 2], "big") if at + 2 <= len(data) else 0
-
-
-def _tags(place: Place) -> bytes:
-    """Give what may begin a message at a place: of its session, or of a new one."""
-    if place.stream is not None:
-        return _ROWS + _STARTERS + b"E"
-    if place.transaction is not None:
-        return _ROWS + _STARTERS + b"C"
-    return _BETWEEN
-
-
-def _read_frame(data: memoryview, at: int, end: int, place: Place, names: Names) -> int:
-    """Read the one message, or frame, that begins at an offset, as if the bytes ended at another; give its end.
-
-    Raises:
-        TruncatedMessage: it is sound as far as it goes.
-        CaptureError: it cannot be.
-    """
-    try:
-        return _frame_end(data, at, end, place, names)
-    except CaptureError as error:
-        error.at(offset=at)
-        raise
-
-
-def _frame_end(data: memoryview, at: int, end: int, place: Place, names: Names) -> int:
-    if place.framing in (Framing.RAW, Framing.RECVLOGICAL):
-        behind = _read_message(data[:end], at, place, names)
-        if place.framing is Framing.RAW:
-            return behind
-        if behind >= end:
-            raise TruncatedMessage("the newline is missing", offset=at)
-        if data[behind] != 0x0A:
-            raise MalformedMessage("the message is not followed by a newline", offset=at)
-        return behind + 1
-    head = head_size(place.framing, data, at, end)
-    if place.framing is Framing.WALSENDER:
-        size = sent_size(bytes(data[at : min(end, at + head)]))
-        if size is not None:
-            return at + size
-        if end <= at + XLOGDATA.size:
-            raise TruncatedMessage("the frame's header is cut", offset=at)
-        return _read_message(data[:end], at + head, place, names)
-    size = _frame_size(place.framing, bytes(data[at : min(end, at + head + 1)]), head)
-    if size is None:
-        raise TruncatedMessage("the frame's header is cut", offset=at)
-    behind = at + size
-    message = at + head
-    if end <= message:
-        if behind > end:
-            raise TruncatedMessage("the frame is cut", offset=at)
-        return behind
-    try:
-        stop = _read_message(data[: min(behind, end)], message, place, names)
-    except TruncatedMessage as error:
-        if behind > end:
-            raise
-        raise MalformedMessage("the frame holds fewer bytes than its message", offset=at) from error
-    if stop != behind:
-        if behind > end and data[message] == ord("A"):
-            # A Stream Abort has an LSN and a time, or has not: a part of them may be cut off.
-            raise TruncatedMessage("the frame is cut", offset=at)
-        raise MalformedMessage("the frame holds more bytes than its message", offset=at)
-    return behind
-
-
-def _read_message(data: memoryview, at: int, place: Place, names: Names) -> int:
-    streaming = place.stream is not None
-    if at < len(data) and data[at] in b"IUD" and _columns_at(data, at, place) > walk.MAX_COLUMNS:
-        raise MalformedMessage("the row has more columns than a table can have")
-    try:
-        return read_message(data, at, streaming=streaming, names=names)[1]
-    except TruncatedMessage:
-        if at < len(data) and data[at] == ord("T"):
-            _check_truncate(bytes(data[at + (5 if streaming else 1) :]))
-        raise
-
-
-def _check_truncate(fields: bytes) -> None:
-    """Refuse a Truncate of more relations than there can be, or of a relation 0."""
-    count = fields[:4]
-    oids = [fields[at : at + 4] for at in range(5, len(fields) - 3, 4)]
-    if (len(count) == 4 and int.from_bytes(count, "big") > _MOST_TRUNCATED) or bytes(4) in oids:
-        raise MalformedMessage("the Truncate's relations cannot be")
-
-
-def _frame_size(framing: Framing, frame: bytes, head: int) -> int | None:
-    """Give the size of the frame that some bytes begin, up to the first of its message; None where they are too few."""
-    if framing.length_field is not None:
-        return length_frame_size(framing, frame)
-    return _copydata_size(frame[:head]) if framing is Framing.COPYDATA else _pgcopy_size(frame[:head])
-
-
-def _copydata_size(frame: bytes) -> int | None:
-    """Give the size of the frame that some bytes begin; None where they are too few.
-
-    Raises:
-        MalformedMessage: they begin none.
-    """
-    if frame[:1] != b"d":
-        raise MalformedMessage("no frame begins here")
-    if len(frame) <= COPYDATA_HEADER.size:
-        return None
-    size: int = COPYDATA_HEADER.unpack_from(frame)[1]
-    kind = frame[COPYDATA_HEADER.size :][:1]
-    if not (kind == b"w" and size > 4 + XLOGDATA.size) and not (kind == b"k" and size == 4 + KEEPALIVE.size):
-        raise MalformedMessage("the frame is neither XLogData nor a keepalive")
-    return 1 + size
-
-
-def _pgcopy_size(frame: bytes) -> int | None:
-    """Give the size of the row, or the mark, that some bytes begin; None where they are too few.
-
-    Raises:
-        MalformedMessage: they begin none.
-    """
-    if frame[:1] == b"\xff":
-        return PGCOPY_TRAILER.size
-    if frame[:1] == PGCOPY_SIGNATURE[:1]:
-        # PostgreSQL sets no flags and writes no extension; another header behind a torn one looks like them.
-        if not _HEADER.startswith(frame[: len(_HEADER)]):
-            raise MalformedMessage("no header begins here")
-        return None if len(frame) < len(_HEADER) else len(_HEADER)
-    fields = frame[1] if len(frame) > 1 else 3
-    layout = PGCOPY_ROWS.get(fields)
-    if layout is None or frame[:1] != b"\0":
-        raise MalformedMessage("no row begins here")
-    sound = PGCOPY_ROWS[3].pack(fields, 8, 0, 4, 0, 0)
-    for start, stop in ((2, 6), (14, 18))[: fields - 1]:
-        if not sound[start:stop].startswith(frame[start:stop]):
-            raise MalformedMessage("no row begins here")
-    if len(frame) < layout.size:
-        return None
-    size: int = layout.unpack(frame)[-1]
-    if not 0 < size <= 0x7FFFFFFF:
-        raise MalformedMessage("no row begins here")
-    return layout.size + size
-
-
-def content_of(data: memoryview, at: int, end: int, place: Place) -> tuple[int, int] | None:
-    """Give where the content of the logical message at an offset lies, as its length says; None if it is none.
-
-    Args:
-        end: the message's own bytes end here at the latest.
-    """
-    begin = at + head_size(place.framing, data, at, end)
-    if begin >= end or data[begin] != ord("M"):
-        return None
-    fields = begin + 1 + (4 if place.stream is not None else 0) + 9
-    prefix = bytes(data[fields:end])
-    nul = prefix.find(0)
-    content = fields + nul + 5
-    if nul < 0 or content > end:
-        return None
-    return content, content + int.from_bytes(data[content - 4 : content], "big")
-
-
-def is_damaged_commit(data: memoryview, at: int, place: Place) -> bool:
-    """Say whether the message at an offset is the open transaction's Commit, but that one of their LSNs is damaged.
-
-    Its time says whose it is.  Torn messages can only give it so where a Begin stands in it, whose LSN is then its end.
-    """
-    begin, open_ = at + head_size(place.framing, data, at, len(data)), place.transaction
-    if open_ is None or open_.gid is not None or bytes(data[begin : begin + 2]) != b"C\0" or begin + 26 > len(data):
-        return False
-    lsn, end_lsn, time = _COMMIT.unpack_from(data, begin + 2)
-    return bool(time == open_.commit_time and open_.final_lsn not in (lsn, end_lsn) and lsn < end_lsn)
-
-
-def promised_lsn(data: memoryview, at: int, end: int, place: Place) -> int | None:
-    """Give the LSN of the transaction that a torn message began or ended, and which has to come again for that.
-
-    One that was streamed need not: not streamed, it may be found to be empty.
-    """
-    begin = at + head_size(place.framing, data, at, end)
-    if begin >= end:
-        return None
-    where = {ord("B"): 1, ord("b"): 1, ord("K"): 2, ord("P"): 2}.get(data[begin])
-    if where is None or begin + where + 8 > end:
-        return None
-    return int.from_bytes(data[begin + where : begin + where + 8], "big")
-
-
 # Where a session may begin.
-
-
-@helper
-def _plausible_time(base, p, end):  # type: ignore[no-untyped-def]
-    return p + 8 > end or 0 <= load_big_64(base + p) < 6_000_000_000_000_000
-
-
-@helper
-def _plausible_lsns(base, p, end):  # type: ignore[no-untyped-def]
-    """Say whether two LSNs may stand here, the second one behind the first."""
-    if p + 16 > end:
-        return p >= end or load_byte(base + p) == 0
-    return 0 <= load_big_64(base + p) < load_big_64(base + p + 8) < 1 << 56
-
-
-@helper
-def _may_abort(base, p, end, framing):  # type: ignore[no-untyped-def]
-    """Say whether a Stream Abort of a transaction that was never streamed may stand here: xid, subxid, LSN and time.
-
-    Where no frame says how long it is, what stands behind it does: the LSN, or what the next message begins with.
-    """
-    if p + 10 > end:
-        return True
-    if load_big_32(base + p + 1) == 0 or load_big_32(base + p + 5) == 0:
-        return False
-    if framing >= LENGTH:
-        return True
-    behind = load_byte(base + p + 9)
-    if behind == 0:
-        return _plausible_time(base, p + 17, end)
-    if framing == WALSENDER:
-        return behind == 119 or behind == 107  # w k
-    if framing == 1:
-        return behind == 10  # newline
-    found = False
-    for known in (66, 83, 65, 99, 98, 80, 75, 114, 112, 77):  # B S A c b P K r p M
-        found = found or behind == known
-    return found
-
-
-@helper
-def _may_start(base, p, end, framing):  # type: ignore[no-untyped-def]
-    """Say whether a session's first message may begin here, as far as its first bytes tell."""
-    tag = load_byte(base + p)
-    if tag == 66:  # B: final LSN, time, xid
-        return (p + 1 >= end or load_byte(base + p + 1) == 0) and _plausible_time(base, p + 9, end)
-    if tag == 83:  # S: xid, 1
-        return p + 5 >= end or load_byte(base + p + 5) == 1
-    if tag == 65:  # A
-        return _may_abort(base, p, end, framing)
-    if tag == 98:  # b: prepare LSN, end LSN, time
-        return _plausible_lsns(base, p + 1, end) and _plausible_time(base, p + 17, end)
-    if tag == 75 or tag == 80:  # K, P: 0, LSN, end LSN, time
-        sound = (p + 1 >= end or load_byte(base + p + 1) == 0) and _plausible_lsns(base, p + 2, end)
-        return sound and _plausible_time(base, p + 18, end)
-    if tag == 114:  # r: 0, the prepared transaction's end LSN, the rollback's, two times
-        sound = (p + 1 >= end or load_byte(base + p + 1) == 0) and _plausible_lsns(base, p + 2, end)
-        return sound and _plausible_time(base, p + 18, end) and _plausible_time(base, p + 26, end)
-    if tag == 77:  # M: 0, LSN
-        return (p + 1 >= end or load_byte(base + p + 1) == 0) and (p + 2 >= end or load_byte(base + p + 2) == 0)
-    return False
-
-
-@kernel(BYTES, INT64, INT64, INT64)
-def next_start(buf, p, end, framing):  # type: ignore[no-untyped-def]
-    """Give the next offset where a session may begin, or the end."""
-    base = address_of(buf)
-    while p < end:
-        if framing <= 1:
-            if _may_start(base, p, end, framing):
-                return p
-        elif framing == 2:
-            if load_byte(base + p) == 100 and (
-                p + 6 > end
-                or load_byte(base + p + 5) == 119
-                or (load_byte(base + p + 5) == 107 and load_big_32(base + p + 1) == 22)
-            ):
-                return p
-        elif framing == PGCOPY:
-            if load_byte(base + p) == 80 and (
-                p + 6 > end or (load_byte(base + p + 1) == 71 and load_byte(base + p + 5) == 89)
-            ):
-                return p
-        else:
-            a = message_at(base, p, end, framing)
-            if a == KEEPALIVE_AT or a >= end or (a != NO_FRAME and _may_start(base, a, end, framing)):
-                return p
-        p += 1
-    return end
