@@ -13,11 +13,10 @@ transactions, and streamed or prepared transactions where they commit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wal2delta.decode.partitions import Partition
 from wal2delta.decode.place import Place
 from wal2delta.decode.scan import Scanner
 from wal2delta.decode.sessions.breaks import may_begin
@@ -30,8 +29,13 @@ from wal2delta.lsn import format_lsn
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.transactions.deferred import Announced, Deferred, OpenTransaction, Segment
-from wal2delta.transactions.plan import DecidedTransaction, Plan, Resume, TruncatePosition
+from wal2delta.transactions.open_transactions import OpenTransactions
+from wal2delta.transactions.partitions import PartitionsInForce
+from wal2delta.transactions.places import continues, end_place, place_at, position_of
+from wal2delta.transactions.plan import DecidedTransaction, Plan, Resume
 from wal2delta.transactions.schedule import Commit, Schedule, Stretch
+from wal2delta.transactions.truncates import Truncates
+from wal2delta.transactions.versions import Versions
 from wal2delta.types.text import UTF8
 
 _MISSING = "A file before this one is missing; bring it back, or leave its transactions out by --allow-gaps"
@@ -96,11 +100,9 @@ class Stitch:
     ) -> None:
         self.place = resume.place if resume else None
         self.after_lsn = resume.place.high_lsn if resume else -1
-        self.types = {type_.oid: type_ for type_ in resume.types} if resume else {}
         self.tail = b""
         self.warnings: list[str] = []
-        self._relations: dict[int, Announced] = {}
-        self._number = 0
+        self._versions = Versions()
         self._codec = UTF8
         self._resume = resume
         self._wants_origin = wants_origin
@@ -111,47 +113,21 @@ class Stitch:
         self._schedule = Schedule()
         self._seen: dict[str, _Seen] = {}
         self._scanned: dict[str, tuple[int, int]] = {}
-        self._truncates: dict[int, tuple[TruncateAt, ...]] = {}
-        self._announced: dict[m.Relation, None] = {}
+        self._truncates = Truncates()
         self._decided: list[DecidedTransaction] = []
         self._transactions = self._resent = 0
         self._committing: Commit | None = None
-        self._streams: dict[int, Deferred] = {}
-        self._prepared: dict[tuple[str, int], Deferred] = {}
-        self._body: Deferred | None = None
+        self._open = OpenTransactions()
         self._awaited = resume.awaited if resume else None
-        self._partitions: dict[int, Partition] = {}
-        """By the oids of the partitions: those in force."""
-        self._partitions_of_run: dict[Partition, None] = {}
-        self._trailing = resume.trailing if resume else None
-        self._seeming = resume.seeming if resume else ()
+        self._partitions = PartitionsInForce()
         if resume:
             self._take_up(resume)
 
     def _take_up(self, resume: Resume) -> None:
         self._seen[resume.path] = _Seen(resume.length, resume.fingerprint, -1)
-        for partition in resume.partitions:
-            self._note_partition(partition)
-        numbers = resume.numbers or tuple(range(len(resume.relations)))
-        for relation, number in zip(resume.relations, numbers, strict=True):
-            self._relations[relation.oid] = Announced(relation, number)
-        for item in resume.deferred:
-            # Kept as it was: the run may be planned again.
-            item = replace(
-                item,
-                segments=list(item.segments),
-                view=dict(item.view),
-                former=list(item.former),
-                aborted=set(item.aborted),
-            )
-            self._number = max([self._number, *(known.number for known in item.view.values())])
-            if item.gid is None:
-                self._streams[item.xid] = item
-            elif item.complete:
-                self._prepared[item.gid, item.xid] = item
-            else:
-                self._body = item
-        self._number = max([self._number, *numbers]) + 1
+        self._partitions.take_up(resume)
+        self._versions.take_up(resume)
+        self._open.take_up(resume.deferred)
 
     @property
     def is_open(self) -> bool:
@@ -162,7 +138,12 @@ class Stitch:
     @property
     def relations(self) -> tuple[m.Relation, ...]:
         """The relation versions in force."""
-        return tuple(known.relation for known in self._relations.values())
+        return self._versions.relations
+
+    @property
+    def types(self) -> Mapping[int, m.Type]:
+        """The types that Type messages have announced, by oid."""
+        return self._versions.types
 
     @property
     def edges(self) -> tuple[int, ...]:
@@ -216,7 +197,7 @@ class Stitch:
             part = replace(part, new_session=False)
         if part.new_session:
             place = place.new_session()
-        if not _continues(place, part.summary):
+        if not continues(place, part.summary):
             return again
         self._join(scan, [*([seam] if seam is not None else []), part])
         return None
@@ -271,7 +252,7 @@ class Stitch:
             before = self._begin_session(scan, part, before)
         self._check_awaited(scan, part)
         walked = _Walk(scan, part, before, self._where(scan, part, 0) if part.data is not None else (scan.path, 0))
-        following = _Following(self, walked)
+        following = _Following(self, self._versions, walked)
         cursor, place, view = summary.start, before, following.view()
         for item in summary.items:
             following.up_to(item.offset)
@@ -285,14 +266,14 @@ class Stitch:
                 if self._committing is not None:
                     self._schedule.commit(self._committing)
                 lsn, time = _committed(item)
-                cursor, place, view = item.offset, _place_at(before, item, lsn, time), following.view()
+                cursor, place, view = item.offset, place_at(before, item, lsn, time), following.view()
         begin = self._note_begin(walked, following)
         following.up_to(None)
-        self._note_partitions(summary)
+        self._partitions.note(summary)
         entry = self._stretch(walked, cursor, summary.stop, place, view)
         if begin is not None:
             begin.entry = entry
-        end = _end_place(before, summary)
+        end = end_place(before, summary)
         if end.transaction is None or end.transaction.gid is not None:
             self._begun = None
         elif begin is not None:
@@ -341,15 +322,14 @@ class Stitch:
             return None
         following.up_to(summary.begin_at)
         path, offset = self._where(walked.scan, walked.part, summary.begin_at)
-        before = _end_place(walked.before, summary)
+        before = end_place(walked.before, summary)
         return _Begun(
             path,
             offset,
             0,
             summary.begin_at,
             replace(before, transaction=None),
-            dict(self._relations),
-            dict(self.types),
+            *self._versions.snapshot(),
         )
 
     def _where(self, scan: FileScan, part: Part, offset: int) -> tuple[str, int]:
@@ -369,7 +349,7 @@ class Stitch:
         Raises:
             UnknownRelation: there is none.
         """
-        known = self._relations.get(oid)
+        known = self._versions.known(oid)
         if known is None:
             path, offset = self._where(walked.scan, walked.part, at)
             raise UnknownRelation(
@@ -380,61 +360,18 @@ class Stitch:
             )
         return known
 
-    def view_of(self, oids: Iterable[int]) -> tuple[m.Relation, ...]:
-        """Give the versions in force of those relations that have any."""
-        return tuple(self._relations[oid].relation for oid in oids if oid in self._relations)
-
     def announce(self, relation: m.Relation) -> None:
         """Let a relation version hold from here on, outside of streamed blocks."""
-        self._relations[relation.oid] = Announced(relation, self._next_number())
-        self._announced[relation] = None
-        # A partition is announced as such each time.
-        self._partitions.pop(relation.oid, None)
-
-    def _note_partitions(self, summary: Summary) -> None:
-        if summary.messages.keys() <= {"Type"}:
-            return
-        found = list(summary.partitions)
-        leading = summary.leading
-        if leading is not None and self._trailing is not None and self._trailing != leading.oid:
-            found.insert(0, Partition(self._trailing, leading))
-        if summary.messages.keys() <= {"Type", "Relation"}:
-            # What uses them, if anything does, is still to come.
-            self._seeming = (*self._seeming, *found, *summary.trailing_partitions)
-        else:
-            used = {oid for oid, _ in summary.used}
-            seeming = (partition for partition in self._seeming if partition.relation.oid not in used)
-            for partition in (*seeming, *found):
-                self._note_partition(partition)
-            for oid in summary.alone:
-                self._partitions.pop(oid, None)
-            self._seeming = summary.trailing_partitions
-        self._trailing = summary.trailing
-
-    def _note_partition(self, partition: Partition) -> None:
-        self._partitions[partition.relation.oid] = partition
-        self._partitions_of_run[partition] = None
-
-    def _next_number(self) -> int:
-        self._number += 1
-        return self._number
+        self._versions.announce(relation)
+        self._partitions.forget(relation.oid)
 
     def _count(self, summary: Summary, place: Place) -> None:
         self._transactions += summary.ordinary - summary.resent
         self._resent += summary.resent
         for truncate in summary.truncates:
-            at = _position(truncate, place)
+            at = position_of(truncate, place)
             if self._wants_origin(at.origin):
-                self._note_truncate(at)
-
-    def _note_truncate(self, at: TruncateAt) -> None:
-        """Keep a relation's last truncates of two transactions: the last one may be open at the captures' end."""
-        last: dict[int, TruncateAt] = {}
-        for known in (*self._truncates.get(at.oid, ()), at):
-            lsn = -1 if known.lsn is None else known.lsn
-            if lsn not in last or last[lsn].ordinal < known.ordinal:
-                last[lsn] = known
-        self._truncates[at.oid] = tuple(last[lsn] for lsn in sorted(last)[-2:])
+                self._truncates.note(at)
 
     # Sessions.
 
@@ -451,18 +388,11 @@ class Stitch:
             self._awaited = open_.final_lsn if self._awaited is None else min(self._awaited, open_.final_lsn)
             if open_.gid is None:
                 self._cut_begun()
-                self._forget_truncates(open_.final_lsn)
-            self._body = None
-        self._trailing, self._seeming = None, ()
-        if not self._prepared:
-            # Each session announces again what it uses; a prepared transaction alone outlives its own.
-            self._partitions.clear()
-        self._streams = {
-            xid: item
-            for xid, item in self._streams.items()
-            # Only the LSN tells: what began since the last commit may be the new session's.
-            if part.late and item.after_lsn == before.last_lsn and before.stream != xid
-        }
+                self._truncates.forget(open_.final_lsn)
+            self._open.body = None
+        # Each session announces again what it uses; a prepared transaction alone outlives its own.
+        self._partitions.end_session(forget=not self._open.prepared)
+        self._open.end_session(before, late=part.late)
         return before.new_session()
 
     def _cut_begun(self) -> None:
@@ -471,10 +401,6 @@ class Stitch:
         if begun is not None:
             self._schedule.cut(begun.entry, begun.at)
         self._begun = None
-
-    def _forget_truncates(self, lsn: int) -> None:
-        for oid, known in self._truncates.items():
-            self._truncates[oid] = tuple(at for at in known if at.lsn != lsn)
 
     def _check_awaited(self, scan: FileScan, part: Part) -> None:
         """See that the transaction that a session's end cut off comes again."""
@@ -511,10 +437,11 @@ class Stitch:
         self.warnings.append(f"{path}: {problem}; what was open before is left out (gaps are allowed)")
         if self.place.transaction is not None and self.place.transaction.gid is None:
             self._cut_begun()
-            self._forget_truncates(self.place.transaction.final_lsn)
-        self._streams, self._body, self._awaited = {}, None, None
+            self._truncates.forget(self.place.transaction.final_lsn)
+        self._open.lose()
+        self._awaited = None
         self.tail, self._unfinished = b"", Unfinished()
-        self._trailing, self._seeming = None, ()
+        self._partitions.end_session(forget=False)
         self.place = self.place.new_session()
         return self.place
 
@@ -525,7 +452,7 @@ class Stitch:
         if xid == -1:
             assert walked.before.stream is not None
             xid = walked.before.stream
-        item = None if block.first else self._streams.get(xid)
+        item = None if block.first else self._open.streams.get(xid)
         path, offset = self._where(walked.scan, walked.part, block.start)
         if item is None:
             if not block.first:
@@ -542,7 +469,7 @@ class Stitch:
             if after_lsn < 0:
                 after_lsn, since = walked.before.last_lsn, walked.before.last_commit_time
             item = Deferred(xid, path, offset, since=since if after_lsn >= 0 else None, after_lsn=after_lsn)
-            self._streams[xid] = item
+            self._open.streams[xid] = item
         if block.origin is not None:
             item.origin = block.origin
         relations = self._used(block.used, walked, item.view)
@@ -551,7 +478,7 @@ class Stitch:
             known = item.view.get(relation.oid)
             if known is not None and known.relation != relation:
                 item.former.append(known.relation)
-            item.view[relation.oid] = Announced(relation, self._next_number())
+            item.view[relation.oid] = Announced(relation, self._versions.next_number())
         for _, type_ in block.types:
             item.types[type_.oid] = replace(type_, xid=None)
         place = Place(block_framing(walked), stream=xid if block.continues else None)
@@ -560,11 +487,12 @@ class Stitch:
     def _add_body(self, body: Body, walked: _Walk) -> None:
         path, offset = self._where(walked.scan, walked.part, body.start)
         if body.begins:
-            self._streams.pop(body.xid, None)
-            self._body = Deferred(
-                body.xid, path, offset, body.gid, streamed=False, lsn=body.prepare_lsn, since=body.prepare_time
+            self._open.begin_body(
+                Deferred(
+                    body.xid, path, offset, body.gid, streamed=False, lsn=body.prepare_lsn, since=body.prepare_time
+                )
             )
-        item = self._body
+        item = self._open.body
         if item is None:
             raise OrderError("a prepared transaction goes on whose start is not there", path=path, offset=offset)
         item.origin = body.origin or item.origin
@@ -576,9 +504,7 @@ class Stitch:
         types = _types_of(relations, self.types, all_=not body.begins)
         self._add_segment(item, walked, body, place, relations, types, XidCounts(body.rows))
         if body.complete:
-            item.complete = True
-            self._prepared[body.gid, body.xid] = item
-            self._body = None
+            self._open.prepare_body(item, body.gid)
 
     def _add_segment(
         self,
@@ -615,10 +541,7 @@ class Stitch:
         """Follow a decision; True when it commits (`_committing`, if there is something to decode)."""
         message = item.message
         if isinstance(message, m.StreamAbort):
-            if message.xid == message.subxid:
-                self._streams.pop(message.xid, None)
-            elif message.xid in self._streams:
-                self._streams[message.xid].aborted.add(message.subxid)
+            self._open.abort(message.xid, message.subxid)
             return False
         if isinstance(message, m.Prepare):
             path, offset = self._where(walked.scan, walked.part, item.offset)
@@ -632,25 +555,21 @@ class Stitch:
                 lsn=message.prepare_lsn,
                 since=message.prepare_time,
             )
-            self._prepared.setdefault((message.gid, message.xid), empty)
+            self._open.prepared.setdefault((message.gid, message.xid), empty)
             return False
         if isinstance(message, m.RollbackPrepared):
-            self._prepared.pop((message.gid, message.xid), None)
-            # It may roll back while it is still being streamed, before its Prepare.
-            self._streams.pop(message.xid, None)
+            self._open.roll_back(message.gid, message.xid)
             return False
         if isinstance(message, m.StreamPrepare):
             prepared = self._take_stream(message.xid, item, walked)
             if prepared is not None:
-                prepared.gid, prepared.complete = message.gid, True
-                prepared.lsn, prepared.since = message.prepare_lsn, message.prepare_time
-                self._prepared[message.gid, message.xid] = prepared
+                self._open.prepare_stream(prepared, message)
             return False
         resent = message.commit_lsn <= before.high_lsn
         if isinstance(message, m.StreamCommit):
             decided = self._take_stream(message.xid, item, walked)
         else:
-            decided = self._prepared.pop((message.gid, message.xid), None)
+            decided = self._open.prepared.pop((message.gid, message.xid), None)
             if decided is None and not resent:
                 path, offset = self._where(walked.scan, walked.part, item.offset)
                 self.warnings.append(
@@ -661,7 +580,7 @@ class Stitch:
         return self._commit(decided, message, item, walked, resent=resent)
 
     def _take_stream(self, xid: int, item: Decided, walked: _Walk) -> Deferred | None:
-        found = self._streams.pop(xid, None)
+        found = self._open.streams.pop(xid, None)
         if found is None:
             path, offset = self._where(walked.scan, walked.part, item.offset)
             self._gap(
@@ -706,18 +625,11 @@ class Stitch:
         self._committing = None
         if decided is None:
             return False
-        self._announced.update(dict.fromkeys(decided.former))
-        for known in decided.view.values():
-            # What a streamed transaction announced holds outside of it once it has committed.
-            now = self._relations.get(known.relation.oid)
-            if isinstance(message, m.StreamCommit) and (now is None or now.number < known.number):
-                self._relations[known.relation.oid] = known
-            self._announced[known.relation] = None
-        self.types.update(decided.types)
+        self._versions.take_over(decided, holds_outside=isinstance(message, m.StreamCommit))
         starts, truncates = decided.ordinals()
         if applied:
             for oid, ordinal in truncates:
-                self._note_truncate(TruncateAt(oid, message.commit_lsn, ordinal, origin))
+                self._truncates.note(TruncateAt(oid, message.commit_lsn, ordinal, origin))
         if all(segment.is_empty for segment in decided.segments):
             return bool(decided.view)
         self._committing = Commit(
@@ -767,17 +679,17 @@ class Stitch:
             after_lsn=self.after_lsn,
             upto_lsn=place.high_lsn,
             upto_commit_time=place.high_commit_time,
-            truncates=tuple(self._committed_truncates(place.high_lsn)),
+            truncates=tuple(self._truncates.committed(self.after_lsn, place.high_lsn)),
             resume=resume,
             transactions=self._transactions,
             resent=self._resent,
-            announced=tuple(self._announced),
+            announced=tuple(self._versions.announced),
             before=self._resume.relations if self._resume else (),
             types=tuple(self.types.values()),
             decided=tuple(self._decided),
             torn=torn,
             warnings=(*self.warnings, *self._open_warnings(place, resume, torn)),
-            partitions=tuple(self._partitions_of_run),
+            partitions=tuple(self._partitions.of_run),
         )
 
     def _open_warnings(self, place: Place, resume: Resume, torn: tuple[str, int, int] | None) -> Iterator[str]:
@@ -793,17 +705,6 @@ class Stitch:
                 f"is open at the end, since {resume.path}, offset {resume.offset:,}; the next run goes on there"
             )
 
-    def _committed_truncates(self, upto_lsn: int) -> Iterator[TruncatePosition]:
-        """Give the last truncate of each relation that has any."""
-        for known in self._truncates.values():
-            at = max(
-                (at for at in known if at.lsn is not None and self.after_lsn < at.lsn <= upto_lsn),
-                key=lambda at: (at.lsn, at.ordinal),
-                default=None,
-            )
-            if at is not None and at.lsn is not None:
-                yield TruncatePosition(at.oid, at.lsn, at.ordinal)
-
     def _make_resume(self, place: Place) -> Resume:
         last_path = next(reversed(self._seen))
         last = self._seen[last_path]
@@ -814,7 +715,8 @@ class Stitch:
             relations, types = begun.relations, begun.types
         else:
             path, offset = self._tail_at
-            at, relations, types = place, self._relations, self.types
+            at = place
+            relations, types = self._versions.snapshot()
         seen = self._seen[path]
         later = list(self._seen)[list(self._seen).index(path) + 1 :]
         rest = seen.size - offset + sum(self._seen[name].size for name in later)
@@ -823,7 +725,6 @@ class Stitch:
             transaction = OpenTransaction(
                 "ordinary", open_.xid, None, open_.final_lsn, open_.commit_time, path, offset, rest, 1
             )
-        deferred = [*self._prepared.values(), *self._streams.values(), *([self._body] if self._body else [])]
         return Resume(
             path=path,
             offset=offset,
@@ -837,11 +738,11 @@ class Stitch:
             numbers=tuple(known.number for known in relations.values()),
             types=tuple(types.values()),
             begun=transaction,
-            deferred=tuple(sorted(deferred, key=lambda item: (item.since or 0, item.xid))),
+            deferred=self._open.deferred,
             awaited=self._awaited,
-            partitions=tuple(self._partitions.values()),
-            trailing=self._trailing if open_ is None else None,
-            seeming=self._seeming if open_ is None else (),
+            partitions=self._partitions.in_force,
+            trailing=self._partitions.trailing if open_ is None else None,
+            seeming=self._partitions.seeming if open_ is None else (),
         )
 
 
@@ -863,9 +764,10 @@ def block_framing(walked: _Walk) -> Framing:
 class _Following:
     """What a part announces and uses outside of streamed blocks, taken up as it comes."""
 
-    def __init__(self, stitch: Stitch, walked: _Walk) -> None:
+    def __init__(self, stitch: Stitch, versions: Versions, walked: _Walk) -> None:
         summary = walked.part.summary
         self._stitch = stitch
+        self._versions = versions
         self._walked = walked
         self._relations = deque(summary.relations)
         self._types = deque(summary.types)
@@ -874,7 +776,7 @@ class _Following:
 
     def view(self) -> tuple[tuple[m.Relation, ...], tuple[m.Type, ...]]:
         """Give the versions in force of the relations that the part names, and the types."""
-        return self._stitch.view_of(self._oids), tuple(self._stitch.types.values())
+        return self._versions.view_of(self._oids), tuple(self._versions.types.values())
 
     def up_to(self, offset: int | None) -> None:
         """Take up what stands in front of an offset; all, if None."""
@@ -888,67 +790,13 @@ class _Following:
             self._stitch.announce(relation)
         while is_next(self._types):
             _, type_ = self._types.popleft()
-            self._stitch.types[type_.oid] = type_
+            self._versions.types[type_.oid] = type_
         self._check(offset)
 
     def _check(self, offset: int | None) -> None:
         while self._used and (offset is None or self._used[0][1] < offset):
             oid, at = self._used.popleft()
             self._stitch.known(oid, at, self._walked)
-
-
-def _continues(place: Place, summary: Summary) -> bool:
-    """Whether a guessed summary may follow a known place."""
-    open_ = place.transaction
-    inside = bool(summary.items) and isinstance(summary.items[0], Block) and summary.items[0].xid == -1
-    if inside != (place.stream is not None) or (open_ is not None and open_.gid is not None):
-        return False
-    if summary.first_message is not None and summary.first_message <= place.message_lsn:
-        return False
-    if summary.head_commit is not None:
-        return (
-            open_ is not None
-            and summary.head_commit == (open_.final_lsn, open_.commit_time)
-            and (open_.final_lsn > place.high_lsn)
-        )
-    if summary.head_changes and open_ is None:
-        return False
-    if summary.place is None:
-        return True
-    begins = summary.first_lsn
-    if summary.place.transaction is not None and begins is None:
-        begins = summary.place.transaction.final_lsn
-    return open_ is None and (begins is None or begins > max(place.last_lsn, place.high_lsn))
-
-
-def _end_place(place: Place, summary: Summary) -> Place:
-    """Give the place at a summary's end, given the one at its start."""
-    end = summary.place
-    if summary.exact and end is not None:
-        return end
-    if end is None:
-        open_ = place.transaction
-        if open_ is None:
-            return place
-        return replace(place, transaction=replace(open_, ordinal=open_.ordinal + summary.head_changes), begun=True)
-    stream = place.stream if end.stream == -1 else end.stream
-    end = replace(
-        end,
-        stream=stream,
-        message_lsn=max(end.message_lsn, place.message_lsn),
-        begun=place.begun or end.begun,
-        session=place.session,
-    )
-    if summary.last_lsn is None:
-        return replace(
-            end,
-            last_lsn=place.last_lsn,
-            last_commit_time=place.last_commit_time,
-            high_lsn=place.high_lsn,
-            high_commit_time=place.high_commit_time,
-        )
-    # A guess is taken only where it lies behind all that is known.
-    return replace(end, high_lsn=end.last_lsn, high_commit_time=end.last_commit_time)
 
 
 def _types_of(relations: Iterable[m.Relation], known: dict[int, m.Type], *, all_: bool) -> tuple[m.Type, ...]:
@@ -962,28 +810,6 @@ def _types_of(relations: Iterable[m.Relation], known: dict[int, m.Type], *, all_
 def _committed(item: Decided) -> tuple[int, int]:
     assert isinstance(item.message, (m.StreamCommit, m.CommitPrepared))
     return item.message.commit_lsn, item.message.commit_time
-
-
-def _place_at(before: Place, item: Decided, lsn: int, time: int) -> Place:
-    """Give the place at a decision that commits; the decision itself is walked again."""
-    return replace(
-        before,
-        transaction=None,
-        stream=None,
-        last_lsn=lsn - 1,
-        last_commit_time=time,
-        high_lsn=max(before.high_lsn, lsn),
-        message_lsn=max(before.message_lsn, item.message_lsn),
-        begun=True,
-    )
-
-
-def _position(truncate: TruncateAt, place: Place) -> TruncateAt:
-    """Give a truncate's place in its transaction, where that began before the stretch."""
-    open_ = place.transaction
-    if truncate.lsn is not None or open_ is None:
-        return truncate
-    return TruncateAt(truncate.oid, open_.final_lsn, open_.ordinal + truncate.ordinal, open_.origin)
 
 
 __all__ = ["Rescan", "Stitch"]
