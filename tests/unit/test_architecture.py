@@ -78,7 +78,6 @@ STILL_LONG = {
     "wal2delta.decode.sessions.breaks": 760,
     "wal2delta.decode.sessions.readings": 680,
     "wal2delta.decode.stream": 560,
-    "wal2delta.transactions.stitch": 1020,
 }
 """Modules that are longer, and may only become shorter."""
 
