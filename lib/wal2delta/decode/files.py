@@ -8,11 +8,13 @@ from typing import Final
 
 from wal2delta.decode.place import Place
 from wal2delta.decode.scan import Scanner, fingerprint
-from wal2delta.decode.sessions.breaks import Stretch, find_sessions, first_session, framing_of, is_framed_so, may_begin
+from wal2delta.decode.sessions.first_session import first_session, framing_of, is_framed_so
 from wal2delta.decode.sessions.foreign_files import may_become, no_capture, stranger
 from wal2delta.decode.sessions.leftover import refuse_leftover
+from wal2delta.decode.sessions.parting import Stretch, find_sessions
 from wal2delta.decode.sessions.readings import check_tail
 from wal2delta.decode.sessions.resync import find_boundary, guess_framing
+from wal2delta.decode.sessions.starts import may_begin
 from wal2delta.decode.summary import FileScan, Part, Summary
 from wal2delta.errors import CaptureError, FramingChange, FramingError, NotACapture, TruncatedMessage, Wal2DeltaError
 from wal2delta.protocol.compression import Plain, plain

@@ -31,8 +31,8 @@ from wal2delta.decode.decoder import TILE_BYTES, Decoder
 from wal2delta.decode.files import HEAD_LIMIT, RECOGNISABLE_BYTES, recognise
 from wal2delta.decode.place import Place
 from wal2delta.decode.sessions import readings
-from wal2delta.decode.sessions.breaks import may_begin
 from wal2delta.decode.sessions.leftover import refuse_leftover
+from wal2delta.decode.sessions.starts import may_begin
 from wal2delta.errors import Wal2DeltaError
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.compression import plain

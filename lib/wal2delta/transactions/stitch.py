@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 from wal2delta.decode.place import Place
 from wal2delta.decode.scan import Scanner
-from wal2delta.decode.sessions.breaks import may_begin
 from wal2delta.decode.sessions.frames import is_short_abort
 from wal2delta.decode.sessions.leftover import refuse_leftover
+from wal2delta.decode.sessions.starts import may_begin
 from wal2delta.decode.summary import Block, Body, FileScan, Part, Summary
 from wal2delta.decode.unfinished import Unfinished
 from wal2delta.errors import FramingError, OrderError, Wal2DeltaError

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -25,22 +25,18 @@ import numpy as np
 from wal2delta.decode import walk
 from wal2delta.decode.kernels.frames import FRAMING_CODES
 from wal2delta.decode.place import Place
-from wal2delta.decode.scan import Scanner
-from wal2delta.decode.sessions.effort import LEAST, Effort, GaveUp
-from wal2delta.decode.sessions.frames import head_size
+from wal2delta.decode.sessions.effort import Effort
 from wal2delta.decode.sessions.leftover import Leftover
-from wal2delta.decode.sessions.readings import PROBE_BYTES, Reader, Reading, check_tail, read_session
+from wal2delta.decode.sessions.readings import PROBE_BYTES, Reader, Reading, read_session
 from wal2delta.decode.sessions.starts import LONGEST_START, may_wait, next_start, starting_bytes
 from wal2delta.decode.sessions.torn_messages import bytes_to_look_at, content_of, is_damaged_end, is_torn, promised_lsn
-from wal2delta.errors import CaptureError, OrderError, TruncatedMessage
-from wal2delta.protocol.detection import FRAMING_ORDER
+from wal2delta.errors import CaptureError
 from wal2delta.protocol.framing import Framing
-from wal2delta.types.text import UTF8
 
-_MESSAGES: Final = 8
+SOUND_MESSAGES: Final = 8
 """A session with so many sound messages is one, though an error follows that nothing explains."""
 
-_MAX_CANDIDATES: Final = 100_000
+MOST_CANDIDATES: Final = 100_000
 _MAX_DEPTH: Final = 30
 """So many sessions in a row that end in torn messages are looked at together."""
 
@@ -49,193 +45,15 @@ _LONGEST_TORN: Final = 512
 
 _PLACES_A_UNIT: Final = 4
 
-_SESSIONS: Final = 1_000
-_BYTES_A_SESSION: Final = 64
-"""So many sessions there may be in any bytes, and another one for so many: an empty COPY of one empty transaction has
-82.  Each takes a tenth of a millisecond."""
-
 _ENDING: Final = b"CcKrPpM"
 """What a transaction ends with, or is one by itself: once it is there as a whole, a server need not send it again."""
 
 _SHORTEST_TRANSACTION: Final = 47
 _MOST_LOST: Final = 256
 
-_UNEXPLAINED: Final = 1000
+UNEXPLAINED: Final = 1000
 
 WAIT: Final = -1
-
-_CUT: Final = "Cut the file in front of the torn message and behind it, where the next session begins"
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A session's messages in a buffer, from ``start`` (at ``place``) to ``stop``; see `Part` for the rest."""
-
-    start: int
-    stop: int
-    place: Place
-    new_session: bool = False
-    late: bool = False
-    torn: int = 0
-
-
-def find_sessions(
-    data: memoryview, place: Place, start: int, *, edges: tuple[int, ...] = (), codec: str = UTF8
-) -> list[Stretch]:
-    """Walk a buffer from a known place, part it into sessions.
-
-    Args:
-        edges: where files begin in the buffer; a message that lies over one may be two readings.
-        codec: what names are in.
-
-    Raises:
-        CaptureError: what cannot be, and is no new session either.
-    """
-    parting = _Parting(data, place, start, codec)
-    while not parting.is_done:
-        parting.go_on()
-    _refuse_two_readings(data, parting.found, edges, parting.explainer())
-    return parting.found
-
-
-class _Parting:
-    """Part a buffer into sessions, one after the other.
-
-    Attributes:
-        found: the stretches up to ``start``.
-    """
-
-    def __init__(self, data: memoryview, place: Place, start: int, codec: str) -> None:
-        self._data = data
-        self._codec = codec
-        self._framing = place.framing
-        self._effort = Effort(len(data))
-        self._readings: dict[tuple[int, bool], Reading] = {}
-        self._been: set[tuple[int, int, int]] = set()
-        self._begin(start, place)
-        self.found: list[Stretch] = []
-        self.is_done = False
-
-    def _begin(self, start: int, place: Place, *, new_session: bool = False, late: bool = False, torn: int = 0) -> None:
-        """Have the next stretch begin at an offset."""
-        self._next = Stretch(start, start, place, new_session, late, torn)
-
-    def explainer(self) -> Explainer:
-        """Make an explainer; all share what the search may cost, and what was read."""
-        return Explainer(self._data, self._framing, self._codec, self._effort, self._readings)
-
-    def go_on(self) -> None:
-        """Find where the next stretch ends.
-
-        Raises:
-            CaptureError: what cannot be.
-        """
-        following = self._next
-        been = following.start, following.torn, len(self.found)
-        if been in self._been:
-            raise OrderError(
-                "a message is torn here, and what follows cannot be parted into sessions",
-                offset=following.start,
-                remedy=_CUT,
-            )
-        self._been.add(been)
-        self._check_number()
-        scanner = Scanner(self._framing, place=following.place, codec=self._codec)
-        error = self._scan(scanner, following)
-        explained = self._explain(scanner, error)
-        if explained is not None:
-            self._end_torn(explained)
-            return
-        if error is not None:
-            raise error
-        self.found.append(replace(following, stop=scanner.position))
-        self.is_done = not scanner.broke
-        self._begin(scanner.position, scanner.place.new_session(), new_session=True, late=scanner.late)
-
-    def _check_number(self) -> None:
-        most = _SESSIONS + len(self._data) // _BYTES_A_SESSION
-        if len(self._been) > most:
-            raise OrderError(
-                f"more than {most:,} sessions seem to begin up to here, more than there are in so few bytes",
-                offset=self._next.start,
-                remedy="The file is damaged or is no pgoutput capture; fetch it from its source again",
-            )
-
-    def _scan(self, scanner: Scanner, following: Stretch) -> CaptureError | None:
-        data, start = self._data, following.start
-        try:
-            scanner.scan(data, start)
-            if not scanner.broke:
-                check_tail(data, scanner.position, scanner.place, self._codec)
-            elif following.new_session and scanner.position == start:
-                raise OrderError("a session begins here that does not go on", offset=start, remedy=_CUT)
-        except CaptureError as problem:
-            return problem
-        return None
-
-    def _explain(self, scanner: Scanner, error: CaptureError | None) -> Explained | None:
-        """Explain an error, or what is doubtful.
-
-        Raises:
-            CaptureError: the error, where the search for an explanation takes too long.
-        """
-        following, explained = self._next, None
-        try:
-            if scanner.doubtful_at is not None:
-                explained = self.explainer().swallowed(following.start, following.place, scanner.doubtful_at)
-            if error is not None and explained is None:
-                explained = self._explain_error(scanner)
-        except GaveUp:
-            if error is not None:
-                raise _given_up(error, self._effort) from None
-        return explained
-
-    def _explain_error(self, scanner: Scanner) -> Explained | None:
-        following, explained = self._next, None
-        if not scanner.broke:
-            explained = self.explainer().explain(following.start, following.place)
-        if following.new_session and not following.torn and int(scanner.kernel.state[walk.MESSAGES]) < _MESSAGES:
-            # What looked like a session's first message may be a torn one that has swallowed the true one.
-            last = self.found[-1]
-            other = self.explainer().explain(last.start, last.place, torn_only=True)
-            if other is not None and (explained is None or other.breaks < 1 + explained.breaks):
-                self._next = self.found.pop()
-                explained = other
-        return explained
-
-    def _end_torn(self, explained: Explained) -> None:
-        """End the stretch in front of a torn message."""
-        following = self._next
-        if explained.begin != WAIT and following.new_session and explained.stop == following.start:
-            # Not one message of that session is whole: it comes to nothing, but for more bytes that are torn.
-            torn = following.torn + explained.begin - following.start
-            self._begin(explained.begin, following.place, new_session=True, torn=torn)
-            return
-        place = _add(self.found, self._data, replace(following, stop=explained.stop), self._codec)
-        self.is_done = explained.begin == WAIT
-        torn = explained.begin - explained.stop
-        self._begin(explained.begin, place, new_session=True, late=explained.late, torn=torn)
-
-
-def _given_up(error: CaptureError, effort: Effort) -> CaptureError:
-    """Say of an error that nothing explains it, as far as that could be tried."""
-    return type(error)(
-        f"{error.problem}; whether a message is torn here and a new session follows could not be told in "
-        f"{effort.all:,} steps, and was given up",
-        offset=error.offset,
-        table=error.table,
-        remedy=error.remedy or _CUT,
-    )
-
-
-def _add(found: list[Stretch], data: memoryview, stretch: Stretch, codec: str) -> Place:
-    """Add a stretch; give the place of the session behind it."""
-    scanner = Scanner(stretch.place.framing, place=stretch.place, codec=codec)
-    scanner.closed = scanner.ends_session = True
-    scanner.scan(data[: stretch.stop], stretch.start)
-    assert scanner.position == stretch.stop
-    found.append(stretch)
-    return scanner.place.new_session()
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +180,7 @@ class Explainer:
             found = self._explain(self._following(start, reading, begin, low, before), 1)
             if found is not None and (best is None or 1 + found.breaks < best.breaks):
                 best = Explained(1 + found.breaks, low, begin)
-        return best if best is not None and best.breaks < _UNEXPLAINED else None
+        return best if best is not None and best.breaks < UNEXPLAINED else None
 
     def fits(self, at: int) -> Explained | None:
         """Explain the bytes from an offset on as sessions, the first of which begins there."""
@@ -409,8 +227,8 @@ class Explainer:
         if reading.error is None and not reading.broke:
             return Explained(0, reading.stop)
         explained = self._ends(start, reading, depth) if depth < _MAX_DEPTH else None
-        if explained is None and reading.messages >= _MESSAGES:
-            return Explained(_UNEXPLAINED, reading.stop)
+        if explained is None and reading.messages >= SOUND_MESSAGES:
+            return Explained(UNEXPLAINED, reading.stop)
         return explained
 
     def _ends(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
@@ -432,7 +250,7 @@ class Explainer:
         for deeper in (False, True)[: 2 if depth == 0 else 1]:
             for number, low in enumerate(reading.lows):
                 found = self._torn_behind(start, reading, low, depth, deeper=deeper)
-                if found is not None and ((number == 0 and not deeper) or found.breaks < _UNEXPLAINED):
+                if found is not None and ((number == 0 and not deeper) or found.breaks < UNEXPLAINED):
                     return found
         return None
 
@@ -511,10 +329,10 @@ class Explainer:
             deeper: only such as need the torn message to be one that seems whole.
         """
         data = self._data
-        ahead = _Ahead(data, start.at, self.reader(start.place, strict=start.strict))
+        ahead = Ahead(data, start.at, self.reader(start.place, strict=start.strict))
         behind = self.reader(start.place, strict=start.strict)
         at, behind_at = low, start.at
-        for _ in range(_MAX_CANDIDATES):
+        for _ in range(MOST_CANDIDATES):
             at = int(next_start(self._buf, at + 1, len(data), FRAMING_CODES[self._framing]))
             if at >= len(data):
                 return
@@ -588,7 +406,7 @@ class Explainer:
         return end <= torn
 
 
-class _Ahead:
+class Ahead:
     """Find messages' boundaries, one after the other, up to where the session cannot be read on.
 
     Attributes:
@@ -615,135 +433,3 @@ class _Ahead:
                 self.before = max(int(reader.kernel.state[walk.PREVIOUS]), self._at)
                 self._at = reader.position
         return self._at if self._at <= at else self.before
-
-
-def _refuse_two_readings(data: memoryview, found: list[Stretch], edges: tuple[int, ...], explainer: Explainer) -> None:
-    """Stop where a message goes on over a file's end, but a session might as well begin there."""
-    for edge in edges:
-        for stretch in found:
-            if stretch.start < edge < stretch.stop and _is_two(data, stretch, edge, explainer):
-                raise OrderError(
-                    "the bytes can be read in two ways: the message that the file before has begun goes on here, "
-                    "or a new session begins",
-                    offset=edge,
-                    remedy="Remove the unfinished message from the end of the file before, if its writer was "
-                    "interrupted there; then a new session begins",
-                )
-
-
-def _is_two(data: memoryview, stretch: Stretch, edge: int, explainer: Explainer) -> bool:
-    """Say whether a session may begin at an offset at which another one can be read on."""
-    if not may_begin(data[edge:], stretch.place.framing):
-        return False
-    try:
-        torn_at = _Ahead(data, stretch.start, explainer.reader(stretch.place, strict=False)).boundary_before(edge)
-        if torn_at == edge:
-            return False
-        before = explainer.reader(stretch.place, strict=False)
-        before.advance(data, stretch.start, torn_at)
-        reading = explainer.read(edge)
-        if not explainer.is_torn(torn_at, edge, before.place) or reading.waits or reading.error or reading.broke:
-            return False
-    except GaveUp:
-        # Nothing shows that there are two.
-        return False
-    open_, first = before.place.transaction, reading.first_event
-    return open_ is None or first is None or first <= open_.final_lsn
-
-
-def is_framed_so(data: memoryview, framing: Framing, codec: str = UTF8) -> bool:
-    """Say whether so many sound messages stand at a stream's beginning that its framing is beyond doubt."""
-    try:
-        return Explainer(data, framing, codec, Effort(len(data))).read(0, strict=False).messages >= _MESSAGES
-    except GaveUp:
-        return False
-
-
-def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
-    """Recognise the framing of a stream whose first session ends in its first bytes, or that is damaged there.
-
-    That counts of which the fewest sessions explain the bytes; if none does, that with the most sound messages.
-
-    Raises:
-        TruncatedMessage: more bytes will tell.
-    """
-    ranked: list[tuple[int, int, Framing]] = []
-    waiting: list[tuple[int, Framing]] = []
-    begun = False
-    for framing in FRAMING_ORDER:
-        explainer = Explainer(data, framing, codec, Effort(len(data) // len(Framing), LEAST // len(Framing)))
-        explained = None
-        try:
-            reading = explainer.read(0)
-            explained = explainer.fits(0)
-        except GaveUp:
-            # It is told later what is wrong behind the messages that are sound.
-            if not explainer.has_read(0):
-                continue
-        messages = reading.messages
-        begun = begun or messages > 0
-        is_torn_only = explained is not None and bool(explained.breaks) and explained.begin == WAIT
-        if is_torn_only and framing.length_field is not None and not messages:
-            # Anything may be the torn beginning of a length.
-            continue
-        if reading.waits or is_torn_only:
-            waiting.append((explained.breaks if explained is not None and messages else _UNEXPLAINED, framing))
-        elif explained is not None:
-            ranked.append((explained.breaks, -messages, framing))
-        elif messages > 1 or (messages and not _begins_with_abort(data, framing)):
-            ranked.append((_UNEXPLAINED, -messages, framing))
-    if begun:
-        # What begins with a sound message in one framing is not the torn beginning of a length in another.
-        ranked = [rank for rank in ranked if rank[1] or rank[2].length_field is None]
-    best = min(ranked, key=lambda rank: rank[:2], default=None)
-    if waiting and (best is None or best[0] >= _UNEXPLAINED or min(waiting)[0] < best[0]):
-        if len(waiting) > 1:
-            raise TruncatedMessage("the bytes are too few to tell their framing", offset=0)
-        return waiting[0][1]
-    return best[2] if best is not None else None
-
-
-def _begins_with_abort(data: memoryview, framing: Framing) -> bool:
-    """Say whether a stream's first message is a Stream Abort: what is behind its tag may be anything."""
-    return data[head_size(framing, data, 0, len(data))] == ord("A")
-
-
-def may_begin(data: memoryview, framing: Framing) -> bool:
-    """Say whether a session may begin with the first byte of a file, as far as its first bytes tell."""
-    buf = np.frombuffer(data[:LONGEST_START], np.uint8)
-    return len(buf) > 0 and int(next_start(buf, 0, len(buf), FRAMING_CODES[framing])) == 0
-
-
-def first_session(data: memoryview, framing: Framing, codec: str = UTF8) -> int | None:
-    """Give the first offset from which on a buffer can be read as a session that goes on, its relations being known."""
-    buf, at = np.frombuffer(data, np.uint8), 0
-    explainer = Explainer(data, framing, codec, Effort(len(data)))
-    for _ in range(_MAX_CANDIDATES):
-        at = int(next_start(buf, at, len(data), FRAMING_CODES[framing]))
-        if at >= len(data):
-            break
-        try:
-            reading = explainer.read(at, strict=False)
-        except GaveUp:
-            raise OrderError(
-                "no session is found to begin behind the gap, among too many places that look like one's beginning",
-                offset=at,
-                remedy="Cut off what stands in front of the first whole message",
-            ) from None
-        if reading.stop > at and (reading.error is None or reading.messages >= _MESSAGES):
-            return at
-        at += 1
-    return None
-
-
-__all__ = [
-    "WAIT",
-    "Explained",
-    "Explainer",
-    "Stretch",
-    "find_sessions",
-    "first_session",
-    "framing_of",
-    "is_framed_so",
-    "may_begin",
-]

@@ -8,8 +8,9 @@ import numpy as np
 
 from wal2delta.decode.kernels.frames import FRAMING_CODES
 from wal2delta.decode.place import Place
-from wal2delta.decode.sessions.breaks import WAIT, Explainer, is_framed_so
+from wal2delta.decode.sessions.breaks import WAIT, Explainer
 from wal2delta.decode.sessions.effort import Effort, GaveUp
+from wal2delta.decode.sessions.first_session import is_framed_so
 from wal2delta.decode.sessions.readings import Reading, read_session
 from wal2delta.decode.sessions.resync import guess_framing
 from wal2delta.decode.sessions.starts import next_start

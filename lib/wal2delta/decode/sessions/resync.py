@@ -30,7 +30,6 @@ _PROBE_MESSAGES: Final = 8
 _NEAR: Final = 1 << 20
 """A message is rarely longer; searching whole files for the framings that they do not have takes time."""
 
-
 _OUTSIDE: Final = 1
 _INSIDE: Final = 2
 """Whether what stands at an offset would be a message outside or inside of a streamed block, which carries an xid."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from wal2delta.decode.compile.kernel import helper, kernel
 from wal2delta.decode.compile.parameters import BYTES, INT64
 from wal2delta.decode.kernels.base import address_of, load_big_32, load_big_64, load_byte
-from wal2delta.decode.kernels.frames import KEEPALIVE_AT, LENGTH, NO_FRAME, PGCOPY, WALSENDER, message_at
+from wal2delta.decode.kernels.frames import FRAMING_CODES, KEEPALIVE_AT, LENGTH, NO_FRAME, PGCOPY, WALSENDER, message_at
 from wal2delta.decode.sessions.frames import head_size
 from wal2delta.decode.sessions.frames import starting_bytes as starting_bytes_of
 from wal2delta.protocol.framing import Framing
@@ -118,3 +120,9 @@ def next_start(buf, p, end, framing):  # type: ignore[no-untyped-def]
                 return p
         p += 1
     return end
+
+
+def may_begin(data: memoryview, framing: Framing) -> bool:
+    """Say whether a session may begin with the first byte of a file, as far as its first bytes tell."""
+    buf = np.frombuffer(data[:LONGEST_START], np.uint8)
+    return len(buf) > 0 and int(next_start(buf, 0, len(buf), FRAMING_CODES[framing])) == 0
