@@ -57,6 +57,7 @@ FLOORS = {
         ("placing",),
         ("walk",),
         ("place", "rules", "uses"),
+        ("standing",),
         ("stream",),
         ("summary",),
         ("scan", "unfinished"),
@@ -74,8 +75,7 @@ FLOORS = {
 MOST_LINES = 500
 
 STILL_LONG = {
-    "wal2delta.decode.kernels.walk": 1100,
-    "wal2delta.decode.stream": 560,
+    "wal2delta.decode.kernels.walk": 740,
 }
 """Modules that are longer, and may only become shorter."""
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from wal2delta.decode.kernels import outcomes
 from wal2delta.decode.kernels.frames import FRAMING_CODES
 from wal2delta.decode.kernels.walk import ARRAYS, COLUMNS, digest_row, walk_messages
 from wal2delta.decode.memory import empty
@@ -44,37 +45,30 @@ MAX_COLUMNS: Final = 1664
 
 
 class Outcome(IntEnum):
-    """Why the kernel came back."""
+    """Why the kernel came back; `wal2delta.decode.kernels.outcomes` says what each means."""
 
-    DONE = 0
-    TILE = 1
-    """The tile is walked, or its arrays are full."""
-    INCOMPLETE = 2
-    """The bytes end inside the message at ``state[POS]``."""
-    EVENT = 3
-    """A message for Python stands at ``state[MESSAGE]``, up to ``state[LIMIT]`` at most."""
-    NEW_RELATION = 4
-    """A row names the relation ``state[ARGUMENT]``, which has no slot."""
-    HEAD_COMMIT = 5
-    """The Commit of a transaction whose Begin lies before the bytes; its place is ``state[MESSAGE]``."""
-    RUNS = 6
-    """The arrays that count a streamed block's rows by xid are full."""
-    BAD_TUPLE_TAG = 11
-    BAD_CELL = 12
-    BAD_LENGTH = 13
-    BAD_COLUMN_COUNT = 14
-    BAD_FRAME = 15
-    OVERRUN = 16
-    UNDERRUN = 17
-    NO_NEWLINE = 18
-    OUTSIDE_TRANSACTION = 19
-    BEGIN_INSIDE = 20
-    COMMIT_MISMATCH = 21
-    NOT_AFTER_LAST = 22
-    NUL_IN_TEXT = 23
-    NOT_PLACED = 24
-    """The row at ``state[POS]`` cannot be placed yet; the placer knows why."""
-    NO_TIME = 25
+    DONE = outcomes.DONE
+    TILE = outcomes.TILE
+    INCOMPLETE = outcomes.INCOMPLETE
+    EVENT = outcomes.EVENT
+    NEW_RELATION = outcomes.NEW_RELATION
+    HEAD_COMMIT = outcomes.HEAD_COMMIT
+    RUNS = outcomes.RUNS
+    BAD_TUPLE_TAG = outcomes.BAD_TUPLE_TAG
+    BAD_CELL = outcomes.BAD_CELL
+    BAD_LENGTH = outcomes.BAD_LENGTH
+    BAD_COLUMN_COUNT = outcomes.BAD_COLUMN_COUNT
+    BAD_FRAME = outcomes.BAD_FRAME
+    OVERRUN = outcomes.OVERRUN
+    UNDERRUN = outcomes.UNDERRUN
+    NO_NEWLINE = outcomes.NO_NEWLINE
+    OUTSIDE_TRANSACTION = outcomes.OUTSIDE_TRANSACTION
+    BEGIN_INSIDE = outcomes.BEGIN_INSIDE
+    COMMIT_MISMATCH = outcomes.COMMIT_MISMATCH
+    NOT_AFTER_LAST = outcomes.NOT_AFTER_LAST
+    NUL_IN_TEXT = outcomes.NUL_IN_TEXT
+    NOT_PLACED = outcomes.NOT_PLACED
+    NO_TIME = outcomes.NO_TIME
 
 
 # Indices into the state vector that the kernel keeps between calls.
@@ -126,7 +120,7 @@ STATE_SIZE: Final = 33
 """
 
 # Values of state[TXN].
-IDLE, OPEN, UNKNOWN_HEAD = range(3)
+IDLE, OPEN, UNKNOWN_HEAD = outcomes.IDLE, outcomes.OPEN, outcomes.UNKNOWN_HEAD
 
 # Values of state[SKIP] beside 0.
 LEFT_OUT, KNOWN = 1, 2

@@ -3,6 +3,24 @@
 What goes in and out is described where it is made, in `wal2delta.decode.walk`: the state's words by their numbers
 there (`POS` is ``st[0]``, and so on), and an `Outcome` as what comes back.
 
+How the walk stands (`outcomes`: IDLE, OPEN, or UNKNOWN_HEAD behind a guessed start), what comes, and what follows:
+
+====================  =======================  ===============================================================
+the walk is           the message is           then
+====================  =======================  ===============================================================
+IDLE, UNKNOWN_HEAD    Begin                    OPEN, if its LSN is behind the last commit's: NOT_AFTER_LAST
+OPEN, in a stream     Begin                    BEGIN_INSIDE; likewise behind a guessed start, once rows have come
+OPEN                  Commit                   IDLE, if LSN and time are its Begin's: COMMIT_MISMATCH
+UNKNOWN_HEAD          Commit                   HEAD_COMMIT: Python takes it, and the walk is IDLE
+IDLE, in a stream     Commit                   OUTSIDE_TRANSACTION
+OPEN, UNKNOWN_HEAD    Insert, Update, Delete   the same, a row further
+in a stream           Insert, Update, Delete   the same; each brings the xid of its subtransaction
+IDLE                  Insert, Update, Delete   OUTSIDE_TRANSACTION
+any                   any other                EVENT: Python takes it (`wal2delta.decode.stream`)
+====================  =======================  ===============================================================
+
+The messages are those of PostgreSQL's documentation, "Logical Replication Message Formats" (`protocol.layouts`).
+
 Three things can be made of the rows (`want`): nothing, arrays that say where they lie (`ARRAYS`), or values in their
 columns (`COLUMNS`, by `wal2delta.decode.kernels.place`).
 """
@@ -21,9 +39,7 @@ from wal2delta.decode.kernels.base import (
     load_big_32,
     load_big_64,
     load_byte,
-    load_int32,
     load_int64,
-    nul_bits,
     store_8,
     store_32,
     store_64,
@@ -35,28 +51,44 @@ from wal2delta.decode.kernels.frames import (
     copy_row_fits,
     copy_row_head,
     length_at,
-    row_frame,
 )
-from wal2delta.decode.kernels.place import forget_tried, may_place, note_before, note_miss, place_cells, take_row
-from wal2delta.decode.kernels.programs import (
-    COLUMN,
+from wal2delta.decode.kernels.outcomes import (
+    BAD_FRAME,
+    BAD_TUPLE_TAG,
+    BEGIN_INSIDE,
+    COMMIT_MISMATCH,
     DONE,
-    HAS_UNCHANGED,
-    HEAD,
+    EVENT,
+    HEAD_COMMIT,
+    IDLE,
+    INCOMPLETE,
+    NEW_RELATION,
+    NO_NEWLINE,
+    NO_TIME,
+    NOT_AFTER_LAST,
+    NOT_PLACED,
+    OPEN,
+    OUTSIDE_TRANSACTION,
+    OVERRUN,
+    RUNS,
+    TILE,
+    UNDERRUN,
+    UNKNOWN_HEAD,
+)
+from wal2delta.decode.kernels.place import forget_tried, may_place, note_before, place_cells, take_row
+from wal2delta.decode.kernels.programs import (
+    DONE as ALL_PLACED,
+)
+from wal2delta.decode.kernels.programs import (
     LEFT,
     LEFT_SLOT,
-    LIMIT,
-    MISSED,
-    MISSED_VALUE,
-    MISSES,
-    MOST_COLUMNS,
     NO_PROGRAM,
-    NO_ROOM,
     ROWS,
     get,
     put,
 )
-from wal2delta.decode.kernels.values import place_binary_form, place_null, place_text_form
+from wal2delta.decode.kernels.rows import count_row, place_rows_ahead, skip_rows_ahead, slot_of
+from wal2delta.decode.kernels.tuples import digest_of, walk_tuple
 from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from wal2delta.types.datetime import FIRST_MICRO, LAST_MICRO
 
@@ -64,397 +96,14 @@ EARLIEST: Final = FIRST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
 LATEST: Final = LAST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
 """The first and the last time of the years 1 to 9999, which a timestamp can hold: microseconds since 2000."""
 
-_LONGEST: Final = 0x3FFFFFFF
-"""No value is longer."""
-_BEHIND: Final = 32
-"""So many bytes in front of a row may be read."""
-
 ARRAYS: Final = 1
 COLUMNS: Final = 2
 
 
-@helper
-def _has_nul(base, p, size):  # type: ignore[no-untyped-def]
-    """Say whether a text value holds a NUL, which PostgreSQL's texts never do.
-
-    Many bytes at a time; those in front of a short value, its length and what is before it, count as no NUL.
-    """
-    if p + size >= 32:
-        return _has_nul_behind(base, p, size)
-    found = False
-    for i in range(p, p + size):
-        found = found or load_byte(base + i) == 0
-    return found
-
-
-@helper
-def _has_nul_behind(base, p, size):  # type: ignore[no-untyped-def]
-    """Say the same where the value ends behind the first 32 bytes."""
-    end = p + size
-    last = nul_bits(base + end - 32)
-    if size <= 32:
-        return last >> (32 - size) != 0
-    for i in range(p, end - 32, 32):
-        last |= nul_bits(base + i)
-    return last != 0
-
-
-@helper
-def _digest(base, p, end, ordinal):  # type: ignore[no-untyped-def]
-    """Digest a row change and its place in the transaction; a transaction's digest is the exclusive or of its rows'.
-
-    It can be made in parts, in any order, by whoever has the bytes.
-    """
-    h = (end - p) * 0x1E3779B97F4A7C15
-    k = np.int64(0x2545F4914F6CDD1D)
-    while p + 8 <= end:
-        h += load_big_64(base + p) * k
-        k += 0x1B873593CC9E2D50
-        p += 8
-    v = np.int64(0)
-    while p < end:
-        v = (v << 8) | load_byte(base + p)
-        p += 1
-    h += v * k
-    h ^= h >> 31
-    h = (h + ordinal) * 0x369DEA0F31A53F85
-    h ^= h >> 29
-    return h * 0x2127599BF4325C37
-
-
-@helper
-def _walk_tuple(base, p, lim, offset, length, want, expected, unchanged):  # type: ignore[no-untyped-def]
-    """Walk one TupleData; give its end, or minus an outcome.
-
-    What is found of its cells goes to the addresses ``offset`` and ``length``.
-    """
-    if p + 2 > lim:
-        return -2
-    columns = load_big_16(base + p)
-    p += 2
-    if expected >= 0 and columns != expected:
-        return -14
-    for i in range(columns):
-        if p >= lim:
-            return -2
-        kind = load_byte(base + p)
-        if kind == 116:  # t
-            if p + 5 > lim:
-                return -2
-            size = load_big_32(base + p + 1)
-            if size > 0x3FFFFFFF:
-                return -13
-            if want:
-                store_32(offset + 4 * i, p + 5)
-                store_32(length + 4 * i, size)
-            p += 5 + size
-            if p > lim:
-                return -2
-            if not want and _has_nul(base, p - size, size):
-                return -23
-        elif kind == 110:  # n
-            if want:
-                store_32(offset + 4 * i, p)
-                store_32(length + 4 * i, -1)
-            p += 1
-        elif kind == 117:  # u
-            if want:
-                store_32(offset + 4 * i, p)
-                store_32(length + 4 * i, -2)
-                store_64(unchanged, load_int64(unchanged) + 1)
-            p += 1
-        elif kind == 98:  # b
-            if p + 5 > lim:
-                return -2
-            size = load_big_32(base + p + 1)
-            if size > 0x3FFFFFFF:
-                return -13
-            if want:
-                store_32(offset + 4 * i, p + 5)
-                store_32(length + 4 * i, -3 - size)
-            p += 5 + size
-            if p > lim:
-                return -2
-        else:
-            return -12
-    return p
-
-
-@helper
-def _skip_tuple(base, p, bound, expected):  # type: ignore[no-untyped-def]
-    """Walk one TupleData; give its end, or below 0 where that fails.  Up to `bound` there are bytes."""
-    columns = load_big_16(base + p)
-    if columns != expected and expected >= 0:
-        return -1
-    p += 2
-    for _ in range(columns):
-        if p + 5 > bound:
-            return -1
-        kind = load_byte(base + p)
-        if kind == 116:  # t
-            size = load_big_32(base + p + 1)
-            p += 5 + size
-            if p > bound or _has_nul_behind(base, p - size, size):
-                return -1
-        elif kind == 110 or kind == 117:  # n u
-            p += 1
-        elif kind == 98:  # b
-            p += 5 + load_big_32(base + p + 1)
-            if p > bound:
-                return -1
-        else:
-            return -1
-    return p
-
-
-@helper
-def _place_tuple(  # type: ignore[no-untyped-def]
-    base, p, bound, last, offset, length, expected, program, row, first, misses, marks, unchanged
-):
-    """Walk one TupleData and place its values in the columns' next row; give its end, or below 0 where that fails."""
-    if load_big_16(base + p) != expected:
-        return -1
-    p += 2
-    column = program + HEAD * 8
-    for i in range(expected):
-        if p + 5 > bound:
-            return -1
-        kind = load_byte(base + p)
-        if kind == 116:  # t
-            size = load_big_32(base + p + 1)
-            start = p + 5
-            p = start + size
-            if p > bound:
-                return -1
-            store_32(offset + 4 * i, start)
-            store_32(length + 4 * i, size)
-            placed = place_text_form(base, last, column, row, start, size)
-            if placed == MISSED_VALUE:
-                note_miss(misses, marks, program, i, row, first)
-            elif placed >= NO_ROOM:
-                return -1
-        elif kind == 110 or kind == 117:  # n u
-            store_32(offset + 4 * i, p)
-            store_32(length + 4 * i, -1 if kind == 110 else -2)
-            place_null(column, row)
-            if kind == 117:
-                put(program, HAS_UNCHANGED, np.int64(1))
-                store_64(unchanged, load_int64(unchanged) + 1)
-            p += 1
-        elif kind == 98:  # b
-            size = load_big_32(base + p + 1)
-            start = p + 5
-            p = start + size
-            if p > bound:
-                return -1
-            store_32(offset + 4 * i, start)
-            store_32(length + 4 * i, -3 - size)
-            placed = place_binary_form(base, last, column, row, start, size)
-            if placed == MISSED_VALUE:
-                note_miss(misses, marks, program, i, row, first)
-            elif placed >= NO_ROOM:
-                return -1
-        else:
-            return -1
-        column += COLUMN * 8
-    return p
-
-
-@helper
-def _frame(base, pos, end, framing):  # type: ignore[no-untyped-def]
-    """Give where a row's message begins and how far it may go; -1 where there is none, or only a part of it."""
-    if framing == 2:
-        if pos + 30 > end or load_byte(base + pos) != 100 or load_byte(base + pos + 5) != 119:
-            return np.int64(-1), end
-        a = pos + 30
-        lim = pos + 1 + load_big_32(base + pos + 1)
-    elif framing <= 1:
-        a = pos
-        lim = end
-    else:
-        a, lim = row_frame(base, pos, end, framing)
-    # The least that a row has: a tag, an oid, a letter and the number of columns.
-    if lim > end or a + 8 > lim or a < _BEHIND:
-        return np.int64(-1), end
-    return a, lim
-
-
-@helper
-def _has_one_tuple(base, a, p):  # type: ignore[no-untyped-def]
-    """Say whether the message is an insert, a delete, or an update that brings no old row; `p` is behind its oid."""
-    tag = load_byte(base + a)
-    part = load_byte(base + p)
-    if tag == 85 or tag == 73:  # U I
-        return part == 78
-    return tag == 68 and (part == 75 or part == 79)  # D, K O
-
-
-@helper
-def _slot_of(known_oids, known_slots, mask, oid):  # type: ignore[no-untyped-def]
-    """Look an oid's newest slot up; -1 where it has none."""
-    h = (oid * 2654435761) & mask
-    found_oid = load_int64(known_oids + 8 * h)
-    while found_oid != oid and found_oid != -1:
-        h = (h + 1) & mask
-        found_oid = load_int64(known_oids + 8 * h)
-    return np.int64(load_int32(known_slots + 4 * h)) if found_oid != -1 else np.int64(-1)
-
-
-@helper
-def _after_row(base, p, lim, end, framing):  # type: ignore[no-untyped-def]
-    """Give what follows a row that ends at `p`, or -1 where its message does not end so."""
-    if framing == 1:
-        return p + 1 if p < end and load_byte(base + p) == 10 else np.int64(-1)
-    return p if framing == 0 or framing == WALSENDER or p == lim else np.int64(-1)
-
-
-@helper
-def _count_row(base, a, counts, slot):  # type: ignore[no-untyped-def]
-    tag = load_byte(base + a)
-    counted = counts + 32 * slot + (0 if tag == 73 else 8 if tag == 85 else 16)
-    store_64(counted, load_int64(counted) + 1)
-
-
-# Most rows come with others of their transaction, and there is nothing unusual about them.  The two loops that follow
-# take such, and nothing else; they keep little in mind.  What is unusual is left to the walk, which tells what it is:
-# another message, damage, two tuples in one, a relation that is not known, no room.
-
-
-@helper
-def _skip_rows(  # type: ignore[no-untyped-def]
-    base, pos, stop, end, framing, lead, xid, known_oids, known_slots, mask, columns_of, counts, previous
-):
-    """Walk over rows that lie one behind the other; ``lead`` is 4 where each brings an xid, which has to be `xid`.
-
-    Gives where it ends, the place of the last row, and how many they are.
-    """
-    last_oid = np.int64(-1)
-    slot = np.int64(0)
-    expected = np.int64(0)
-    count = np.int64(0)
-    bound = min(end, pos + _LONGEST)
-    while pos < stop:
-        a, lim = _frame(base, pos, end, framing)
-        p = a + 1 + lead
-        if a < 0 or p + 7 > lim or not _has_one_tuple(base, a, p + 4):
-            break
-        if lead and load_big_32(base + a + 1) != xid:
-            break
-        oid = load_big_32(base + p)
-        if oid != last_oid:
-            slot = _slot_of(known_oids, known_slots, mask, oid)
-            if slot < 0:
-                break
-            last_oid = oid
-            expected = load_int64(columns_of + 8 * slot)
-        p = _skip_tuple(base, p + 5, bound, expected)
-        if p < 0:
-            break
-        following = _after_row(base, p, lim, end, framing)
-        if following < 0:
-            break
-        _count_row(base, a, counts, slot)
-        count += 1
-        previous = pos
-        pos = following
-    return pos, previous, count
-
-
-@helper
-def _place_rows(  # type: ignore[no-untyped-def]
-    base,
-    pos,
-    stop,
-    end,
-    framing,
-    lead,
-    known_oids,
-    known_slots,
-    mask,
-    columns_of,
-    counts,
-    programs,
-    touched,
-    misses,
-    marks,
-    last,
-    offsets,
-    lengths,
-    at,
-    max_cells,
-    lsn,
-    commit_ts,
-    xid,
-    ordinal,
-    recording,
-    digest,
-    previous,
-    unchanged,
-):
-    """Place rows that lie one behind the other; `lead` bytes stand in front of each row's oid, but for its tag.
-
-    Gives where it ends, the place of the last row, the next cell and ordinal, and the digest.
-    """
-    last_oid = np.int64(-1)
-    slot = np.int64(0)
-    program = np.int64(0)
-    expected = np.int64(0)
-    bound = min(end, pos + _LONGEST)
-    while pos < stop and at <= max_cells:
-        a, lim = _frame(base, pos, end, framing)
-        p = a + 1 + lead
-        if a < 0 or p + 7 > lim or not _has_one_tuple(base, a, p + 4):
-            break
-        oid = load_big_32(base + p)
-        if oid != last_oid:
-            slot = _slot_of(known_oids, known_slots, mask, oid)
-            if slot < 0:
-                break
-            last_oid = oid
-            expected = load_int64(columns_of + 8 * slot)
-            program = load_int64(programs + 8 * slot)
-        if program <= 0:
-            break
-        row = get(program, ROWS)
-        if row >= get(program, LIMIT) or get(marks, MISSED) > MISSES - MOST_COLUMNS:
-            break
-        row_at = p
-        p = _place_tuple(
-            base,
-            p + 5,
-            bound,
-            last,
-            offsets + 4 * at,
-            lengths + 4 * at,
-            expected,
-            program,
-            row,
-            at,
-            misses,
-            marks,
-            unchanged,
-        )
-        if p < 0:
-            break
-        following = _after_row(base, p, lim, end, framing)
-        if following < 0:
-            break
-        if recording:
-            digest ^= _digest(base, row_at, p, ordinal)
-        take_row(program, slot, touched, marks, load_byte(base + a), lsn, commit_ts, xid, ordinal, at)
-        _count_row(base, a, counts, slot)
-        at += expected
-        ordinal += 1
-        previous = pos
-        pos = following
-    forget_tried(marks)
-    return pos, previous, at, ordinal, digest
-
-
 @kernel(BYTES, INT64, INT64, INT64)
 def digest_row(buf, p, end, ordinal):  # type: ignore[no-untyped-def]
-    """Digest a row change and its place in the transaction; see `_digest`."""
-    return _digest(address_of(buf), p, end, ordinal)
+    """Digest a row change and its place in the transaction; see `digest_of`."""
+    return digest_of(address_of(buf), p, end, ordinal)
 
 
 @helper
@@ -544,7 +193,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     last_oid = np.int64(-1)
     last_slot = np.int64(-1)
     expected = np.int64(-1)
-    outcome = 0
+    outcome = DONE
     inside = False
     counting = in_stream != 0 and want == 0
     recording = st[26] != 0
@@ -556,16 +205,16 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     while True:
         inside = False
         if pos >= end:
-            outcome = 0
+            outcome = DONE
             break
         if pos >= tile_end or (
             want != 0
             and ((want == ARRAYS and changes >= max_changes) or cells > max_cells or record_count >= most_records)
         ):
-            outcome = 1
+            outcome = TILE
             break
         if counting and run_count >= r_xid.shape[0]:
-            outcome = 6
+            outcome = RUNS
             break
         # The frame: where the message begins, and how far it may go.
         if framing <= 1:
@@ -573,25 +222,25 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
             lim = end
         elif framing == 2:
             if load_byte(base + pos) != 100:
-                outcome = 15
+                outcome = BAD_FRAME
                 break
             if pos + 6 > end:
-                outcome = 2
+                outcome = INCOMPLETE
                 break
             size = load_big_32(base + pos + 1)
             kind = load_byte(base + pos + 5)
             if size > 0x7FFFFFFF or (kind == 119 and size < 4 + 25 + 1) or (kind == 107 and size != 4 + 18):
-                outcome = 15
+                outcome = BAD_FRAME
                 break
             if kind != 119 and kind != 107:
-                outcome = 15
+                outcome = BAD_FRAME
                 break
             if pos + 1 + size > end:
-                outcome = 2
+                outcome = INCOMPLETE
                 break
             if kind == 107:
                 if load_byte(base + pos + 22) > 1:  # whether a reply is asked for
-                    outcome = 15
+                    outcome = BAD_FRAME
                     break
                 previous = pos
                 pos += 1 + size
@@ -601,59 +250,59 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
             lim = pos + 1 + size
         elif framing == PGCOPY:
             if load_byte(base + pos) == 80:  # the P of PGCOPY: a header, at the start or where files were concatenated
-                outcome = 3
+                outcome = EVENT
                 message = pos
                 limit = end
                 break
             if pos + 2 > end:
-                outcome = 2
+                outcome = INCOMPLETE
                 break
             fields = load_big_16(base + pos)
             if fields == 0xFFFF:
-                outcome = 3
+                outcome = EVENT
                 message = pos
                 limit = end
                 break
             head = copy_row_head(base, pos)
             if head == 0:
-                outcome = 15
+                outcome = BAD_FRAME
                 break
             if pos + head > end:
-                outcome = 2
+                outcome = INCOMPLETE
                 break
             size = load_big_32(base + pos + head - 4)
             if not copy_row_fits(base, pos, head) or size > 0x7FFFFFFF or size < 1:
-                outcome = 15
+                outcome = BAD_FRAME
                 break
             a = pos + head
             lim = a + size
             if lim > end:
-                outcome = 2
+                outcome = INCOMPLETE
                 break
         else:
             a = pos
             lim = end
             if framing >= LENGTH:
                 if pos + 4 >= end:
-                    outcome = 2
+                    outcome = INCOMPLETE
                     break
                 size = length_at(base, pos, framing)
                 if size < 1 or size > 0x7FFFFFFF:
-                    outcome = 15
+                    outcome = BAD_FRAME
                     break
                 a = pos + 4
                 lim = a + size
                 if lim > end:
-                    outcome = 2
+                    outcome = INCOMPLETE
                     break
             # What a walsender has sent, behind the length or alone.
             kind = load_byte(base + a)
             if kind == 107:
                 if a + 18 > lim:
-                    outcome = 2 if framing == WALSENDER else 15
+                    outcome = INCOMPLETE if framing == WALSENDER else BAD_FRAME
                     break
                 if load_byte(base + a + 17) > 1 or (framing >= LENGTH and a + 18 != lim):
-                    outcome = 15
+                    outcome = BAD_FRAME
                     break
                 previous = pos
                 pos = a + 18
@@ -661,11 +310,11 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                 continue
             if kind == 119:
                 if a + 26 > lim:
-                    outcome = 2 if framing == WALSENDER else 15
+                    outcome = INCOMPLETE if framing == WALSENDER else BAD_FRAME
                     break
                 a += 25
             elif framing == WALSENDER:
-                outcome = 15
+                outcome = BAD_FRAME
                 break
         # The message.
         inside = framing >= 2 and framing != WALSENDER
@@ -674,9 +323,9 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
         message = a
         limit = lim
         if tag == 73 or tag == 85 or tag == 68:  # I U D
-            if want == COLUMNS and skip == 0 and (aborted.shape[0] == 0 if in_stream else txn != 0):
+            if want == COLUMNS and skip == 0 and (aborted.shape[0] == 0 if in_stream else txn != IDLE):
                 first_ordinal = ordinal
-                pos, previous, cells, ordinal, digest = _place_rows(
+                pos, previous, cells, ordinal, digest = place_rows_ahead(
                     base,
                     pos,
                     tile_end,
@@ -713,8 +362,8 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                     messages += count
                     continue
             # A row of another xid than the one before begins a new run, which the walk counts.
-            if want == 0 and ((last_xid >= 0 and not dropped) if in_stream else txn != 0):
-                pos, previous, count = _skip_rows(
+            if want == 0 and ((last_xid >= 0 and not dropped) if in_stream else txn != IDLE):
+                pos, previous, count = skip_rows_ahead(
                     base,
                     pos,
                     tile_end,
@@ -737,24 +386,24 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                     continue
             if in_stream:
                 if p + 4 > lim:
-                    outcome = 2
+                    outcome = INCOMPLETE
                     break
                 xid = load_big_32(base + p)
                 p += 4
             else:
                 xid = txn_xid
-                if txn == 0:
-                    outcome = 19
+                if txn == IDLE:
+                    outcome = OUTSIDE_TRANSACTION
                     break
             if p + 5 > lim:
-                outcome = 2
+                outcome = INCOMPLETE
                 break
             oid = load_big_32(base + p)
             if oid != last_oid:
-                found_slot = _slot_of(known_oids, known_slots, mask, oid)
+                found_slot = slot_of(known_oids, known_slots, mask, oid)
                 if found_slot < 0:
                     st[11] = oid
-                    outcome = 4
+                    outcome = NEW_RELATION
                     break
                 last_oid = oid
                 last_slot = found_slot
@@ -778,13 +427,13 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                 is_placed = program != NO_PROGRAM
                 if is_placed:
                     left = may_place(program, marking)
-                    if left != DONE:
+                    if left != ALL_PLACED:
                         put(marking, LEFT, np.int64(left))
-                        outcome = 24
+                        outcome = NOT_PLACED
                         break
             if tag != 73 and (part == 75 or part == 79):
                 old_first = at
-                q = _walk_tuple(base, p, lim, offsets + 4 * at, lengths + 4 * at, want != 0, expected, unchanged)
+                q = walk_tuple(base, p, lim, offsets + 4 * at, lengths + 4 * at, want != 0, expected, unchanged)
                 if q < 0:
                     outcome = -q
                     break
@@ -792,16 +441,16 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                 p = q
                 if tag == 85:
                     if p >= lim:
-                        outcome = 2
+                        outcome = INCOMPLETE
                         break
                     part = load_byte(base + p)
                     p += 1
             if tag != 68:
                 if part != 78:
-                    outcome = 11
+                    outcome = BAD_TUPLE_TAG
                     break
                 new_first = at
-                q = _walk_tuple(base, p, lim, offsets + 4 * at, lengths + 4 * at, want != 0, expected, unchanged)
+                q = walk_tuple(base, p, lim, offsets + 4 * at, lengths + 4 * at, want != 0, expected, unchanged)
                 if q < 0:
                     outcome = -q
                     break
@@ -809,26 +458,26 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                 at += columns
                 p = q
             elif old_first < 0:
-                outcome = 11
+                outcome = BAD_TUPLE_TAG
                 break
         elif tag == 66:  # B
             if p + 20 > lim:
-                outcome = 2
+                outcome = INCOMPLETE
                 break
-            if in_stream or txn == 1 or (txn == 2 and ordinal > 0):
-                outcome = 20
+            if in_stream or txn == OPEN or (txn == UNKNOWN_HEAD and ordinal > 0):
+                outcome = BEGIN_INSIDE
                 break
             p += 20
         elif tag == 67:  # C
             if p + 25 > lim:
-                outcome = 2
+                outcome = INCOMPLETE
                 break
-            if in_stream or txn == 0:
-                outcome = 19
+            if in_stream or txn == IDLE:
+                outcome = OUTSIDE_TRANSACTION
                 break
             p += 25
         else:
-            outcome = 3
+            outcome = EVENT
             break
         # Its end.
         if framing == 0 or framing == WALSENDER:
@@ -837,33 +486,33 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
             following = p + 1
             if p >= end:
                 if tag != 67 or st[32] == 0:
-                    outcome = 2
+                    outcome = INCOMPLETE
                     break
                 # A consumer that ends between a Commit and its newline has all of the transaction.
                 following = p
             elif load_byte(base + p) != 10:
-                outcome = 18
+                outcome = NO_NEWLINE
                 break
         else:
             if p != lim:
-                outcome = 17
+                outcome = UNDERRUN
                 break
             following = p
         # It is whole: take it.
         if tag == 66:
             final_lsn = load_big_64(base + a + 1)
             if final_lsn <= last_lsn:
-                outcome = 22
+                outcome = NOT_AFTER_LAST
                 break
             if load_big_64(base + a + 9) < EARLIEST or load_big_64(base + a + 9) > LATEST:
-                outcome = 25
+                outcome = NO_TIME
                 break
             # A transaction that is known already is walked, and given no more.
             skip = 0 if final_lsn > high_lsn and st[31] == 0 else 2 if final_lsn <= high_lsn else 1
             rows = 0
             digest = 0
             origin = 0
-            txn = 1
+            txn = OPEN
             lsn = final_lsn
             commit_ts = load_big_64(base + a + 9)
             txn_xid = load_big_32(base + a + 17)
@@ -872,10 +521,10 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
         elif tag == 67:
             final_lsn = load_big_64(base + a + 2)
             if lsn == -1:
-                outcome = 5
+                outcome = HEAD_COMMIT
                 break
             if load_byte(base + a + 1) != 0 or final_lsn != lsn or load_big_64(base + a + 18) != commit_ts:
-                outcome = 21
+                outcome = COMMIT_MISMATCH
                 break
             if recording:
                 record = record_count
@@ -887,7 +536,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                 t_origin[record] = origin
                 t_at[record] = begin_at
                 record_count = record + 1
-            txn = 0
+            txn = IDLE
             transactions += 1
             last_lsn = final_lsn
             last_ts = commit_ts
@@ -923,9 +572,9 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                     first = np.int64(new_first if new_first >= 0 else old_first)
                     row = get(program, ROWS)
                     left = place_cells(base, last, program, row, first, offsets, lengths, missing, marking)
-                    if left != DONE:
+                    if left != ALL_PLACED:
                         put(marking, LEFT, np.int64(left))
-                        outcome = 24
+                        outcome = NOT_PLACED
                         break
                     if new_first >= 0 and old_first >= 0:
                         note_before(program, row, np.int64(old_first))
@@ -944,10 +593,10 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                     cells = at
             if recording:
                 rows += 1
-                digest ^= _digest(base, row_at, p, ordinal)
+                digest ^= digest_of(base, row_at, p, ordinal)
             # A scan counts them all; of what was counted before, or will be, nothing says how its relations are used.
             if want == 0 or skip != 2:
-                _count_row(base, a, counts, last_slot)
+                count_row(base, a, counts, last_slot)
             ordinal += 1
         messages += 1
         previous = pos
@@ -982,9 +631,9 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     if want == COLUMNS:
         forget_tried(marking)
         put(marking, LEFT_SLOT, last_slot)
-    if outcome == 2 and inside:
+    if outcome == INCOMPLETE and inside:
         # The frame is there as a whole: more bytes will not mend a message that does not fit in it.
-        outcome = 16
+        outcome = OVERRUN
     return outcome
 
 
