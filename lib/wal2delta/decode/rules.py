@@ -18,7 +18,7 @@ from wal2delta.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, PGCOPY_T
 
 DAMAGED: Final = "The file is damaged or is no pgoutput capture; fetch it from its source again"
 
-NO_TIME: Final = "the commit time lies outside of the years 1 to 9999"
+NO_TIME: Final = "the transaction's time lies outside of the years 1 to 9999"
 
 PROBLEMS: Final = {
     Outcome.BAD_TUPLE_TAG: (MalformedMessage, "the row change names a kind of tuple that does not exist"),
@@ -118,6 +118,13 @@ class PgcopyMark(NamedTuple):
 
     size: int
     begins_copy: bool
+
+
+def time_of(message: m.AnyMessage) -> int:
+    """Give the time by which a transaction is known, where a message that Python takes has one; 0 else."""
+    if isinstance(message, (m.BeginPrepare, m.Prepare, m.StreamPrepare)):
+        return message.prepare_time
+    return message.commit_time if isinstance(message, (m.StreamCommit, m.CommitPrepared)) else 0
 
 
 def pgcopy_mark(view: memoryview, at: int) -> PgcopyMark | None:

@@ -27,6 +27,7 @@ from wal2delta.decode.rules import (
     not_after_last,
     pgcopy_mark,
     problem,
+    time_of,
 )
 from wal2delta.decode.standing import Standing
 from wal2delta.decode.tiles import Tile
@@ -250,6 +251,8 @@ class StreamWalker(Standing):
             if isinstance(message, STARTERS) and self._breaks():
                 return False
             raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset, remedy=DAMAGED)
+        if not EARLIEST <= time_of(message) <= LATEST:
+            raise MalformedMessage(NO_TIME, offset=offset, remedy=DAMAGED)
         if isinstance(message, (m.StreamCommit, m.StreamPrepare)):
             self._check_not_lost(message.xid, offset)
         if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
@@ -316,8 +319,6 @@ class StreamWalker(Standing):
         state = self.kernel.state
         if message.end_lsn < message.commit_lsn:
             raise MalformedMessage(f"the {type(message).__name__} ends before it begins", offset=offset, remedy=DAMAGED)
-        if not EARLIEST <= message.commit_time <= LATEST:
-            raise MalformedMessage(NO_TIME, offset=offset, remedy=DAMAGED)
         if message.commit_lsn <= state[walk.LAST_LSN]:
             if self._breaks(late=True):
                 return False

@@ -54,10 +54,16 @@ def test_each_damaged_byte_of_a_begins_lsn_or_time_is_refused(bit: int) -> None:
         transaction(200, row(2), at=-YEAR_10_000),
         [m.CommitPrepared(0, 200, 208, YEAR_10_000, 7, "gid")],
         [m.StreamStart(7, True), m.StreamStop(), m.StreamCommit(7, 0, 200, 208, YEAR_10_000)],
+        [m.BeginPrepare(200, 208, YEAR_10_000, 7, "gid"), m.Prepare(0, 200, 208, YEAR_10_000, 7, "gid")],
+        [m.Prepare(0, 200, 208, -YEAR_10_000, 7, "gid")],
+        [m.StreamStart(7, True), m.StreamStop(), m.StreamPrepare(0, 200, 208, YEAR_10_000, 7, "gid")],
         [m.CommitPrepared(0, 200, 192, TIME, 7, "gid")],
         [m.StreamStart(7, True), m.StreamStop(), m.StreamCommit(7, 0, 200, 192, TIME)],
     ],
-    ids=["begin", "long ago", "prepared", "streamed", "prepared ends before", "streamed ends before"],
+    ids=[
+        *("begin", "long ago", "prepared", "streamed", "in preparation", "prepared at once", "streamed, then prepared"),
+        *("prepared ends before", "streamed ends before"),
+    ],
 )
 def test_times_and_ends_that_cannot_be_are_refused(end: list[m.AnyMessage]) -> None:
     data = frame([*transaction(100, TABLE, row(1)), *end, *transaction(300, row(3))], Framing.LENGTH)
