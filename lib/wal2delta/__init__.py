@@ -1,9 +1,16 @@
 """Make Delta tables of archived PostgreSQL logical replication streams (pgoutput).
 
 >>> import wal2delta
->>> report = wal2delta.apply(spark, captures="/captures", target="/mirror")     # needs Spark and Delta
->>> for batch in wal2delta.read_changes("/captures"):                           # needs neither
-...     batch.relation, batch.data
+>>> for batch in wal2delta.read_changes("tests/captures/o03_basic_split_bytes/capture"):  # Arrow, without Spark
+...     print(batch.relation.qualified_name, batch.data.num_rows)
+shop.orders 110
+shop.order items 301
+shop.customers 131
+shop.products 74
+
+With Spark and Delta the same becomes tables:
+
+>>> report = wal2delta.apply(spark, captures="/data/captures", target="/data/mirror")  # doctest: +SKIP
 
 Names are loaded on first use: importing the package costs nothing, and reading changes needs no pyspark.
 """

@@ -52,6 +52,10 @@ def read_changes(
     Raises:
         CaptureError: with file and offset of what cannot be.
         ConfigError: no framing or encoding has the name that was given.
+
+    >>> orders, *_ = read_changes("tests/captures/o03_basic_split_bytes/capture")
+    >>> orders.data.select(["__op", "__xid", "id", "total"]).slice(0, 2).to_pydict()
+    {'__op': ['c', 'u'], '__xid': [726, 726], 'id': [1, 1], 'total': [Decimal('0.00'), Decimal('1.00')]}
     """
     framing_given, codec = known_framing(framing), codec_of(source_encoding)
     yield from decode_files(list_files(paths), map_file, framing_given, tile_bytes=tile_bytes, codec=codec)

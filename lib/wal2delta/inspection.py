@@ -84,6 +84,10 @@ def inspect_captures(
 
     Raises:
         CaptureError: with file and offset of what cannot be.
+
+    >>> found = inspect_captures("tests/captures/o03_basic_split_bytes/capture")
+    >>> found.transactions, found.changes, found.messages["Relation"]
+    (105, 616, 4)
     """
     forced, codec = known_framing(framing), codec_of(source_encoding)
     files: list[FileInspection] = []

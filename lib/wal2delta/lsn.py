@@ -20,12 +20,19 @@ _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
 def format_lsn(lsn: int) -> str:
-    """Write an LSN the way PostgreSQL does, ``16/B374D848``."""
+    """Write an LSN the way PostgreSQL does.
+
+    >>> format_lsn(97500059720)
+    '16/B374D848'
+    """
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def parse_lsn(text: str) -> int:
     """Read an LSN written as ``X/X``.
+
+    >>> parse_lsn("16/B374D848")
+    97500059720
 
     Raises:
         ValueError: when the text has another form.

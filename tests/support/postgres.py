@@ -43,7 +43,10 @@ class Server:
         programs: the folder of ``pg_recvlogical`` and the others of its version.
         account: who runs it, if not the account of the tests.
         settings: its configuration.
+        database: what `connect` and all that is built on it work in.
     """
+
+    database = "postgres"
 
     def __init__(
         self, home: Path, programs: Path, account: str | None = None, settings: Mapping[str, str] | None = None
@@ -84,7 +87,7 @@ class Server:
     def connect(self) -> psycopg.Connection[Any]:
         """Open a connection whose statements commit at once, outside of ``connection.transaction()``."""
         return psycopg.connect(
-            host=str(self.home), user="postgres", dbname="postgres", autocommit=True, client_encoding="utf8"
+            host=str(self.home), user="postgres", dbname=self.database, autocommit=True, client_encoding="utf8"
         )
 
     def execute(self, *statements: str) -> None:

@@ -33,7 +33,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing while it works.")]
 _Target = Annotated[
     str,
-    typer.Option("--target", help="Folder of the Delta tables, or catalog[.schema].", metavar="URI|CATALOG"),
+    typer.Option("--target", help="Folder of the Delta tables, or catalog[.schema].", metavar="URI|CATALOG[.SCHEMA]"),
 ]
 _Traceback = Annotated[
     bool, typer.Option("--traceback", help=f"Show where an error comes from (or set {TRACEBACK_VARIABLE}=1).")
@@ -65,7 +65,7 @@ def apply_command(
         bool,
         typer.Option("--accept-changed-tables", help="Go on from tables that somebody else has changed, as they are."),
     ] = False,
-    show: Annotated[int, typer.Option("--show", help="Print the first rows of each table.", min=0)] = 0,
+    show: Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)] = 0,
     as_json: _Json = False,
     quiet: _Quiet = False,
     with_traceback: _Traceback = False,
@@ -107,7 +107,7 @@ def inspect_command(
     messages: Annotated[bool, typer.Option("--messages", help="List every message.")] = False,
     framing: Annotated[
         str | None,
-        typer.Option("--framing", help="Such as raw or pgcopy, where the bytes do not tell."),
+        typer.Option("--framing", help="Such as raw or pgcopy, where the bytes do not tell.", metavar="NAME"),
     ] = None,
     source_encoding: Annotated[
         str,

@@ -1,0 +1,148 @@
+"""A server is set up, recorded and read again as docs/capturing.md says, and the mirrors are what the source holds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import wal2delta
+from support.pages import block, with_places, without_comments
+from support.postgres import Server, running_server
+from support.truth import assert_equal, mirror_tables, read_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.live
+
+_PATIENCE = 60.0
+
+_TABLES = (
+    "CREATE TABLE orders (id int PRIMARY KEY, day date, at timestamptz, lasts interval, data bytea, price float8)",
+    # Equal rows without a key, and values that are stored out of line.
+    "CREATE TABLE t (day date, doc text)",
+    "ALTER TABLE t REPLICA IDENTITY FULL",
+    "ALTER TABLE t ALTER doc SET STORAGE EXTERNAL",
+)
+_ORDERS = (
+    "INSERT INTO orders SELECT n, DATE '2025-12-31' - n, TIMESTAMPTZ '2025-12-31 12:00+00' - n * INTERVAL '1 h', "
+    "n * INTERVAL '1 day 1 min', decode(repeat('00ff', n), 'hex'), 1.0 / n FROM generate_series(1, 20) n",
+    "UPDATE orders SET price = price / 3 WHERE id % 2 = 0",
+    "DELETE FROM orders WHERE id = 7",
+)
+_OLD = "INSERT INTO t SELECT DATE '2025-12-31', repeat('x', 3000) FROM generate_series(1, 4) n"
+_NEW = "DELETE FROM t WHERE ctid = (SELECT min(ctid) FROM t)"
+
+_OTHERWISE = {
+    "datestyle": "'SQL, DMY'",
+    "timezone": "Asia/Kathmandu",
+    "bytea_output": "escape",
+    "intervalstyle": "postgres_verbose",
+    "extra_float_digits": "0",
+}
+"""What a recorder that sets nothing would send."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """Run a server with the page's settings, and others that the page's environment has to overrule."""
+    lines = without_comments(block("docs/capturing.md", "wal_level").text).splitlines()
+    settings = dict(line.replace(" ", "").split("=") for line in lines)
+    with running_server(settings={**_OTHERWISE, **settings}) as running:
+        assert all(running.value("SELECT current_setting(%s)", name) == value for name, value in settings.items())
+        running.execute("CREATE DATABASE shop")
+        running.database = "shop"
+        running.execute(*_TABLES)
+        yield running
+
+
+@pytest.fixture
+def captures(server: Server) -> Path:
+    """Make a folder that the server can write to as well."""
+    folder = server.home / "captures"
+    folder.mkdir()
+    folder.chmod(0o777)
+    return folder
+
+
+@contextmanager
+def recording(server: Server, captures: Path) -> Iterator[None]:
+    """Run the page's commands in a shell, until the block ends."""
+    text = with_places(block("docs/capturing.md", "export PGOPTIONS").text, {"/captures/": f"{captures}/"})
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(server.programs), os.environ["PATH"]]),
+        "PGHOST": str(server.home),
+        "PGUSER": "postgres",
+    }
+    log = captures.with_name("recorder.log")
+    with log.open("wb") as output:
+        # Interrupted together, as by Ctrl-C: a group of its own, and no answer to it inherited.
+        process = subprocess.Popen(
+            ["bash", "-euc", text], env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        wait_for(lambda: bool(server.rows("SELECT 1 FROM pg_replication_slots WHERE active")), log)
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(_PATIENCE)
+    assert process.returncode in (0, -signal.SIGINT), log.read_text()
+
+
+def wait_for(condition: Callable[[], bool], log: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+
+
+def holds(captures: Path, text: bytes) -> bool:
+    return any(text in file.read_bytes() for file in captures.iterdir())
+
+
+def run_as_written(server: Server, text: str) -> None:
+    """Run a block's statements in one session, as psql would."""
+    with server.connect() as connection:
+        for statement in without_comments(text, "--").split(";"):
+            if statement.strip():
+                connection.execute(statement.encode())
+
+
+def assert_mirrored(spark: SparkSession, server: Server, captures: Path, target: Path, *tables: str) -> None:
+    wal2delta.apply(spark, captures=captures, target=target)
+    sources = [server.source_table("public", table) for table in tables]
+    assert_equal(read_tables(spark, mirror_tables(target)), sources)
+
+
+def test_a_server_that_is_captured_as_the_page_says_is_mirrored(
+    spark: SparkSession, server: Server, captures: Path, tmp_path: Path
+) -> None:
+    run_as_written(server, block("docs/capturing.md", "CREATE PUBLICATION").text)
+    server.execute(_OLD)
+    with recording(server, captures):
+        server.execute(*_ORDERS, "INSERT INTO orders (id, data) VALUES (100, 'the end')")
+        wait_for(lambda: holds(captures, b"the end".hex().encode()), captures.with_name("recorder.log"))
+    assert_mirrored(spark, server, captures, tmp_path / "first", "orders")
+
+    # "From when on": of a table that was filled before its slot was made, a part is known alone.
+    later = captures.with_name("later")
+    later.mkdir()
+    later.chmod(0o777)
+    server.execute("SELECT pg_replication_slot_advance('archive', pg_current_wal_lsn())")
+    run_as_written(server, block("docs/capturing.md", "BEGIN;").text)
+    server.execute(_NEW)
+    copy = block("docs/capturing.md", "SET datestyle = ISO; SET").text
+    run_as_written(server, with_places(copy, {"/captures/": f"{later}/"}))
+    assert [file.name for file in later.iterdir()] == ["0001.bin"]
+    assert_mirrored(spark, server, later, tmp_path / "second", "t")
+    shutil.rmtree(later)

@@ -1,0 +1,284 @@
+"""What README and the docs show is so: the blocks that need no Spark, and that some test takes each of them.
+
+`tests/integration/test_pages.py` and `tests/integration/test_capturing.py` run those that need Spark or a server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+import typer
+
+import wal2delta
+from support.architecture import climbs, modules
+from support.pages import (
+    ELSEWHERE,
+    ROOT,
+    TAGS,
+    Block,
+    Claims,
+    all_blocks,
+    block,
+    blocks,
+    claimed,
+    pages,
+    tagged,
+)
+from wal2delta.cli.commands import app
+from wal2delta.errors import ConfigError
+from wal2delta.settings import Settings, load_settings
+
+PACKAGE = Path(wal2delta.__file__).parent
+TESTS = ROOT / "tests"
+
+
+# Blocks that are not run here.
+
+
+def _is_what_pip_would_install(block: Block) -> None:
+    names = re.findall(r"pip install '?([a-z0-9-]+)(?:\[([a-z]+)\])?'?", block.text)
+    assert names
+    about = metadata("wal2delta")
+    assert {name for name, _ in names} == {about["Name"]}
+    assert {extra for _, extra in names if extra} <= set(about.get_all("Provides-Extra") or ())
+
+
+def _are_sections_of_the_benchmark(block: Block) -> None:
+    bench = (TESTS / "benchmark" / "bench.py").read_text(encoding="utf-8")
+    sections = set(re.findall(r'^    "([a-z]+)": \(', bench, re.MULTILINE))
+    asked = {name for names in re.findall(r'SECTIONS="([a-z ]+)"', block.text) for name in names.split()}
+    assert asked
+    assert asked <= sections
+    listed = re.search(r"^Sections are (.*)\. ", (ROOT / block.page).read_text(encoding="utf-8"), re.MULTILINE)
+    assert listed is not None
+    assert set(re.findall(r"`([a-z]+)`", listed[1])) == sections
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """A block that no test runs.
+
+    Attributes:
+        check: what can be held of it all the same.
+    """
+
+    page: str
+    first_words: str
+    why: str
+    check: Callable[[Block], None]
+
+
+NOT_RUN = (
+    NotRun(
+        "README.md",
+        "pip install",
+        "it is not on PyPI yet; `make test-wheel` installs the wheel",
+        _is_what_pip_would_install,
+    ),
+    NotRun("docs/performance.md", "make bench", "it takes an hour", _are_sections_of_the_benchmark),
+)
+
+
+def _of(entry: NotRun) -> Block:
+    return block(entry.page, entry.first_words)
+
+
+@pytest.mark.parametrize("entry", NOT_RUN, ids=lambda entry: f"{entry.page} {entry.first_words}")
+def test_what_can_be_held_of_a_block_that_is_not_run_holds(entry: NotRun) -> None:
+    entry.check(_of(entry))
+
+
+# That each block is taken by some test.
+
+
+def unclaimed(claims: Claims) -> list[str]:
+    left = {_of(entry) for entry in NOT_RUN}
+    return [str(block) for block in all_blocks() if not claims.cover(block) and block not in left]
+
+
+def test_every_block_of_a_page_is_taken_by_a_test() -> None:
+    assert unclaimed(claimed(TESTS)) == []
+
+
+def test_every_block_says_its_language() -> None:
+    assert [str(block) for block in all_blocks() if block.tag not in TAGS] == []
+
+
+def test_a_block_that_no_test_takes_is_found() -> None:
+    claims = claimed(TESTS)
+    some = next(iter(claims.blocks))
+    less = Claims(claims.blocks - {some}, claims.tags - {"yaml"})
+    assert set(unclaimed(less)) == {str(block(*some)), *map(str, tagged("yaml"))}
+
+
+def test_a_block_that_is_not_run_is_taken_by_no_test() -> None:
+    claims = claimed(TESTS)
+    assert [str(_of(entry)) for entry in NOT_RUN if claims.cover(_of(entry))] == []
+
+
+def test_a_page_that_is_left_to_another_test_is_read_by_one() -> None:
+    sources = {path: path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py")}
+    for page in ELSEWHERE:
+        name = page.rpartition("/")[2]
+        readers = [path for path, text in sources.items() if name in text and path != Path(__file__)]
+        assert readers or not (ROOT / page).exists(), page
+
+
+def test_blocks_are_told_with_their_lines_and_languages() -> None:
+    text = "# Title\n```sh\nls\n\n  cd\n```\nprose\n```text\n```\n"
+    assert list(blocks("p", text)) == [Block("p", 2, "sh", "ls\n\n  cd\n"), Block("p", 8, "text", "")]
+    for wrong in ("```sh\nls\n", "```sh\n```sh\n```\n"):
+        with pytest.raises(AssertionError, match="block"):
+            list(blocks("p", wrong))
+
+
+# Configurations.
+
+_UNDER_OBJECTS = "objects:\n  - table:\n      source_schema: public\n      source_table: orders\n"
+
+
+def alternatives(text: str) -> Iterator[str]:
+    """Give the configurations of a block: a comment that ends with "or" puts what follows in the place of its line."""
+    fragment = text if not text.startswith("      ") else _UNDER_OBJECTS + text
+    lines = fragment.splitlines(keepends=True)
+    places = [number for number, line in enumerate(lines) if re.search(r"#.*; or$", line.rstrip())]
+    if not places:
+        yield fragment
+    for place in places:
+        yield "".join(line for number, line in enumerate(lines) if number != place)
+        yield "".join(line for number, line in enumerate(lines) if number != place + 1)
+
+
+@pytest.mark.parametrize("block", tagged("yaml"), ids=str)
+def test_every_configuration_is_one(block: Block, tmp_path: Path) -> None:
+    for number, text in enumerate(alternatives(block.text)):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(text, encoding="utf-8")
+        assert load_settings(file) != Settings()
+
+
+def test_both_halves_of_an_alternative_are_tried(tmp_path: Path) -> None:
+    text = 'table_include_list: ["a"]  # these; or\ntable_exclude_list: ["b"]\nsource: s\n'
+    assert [part.split("_")[1] for part in alternatives(text)] == ["exclude", "include"]
+    both = tmp_path / "both.yaml"
+    both.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError):
+        load_settings(both)
+
+
+# The command line.
+
+_TOLD_IN_PROSE = {"--traceback"}
+
+
+def shown_options(line: str) -> tuple[str, dict[str, tuple[str, bool]]]:
+    """Give a synopsis' command, and each option with what it takes and whether it has to be given."""
+    _, command, rest = re.split(" +", line, maxsplit=2)
+    found = {}
+    for word in re.findall(r"\[--[^\]]*\]|--\S+ \S+|\S+", rest.partition("   ")[0]):
+        name, _, takes = word.strip("[]").partition(" ") if word.startswith("[") else word.partition(" ")
+        found[name] = (takes, not word.startswith("["))
+    return command, found
+
+
+def options_of(command: str) -> dict[str, tuple[str, bool]]:
+    """Give what a command of the program takes, in the same form."""
+    found = {}
+    for one in typer.main.get_command(app).commands[command].params:  # type: ignore[attr-defined]
+        metavar = (one.metavar or "").replace("...", "…")
+        if one.param_type_name == "argument":
+            found[metavar] = ("", one.required)
+        else:
+            found[one.opts[0]] = (metavar, one.required)
+    return found
+
+
+def test_the_synopsis_has_the_programs_options_and_no_others() -> None:
+    text = block("README.md", "wal2delta apply   --captures URI").text
+    shown = dict(map(shown_options, text.splitlines()))
+    program = {name: options_of(name) for name in typer.main.get_command(app).commands}  # type: ignore[attr-defined]
+    for options in program.values():
+        for name in _TOLD_IN_PROSE:
+            del options[name]
+    assert shown == program
+    prose = (ROOT / "README.md").read_text(encoding="utf-8").replace(text, "")
+    assert [name for name in _TOLD_IN_PROSE if f"`{name}`" not in prose] == []
+
+
+# Commands and coordinates that are named.
+
+
+def _targets() -> set[str]:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    return set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+
+
+def make_commands(page: str, text: str) -> set[str]:
+    shell = "".join(block.text for block in blocks(page, text) if block.tag == "sh")
+    return {*re.findall(r"^make ([a-z-]+)", shell, re.MULTILINE), *re.findall(r"`make ([a-z-]+)[ `]", text)}
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_target_of_make_that_a_page_names_is_there(page: str) -> None:
+    assert make_commands(page, (ROOT / page).read_text(encoding="utf-8")) <= _targets()
+
+
+def test_targets_of_make_are_found_in_commands_and_in_prose() -> None:
+    text = "say `make c` or `make d X=1`;\nmake sense\n```sh\nmake a-b X=1\n```\n"
+    assert make_commands("p", text) == {"a-b", "c", "d"}
+
+
+def test_deltas_coordinate_is_the_locked_one() -> None:
+    locked = (ROOT / "conf" / "jars.lock").read_text(encoding="utf-8")
+    texts = [block("README.md", "spark-submit").text, (ROOT / "conf" / "spark-defaults.conf").read_text("utf-8")]
+    for text in texts:
+        (coordinate,) = re.findall(r"io\.delta:[\w.:-]+", text)
+        group, artifact, version = coordinate.split(":")
+        assert f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar" in locked
+
+
+# Drawings.
+
+
+def test_the_drawn_order_of_modules_is_that_of_their_imports() -> None:
+    text = block("docs/how-it-works.md", "visible <-").text
+    layers = [tuple(name.strip() for name in layer.split(",")) for layer in text.replace("\n", " ").split("<-")]
+    assert layers.pop() == ("jobs",)
+    assert climbs(PACKAGE, "", [*layers, ("__main__",)]) == []
+
+
+def test_the_steps_that_are_drawn_are_modules() -> None:
+    (steps, *_) = block("docs/how-it-works.md", "capture files").text.splitlines()
+    names = re.findall(r"> *(\w+)", steps)
+    assert names == ["scan", "stitch", "decode", "fold", "apply", "ledger"]
+    parts = {part for name in modules(PACKAGE) for part in re.split(r"[._]", name)}
+    assert set(names) <= parts
+
+
+_NAMES = 32
+"""So many characters of a line of the tree are names; what is said of them stands behind."""
+
+
+def _rooms(tree: str) -> set[str]:
+    """Give the folders of a drawn tree, by their paths."""
+    found: set[str] = set()
+    outer: list[str] = []
+    for line in tree.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        for name in re.findall(r"([a-z0-9_/]+)/", line[:_NAMES]):
+            del outer[depth:]
+            outer.append(name)
+            found.add("/".join(outer))
+    return found
+
+
+def test_the_drawn_tree_has_the_projects_rooms() -> None:
+    drawn = _rooms(block("CONTRIBUTING.md", "lib/wal2delta/").text)
+    there = {path.parent.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("__init__.py")}
+    assert [room for room in drawn if not (ROOT / room).is_dir()] == []
+    assert sorted(there - drawn) == []
