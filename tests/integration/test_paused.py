@@ -38,6 +38,11 @@ _STEPS: dict[str, tuple[str, Sequence[m.AnyMessage], Sequence[m.AnyMessage]]] = 
         (_C, m.Insert(1, row(2, "b", "z"))),
         (_B, m.Insert(1, row(3, "c", "z"))),
     ),
+    "a table gets what a rename needs": (
+        "features are to come",
+        (_C, m.Insert(1, row(2, "b", "z"))),
+        (_B, m.Insert(1, row(3, "c", "z"))),
+    ),
     "a column is widened and another comes": (
         "columns are to change",
         (relation(1, "t", {"id": INT8, "b": TEXT, "z": TEXT, "y": TEXT}), m.Insert(1, row(2, "b", "z", "y"))),

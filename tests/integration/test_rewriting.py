@@ -15,6 +15,7 @@ from support.truth import assert_mirror_equals
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
+from wal2delta.sink.features import DELETION_VECTORS
 from wal2delta.sink.table_log import LoggedVersion
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.target import TableName
@@ -213,7 +214,7 @@ def test_a_log_tells_python_what_it_tells_delta(spark: SparkSession, tmp_path: P
     """Through commits of many kinds and their checkpoints."""
     table = TableName(path=str(tmp_path / "a table"))
     schema = pa.schema([("n", pa.int64()), ("v", pa.string())])
-    properties = {**delta.TABLE_PROPERTIES, "delta.checkpointInterval": "4"}
+    properties = {**DELETION_VECTORS, "delta.checkpointInterval": "4"}
     append = begin_append(spark, table, schema, create=True, properties=properties)
     assert append is not None
     append.write_rows([(number, "v") for number in range(50)], schema)

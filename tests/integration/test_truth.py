@@ -119,9 +119,17 @@ def test_the_report_tells_what_was_applied(mirror: Mirror) -> None:
 
 
 @pytest.mark.integration
-def test_tables_have_the_features_that_are_hard_to_add_later(mirror: Mirror) -> None:
-    for location in mirror_tables(mirror.target).values():
-        assert {"columnMapping", "timestampNtz", "typeWidening"} <= table_features(location)
+def test_tables_ask_no_more_of_their_readers_than_their_columns_do(mirror: Mirror) -> None:
+    for name, location in mirror_tables(mirror.target).items():
+        has_local_times = any("timestamp_ntz" in kind for _, kind in mirror.tables[name].fields)
+        assert table_features(location) == ({"timestampNtz"} if has_local_times else set()), name
+
+
+@pytest.mark.integration
+def test_the_ledgers_tables_ask_nothing_of_their_readers(mirror: Mirror) -> None:
+    tables = [path.parent for path in (mirror.target / "_wal2delta").glob("*/_delta_log")]
+    assert {"state", "runs", "files", "transactions"} <= {path.name for path in tables}
+    assert [table_features(path) for path in tables] == [set()] * len(tables)
 
 
 # The measure itself.

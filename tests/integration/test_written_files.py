@@ -76,7 +76,10 @@ def _log(path: Path) -> list[dict[str, Any]]:
 def _statistics(path: Path) -> dict[str, Any]:
     """Give the statistics of a table's only file, by the columns' names."""
     (schema,) = (json.loads(entry["metaData"]["schemaString"]) for entry in _log(path) if "metaData" in entry)
-    names = {field["metadata"]["delta.columnMapping.physicalName"]: field["name"] for field in schema["fields"]}
+    names = {
+        field["metadata"].get("delta.columnMapping.physicalName", field["name"]): field["name"]
+        for field in schema["fields"]
+    }
     (text,) = (entry["add"]["stats"] for entry in _log(path) if "add" in entry)
     stats = json.loads(text, parse_float=Decimal)
     return {
@@ -292,7 +295,7 @@ def test_a_checksum_that_another_program_has_left_does_not_outlive_its_checkpoin
     table, schema = _table(tmp_path / "t"), pa.schema([("n", pa.int64())])
 
     def add(number: int, *, create: bool = False) -> None:
-        properties = {**delta.TABLE_PROPERTIES, "delta.checkpointInterval": "1"}
+        properties = {"delta.checkpointInterval": "1"}
         append = begin_append(spark, table, schema, create=create, properties=properties)
         assert append is not None
         append.write_rows([(number,)], schema)

@@ -530,10 +530,13 @@ def table_versions(target: str | Path) -> dict[str, int]:
 
 
 def table_features(location: Path) -> set[str]:
-    """Give the features that a Delta table was made with."""
-    with (location / "_delta_log" / f"{0:020}.json").open(encoding="utf-8") as first:
-        (protocol,) = (action["protocol"] for action in map(json.loads, first) if "protocol" in action)
-    return {*protocol.get("readerFeatures", ()), *protocol.get("writerFeatures", ())}
+    """Give the features that a reader of a Delta table has to know, by its log's newest word on them."""
+    log = location / "_delta_log"
+    actions = [json.loads(line) for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines()]
+    protocol = [action["protocol"] for action in actions if "protocol" in action][-1]
+    if protocol["minReaderVersion"] == 2:
+        return {"columnMapping"}
+    return {*protocol.get("readerFeatures", ())}
 
 
 def expected_fields(source: SourceTable) -> list[tuple[str, str]]:

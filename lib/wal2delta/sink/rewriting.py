@@ -202,7 +202,7 @@ def _read(before: Before) -> list[pa.Array] | None:
             return None
         there = set(file.schema_arrow.names)
         wanted = [column.physical for column in before.columns if column.physical in there]
-        if not wanted:
+        if not wanted or len(there) < len(file.schema_arrow.names):
             return None
         # Some at a time: what a file says of its sizes holds before its texts are spread out.
         for batch in file.iter_batches(_ROWS_READ, columns=wanted):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import AnalysisException
 
 from wal2delta.errors import TargetError
+from wal2delta.sink.features import needed_by, of_new
 from wal2delta.sink.lineage import CommitId as CommitId
 from wal2delta.spark.delta.mounted import mounted_folder
 from wal2delta.spark.delta.target import TableName, quote
@@ -34,14 +35,8 @@ _MISSING: Final = (
 )
 """The conditions under which there is no table at a path."""
 
-TABLE_PROPERTIES: Final = {
-    # These three are hard to add later.
-    "delta.columnMapping.mode": "name",
-    "delta.enableTypeWidening": "true",
-    "delta.feature.timestampNtz": "supported",
-    # A MERGE then marks rows instead of writing their files anew.
-    "delta.enableDeletionVectors": "true",
-}
+NO_PROPERTIES: Final[Mapping[str, str]] = {}
+"""A table has none but those that its columns need."""
 
 _LAST_VERSION: Final = "spark.databricks.delta.lastCommitVersionInSession"
 """Where Delta tells a session which version its last commit has made."""
@@ -209,16 +204,18 @@ def write(
     *,
     create: bool = False,
     new_schema: bool = False,
-    properties: Mapping[str, str] = TABLE_PROPERTIES,
+    properties: Mapping[str, str] = NO_PROPERTIES,
 ) -> None:
     """Append to a table or overwrite its rows, in one commit.
 
     Args:
         mode: ``append`` or ``overwrite``.
         commit: the commit that it is to be, where that matters.
-        create: the table is not there yet, and gets the ``properties``: those that every table has, and its own.
+        create: the table is not there yet, and gets the ``properties``, and those that its columns need.
         new_schema: an overwritten table gets the frame's columns.
     """
+    if create:
+        properties = of_new({**properties, **needed_by(frame.schema.jsonValue()["fields"])})
     writer = frame.write.format("delta").mode(mode)
     if new_schema:
         writer = writer.option("overwriteSchema", "true")
@@ -242,10 +239,10 @@ def write(
 
 def _create(spark: SparkSession, table: TableName, schema: StructType, properties: Mapping[str, str]) -> None:
     columns = ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+    given = f" TBLPROPERTIES ({listed(properties)})" if properties else ""
     try:
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {TableName(parts=table.parts[:-1]).sql}")
-        spark.sql(f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta TBLPROPERTIES ({listed})")
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta{given}")
     except AnalysisException as error:
         if error.getCondition() != "INVALID_SCHEMA_OR_RELATION_NAME":
             raise
@@ -254,6 +251,15 @@ def _create(spark: SparkSession, table: TableName, schema: StructType, propertie
             table=table.text,
             remedy="Apply to a folder instead, where every name is possible",
         ) from None
+
+
+def listed(properties: Mapping[str, str]) -> str:
+    """Give properties as SQL lists them."""
+    return ", ".join(f"{_literal(key)} = {_literal(value)}" for key, value in properties.items())
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def forget(spark: SparkSession, table: TableName) -> None:

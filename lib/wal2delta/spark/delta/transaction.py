@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from wal2delta.sink.data_files import DataFile, FileColumn
+from wal2delta.sink.features import FEATURE, missing, needed_by, of_new, protocol_shown
 from wal2delta.sink.table_log import LoggedVersion
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.mounted import mounted_folder
@@ -38,6 +39,13 @@ if TYPE_CHECKING:
 _DELTA: Final = "org.apache.spark.sql.delta"
 
 _OPTION: Final = "scala.Option"
+_MAP: Final = "scala.collection.immutable.Map"
+_STRUCT: Final = "org.apache.spark.sql.types.StructType"
+
+_SCHEMA: Final = "DeltaOperations$UpdateSchema"
+_SET: Final = "DeltaOperations$SetTableProperties"
+"""The operations that change a table's metadata."""
+
 _SEQ: Final = "scala.collection.immutable.Seq"
 
 _INDEXED: Final = 32
@@ -84,6 +92,7 @@ class _Delta:
     merge_parameters: tuple[str, ...]
     metrics: Any
     schema: Any
+    properties: Any
     jvm: Any
 
 
@@ -92,7 +101,7 @@ def begin(
     table: TableName,
     *,
     create: pa.Schema | None = None,
-    properties: Mapping[str, str] = delta.TABLE_PROPERTIES,
+    properties: Mapping[str, str] = delta.NO_PROPERTIES,
 ) -> Transaction | None:
     """Begin a transaction on a table; None where Spark has to write to it.
 
@@ -154,23 +163,23 @@ def _classes(jvm: Any) -> _Delta | None:
             merge=companion(f"{_DELTA}.DeltaOperations$Merge") if {*merge_parameters} <= {_OPTION, _SEQ} else None,
             merge_parameters=merge_parameters,
             metrics=companion("org.apache.spark.sql.execution.metric.SQLMetrics"),
-            schema=companion(f"{_DELTA}.DeltaOperations$UpdateSchema") if _alters(known, named) else None,
+            schema=companion(f"{_DELTA}.{_SCHEMA}") if _alters(known, named, _SCHEMA, [_STRUCT] * 2) else None,
+            properties=companion(f"{_DELTA}.{_SET}") if _alters(known, named, _SET, [_MAP]) else None,
             jvm=jvm,
         )
     except (Py4JError, TypeError):
         return None
 
 
-def _alters(known: set[str], named: Callable[[str], Any]) -> bool:
-    """Say whether columns may be changed by Delta's transaction in the way that is known here."""
+def _alters(known: set[str], named: Callable[[str], Any], operation: str, parameters: Sequence[str]) -> bool:
+    """Say whether Delta's transaction changes a table's metadata, by an operation, in the way that is known here."""
     from py4j.protocol import Py4JError
 
     try:
-        parameters = named(f"{_DELTA}.DeltaOperations$UpdateSchema").getConstructors()[0].getParameterTypes()
+        found = named(f"{_DELTA}.{operation}").getConstructors()[0].getParameterTypes()
     except Py4JError:
         return False
-    struct = "org.apache.spark.sql.types.StructType"
-    return {"updateMetadata", "protocol"} <= known and [str(kind.getName()) for kind in parameters] == [struct, struct]
+    return {"updateMetadata", "protocol"} <= known and [str(kind.getName()) for kind in found] == list(parameters)
 
 
 class Transaction:
@@ -191,12 +200,13 @@ class Transaction:
 
     def create(self, columns: pa.Schema, properties: Mapping[str, str]) -> None:
         """Have the commit make the table."""
+        schema = declared(sql_schema(columns))
         metadata = {
             "id": str(uuid.uuid4()),
             "format": {"provider": "parquet", "options": {}},
-            "schemaString": json.dumps(declared(sql_schema(columns))),
+            "schemaString": json.dumps(schema),
             "partitionColumns": [],
-            "configuration": dict(properties),
+            "configuration": of_new({**properties, **needed_by(schema["fields"])}),
             "createdTime": _now(),
         }
         self._transaction.updateMetadataForNewTable(self._action("metaData", metadata))
@@ -224,18 +234,41 @@ class Transaction:
         fields = json.loads(metadata["schemaString"])["fields"]
         return all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in fields)
 
-    def may_be_altered(self, *, drops: bool, widens: bool) -> bool:
+    def may_be_altered(self, *, drops: bool, renames: bool, widens: bool) -> bool:
         """Columns may change by what is written to the log, with nothing else that would have to know of it."""
-        configuration = self._metadata()["configuration"]
-        protocol = json.loads(self._transaction.protocol().json())["protocol"]
+        configuration, protocol = self._metadata()["configuration"], self._protocol()
+        mapping = configuration.get("delta.columnMapping.mode", "none")
         return (
             self._classes.schema is not None
-            and configuration.get("delta.columnMapping.mode") == "name"
+            and (mapping == "name" or (mapping == "none" and not (drops or renames)))
             and "delta.dataSkippingStatsColumns" not in configuration
             and not (widens and configuration.get("delta.enableTypeWidening", "false").lower() != "true")
-            and not (widens and "typeWidening" not in (protocol.get("writerFeatures") or ()))
-            and not (drops and "clustering" in (protocol.get("writerFeatures") or ()))
+            and not (widens and f"{FEATURE}typeWidening" not in protocol)
+            and not (drops and f"{FEATURE}clustering" in protocol)
         )
+
+    @property
+    def may_have_properties(self) -> bool:
+        """The table may get properties by `set_properties`."""
+        return self._classes.properties is not None
+
+    def lacks(self, wanted: Mapping[str, str]) -> dict[str, str]:
+        """Give those of some properties that the table has not."""
+        return missing(wanted, self._metadata()["configuration"] | self._protocol())
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Commit properties; whoever has committed anything else since fails it."""
+        _activate(self._spark)
+        metadata = self._metadata()
+        action = self._action("metaData", metadata | {"configuration": metadata["configuration"] | dict(properties)})
+        self._transaction.updateMetadata(action, False)
+        self._transaction.readWholeTable()
+        told = self._classes.jvm.PythonUtils.toScalaMap(dict(properties))
+        self._commit([], self._classes.properties.apply(told), {})
+
+    def _protocol(self) -> dict[str, str]:
+        """Give the table's protocol, as SHOW TBLPROPERTIES shows it."""
+        return protocol_shown(json.loads(self._transaction.protocol().json())["protocol"])
 
     @property
     def fields(self) -> list[dict[str, Any]]:

@@ -284,7 +284,7 @@ class _LedgerTable:
     def __init__(self, spark: SparkSession, target: Target, state: State, name: str) -> None:
         self._spark = spark
         self._table = target.ledger(name)
-        self._properties = delta.TABLE_PROPERTIES | _PROPERTIES.get(name, {})
+        self._properties = _PROPERTIES.get(name, {})
         self._create = False
         self.commit = commit_of(state, name)
 

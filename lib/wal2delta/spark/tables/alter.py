@@ -20,8 +20,10 @@ from wal2delta.errors import TargetError, Wal2DeltaError
 from wal2delta.names import fold
 from wal2delta.sink.declared import Added, Changes, changed
 from wal2delta.sink.evolution import Evolution, MirrorColumn, TableShape, converts
+from wal2delta.sink.features import COLUMN_MAPPING, TYPE_WIDENING, needed_by
 from wal2delta.sink.projection import Projection, project_columns
 from wal2delta.spark.delta import statements as delta
+from wal2delta.spark.delta.features import ensure
 from wal2delta.spark.delta.sql_types import sql_schema, sql_type
 from wal2delta.spark.delta.target import TableName, quote
 from wal2delta.spark.delta.transaction import begin, declared
@@ -81,8 +83,9 @@ def alter(
         statements = None
     if statements is None:
         if not resumed or delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
-            _rewrite(spark, table, evolution, metadata, rescued, commit)
+            _rewrite(spark, table, evolution, metadata, rescued, commit, check_lock)
         return True
+    ensure(spark, table, _needed(statements), check_lock)
     if not _commit(spark, table, statements, evolution.shape, commit, check_lock):
         _run(spark, table, statements, evolution.shape, check_lock)
     return statements.any
@@ -102,7 +105,7 @@ def _commit(
     """
     transaction = begin(spark, table)
     if transaction is None or not transaction.may_be_altered(
-        drops=bool(statements.drops), widens=bool(statements.types)
+        drops=bool(statements.drops), renames=bool(statements.renames), widens=bool(statements.types)
     ):
         return False
     before = transaction.fields
@@ -122,6 +125,17 @@ def _commit(
                 remedy="A mirror must have no other writer; run again",
             ) from error
     return True
+
+
+def _needed(statements: _Statements) -> dict[str, str]:
+    """Give the properties without which the table cannot change so."""
+    columns = [*((column.name, column.type) for column in statements.adds), *statements.types]
+    needed = needed_by({"name": name, "type": _declared(kind)} for name, kind in columns)
+    if statements.drops or statements.renames:
+        needed |= COLUMN_MAPPING
+    if statements.types:
+        needed |= TYPE_WIDENING
+    return needed
 
 
 def _changes(statements: _Statements, after: TableShape) -> Changes:
@@ -286,6 +300,7 @@ def _rewrite(
     metadata: Sequence[pa.Field],
     rescued: str | None,
     commit: delta.CommitId,
+    check_lock: Callable[..., None],
 ) -> None:
     before = evolution.before
     assert before is not None
@@ -304,6 +319,7 @@ def _rewrite(
     numbered = rows.toDF(*(f"c{number}" for number in range(len(places))))
     rewritten = numbered.mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
     frame = rewritten.toDF(*after, *(field.name for field in metadata))
+    ensure(spark, table, needed_by(frame.schema.jsonValue()["fields"]), check_lock)
     try:
         delta.write(frame, table, "overwrite", commit, new_schema=True)
     except Exception as error:

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from wal2delta.errors import TargetError
+from wal2delta.sink.features import needed_by
 from wal2delta.spark.delta import statements as delta
+from wal2delta.spark.delta.features import ensure
 from wal2delta.spark.delta.fence import Fence
 from wal2delta.spark.delta.mounted import local_folder
 from wal2delta.spark.delta.target import LEDGER_SCHEMA, TableName, Target
@@ -43,7 +45,7 @@ class Moved:
 
 
 def move(
-    spark: SparkSession, step: Move, commit: delta.CommitId, check_lock: Callable[[], None], fence: Fence | None
+    spark: SparkSession, step: Move, commit: delta.CommitId, check_lock: Callable[..., None], fence: Fence | None
 ) -> Moved:
     """Move a table; one that has moved already is left alone.
 
@@ -66,10 +68,10 @@ def move(
     if delta.exists(spark, step.source):
         there = delta.exists(spark, step.destination)
         if not there or delta.find_commit(spark, step.destination, commit) is None:
-            mode = "overwrite" if there else "append"
-            delta.write(
-                delta.read(spark, step.source), step.destination, mode, commit, create=not there, new_schema=there
-            )
+            mode, rows = "overwrite" if there else "append", delta.read(spark, step.source)
+            if there:
+                ensure(spark, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
+            delta.write(rows, step.destination, mode, commit, create=not there, new_schema=there)
         note = _remove(spark, step.source, check_lock)
     copy = delta.find_commit(spark, step.destination, commit) if delta.exists(spark, step.destination) else None
     return Moved(note, is_copy=True, version=None if copy is None else copy.version)

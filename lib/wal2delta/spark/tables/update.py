@@ -12,9 +12,14 @@ from wal2delta.errors import TargetError
 from wal2delta.report import Action, TableReport
 from wal2delta.sink.events import Mode
 from wal2delta.sink.evolution import OWN
+from wal2delta.sink.features import DELETION_VECTORS, needed_by
+from wal2delta.sink.table_log import LoggedVersion, newest_version
 from wal2delta.spark.delta import statements as delta
+from wal2delta.spark.delta.features import ensure
+from wal2delta.spark.delta.mounted import mounted_folder
 from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.target import quote
+from wal2delta.spark.delta.transaction import declared
 from wal2delta.spark.planning.plan import Epoch
 from wal2delta.spark.planning.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, metadata_fields
 from wal2delta.spark.session import steps
@@ -194,8 +199,12 @@ def _commit(
                 return action, written
             fold = begin_fold(spark, staging, run, number, exists=exists, may_rewrite=False)
             files = fold.run(spark) if fold is not None else None
-        # To ask for a table's size takes longer than to write a small one anew.
-        with settings(spark, _few_rows(spark, run, epoch, exists=exists, is_merged=is_merged)):
+        if overwrite:
+            ensure(spark, merge.table, needed_by(declared(sql_schema(merge.schema))["fields"]), run.check_lock)
+        is_small = is_merged and _is_small(spark, run)
+        if is_merged and not is_small:
+            ensure(spark, merge.table, DELETION_VECTORS, run.check_lock)
+        with settings(spark, _few_rows(epoch, exists=exists, is_merged=is_merged, is_small=is_small)):
             if fold is not None:
                 return action, fold.commit(spark, files)
             rows = _folded_rows(spark, staging, run, epoch) if epoch.rows else None
@@ -207,14 +216,23 @@ def _commit(
             return action, merge_rows(spark, rows, merge)
 
 
-def _few_rows(spark: SparkSession, run: TableRun, epoch: Epoch, *, exists: bool, is_merged: bool) -> Mapping[str, str]:
+def _few_rows(epoch: Epoch, *, exists: bool, is_merged: bool, is_small: bool) -> Mapping[str, str]:
     """Give the settings for a commit of few rows to a new or a small table; none for others."""
     if epoch.rows > _FEW_CHANGES:
         return {}
     if not is_merged:
         return {} if exists else delta.FEW_ROWS
+    return delta.FEW_ROWS_REWRITTEN if is_small else {}
+
+
+def _is_small(spark: SparkSession, run: TableRun) -> bool:
+    """Say whether a table is so small that a MERGE may write its files anew."""
+    folder = mounted_folder(spark, run.plan.table.path)
+    told = None if folder is None else LoggedVersion(folder, newest_version(folder)).size()
+    if told is not None:
+        return told[1] <= _SMALL_TABLE
     with settings(spark, delta.FEW_ROWS):
-        return delta.FEW_ROWS_REWRITTEN if delta.size_of(spark, run.plan.table) <= _SMALL_TABLE else {}
+        return delta.size_of(spark, run.plan.table) <= _SMALL_TABLE
 
 
 def _folded_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch) -> DataFrame:

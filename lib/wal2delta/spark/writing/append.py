@@ -110,7 +110,7 @@ def begin_append(
     schema: pa.Schema,
     *,
     create: bool,
-    properties: Mapping[str, str] = delta.TABLE_PROPERTIES,
+    properties: Mapping[str, str] = delta.NO_PROPERTIES,
 ) -> Append | None:
     """Begin to append to a table; None where Spark has to write to it (see `wal2delta.spark.delta.transaction`).
 

@@ -1,0 +1,84 @@
+"""What a table asks of its readers."""
+
+import pytest
+
+from wal2delta.sink.features import (
+    COLUMN_MAPPING,
+    DELETION_VECTORS,
+    TIMESTAMP_NTZ,
+    TYPE_WIDENING,
+    missing,
+    needed_by,
+    of_new,
+    protocol_shown,
+)
+
+PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
+LEGACY = {"delta.minReaderVersion": "2", "delta.minWriterVersion": "5"}
+
+
+def field(name="a", kind="integer"):
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+def array(kind):
+    return {"type": "array", "elementType": kind, "containsNull": True}
+
+
+@pytest.mark.parametrize("name", ["a", "A.b", "o'clock\"`", "größe", "a\rb", "\x01", "_x", "%20", "日本"])
+def test_a_name_that_parquet_holds_needs_nothing(name):
+    assert needed_by([field(name)]) == {}
+
+
+@pytest.mark.parametrize("character", " ,;{}()\n\t=")
+def test_a_name_that_it_does_not_hold_needs_a_mapping(character):
+    assert needed_by([field(), field(f"a{character}b")]) == COLUMN_MAPPING
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "timestamp_ntz",
+        array("timestamp_ntz"),
+        array({"type": "struct", "fields": [field("x"), field("y", "timestamp_ntz")]}),
+    ],
+)
+def test_local_times_need_their_feature_wherever_they_are(kind):
+    assert needed_by([field(), field("b", kind)]) == TIMESTAMP_NTZ
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "date", array("timestamp"), "decimal(10,2)"])
+def test_other_types_need_nothing(kind):
+    assert needed_by([field("b", kind)]) == {}
+
+
+def test_what_a_table_has_it_does_not_miss():
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["timestampNtz"], "writerFeatures": []}
+    there = {**COLUMN_MAPPING, "delta.enableTypeWidening": "TRUE", **protocol_shown(protocol)}
+    assert missing(COLUMN_MAPPING | TYPE_WIDENING | TIMESTAMP_NTZ, there) == {}
+    assert missing(COLUMN_MAPPING | DELETION_VECTORS, there) == DELETION_VECTORS
+
+
+@pytest.mark.parametrize(
+    ("wanted", "protocol", "more"),
+    [
+        (COLUMN_MAPPING, PLAIN, LEGACY),
+        (COLUMN_MAPPING | TYPE_WIDENING, PLAIN, {}),
+        (COLUMN_MAPPING, {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}, {}),
+        (
+            COLUMN_MAPPING,
+            {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["clustering"]},
+            TIMESTAMP_NTZ,
+        ),
+        (DELETION_VECTORS, PLAIN, {}),
+    ],
+)
+def test_a_mapping_never_comes_with_a_list_of_features_for_writers_alone(wanted, protocol, more):
+    assert missing(wanted, protocol_shown(protocol)) == wanted | more
+
+
+def test_nor_is_a_table_made_with_one():
+    assert of_new({}) == {}
+    assert of_new(COLUMN_MAPPING) == COLUMN_MAPPING | LEGACY
+    assert of_new(COLUMN_MAPPING, clustered=True) == COLUMN_MAPPING | TIMESTAMP_NTZ
+    assert of_new(COLUMN_MAPPING | TIMESTAMP_NTZ) == COLUMN_MAPPING | TIMESTAMP_NTZ
