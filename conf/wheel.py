@@ -91,7 +91,8 @@ def _look_into(wheel: Path, *, pure: bool) -> None:
     wanted = {f"wal2delta/{file}" for file in (*NEEDED, *([] if pure else [LIBRARY]))}
     missing = sorted(wanted - there)
     if missing:
-        sys.exit(f"error: the wheel lacks {', '.join(missing)}")
+        remedy = "; without a C compiler build it with PURE=1" if f"wal2delta/{LIBRARY}" in missing else ""
+        sys.exit(f"error: the wheel lacks {', '.join(missing)}{remedy}")
     tag = "-none-any." if pure else "-none-manylinux" if sys.platform == "linux" else "-none-"
     if tag not in wheel.name or (pure and any(file.endswith(".so") for file in there)):
         sys.exit(f"error: {wheel.name} does not run on the machines that it is for")
