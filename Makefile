@@ -11,16 +11,17 @@ VOLUME    = 100000
 HARMS     = 150
 MUTANTS   = 1000000
 SECTIONS  =
+PURE      =
 
 VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels run test test-long harm mutants lint format wheel bench clean
+.PHONY: help setup kernels run test test-long harm mutants lint format wheel test-wheel coverage bench clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv with all that is needed, at locked versions
 
@@ -63,17 +64,16 @@ format: $(READY) ## Put the code in order
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-wheel: kernels ## Build the wheel for this machine into dist/ and look into it
-	@rm -rf dist build/lib build/bdist.*
+wheel: kernels ## Build the wheel for this machine into dist/ and look into it; PURE=1: for any, numba compiles the kernels
+	@$(BIN)/python conf/wheel.py $(if $(PURE),--pure)
+
+test-wheel: $(READY) ## Install the wheel of `make wheel` into an environment of its own, without the sources, and run it
+	@$(BIN)/python -m pytest tests/wheel/check_wheel.py
+
+coverage: kernels ## Measure which lines and branches the unit and property tests reach; TESTS=... for others
 	@mkdir -p build
-	@platform=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_platform().replace("-", "_").replace(".", "_"))'); \
-	$(BIN)/python -m build --wheel --no-isolation -C--build-option=--plat-name=$$platform --outdir dist . >/dev/null 2>build/wheel.log || { cat build/wheel.log >&2; exit 1; }
-	@listing=$$($(BIN)/python -m zipfile -l dist/*.whl); \
-	library=$$($(BIN)/python -c 'from wal2delta.decode.compile.shared_library import name; print(name())'); \
-	for file in __init__.py py.typed cli/program.py spark/session/session.py spark/session/log4j2-local.properties decode/compile/prebuilt/$$library; do \
-		case "$$listing" in *"wal2delta/$$file "*) ;; *) echo "error: the wheel lacks $$file" >&2; exit 1;; esac; \
-	done
-	@ls dist/*.whl
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report= --cov-report=json:build/coverage.json $(if $(filter file,$(origin TESTS)),tests/unit tests/property,$(TESTS))
+	@$(BIN)/python conf/coverage.py build/coverage.json
 
 bench: kernels ## Measure how fast it is: SECTIONS="decode apply tables fold archive start", all if none is named
 	@$(BIN)/python tests/benchmark/bench.py $(SECTIONS)

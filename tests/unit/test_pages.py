@@ -111,7 +111,7 @@ def test_every_block_says_its_language() -> None:
 
 def test_a_block_that_no_test_takes_is_found() -> None:
     claims = claimed(TESTS)
-    some = next(iter(claims.blocks))
+    some = min(claims.blocks)
     less = Claims(claims.blocks - {some}, claims.tags - {"yaml"})
     assert set(unclaimed(less)) == {str(block(*some)), *map(str, tagged("yaml"))}
 
@@ -208,6 +208,17 @@ def test_the_synopsis_has_the_programs_options_and_no_others() -> None:
     assert shown == program
     prose = (ROOT / "README.md").read_text(encoding="utf-8").replace(text, "")
     assert [name for name in _TOLD_IN_PROSE if f"`{name}`" not in prose] == []
+
+
+_OF_OTHER_PROGRAMS = {"--py-files", "--randomly-seed"}
+
+
+def test_every_option_that_a_page_names_in_prose_is_there() -> None:
+    known = {name for command in ("apply", "inspect", "status") for name in options_of(command)}
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages())
+    named = {option for code in re.findall(r"`([^`\n]+)`", text) for option in re.findall(r"--[a-z-]+", code)}
+    assert named >= {"--allow-gaps", "--at", "--source-encoding"}
+    assert named - known == _OF_OTHER_PROGRAMS
 
 
 # Commands and coordinates that are named.

@@ -1,0 +1,208 @@
+"""The wheel that `make wheel` has built does its work where nothing of the sources is: ``make test-wheel``.
+
+It is installed by pip with what it depends on, at the locked versions, into an environment of its own.  Spark and Delta
+alone are those of the environment of the tests: they are half a gigabyte, and no part of what pip resolves for a wheel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import site
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import wal2delta
+from support.captures import case
+from support.pages import ROOT
+from support.spark import child_environment, start_session
+from support.truth import assert_mirror_equals
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ENVIRONMENT = ROOT / "build" / "wheel-environment"
+_SPARK = ("pyspark", "delta", "py4j")
+_SPARK_NEEDS = ("pandas", "importlib-metadata")
+_PATIENCE = 300.0
+
+_READ = """
+import hashlib, json, sys
+import wal2delta
+from wal2delta.decode.compile.kernel import LIBRARY
+digest, rows = hashlib.sha256(), 0
+for batch in wal2delta.read_changes(sys.argv[1]):
+    digest.update(batch.data.serialize().to_pybytes())
+    rows += batch.data.num_rows
+compiler = [name for name in sys.modules if name.partition(".")[0] in ("numba", "llvmlite")]
+print(json.dumps([digest.hexdigest(), rows, LIBRARY and LIBRARY._name, compiler]))
+"""
+
+_IMPORT_ALL = """
+import importlib, pkgutil
+import wal2delta
+
+def fail(name):
+    raise
+
+names = [found.name for found in pkgutil.walk_packages(wal2delta.__path__, "wal2delta.", onerror=fail)]
+for name in names:
+    if not name.endswith(".__main__"):
+        importlib.import_module(name)
+print("\\n".join(names))
+"""
+
+_FILES = """
+import importlib.metadata
+for file in importlib.metadata.files("wal2delta"):
+    print(file)
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment with the wheel in it.
+
+    Attributes:
+        away: a folder that holds nothing; commands run there.
+        cache: where numba would keep what it compiles.
+    """
+
+    root: Path
+    away: Path
+    cache: Path
+
+    @property
+    def python(self) -> Path:
+        return self.root / "bin" / "python"
+
+    @property
+    def packages(self) -> Path:
+        (found,) = self.root.glob("lib/python*/site-packages")
+        return found
+
+    def run(self, *command: object) -> str:
+        """Run a command of the environment, which has to succeed, and give what it prints."""
+        done = subprocess.run(
+            [str(self.root / "bin" / str(command[0])), *map(str, command[1:])],
+            env=self._variables(),
+            cwd=self.away,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
+
+    def _variables(self) -> dict[str, str]:
+        """Give what a program needs of the machine, and nothing of the tests or the sources."""
+        kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG") if name in os.environ}
+        small = "--master local[2] --conf spark.driver.memory=1g --conf spark.sql.shuffle.partitions=4 pyspark-shell"
+        return {
+            **kept,
+            "HOME": str(self.away),
+            "NUMBA_CACHE_DIR": str(self.cache),
+            "PYSPARK_SUBMIT_ARGS": small,
+            "SPARK_LOCAL_DIRS": str(self.away),
+            "SPARK_SUBMIT_OPTS": child_environment(self.away)["SPARK_SUBMIT_OPTS"],
+        }
+
+
+def _pip(root: Path, *arguments: object) -> None:
+    options = ["--quiet", "--no-compile", "--disable-pip-version-check", "--only-binary", ":all:"]
+    lock = ROOT / "conf" / "requirements.lock"
+    command = [root / "bin" / "python", "-m", "pip", "install", *options, "--constraint", lock, *arguments]
+    done = subprocess.run([*map(str, command)], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def _lend_spark(installed: Installed) -> None:
+    """Let the environment have the tests' Spark and Delta, and of their environment nothing else."""
+    lent = installed.root / "lent"
+    lent.mkdir()
+    for folder in map(Path, site.getsitepackages()):
+        for found in folder.iterdir():
+            name = found.name.partition("-")[0].replace("delta_spark", "delta")
+            if name in _SPARK:
+                (lent / found.name).symlink_to(found)
+    (installed.packages / "lent.pth").write_text(f"{lent}\n", encoding="utf-8")
+    (installed.root / "jars").symlink_to(Path(sys.prefix, "jars"))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    wheels = list((ROOT / "dist").glob("*.whl"))
+    assert len(wheels) == 1, "there is not one wheel in dist/: run `make wheel`"
+    venv.create(_ENVIRONMENT, clear=True, with_pip=True)
+    _pip(_ENVIRONMENT, *wheels, *_SPARK_NEEDS)
+    made = Installed(_ENVIRONMENT, tmp_path_factory.mktemp("away"), tmp_path_factory.mktemp("cache"))
+    _lend_spark(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Start the tests' own session, which reads what the wheel has written."""
+    session = start_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+def test_nothing_of_the_sources_is_used(installed: Installed) -> None:
+    found = installed.run("python", "-c", "import sys, wal2delta; print(wal2delta.__file__, *sys.path, sep='\\n')")
+    file, *places = found.splitlines()
+    assert Path(file).is_relative_to(installed.packages)
+    assert str(ROOT / "lib") not in places
+
+
+def test_the_wheel_has_its_types_and_its_licence(installed: Installed) -> None:
+    files = installed.run("python", "-c", _FILES).splitlines()
+    assert "wal2delta/py.typed" in files
+    assert any(file.endswith("dist-info/licenses/LICENSE") for file in files)
+
+
+def test_every_module_can_be_imported(installed: Installed) -> None:
+    names = installed.run("python", "-c", _IMPORT_ALL).split()
+    sources = (path.relative_to(ROOT / "lib").with_suffix("") for path in (ROOT / "lib").rglob("*.py"))
+    there = {".".join(path.parts).removesuffix(".__init__") for path in sources}
+    assert {*names, "wal2delta"} == there
+
+
+@pytest.mark.parametrize("name", ["o02", "o08", "o13", "o18", "o19"])
+def test_changes_are_read_by_the_kernels_of_the_wheel(installed: Installed, name: str) -> None:
+    folder = case(name).folder
+    digest, rows, library, compiler = json.loads(installed.run("python", "-c", _READ, folder))
+    assert Path(library).is_relative_to(installed.packages)
+    assert compiler == []
+    # The sources' own, which other tests hold to the truth.
+    expected, expected_rows = hashlib.sha256(), 0
+    for batch in wal2delta.read_changes(folder):
+        expected.update(batch.data.serialize().to_pybytes())
+        expected_rows += batch.data.num_rows
+    assert (digest, rows) == (expected.hexdigest(), expected_rows)
+    assert rows > 0
+
+
+def test_the_commands_do_their_work(installed: Installed, spark: SparkSession, tmp_path: Path) -> None:
+    sample, mirror = case("o03"), tmp_path / "mirror"
+
+    inspected = json.loads(installed.run("wal2delta", "inspect", sample.folder, "--json"))
+    applied = json.loads(installed.run("wal2delta", "apply", "--captures", sample.folder, "--target", mirror, "--json"))
+    status = json.loads(installed.run("wal2delta", "status", "--target", mirror, "--json"))
+
+    assert (applied["status"], applied["warnings"]) == ("applied", [])
+    assert {table["name"] for table in applied["tables"]} == set(sample.truth)
+    assert inspected["transactions"] == applied["transactions"] == status["runs"][0]["transactions"]
+    assert inspected["changes"] == applied["changes"] == status["runs"][0]["changes"]
+    assert (status["runs"][0]["state"], status["open_transactions"]) == ("applied", [])
+    assert_mirror_equals(spark, mirror, sample)
+    assert list(installed.cache.rglob("*.nb*")) == []
