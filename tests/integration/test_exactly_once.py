@@ -108,7 +108,6 @@ _KILLS = [
     (_STREAMS, "history recorded", 1),
     (_IDENTITIES, "run recorded", 1),
     (_SCHEMAS, "table moved", 1),
-    (_SCHEMAS, "features have come", 1),
     (_SCHEMAS, "columns changed", 2),
 ]
 _MORE_KILLS = [
@@ -117,7 +116,6 @@ _MORE_KILLS = [
     (_IDENTITIES, "table applied", 1),
     (_STREAMS, "history written", 1),
     (_SCHEMAS, "places left", 1),
-    (_SCHEMAS, "features are to come", 1),
     (_SCHEMAS, "table applied", 3),
 ]
 

@@ -20,14 +20,16 @@ TIMESTAMP_NTZ: Final = {"delta.feature.timestampNtz": "supported"}
 DELETION_VECTORS: Final = {"delta.enableDeletionVectors": "true"}
 """A MERGE marks rows in place of writing their files anew."""
 
+SWITCHES: Final = frozenset({*COLUMN_MAPPING, *TYPE_WIDENING, *TIMESTAMP_NTZ, *DELETION_VECTORS})
+"""The properties for which a table's metadata is all that changes; others may want its files to be gone through."""
+
 FEATURE: Final = "delta.feature."
 """What such a property begins with is no property of the table once it is set, but stands in its protocol."""
 
 _READER: Final = "delta.minReaderVersion"
-_WRITER: Final = "delta.minWriterVersion"
 
-_LISTS: Final = (3, 7)
-"""The protocol's versions from which on it lists features for readers, and for writers."""
+_LISTS: Final = 3
+"""The protocol's version for readers from which on it lists features."""
 
 _NOT_IN_PARQUET: Final = re.compile(r"[ ,;{}()\n\t=]")
 """Characters that Delta refuses in the name of a column that files have as it is."""
@@ -55,46 +57,29 @@ def _has_local_times(kind: Any) -> bool:
     return any(map(_has_local_times, [*parts, kind.get("elementType", "")]))
 
 
-def of_new(properties: Mapping[str, str], *, clustered: bool = False) -> dict[str, str]:
-    """Give the properties that a table is made with, of those that it is to have.
-
-    Args:
-        clustered: it is made with clustering, whose protocol it has then.
-    """
-    return {**properties, **_protocol_for(properties, (1, 7) if clustered else (1, 2))}
+def of_new(properties: Mapping[str, str]) -> dict[str, str]:
+    """Give the properties that a table is made with, of those that it is to have."""
+    return missing(properties, {})
 
 
 def missing(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
     """Give those of some properties that a table has not, with what has to come with them.
 
+    Column mapping alone would come by a version for readers, in place of a list of features.  delta-rs does not look at
+    that, and reads renamed columns as NULL, silently; DuckDB's reader holds it for damaged.  So it comes with a feature
+    that all readers know, which brings the list.
+
     Args:
         there: the table's, with its protocol's versions and features among them, as SHOW TBLPROPERTIES has it.
     """
     lacking = {name: value for name, value in wanted.items() if there.get(name, "").lower() != value.lower()}
-    return lacking | _protocol_for(lacking, (int(there.get(_READER, 1)), int(there.get(_WRITER, 2))))
+    lists = int(there.get(_READER, 1)) >= _LISTS or bool(
+        lacking.keys() & {*TYPE_WIDENING, *TIMESTAMP_NTZ, *DELETION_VECTORS}
+    )
+    return lacking if lists or not lacking.keys() & COLUMN_MAPPING.keys() else lacking | TIMESTAMP_NTZ
 
 
 def protocol_shown(protocol: Mapping[str, Any]) -> dict[str, str]:
     """Give a protocol, as Delta's log has it, as SHOW TBLPROPERTIES shows it."""
     features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
-    return {
-        _READER: str(protocol["minReaderVersion"]),
-        _WRITER: str(protocol["minWriterVersion"]),
-        **{f"{FEATURE}{name}": "supported" for name in features},
-    }
-
-
-def _protocol_for(properties: Mapping[str, str], versions: tuple[int, int]) -> dict[str, str]:
-    """Have column mapping come with a protocol that all know who know column mapping.
-
-    Delta writes the least: version 2 for readers and a list of features for writers.  DuckDB's reader (delta-kernel)
-    holds that for damaged.  It takes lists for both, which any feature for readers brings, or for none.
-
-    Args:
-        versions: the table's, of readers and writers.
-    """
-    reader, writer = versions
-    brings_lists = properties.keys() & {*TYPE_WIDENING, *TIMESTAMP_NTZ, *DELETION_VECTORS}
-    if not COLUMN_MAPPING.items() <= properties.items() or brings_lists or reader >= _LISTS[0]:
-        return {}
-    return TIMESTAMP_NTZ if writer >= _LISTS[1] else {_READER: "2", _WRITER: "5"}
+    return {_READER: str(protocol["minReaderVersion"]), **{f"{FEATURE}{name}": "supported" for name in features}}

@@ -31,6 +31,9 @@ for a while."""
 _ROWS_READ: Final = 1 << 10
 _OUTPUT_ROWS: Final = 1 << 16
 
+_OTHER_TEXTS: Final = (pa.large_string(), pa.string_view())
+_OTHER_BYTES: Final = (pa.large_binary(), pa.binary_view())
+
 _OLD_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 """What a file has whose dates are those of another calendar."""
 
@@ -228,6 +231,9 @@ def _conformed(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
     if own == kind:
         return array
     if pa.types.is_signed_integer(own) and pa.types.is_signed_integer(kind) and own.bit_width < kind.bit_width:
+        return array.cast(kind)
+    if (kind == pa.string() and own in _OTHER_TEXTS) or (kind == pa.binary() and own in _OTHER_BYTES):
+        # So have files that delta-rs has compacted.
         return array.cast(kind)
     if own == pa.timestamp("us") and kind == pa.timestamp("us", "UTC"):
         # Parquet's oldest timestamps do not say that they are of UTC; and of the oldest of these Arrow makes 1970.

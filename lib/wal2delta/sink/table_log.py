@@ -160,7 +160,8 @@ def _identity(file: Mapping[str, Any]) -> tuple[str, str | None]:
 
 def _of_checkpoint(path: Path) -> list[Mapping[str, Any]]:
     file = pq.ParquetFile(path)
-    if "sidecar" in file.schema_arrow.names:
+    # delta-rs has a column for them in every checkpoint.
+    if "sidecar" in file.schema_arrow.names and file.read(columns=["sidecar"]).column("sidecar").drop_null():
         raise ValueError("a checkpoint whose files are listed elsewhere")
     adds = file.read(columns=["add"]).column("add").drop_null().to_pylist()
     told = [{name: add.get(name) for name in ("path", "size", "deletionVector")} for add in adds]

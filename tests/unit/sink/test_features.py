@@ -14,7 +14,6 @@ from wal2delta.sink.features import (
 )
 
 PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
-LEGACY = {"delta.minReaderVersion": "2", "delta.minWriterVersion": "5"}
 
 
 def field(name="a", kind="integer"):
@@ -62,7 +61,7 @@ def test_what_a_table_has_it_does_not_miss():
 @pytest.mark.parametrize(
     ("wanted", "protocol", "more"),
     [
-        (COLUMN_MAPPING, PLAIN, LEGACY),
+        (COLUMN_MAPPING, PLAIN, TIMESTAMP_NTZ),
         (COLUMN_MAPPING | TYPE_WIDENING, PLAIN, {}),
         (COLUMN_MAPPING, {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}, {}),
         (
@@ -73,12 +72,12 @@ def test_what_a_table_has_it_does_not_miss():
         (DELETION_VECTORS, PLAIN, {}),
     ],
 )
-def test_a_mapping_never_comes_with_a_list_of_features_for_writers_alone(wanted, protocol, more):
+def test_a_mapping_never_comes_without_a_list_of_features_for_readers(wanted, protocol, more):
     assert missing(wanted, protocol_shown(protocol)) == wanted | more
 
 
-def test_nor_is_a_table_made_with_one():
+def test_nor_is_a_table_made_without_one():
     assert of_new({}) == {}
-    assert of_new(COLUMN_MAPPING) == COLUMN_MAPPING | LEGACY
-    assert of_new(COLUMN_MAPPING, clustered=True) == COLUMN_MAPPING | TIMESTAMP_NTZ
+    assert of_new(COLUMN_MAPPING) == COLUMN_MAPPING | TIMESTAMP_NTZ
+    assert of_new(COLUMN_MAPPING | TYPE_WIDENING) == COLUMN_MAPPING | TYPE_WIDENING
     assert of_new(COLUMN_MAPPING | TIMESTAMP_NTZ) == COLUMN_MAPPING | TIMESTAMP_NTZ

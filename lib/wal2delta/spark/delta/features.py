@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from wal2delta.errors import TargetError
-from wal2delta.sink.features import missing
+from wal2delta.sink.features import SWITCHES, missing
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.target import TableName
 from wal2delta.spark.delta.transaction import begin
@@ -35,7 +35,7 @@ def ensure(spark: SparkSession, table: TableName, wanted: Mapping[str, str], che
     if not wanted:
         return
     transaction = begin(spark, table)
-    if transaction is not None and not transaction.may_have_properties:
+    if transaction is not None and not (transaction.may_have_properties and wanted.keys() <= SWITCHES):
         transaction = None
     lacking = transaction.lacks(wanted) if transaction is not None else missing(wanted, _shown(spark, table))
     if not lacking:

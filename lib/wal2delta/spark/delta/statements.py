@@ -60,6 +60,8 @@ SMALL_STATE: Final = {
     # gets code of its own, which Java compiles anew, where tables of one shape could share it.
     "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
+    # Spark's default is a form of Parquet's first days, which others read as nanoseconds: years 1677 to 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
 FEW_ROWS: Final = SMALL_STATE | {
@@ -253,12 +255,27 @@ def _create(spark: SparkSession, table: TableName, schema: StructType, propertie
         ) from None
 
 
+def checkpoint(spark: SparkSession, table: TableName) -> None:
+    """Have a table's log begin anew, where columns of the same names have got other types.
+
+    Files that the table has no more stand in its log until then, with the least and greatest values of the old types.
+    DuckDB's reader reads these as the new ones, and fails.
+    """
+    if table.path is None or not has_own_sessions(spark):
+        return
+    # Other builds of Delta have the class elsewhere; and Delta writes a checkpoint by itself before long.
+    with suppress(Exception):
+        jvm: Any = spark._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table.path).checkpoint()
+
+
 def listed(properties: Mapping[str, str]) -> str:
     """Give properties as SQL lists them."""
-    return ", ".join(f"{_literal(key)} = {_literal(value)}" for key, value in properties.items())
+    return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """Write a text as SQL does."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

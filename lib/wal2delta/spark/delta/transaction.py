@@ -229,7 +229,9 @@ class Transaction:
         metadata = self._metadata()
         if metadata.get("partitionColumns"):
             return False
-        if not all(name.startswith(_KNOWN_PROPERTIES) for name in metadata["configuration"]):
+        if not all(
+            name.startswith(_KNOWN_PROPERTIES) for name in metadata["configuration"] if name.startswith("delta.")
+        ):
             return False
         fields = json.loads(metadata["schemaString"])["fields"]
         return all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in fields)

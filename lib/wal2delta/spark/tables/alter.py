@@ -84,6 +84,7 @@ def alter(
     if statements is None:
         if not resumed or delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
             _rewrite(spark, table, evolution, metadata, rescued, commit, check_lock)
+        delta.checkpoint(spark, table)
         return True
     ensure(spark, table, _needed(statements), check_lock)
     if not _commit(spark, table, statements, evolution.shape, commit, check_lock):

@@ -1,0 +1,129 @@
+"""Delta tables as other programs read them, none of which shares anything with Spark or with wal2delta.
+
+Each reader gives a table's rows, or the ids of those that a comparison of one column takes: readers skip files then by
+what the table's log says of them.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import duckdb_ext
+import polars as pl
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+Rows = list[tuple[Any, ...]]
+
+COMPARED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+@cache
+def duckdb_session() -> duckdb.DuckDBPyConnection:
+    """Open DuckDB with its extension for Delta, as it lies in its wheel: nothing is loaded from anywhere."""
+    (folder,) = duckdb_ext.__path__
+    (extension,) = Path(folder).glob(f"extensions/v{duckdb.__version__}/*/delta.duckdb_extension")
+    session = duckdb.connect()
+    session.execute(f"LOAD '{extension}'")
+    return session
+
+
+def _delta_rs(path: Path) -> pa.Table:
+    return DeltaTable(path).to_pyarrow_table()
+
+
+def _delta_rs_ids(path: Path, column: str, comparison: str, value: Any) -> list[Any]:
+    # Not by `to_pyarrow_dataset`, which (in 1.6) takes a column without a least value for one without values.
+    table = DeltaTable(path)
+    kind = pa.schema(table.schema().to_arrow()).field(column).type
+    query = f"SELECT id FROM t WHERE {_quoted(column)} {comparison} {_literal(value, kind)}"
+    return list(pa.table(QueryBuilder().register("t", table).execute(query).read_all()).column("id").to_pylist())
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(value: Any, kind: pa.DataType) -> str:
+    """Write a value in SQL, of the type that the column has, as nothing is skipped by a column that is cast."""
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return str(value).lower()
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return f"X'{value.hex()}'"
+    if pa.types.is_timestamp(kind):
+        name = f"Timestamp(Microsecond, {'None' if kind.tz is None else 'Some(' + json.dumps(kind.tz) + ')'})"
+        return f"arrow_cast('{value.replace(tzinfo=None).isoformat()}', '{name}')"
+    sql = {pa.float32(): "REAL", pa.float64(): "DOUBLE", pa.date32(): "DATE"}.get(kind)
+    if pa.types.is_decimal(kind):
+        sql = f"DECIMAL({kind.precision}, {kind.scale})"
+    value = f"{value:f}" if pa.types.is_decimal(kind) else value
+    text = "'" + str(value).replace("'", "''") + "'"
+    return text if sql is None else f"CAST({text} AS {sql})"
+
+
+def _polars(path: Path) -> pa.Table:
+    return pl.read_delta(str(path)).to_arrow()
+
+
+def _polars_ids(path: Path, column: str, comparison: str, value: Any) -> list[Any]:
+    rows = pl.scan_delta(str(path))
+    literal = pl.lit(value, rows.collect_schema()[column])
+    return list(rows.filter(COMPARED[comparison](pl.col(column), literal)).select("id").collect()["id"])
+
+
+def _scanned(path: Path) -> str:
+    return "delta_scan('" + str(path).replace("'", "''") + "')"
+
+
+def _duckdb(path: Path) -> pa.Table:
+    return duckdb_session().execute(f"FROM {_scanned(path)}").fetch_arrow_table()
+
+
+def _duckdb_ids(path: Path, column: str, comparison: str, value: Any) -> list[Any]:
+    query = f"SELECT id FROM {_scanned(path)} WHERE {_quoted(column)} {comparison} ?"
+    return [found for (found,) in duckdb_session().execute(query, [value]).fetchall()]
+
+
+READERS: Final[Mapping[str, Callable[[Path], pa.Table]]] = {
+    "delta-rs": _delta_rs,
+    "Polars": _polars,
+    "DuckDB": _duckdb,
+}
+
+IDS: Final[Mapping[str, Callable[[Path, str, str, Any], list[Any]]]] = {
+    "delta-rs": _delta_rs_ids,
+    "Polars": _polars_ids,
+    "DuckDB": _duckdb_ids,
+}
+
+KNOWN: Final[Mapping[str, frozenset[str]]] = {
+    "delta-rs": frozenset({"timestampNtz"}),
+    "Polars": frozenset({"timestampNtz", "deletionVectors"}),
+    "DuckDB": frozenset({"timestampNtz", "deletionVectors", "columnMapping", "typeWidening"}),
+}
+"""The features of tables that each reader knows; docs/reading.md says the same."""
+
+
+def rows_of(table: pa.Table) -> Rows:
+    """Give a table's rows, in one order, as values that can be compared."""
+    columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
+    return sorted(zip(*columns, strict=True), key=repr)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(timezone.utc)
+    return value
