@@ -24,9 +24,10 @@ from wal2delta.sink.projection import Projection, project_columns
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.sql_types import sql_schema, sql_type
 from wal2delta.spark.delta.target import TableName, quote
-from wal2delta.spark.delta.transaction import begin, declared
+from wal2delta.spark.delta.transaction import declared
 from wal2delta.spark.session import steps
 from wal2delta.spark.workers.refusals import refusal_in, refusal_text
+from wal2delta.spark.writing.base import TableWriter
 from wal2delta.types.base import ColumnType
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class _Statements:
 
 def alter(
     spark: SparkSession,
+    writer: TableWriter,
     table: TableName,
     evolution: Evolution,
     metadata: Sequence[pa.Field],
@@ -83,13 +85,14 @@ def alter(
         if not resumed or delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
             _rewrite(spark, table, evolution, metadata, rescued, commit)
         return True
-    if not _commit(spark, table, statements, evolution.shape, commit, check_lock):
+    if not _commit(spark, writer, table, statements, evolution.shape, commit, check_lock):
         _run(spark, table, statements, evolution.shape, check_lock)
     return statements.any
 
 
 def _commit(
     spark: SparkSession,
+    writer: TableWriter,
     table: TableName,
     statements: _Statements,
     after: TableShape,
@@ -100,7 +103,7 @@ def _commit(
 
     It has the run's number, so that a run that was taken over and wakes up makes it no more.  A statement has none.
     """
-    transaction = begin(spark, table)
+    transaction = writer.begin_change(spark, table)
     if transaction is None or not transaction.may_be_altered(
         drops=bool(statements.drops), widens=bool(statements.types)
     ):
