@@ -11,6 +11,8 @@ from wal2delta.lsn import format_lsn
 
 Action: TypeAlias = Literal["created", "merged", "appended", "overwritten", "unchanged", "set aside"]
 Status: TypeAlias = Literal["applied", "nothing new"]
+Way: TypeAlias = Literal["files", "statements"]
+"""How rows reached the tables: in files that workers have written, or by Spark's own statements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class RunReport:
         transactions: committed transactions applied, and ``changes`` the row changes in them.
         applied_lsn: the target holds everything committed up to here.
         seconds: from start to end; ``stages`` says where they went.
+        writer: how rows were written; None where none were.
     """
 
     run: int | None
@@ -96,6 +99,7 @@ class RunReport:
     warnings: tuple[str, ...]
     seconds: float
     stages: Mapping[str, float]
+    writer: Way | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Give the report as values that JSON knows; LSNs as ``X/X``, times in ISO form."""
@@ -110,6 +114,7 @@ class RunReport:
             "changes": self.changes,
             "applied_lsn": None if self.applied_lsn is None else format_lsn(self.applied_lsn),
             "applied_commit_ts": self.applied_commit_ts.isoformat() if self.applied_commit_ts else None,
+            "writer": self.writer,
             "tables": [table.to_dict() for table in self.tables],
             "warnings": list(self.warnings),
             "seconds": round(self.seconds, 3),

@@ -17,7 +17,6 @@ from unittest.mock import patch
 import pyarrow as pa
 from generate import MEGABYTE, Shape, write_accounts, write_files
 from measuring import Timing, compared, in_turn
-from wal2delta.spark.job.run import RunContext
 
 from wal2delta import apply
 from wal2delta.progress import NoProgress
@@ -28,6 +27,7 @@ from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.job.ahead import AheadScan
 from wal2delta.spark.job.apply import _Job
+from wal2delta.spark.job.context import RunContext
 from wal2delta.spark.job.reading import Reading
 from wal2delta.spark.job.scanning import Scanning
 from wal2delta.spark.job.shares import buckets_of
@@ -41,6 +41,7 @@ from wal2delta.spark.staging.by_spark import TableStaging
 from wal2delta.spark.workers.decode import DecodeTask, decode_batches, decoder_of
 from wal2delta.spark.workers.rows import SCANS_TABLE, STAGE, Scanned, Work
 from wal2delta.spark.workers.scan import capture_files
+from wal2delta.spark.writing.choice import choose_writer
 from wal2delta.transactions.ahead import Confirmation
 from wal2delta.transactions.planned import PlannedBytes
 from wal2delta.transactions.stitch import Stitch
@@ -87,8 +88,9 @@ def transport(spark: SparkSession, captures: Path, names: str = "*") -> None:
 
 def _job(spark: SparkSession, captures: Path, target: Target) -> _Job:
     """Give a run that has not begun."""
-    own, ledger = own_session(spark), Ledger(spark, target)
-    return _Job(RunContext(spark, own, target, make_settings(_CONFIG), ledger, NoProgress()), str(captures))
+    own, writer = own_session(spark), choose_writer(spark, target)
+    ledger = Ledger(spark, target, writer)
+    return _Job(RunContext(spark, own, target, make_settings(_CONFIG), ledger, writer, NoProgress()), str(captures))
 
 
 def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:

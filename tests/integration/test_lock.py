@@ -23,9 +23,11 @@ from support.truth import assert_mirror_equals, table_versions
 from wal2delta.errors import CaptureError, TargetError
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.target import Target
-from wal2delta.spark.ledger import lock, state_table
+from wal2delta.spark.ledger import lock
 from wal2delta.spark.ledger.ledger import Ledger
 from wal2delta.spark.ledger.lock import Holder
+from wal2delta.spark.writing import row_statements
+from wal2delta.spark.writing.choice import choose_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +54,11 @@ def captures(tmp_path: Path) -> Path:
 def no_beats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let runs of this process give no signs of life: on a slow machine each is one commit more."""
     monkeypatch.setattr(lock, "BEAT_SECONDS", 3600.0)
+
+
+def _ledger(spark: SparkSession, target: object) -> Ledger:
+    place = Target.parse(str(target))
+    return Ledger(spark, place, choose_writer(spark, place))
 
 
 def _more(captures: Path) -> None:
@@ -188,7 +195,7 @@ def test_a_state_that_is_too_long_for_a_statement_is_written_all_the_same(
         wal2delta.apply(spark, captures=captures, target=target)
         (row,) = delta.read(spark, Target.parse(str(target)).ledger("state")).collect()
         states.append(row.asDict() | dict.fromkeys(("ledger", "started_at", "finished_at", "tables")))
-        monkeypatch.setattr(state_table, "_LONG", 0)
+        monkeypatch.setattr(row_statements, "_LONG", 0)
     assert states[0] == states[1]
     assert states[0]["phase"] == "applied"
     _more(captures)
@@ -218,7 +225,7 @@ def place(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -
 def test_of_two_who_reach_for_the_lock_at_the_same_moment_one_gets_it(spark: SparkSession, place: str) -> None:
     # First there is no table, then a row that nobody holds, then one that a dead run holds.
     for number in range(4):
-        ledgers = [Ledger(spark, Target.parse(place)) for _ in range(3)]
+        ledgers = [_ledger(spark, place) for _ in range(3)]
         for ledger in ledgers:
             assert ledger.read() is None
         together = threading.Barrier(len(ledgers))
@@ -251,7 +258,7 @@ def test_the_state_under_the_lock_is_what_has_come_since_it_was_read(
 ) -> None:
     target = tmp_path / "mirror"
     wal2delta.apply(spark, captures=captures, target=target)
-    slow, quick = (Ledger(spark, Target.parse(str(target))) for _ in range(2))
+    slow, quick = (_ledger(spark, target) for _ in range(2))
     before = quick.read()
     assert quick.acquire() is before
     assert quick.acquire() is before
@@ -270,7 +277,7 @@ def test_signs_of_life_are_written_while_the_lock_is_held_and_tell_that_it_is_lo
 ) -> None:
     target = tmp_path / "mirror"
     monkeypatch.setattr(lock, "BEAT_SECONDS", 0.1)
-    ledger = Ledger(spark, Target.parse(str(target)))
+    ledger = _ledger(spark, target)
     ledger.acquire()
     _, first = _state(spark, target)
     assert first is not None

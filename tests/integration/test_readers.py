@@ -15,13 +15,14 @@ from deltalake import DeltaTable, write_deltalake
 from support.readers import COMPARED, IDS, KNOWN, READERS, duckdb_session, rows_of
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.truth import table_features
+from support.writing import begin
 from wal2delta.protocol import messages as m
 from wal2delta.sink.data_files import FileColumn
 from wal2delta.sink.rewriting import Before, _read
 from wal2delta.sink.table_log import LoggedVersion, _replayed, newest_version, whole_file
 from wal2delta.spark.delta.target import TableName
-from wal2delta.spark.delta.transaction import begin
-from wal2delta.spark.tables import rewrite, update
+from wal2delta.spark.tables import update
+from wal2delta.spark.writing import rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

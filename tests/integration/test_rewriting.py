@@ -12,6 +12,7 @@ import pytest
 import wal2delta
 from support.captures import case
 from support.truth import assert_mirror_equals
+from support.writing import begin, begin_append
 from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
@@ -19,10 +20,8 @@ from wal2delta.sink.features import DELETION_VECTORS
 from wal2delta.sink.table_log import LoggedVersion
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.target import TableName
-from wal2delta.spark.delta.transaction import begin
-from wal2delta.spark.tables import fold as folding
-from wal2delta.spark.tables.rewrite import Rewrite
-from wal2delta.spark.writing.append import begin_append
+from wal2delta.spark.writing import files as writing_files
+from wal2delta.spark.writing.rewrite import Rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +90,7 @@ _COUNTED = ("Inserted", "Updated", "Deleted", "MatchedUpdated", "MatchedDeleted"
 
 
 def _only_merges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folding, "begin_rewrite", lambda *_: None)
+    monkeypatch.setattr(writing_files, "begin_rewrite", lambda *_: None)
 
 
 def test_rows_counts_and_history_are_those_of_a_merge(
@@ -184,7 +183,7 @@ def test_keys_whose_bytes_say_too_little_are_left_to_a_merge(spark: SparkSession
 
 
 def test_a_large_table_is_left_to_a_merge(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wal2delta.spark.tables.rewrite._MOST_BYTES", 1000)
+    monkeypatch.setattr("wal2delta.spark.writing.rewrite._MOST_BYTES", 1000)
     mirror = _Mirror(spark, tmp_path)
     mirror.apply(*_FIRST)
     mirror.apply(_relation(), *_LATER)
@@ -258,7 +257,7 @@ def _told(spark: SparkSession, table: TableName) -> Iterator[int]:
     assert sorted(map(_named, files)) == sorted(map(_named, wanted))
     logged = LoggedVersion(transaction.folder, transaction.version)
     assert logged.size() == (len(wanted), sum(file["size"] for file in wanted))
-    assert logged.transactions() == {"test": transaction._transaction.txnVersion("test")}
+    assert logged.transactions() == {"test": transaction._begun._begun.txnVersion("test")}
     yield len(files)
 
 

@@ -46,8 +46,8 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Watch which tables' folds share a job."""
     seen: list[list[str]] = []
 
-    def watched(spark, staging, runs, at_once):  # type: ignore[no-untyped-def]
-        folded = fold_together(spark, staging, runs, at_once)
+    def watched(spark, writer, staging, runs, at_once):  # type: ignore[no-untyped-def]
+        folded = fold_together(spark, writer, staging, runs, at_once)
         seen.append(sorted(run.plan.name for run in runs if run.plan.number in folded))
         return folded
 

@@ -14,7 +14,8 @@ from support.truth import table_features
 from wal2delta.protocol import messages as m
 from wal2delta.sink.features import COLUMN_MAPPING, DELETION_VECTORS, TIMESTAMP_NTZ, TYPE_WIDENING
 from wal2delta.spark.session import steps
-from wal2delta.spark.tables import rewrite, update
+from wal2delta.spark.tables import update
+from wal2delta.spark.writing import rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,15 +18,13 @@ from pyspark.sql import functions as f
 import wal2delta
 from support.captures import case
 from support.truth import assert_mirror_equals
+from support.writing import N, begin, begin_append, file_writer
 from wal2delta.sink.features import DELETION_VECTORS
 from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta import transaction as commits
 from wal2delta.spark.delta.sql_types import sql_schema, sql_type
 from wal2delta.spark.delta.target import TableName
-from wal2delta.spark.delta.transaction import begin
 from wal2delta.spark.session.isolation import own_session
-from wal2delta.spark.writing.append import begin_append
-from wal2delta.spark.writing.one_row import create_row, read_row, replace_row
+from wal2delta.spark.writing.one_row import FileRow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,33 +139,6 @@ def test_no_row_is_skipped_by_a_files_statistics(spark: SparkSession, tmp_path: 
             assert table.where(getattr(table[name], comparison)(literal)).count() >= 1
 
 
-def test_a_commit_that_was_made_is_not_made_again(spark: SparkSession, tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    assert [_appended(spark, path, number=number) for number in (1, 2, 2, 1, 3)] == [0, 1, None, None, 2]
-    assert spark.read.format("delta").load(str(path)).count() == 3 * len(_ROWS)
-
-
-def test_a_history_tells_what_was_written_and_by_which_run(spark: SparkSession, tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    _appended(spark, path)
-    found = delta.find_commit(spark, _table(path), delta.CommitId("test", 1))
-    assert found is not None
-    assert found.rows("numOutputRows") == len(_ROWS)
-
-
-def test_of_two_who_make_a_table_one_fails(spark: SparkSession, tmp_path: Path) -> None:
-    table = _table(tmp_path / "t")
-    one, other = (begin_append(own_session(spark), table, _SCHEMA, create=True) for _ in range(2))
-    assert one is not None
-    assert other is not None
-    for append in (one, other):
-        append.write_rows(_ROWS, _SCHEMA)
-    assert one.commit(delta.CommitId("one", 1)) == 0
-    with pytest.raises(Exception, match=r"(?i)concurrent|metadata|protocol"):
-        other.commit(delta.CommitId("other", 1))
-    assert spark.read.format("delta").load(str(tmp_path / "t")).count() == len(_ROWS)
-
-
 _PROPERTY = "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')"
 
 
@@ -200,56 +171,41 @@ def test_an_added_property_that_is_not_known_asks_for_more(spark: SparkSession, 
 
 
 def test_a_row_is_written_in_place_of_the_one_that_is_known_alone(spark: SparkSession, tmp_path: Path) -> None:
-    table, schema = _table(tmp_path / "t"), pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
-    moment = datetime(2026, 1, 2, 3, 4, 5, 678, _UTC)
-    first = create_row(spark, table, schema, {"n": 1, "at": moment})
-    assert first is not None
-    second = replace_row(spark, table, schema, first, {"n": 2, "at": None})
-    assert second is not None
-    assert replace_row(spark, table, schema, first, {"n": 3, "at": None}) is None
-    found = read_row(spark, table, schema)
-    assert found is not None
-    assert (found.version, found.values) == (1, {"n": 2, "at": None})
-    assert [row.n for row in spark.read.format("delta").load(str(tmp_path / "t")).collect()] == [2]
+    """Where another has changed it, a statement with the condition in it has to tell."""
+    table, schema = _table(tmp_path / "t"), pa.schema([("n", pa.int64())])
+    one, other = (file_writer(spark, tmp_path).one_row(spark, table, schema) for _ in range(2))
+    assert one.create({"n": 1}, exists=False)
+    assert other.read() == {"n": 1}
+    assert one.change({"n": 2}, N(1))
+    assert not other.change({"n": 3}, N(1))
+    assert other.change({"n": 4}, N(2))
+    operations = [entry["commitInfo"]["operation"] for entry in _log(tmp_path / "t") if "commitInfo" in entry]
+    assert operations == ["WRITE", "WRITE", "UPDATE", "UPDATE"]
 
 
 def test_a_row_that_spark_has_written_is_read(spark: SparkSession, tmp_path: Path) -> None:
     table, schema = _table(tmp_path / "t"), pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
     moment = datetime(1850, 1, 2, 3, 4, 5, 678, _UTC)
     delta.write(spark.createDataFrame([(1, moment)], sql_schema(schema)).coalesce(1), table, "append", create=True)
-    with_more = pa.schema([*schema, ("more", pa.string())])
-    assert read_row(spark, table, with_more) is None
+    row = FileRow(spark, table, pa.schema([*schema, ("more", pa.string())]), lambda _: begin(spark, table))
+    assert row._read() is None
     spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS (more STRING)")
-    found = read_row(spark, table, with_more)
+    found = row._read()
     assert found is not None
     assert found.values == {"n": 1, "at": moment, "more": None}
 
 
 def test_two_who_replace_a_row_at_the_same_time_do_not_both(spark: SparkSession, tmp_path: Path) -> None:
     table, schema = _table(tmp_path / "t"), pa.schema([("n", pa.int64())])
-    first = create_row(spark, table, schema, {"n": 1})
-    assert first is not None
+    row = file_writer(spark, tmp_path).one_row(spark, table, schema)
+    assert row.create({"n": 1}, exists=False)
     late = begin(own_session(spark), table)
     assert late is not None
-    assert replace_row(spark, table, schema, first, {"n": 2}) is not None
+    files = late.files()
+    assert row.change({"n": 2}, N(1))
     with pytest.raises(Exception, match=r"(?i)concurrent"):
-        late.commit([], instead_of=first.files)
-    found = read_row(spark, table, schema)
-    assert found is not None
-    assert found.values == {"n": 2}
-
-
-@pytest.mark.parametrize("name", ["o04", "o11", "o19"])
-def test_spark_alone_makes_the_same_tables(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setenv("WAL2DELTA_COMMITS", "spark")
-    recorded = case(name)
-    wal2delta.apply(spark, captures=recorded.folder, target=tmp_path / "mirror")
-    assert_mirror_equals(spark, tmp_path / "mirror", recorded)
-    entries = _log(tmp_path / "mirror" / "_wal2delta" / "state")
-    written = [entry["commitInfo"]["operation"] for entry in entries if "commitInfo" in entry]
-    assert written[1:] == ["UPDATE"] * (len(written) - 1)
+        late.commit([], instead_of=files)
+    assert row.read() == {"n": 2}
 
 
 def test_a_run_goes_on_where_spark_alone_has_worked_and_the_other_way_round(
@@ -263,17 +219,6 @@ def test_a_run_goes_on_where_spark_alone_has_worked_and_the_other_way_round(
         (captures / file.name).write_bytes(file.read_bytes())
         wal2delta.apply(spark, captures=captures, target=target)
     assert_mirror_equals(spark, target, recorded)
-
-
-def test_classes_that_are_not_as_they_are_known_are_left_alone(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(commits, "_DELTA", "com.example.delta")
-    commits._classes.cache_clear()
-    try:
-        assert begin(spark, _table(tmp_path / "t"), create=_SCHEMA) is None
-    finally:
-        commits._classes.cache_clear()
 
 
 def test_a_day_is_counted_as_spark_counts_it(spark: SparkSession, tmp_path: Path) -> None:

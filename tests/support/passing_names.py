@@ -17,9 +17,9 @@ from wal2delta.protocol import messages as m
 from wal2delta.protocol.writer import encode
 from wal2delta.settings import Settings
 from wal2delta.spark.delta.target import Target
-from wal2delta.spark.ledger.registry import MirrorEntry
 from wal2delta.spark.planning.placement import Move
 from wal2delta.spark.planning.plan import RunPlan, plan_tables
+from wal2delta.spark.planning.registry import MirrorEntry
 from wal2delta.spark.planning.versions import Catalogue
 from wal2delta.spark.staging.base import Rows, Staged, StagedRows, Staging
 from wal2delta.spark.workers.decode import DecodeTask, decode_batches

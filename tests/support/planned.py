@@ -9,8 +9,8 @@ from typing import Any
 from wal2delta.protocol import messages as m
 from wal2delta.settings import Settings
 from wal2delta.spark.delta.target import Target
-from wal2delta.spark.ledger.registry import MirrorEntry
 from wal2delta.spark.planning.plan import RunPlan, plan_tables
+from wal2delta.spark.planning.registry import MirrorEntry
 from wal2delta.spark.planning.versions import Catalogue
 from wal2delta.spark.staging.base import Segment, Staged, StagedVersion
 from wal2delta.transactions.plan import Plan

@@ -43,9 +43,9 @@ FLOORS = {
         ("workers",),
         ("captures",),
         ("staging",),
+        ("planning",),
         ("writing",),
         ("ledger",),
-        ("planning",),
         ("tables",),
         ("checks",),
         ("job",),
@@ -156,6 +156,14 @@ def test_a_module_that_has_grown_is_found(house):
 def test_spark_is_imported_in_its_own_package_alone(path):
     foreign = {name.split(".")[0] for name in imports(path)} & {"pyspark", "delta", "py4j"}
     assert not foreign or room(path) == "spark"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_deltas_private_classes_are_driven_in_one_module_alone(path):
+    # The catalog's class is a setting that Delta's own documentation names.
+    text = path.read_text(encoding="utf-8").replace("org.apache.spark.sql.delta.catalog.DeltaCatalog", "")
+    found = any(name in text for name in ("spark.sql.delta", "sql.classic", "SQLMetrics", "OptimisticTransaction"))
+    assert found == (path == PACKAGE / "spark" / "delta" / "internals.py")
 
 
 def test_the_protocol_needs_nothing_but_the_standard_library():

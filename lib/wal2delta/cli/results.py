@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from wal2delta.spark.ledger.status import Cut, TargetStatus
 
 
+_WRITTEN: Final = {"files": ", written as files", "statements": ", written by Spark's statements"}
 _IDENTITIES: Final = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 
 
@@ -27,7 +28,7 @@ def write_report(output: Output, report: RunReport) -> None:
         output.line(
             f"{number}{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')} from "
             f"{_counted(report.files, 'file')} ({size(report.capture_bytes)}) applied to {report.target} "
-            f"in {report.seconds:.1f} s"
+            f"in {report.seconds:.1f} s{_WRITTEN.get(report.writer or '', '')}"
         )
     if report.applied_lsn is not None:
         output.line(f"applied up to LSN {format_lsn(report.applied_lsn)}{_committed(report.applied_commit_ts)}")
@@ -143,7 +144,7 @@ def write_status(output: Output, status: TargetStatus) -> None:
     if status.runs:
         output.line()
         output.table(
-            ("run", "state", "started", "finished", "LSN", "files", "transactions", "changes", "tables"),
+            ("run", "state", "started", "finished", "LSN", "files", "transactions", "changes", "tables", "written"),
             [
                 (
                     run.run,
@@ -155,6 +156,7 @@ def write_status(output: Output, status: TargetStatus) -> None:
                     run.transactions,
                     run.changes,
                     _count(run.tables),
+                    run.writer,
                 )
                 for run in status.runs
             ],
@@ -185,7 +187,7 @@ def status_to_dict(status: TargetStatus) -> dict[str, Any]:
     """Give a target's status as values that JSON knows."""
     runs = (
         "run", "state", "started_at", "finished_at", "applied_lsn",
-        "files", "transactions", "changes", "tables",
+        "files", "transactions", "changes", "tables", "writer",
     )  # fmt: skip
     at_work = ("run", "user", "host", "pid", "since", "beat", "alive")
     open_transactions = (

@@ -1,7 +1,7 @@
 """A small table's rows as they are once folded rows are merged into them.
 
-The same as the MERGE of `wal2delta.spark.tables.merge`, for the plain case that most small tables are.  Whatever is not
-plain, or not known here, is left to that: None stands for it.
+The same as the MERGE of `wal2delta.spark.writing.merge`, for the plain case that most small tables are.  Whatever is
+not plain, or not known here, is left to that: None stands for it.
 """
 
 from __future__ import annotations

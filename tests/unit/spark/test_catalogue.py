@@ -6,7 +6,7 @@ from wal2delta.protocol import messages as m
 from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.evolution import OWN, TableShape
 from wal2delta.spark.delta.target import TableName
-from wal2delta.spark.ledger.registry import MirrorEntry
+from wal2delta.spark.planning.registry import MirrorEntry
 from wal2delta.spark.planning.versions import check_distinct, identity_of, ignores_key
 
 

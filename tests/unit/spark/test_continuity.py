@@ -10,8 +10,8 @@ import pytest
 from wal2delta.errors import OrderError
 from wal2delta.sink.evolution import TableShape
 from wal2delta.spark.delta.target import Target
-from wal2delta.spark.ledger.registry import MirrorEntry
 from wal2delta.spark.planning.placement import Placement, Use, Wanted, place
+from wal2delta.spark.planning.registry import MirrorEntry
 from wal2delta.spark.planning.same_server import check_followed, is_in_doubt, warnings_of
 from wal2delta.transactions.followed import Followed
 

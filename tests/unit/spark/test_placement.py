@@ -3,9 +3,9 @@ import pytest
 from wal2delta.errors import OrderError
 from wal2delta.sink.evolution import TableShape
 from wal2delta.spark.delta.target import Target
-from wal2delta.spark.ledger.registry import MirrorEntry
 from wal2delta.spark.planning import placement
 from wal2delta.spark.planning.placement import Move, Use, Wanted
+from wal2delta.spark.planning.registry import MirrorEntry
 
 TARGET = Target.parse("/m")
 

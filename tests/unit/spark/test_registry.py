@@ -3,7 +3,7 @@ import pytest
 
 from wal2delta.sink.evolution import OWN, MirrorColumn, TableShape
 from wal2delta.spark.delta.target import TableName
-from wal2delta.spark.ledger.registry import MirrorEntry
+from wal2delta.spark.planning.registry import MirrorEntry
 from wal2delta.types import resolve
 from wal2delta.types.base import ColumnType, Family
 

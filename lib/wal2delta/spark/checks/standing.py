@@ -17,7 +17,7 @@ from wal2delta.sink.table_log import commits_from, newest_version
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.mounted import local_folder
 from wal2delta.spark.delta.target import TableName
-from wal2delta.spark.ledger.registry import MirrorEntry
+from wal2delta.spark.planning.registry import MirrorEntry
 from wal2delta.spark.session.isolation import has_own_sessions
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from wal2delta.spark.delta.mounted import local_folder
 from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.ledger.ledger import Ledger, run_id
-from wal2delta.spark.ledger.registry import MirrorEntry
 from wal2delta.spark.ledger.state import State
 from wal2delta.spark.ledger.transactions import History
 from wal2delta.spark.planning.plan import RunPlan, TablePlan
+from wal2delta.spark.planning.registry import MirrorEntry
 from wal2delta.spark.planning.table_run import TableRun, table_schema
 from wal2delta.spark.session.failures import failures_told
 from wal2delta.spark.session.isolation import session_with

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 
 from wal2delta.errors import TargetError
 from wal2delta.sink.features import needed_by, of_new
 from wal2delta.sink.lineage import CommitId as CommitId
-from wal2delta.spark.delta.mounted import mounted_folder
+from wal2delta.spark.delta.internals import checkpoint_log, forget_log
+from wal2delta.spark.delta.mounted import local_folder
 from wal2delta.spark.delta.target import TableName, quote
 from wal2delta.spark.session.isolation import AS_WRITTEN, has_own_sessions, settings
 
@@ -138,7 +139,7 @@ def exists(spark: SparkSession, table: TableName) -> bool:
 
 def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] | None:
     """Give a table's columns, (name, SQL type) each; None where there is no table."""
-    folder = mounted_folder(spark, table.path)
+    folder = local_folder(spark, table.path)
     if folder is not None and not Path(folder, "_delta_log").exists():
         # Spark needs a tenth of a second to say so.
         return None
@@ -261,12 +262,8 @@ def checkpoint(spark: SparkSession, table: TableName) -> None:
     Files that the table has no more stand in its log until then, with the least and greatest values of the old types.
     DuckDB's reader reads these as the new ones, and fails.
     """
-    if table.path is None or not has_own_sessions(spark):
-        return
-    # Other builds of Delta have the class elsewhere; and Delta writes a checkpoint by itself before long.
-    with suppress(Exception):
-        jvm: Any = spark._jvm
-        jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table.path).checkpoint()
+    if table.path is not None and has_own_sessions(spark):
+        checkpoint_log(spark, table.path)
 
 
 def listed(properties: Mapping[str, str]) -> str:
@@ -288,12 +285,7 @@ def forget(spark: SparkSession, table: TableName) -> None:
     """
     if table.path is None or not has_own_sessions(spark):
         return
-    # Other builds of Delta have the class elsewhere.
-    with suppress(Exception):
-        jvm: Any = spark._jvm
-        jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
-            spark._jsparkSession, jvm.org.apache.hadoop.fs.Path(table.path)
-        )
+    forget_log(spark, table.path)
 
 
 def read(spark: SparkSession, table: TableName) -> DataFrame:

@@ -22,7 +22,7 @@ from wal2delta.protocol.compression import plain
 from wal2delta.protocol.messages import Relation
 from wal2delta.settings import Settings
 from wal2delta.spark.captures.files import scan_captures
-from wal2delta.spark.ledger.registry import MirrorEntry
+from wal2delta.spark.planning.registry import MirrorEntry
 from wal2delta.spark.planning.versions import Catalogue
 from wal2delta.spark.staging.base import Staging
 from wal2delta.spark.workers.decode import Assignment, DecodeTask, staged_rows

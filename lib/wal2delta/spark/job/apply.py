@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from wal2delta.errors import OrderError, TargetError
 from wal2delta.lsn import to_datetime
@@ -24,7 +24,6 @@ from wal2delta.spark.checks.places import check_places
 from wal2delta.spark.checks.setting_back import refuse_newer
 from wal2delta.spark.checks.tables import TableChecks
 from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.mounted import mounted_folder
 from wal2delta.spark.delta.storage import naming_the_catalog, storage_told
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.job.ahead import AheadScan
@@ -35,11 +34,11 @@ from wal2delta.spark.job.scanning import Scanning
 from wal2delta.spark.job.shares import buckets_of, tasks_of
 from wal2delta.spark.job.tables import RunTables
 from wal2delta.spark.ledger.ledger import Ledger, run_id
-from wal2delta.spark.ledger.registry import MirrorEntry, left_at
 from wal2delta.spark.ledger.state import PLANNED, State
 from wal2delta.spark.ledger.transactions import History, refuse_gone
 from wal2delta.spark.planning.placement import Placement
 from wal2delta.spark.planning.plan import plan_tables
+from wal2delta.spark.planning.registry import MirrorEntry, left_at
 from wal2delta.spark.planning.same_server import check_followed, is_in_doubt, warnings_of
 from wal2delta.spark.planning.table_run import TableRun
 from wal2delta.spark.planning.versions import Catalogue
@@ -47,11 +46,10 @@ from wal2delta.spark.session import steps
 from wal2delta.spark.session.failures import failures_told
 from wal2delta.spark.session.isolation import own_session, quiet_queries, settings
 from wal2delta.spark.staging.base import Staged, Staging
-from wal2delta.spark.staging.by_spark import TableStaging
-from wal2delta.spark.staging.files import FileStaging
-from wal2delta.spark.tables.missing_rows import missing_warnings
 from wal2delta.spark.tables.move import fence_of
 from wal2delta.spark.workers.decode import DecodeTask
+from wal2delta.spark.writing.choice import choose_writer
+from wal2delta.spark.writing.missing_rows import missing_warnings
 from wal2delta.transactions.plan import Plan
 from wal2delta.transactions.stitch import Stitch
 
@@ -59,8 +57,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
-
-_STAGING: Final = "staging"
 
 
 def apply(
@@ -87,8 +83,10 @@ def apply(
     with failures_told(path=place.text):
         check_places(str(captures), place)
         # Settings that the job needs do not reach the caller's session.
-        own, ledger = own_session(spark), Ledger(spark, place)
-        context = RunContext(spark, own, place, settings, ledger, progress or NoProgress())
+        own, writer = own_session(spark), choose_writer(spark, place)
+        ledger = Ledger(spark, place, writer)
+        context = RunContext(spark, own, place, settings, ledger, writer, progress or NoProgress())
+        context.warnings.extend(writer.warnings)
         return _Job(context, str(captures)).apply()
 
 
@@ -193,7 +191,8 @@ class _Job:
     @contextmanager
     def _staging(self) -> Iterator[Staging]:
         """Give the run its place for staged events, and have it empty whatever happens."""
-        staging = _staging_of(self.run.own, self.run.target, self.run.ledger)
+        ledger = self.run.ledger
+        staging = self.run.writer.staging(self.run.target, ledger.run_id, ledger.taken_over, ledger.turn)
         try:
             yield staging
         finally:
@@ -277,7 +276,7 @@ class _Job:
             self.run.ledger.check_lock()
             staged = self._decode(plan, catalogue, staging, truncates, size, ahead)
             steps.reached("decoded")
-            history = History(self.run.own, self.run.target, plan, staging)
+            history = History(self.run.own, self.run.target, plan, staging, self.run.writer)
             with self.run.stage("check"):
                 history.check_copies()
                 plan = _without_ended(plan, history)
@@ -337,6 +336,7 @@ class _Job:
             warnings=tuple(self.run.warnings),
             seconds=0.0,
             stages=self.run.stages,
+            writer=self.run.writer.way,
         )
         with self.run.stage("record"):
             left = copied | {one.oid: one.version for one in reports if one.oid is not None}
@@ -429,15 +429,6 @@ class _Job:
             seconds=time.monotonic() - began,
             stages=self.run.stages,
         )
-
-
-def _staging_of(spark: SparkSession, target: Target, ledger: Ledger) -> Staging:
-    """Give a run's place for staged events: a run that was taken over from must not write to it, or clear it."""
-    folder = mounted_folder(spark, target.ledger(_STAGING).path)
-    if folder is not None:
-        return FileStaging(folder, ledger.run_id, ledger.taken_over)
-    turn = ledger.turn
-    return TableStaging(target.ledger(_STAGING if turn == 0 else f"{_STAGING}_{turn}"))
 
 
 def _without_ended(plan: Plan, history: History) -> Plan:

@@ -12,6 +12,7 @@ from wal2delta.settings import Settings
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.ledger.ledger import Ledger
 from wal2delta.spark.session.isolation import has_own_sessions
+from wal2delta.spark.writing.base import TableWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunContext:
-    """A run's sessions, settings and ledger, and what it has to tell.
+    """A run's sessions, settings and ledger, how it writes, and what it has to tell.
 
     Attributes:
         spark: the caller's session; ``own`` has the settings that the run needs.
@@ -34,6 +35,7 @@ class RunContext:
     target: Target
     settings: Settings
     ledger: Ledger
+    writer: TableWriter
     progress: Progress
     stages: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)

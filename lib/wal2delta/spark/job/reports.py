@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from wal2delta.report import Action, RunReport, TableReport
-from wal2delta.spark.ledger.registry import MirrorEntry
 from wal2delta.spark.planning.plan import RunPlan
+from wal2delta.spark.planning.registry import MirrorEntry
 
 
 def moved(tables: RunPlan) -> list[TableReport]:

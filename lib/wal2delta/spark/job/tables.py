@@ -65,7 +65,7 @@ class RunTables:
         for number, step in enumerate(moves, first):
             self.run.ledger.check_lock()
             named = replace(step_of(commit, number), oid=step.oid)
-            moved = move(own_session(self.run.spark), step, named, self.run.ledger.check_lock, fence)
+            moved = move(own_session(self.run.spark), self.run.writer, step, named, self.run.ledger.check_lock, fence)
             if moved.note is not None:
                 self.run.warnings.append(moved.note)
             if moved.is_copy:
@@ -125,11 +125,11 @@ class RunTables:
     def _fold_together(self, group: Sequence[TableRun], staging: Staging) -> Mapping[int, Folded]:
         # Only for its own tables may a run write files.
         self.run.ledger.check_lock()
-        return fold_together(self.run.spark, staging, group, self.run.at_once)
+        return fold_together(self.run.spark, self.run.writer, staging, group, self.run.at_once)
 
     def _apply_table(self, staging: Staging, run: TableRun, folded: Folded | None) -> TableReport:
         # A process that stood still may have lost the lock: then the table is another run's by now.
         self.run.ledger.check_lock()
         place = run.plan.table.text
         with failures_told(table=run.plan.name, path=place), storage_told(place):
-            return apply_table(self.run.spark, staging, run, folded)
+            return apply_table(self.run.spark, self.run.writer, staging, run, folded)

@@ -26,12 +26,12 @@ from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.storage import damage_told
 from wal2delta.spark.delta.target import TableName, Target
 from wal2delta.spark.ledger import lock
-from wal2delta.spark.ledger.registry import MirrorEntry
 from wal2delta.spark.ledger.state import APPLIED, PLANNED, Seen, State, now
 from wal2delta.spark.ledger.state_table import StateTable
+from wal2delta.spark.planning.registry import MirrorEntry
 from wal2delta.spark.session import steps
 from wal2delta.spark.session.isolation import own_session, session_with
-from wal2delta.spark.writing.append import begin_append
+from wal2delta.spark.writing.base import TableWriter
 from wal2delta.transactions.plan import Plan
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ _RUNS: Final = pa.schema(
         ("applied_commit_ts", TIMESTAMP),
         ("tables", pa.list_(_TABLE)),
         ("warnings", pa.list_(pa.string())),
+        ("writer", pa.string()),
     ]
 )
 _FILES: Final = pa.schema(
@@ -128,10 +129,11 @@ def check_recorded(spark: SparkSession, table: TableName, commit: delta.CommitId
 class Ledger:
     """The ledger of one target."""
 
-    def __init__(self, spark: SparkSession, target: Target) -> None:
+    def __init__(self, spark: SparkSession, target: Target, writer: TableWriter) -> None:
         self._spark = own_session(spark)
         self._target = target
-        self._state = StateTable(spark, target)
+        self._writer = writer
+        self._state = StateTable(spark, target, writer)
 
     @property
     def id(self) -> str:
@@ -311,6 +313,7 @@ class Ledger:
                     for t in report.tables
                 ],
                 list(report.warnings),
+                report.writer,
             )
         ]
         # What a table's relation has changed in the table, with the version that the run has used last.
@@ -343,16 +346,25 @@ class Ledger:
         commit = commit_of(state, name)
         table = self._target.ledger(name)
         with damage_told(table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
-            create = not delta.exists(spark, table)
+            there = delta.columns_of(spark, table)
+            create = there is None
             # A run that was interrupted here finds its own commit, and leaves it alone.
             if create or not resumed or delta.find_commit(spark, table, commit) is None:
-                append = begin_append(spark, table, schema, create=create)
-                if append is not None:
-                    append.write_rows(rows, schema)
-                    check_recorded(spark, table, commit, append.commit(commit))
-                    return
-                frame = spark.createDataFrame(list(rows), sql_schema(schema)).coalesce(1)
-                delta.write(frame, table, "append", commit, create=create)
+                _add_columns(spark, table, schema, [column for column, _ in there or ()])
+                append = self._writer.append(spark, table, schema, create=create)
+                append.write_rows(rows, schema)
+                check_recorded(spark, table, commit, append.commit(commit))
+
+
+def _add_columns(spark: SparkSession, table: TableName, schema: pa.Schema, there: Sequence[str]) -> None:
+    """Give a table of an earlier version the columns that have come since.
+
+    Args:
+        there: those that it has; none where it will be made.
+    """
+    new = [field for field in schema if field.name not in there]
+    if there and new:
+        spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({sql_schema(pa.schema(new))})")
 
 
 __all__ = ["APPLIED", "PLANNED", "Ledger", "Seen", "State"]

@@ -13,7 +13,7 @@ from pyspark.sql import Row
 from wal2delta.sink.merge import TIMESTAMP
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.ledger import lock
-from wal2delta.spark.ledger.registry import MirrorEntry
+from wal2delta.spark.planning.registry import MirrorEntry
 from wal2delta.transactions.plan import Plan, Resume
 from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
 
@@ -45,8 +45,6 @@ SCHEMA: Final = pa.schema(
         ("holder", pa.string()),
     ]
 )
-
-UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True)

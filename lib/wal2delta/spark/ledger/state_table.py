@@ -4,9 +4,7 @@ It holds the lock (`wal2delta.spark.ledger.lock`).  The lock is taken by a condi
 optimistic concurrency decides between two; the write that ends a run gives it back; and no write of the row succeeds
 for one who does not hold it.  For a target's first run the row is there, ``new``, before it has a plan.
 
-A change is a commit in the place of the row that is known, if that meets the condition
-(`wal2delta.spark.writing.one_row`); where that cannot be, or another commit has come in between, it is an UPDATE with
-the condition in it.
+A change is made on a condition (`wal2delta.spark.writing.base.OneRow`), in one commit.
 """
 
 from __future__ import annotations
@@ -17,14 +15,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Row
 
 from wal2delta.errors import TargetError
 from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.storage import damage_told
 from wal2delta.spark.delta.target import Target
 from wal2delta.spark.ledger import lock
@@ -33,7 +29,6 @@ from wal2delta.spark.ledger.state import (
     FORMAT,
     NEW,
     SCHEMA,
-    UNIX_EPOCH,
     State,
     at_work,
     now,
@@ -41,18 +36,13 @@ from wal2delta.spark.ledger.state import (
     values_of,
 )
 from wal2delta.spark.session.isolation import has_own_sessions, own_session, settings
-from wal2delta.spark.writing.one_row import OneRow, create_row, read_row, replace_row
+from wal2delta.spark.writing.base import TableWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 _SETTINGS: Final = delta.FEW_ROWS_REWRITTEN
-_SOURCE: Final = "wal2delta_state"
-
-_LONG: Final = 1 << 17
-"""A row with more characters is not written as literals: the text of a statement must not grow without a limit."""
-
 _ATTEMPTS: Final = 5
 """How often the lock is tried for, when others change the row in between."""
 _A_MOMENT: Final = 0.5
@@ -86,12 +76,12 @@ class StateTable:
         warnings: what `acquire` did that a person should know.
     """
 
-    def __init__(self, spark: SparkSession, target: Target) -> None:
+    def __init__(self, spark: SparkSession, target: Target, writer: TableWriter) -> None:
         self._spark = own_session(spark)
         self._target = target
         self._table = target.ledger("state")
+        self._row = writer.one_row(self._spark, self._table, SCHEMA)
         self._stored: _Stored | None = None
-        self._row: OneRow | None = None
         self._begun = ""
         self._taken_over: str | None = None
         # The lock, while this run has it; its beats and the run's own writes must not get in each other's way.
@@ -144,11 +134,10 @@ class StateTable:
     def _read_row(self) -> _Stored:
         if not delta.exists(self._spark, self._table):
             return _Stored(exists=False)
-        self._row = read_row(self._spark, self._table, SCHEMA)
-        rows = [Row(**self._row.values)] if self._row is not None else delta.read(self._spark, self._table).collect()
-        if not rows:
+        values = self._row.read()
+        if values is None:
             return _Stored(exists=True)
-        (row,) = rows
+        row = Row(**values)
         if row.format > FORMAT:
             raise TargetError(
                 f"the ledger has the format {row.format}, this wal2delta knows {FORMAT}",
@@ -161,7 +150,6 @@ class StateTable:
                 path=self._table.text,
                 remedy="Apply the captures to a new target",
             )
-        values = row.asDict()
         return _Stored(
             exists=True,
             run=row.run,
@@ -260,33 +248,14 @@ class StateTable:
             return self._begin(mine, exists=before.exists)
         if not before.locks:
             self._spark.sql(f"ALTER TABLE {self._table.sql} ADD COLUMNS (holder STRING)")
-        unchanged = _Held(before.holder, silent=True)
-        row = {} if self._row is None else self._row.values
-        is_known = (row.get("run"), row.get("phase")) == (before.run, before.phase)
-        if is_known and self._replace(unchanged, {"holder": mine.to_json()}):
-            return True
-        condition = f"run = {before.run} AND phase = '{before.phase}' AND {unchanged.sql()}"
-        return self._hand_over(mine, condition)
+        unchanged = _Held(before.holder, silent=True, of=(before.run, before.phase))
+        return self._row.change({"holder": mine.to_json()}, unchanged)
 
     def _begin(self, mine: lock.Holder, *, exists: bool) -> bool:
         """Make the first row, with the lock taken; of two who try, Delta lets one."""
         self._begun = str(uuid.uuid4())
         state = State(ledger=self._begun, source="", run=0, phase=NEW, started_at=now(), captures="")
-        if not exists:
-            self._row = create_row(self._spark, self._table, SCHEMA, values_of(state, mine, self._target))
-            if self._row is not None:
-                return True
-        frame = self._frame(state, mine)
-        if not exists and self._table.path is not None:
-            delta.write(frame, self._table, "error", create=True)
-            return True
-        if not exists:
-            # A catalog's table is made empty first.
-            delta.write(frame.limit(0), self._table, "append", create=True)
-        frame.createOrReplaceTempView(_SOURCE)
-        return self._changed(
-            f"MERGE INTO {self._table.sql} AS t USING {_SOURCE} AS s ON true WHEN NOT MATCHED THEN INSERT *"
-        )
+        return self._row.create(values_of(state, mine, self._target), exists=exists)
 
     def release(self) -> None:
         """Give the lock back if this run still has it; a failure to must not hide why the run has ended."""
@@ -367,46 +336,11 @@ class StateTable:
 
     def _write_all(self, state: State, holder: lock.Holder | None, mine: lock.Holder) -> bool:
         """Write the whole row, if it is mine, and say whether it was."""
-        values, held = values_of(state, holder, self._target), _Held(mine)
-        if self._replace(held, values):
-            return True
-        if sum(len(value) for value in values.values() if isinstance(value, str)) <= _LONG:
-            # Of one row, an UPDATE takes half the time of a MERGE.
-            assignments = ", ".join(f"{name} = {_literal(value)}" for name, value in values.items())
-            return self._changed(f"UPDATE {self._table.sql} SET {assignments} WHERE {held.sql()}")
-        self._frame(state, holder).createOrReplaceTempView(_SOURCE)
-        return self._changed(
-            f"MERGE INTO {self._table.sql} AS t USING {_SOURCE} AS s ON {held.sql('t.holder')} "
-            "WHEN MATCHED THEN UPDATE SET *"
-        )
+        return self._row.change(values_of(state, holder, self._target), _Held(mine))
 
     def _hand_to(self, holder: lock.Holder | None, mine: lock.Holder) -> bool:
         """Change the lock alone, if it is mine, and say whether it was."""
-        held = _Held(mine)
-        text = None if holder is None else holder.to_json()
-        return self._replace(held, {"holder": text}) or self._hand_over(holder, held.sql())
-
-    def _hand_over(self, holder: lock.Holder | None, condition: str) -> bool:
-        value = _literal(None if holder is None else holder.to_json())
-        return self._changed(f"UPDATE {self._table.sql} SET holder = {value} WHERE {condition}")
-
-    def _replace(self, held: _Held, values: Mapping[str, Any]) -> bool:
-        """Change the row by a commit in its place, and say whether that could be done.
-
-        It can if the row that is known is held as it should be, and still is the table's.  Where it cannot, a statement
-        with the condition in it has to tell.
-        """
-        before = self._row
-        if before is None or not held.is_in(before.values):
-            return False
-        self._row = None  # not known until it is written
-        self._row = replace_row(self._spark, self._table, SCHEMA, before, {**before.values, **values})
-        return self._row is not None
-
-    def _changed(self, statement: str) -> bool:
-        """Run a statement, and say whether it found the row."""
-        (counts,) = self._spark.sql(statement).collect()
-        return bool(counts[0])
+        return self._row.change({"holder": None if holder is None else holder.to_json()}, _Held(mine))
 
     def _let_go(self) -> None:
         if self._heartbeat is not None:
@@ -422,42 +356,35 @@ class StateTable:
             remedy="Run again when that one has ended; whatever either has applied counts once",
         )
 
-    def _frame(self, state: State, holder: lock.Holder | None) -> DataFrame:
-        row = tuple(values_of(state, holder, self._target).values())
-        return self._spark.createDataFrame([row], sql_schema(SCHEMA)).coalesce(1)
-
-
-def _literal(value: str | bool | int | datetime | list[str] | None) -> str:
-    """Write a value in SQL; text in hexadecimal, as what a backslash means in SQL's own can be configured."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, str):
-        return f"CAST(X'{value.encode().hex()}' AS STRING)"
-    if isinstance(value, datetime):
-        return f"timestamp_micros({(value - UNIX_EPOCH) // timedelta(microseconds=1)})"
-    if isinstance(value, list):
-        return f"CAST(array({', '.join(map(_literal, value))}) AS ARRAY<STRING>)"
-    return str(value)
-
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The condition that a run holds the lock (None: that nobody does), and has been silent since if so asked."""
+    """The condition that a run holds the lock (None: that nobody does).
+
+    Attributes:
+        silent: it has been silent since.
+        of: the run and the phase that the row is of, where that matters.
+    """
 
     holder: lock.Holder | None
     silent: bool = False
+    of: tuple[int, str | None] | None = None
 
     def is_in(self, row: Mapping[str, Any]) -> bool:
         """Say whether it is met by a row that is known."""
+        if self.of is not None and (row["run"], row["phase"]) != self.of:
+            return False
         found = None if row["holder"] is None else lock.Holder.from_json(row["holder"])
         if found is None or self.holder is None:
             return found is self.holder
         return found.id == self.holder.id and (not self.silent or found.beat == self.holder.beat)
 
-    def sql(self, column: str = "holder") -> str:
-        """Give it for a statement."""
+    def sql(self, row: str = "") -> str:
+        """Give it for a statement, in which the row has a name, with a dot behind it."""
+        terms = [] if self.of is None else [f"{row}run = {self.of[0]}", f"{row}phase = '{self.of[1]}'"]
         if self.holder is None:
-            return f"{column} IS NULL"
-        same = f"get_json_object({column}, '$.id') = '{uuid.UUID(self.holder.id)}'"
-        beat = self.holder.beat.isoformat()
-        return f"{same} AND get_json_object({column}, '$.beat') = '{beat}'" if self.silent else same
+            return " AND ".join([*terms, f"{row}holder IS NULL"])
+        terms.append(f"get_json_object({row}holder, '$.id') = '{uuid.UUID(self.holder.id)}'")
+        if self.silent:
+            terms.append(f"get_json_object({row}holder, '$.beat') = '{self.holder.beat.isoformat()}'")
+        return " AND ".join(terms)

@@ -20,6 +20,7 @@ from wal2delta.spark.ledger.lock import Holder, why_dead
 from wal2delta.spark.ledger.state import at_work
 from wal2delta.spark.session.failures import failures_told
 from wal2delta.spark.session.isolation import own_session, quiet_queries, settings
+from wal2delta.spark.writing.choice import choose_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +33,11 @@ _RUNS_SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """One run: ``applied``, or ``planned`` while it goes on (or since it was interrupted)."""
+    """One run: ``applied``, or ``planned`` while it goes on (or since it was interrupted).
+
+    Attributes:
+        writer: how rows were written; None of a run that has not ended, or in a ledger of an earlier version.
+    """
 
     run: int
     state: str
@@ -43,6 +48,7 @@ class RunStatus:
     transactions: int | None
     changes: int | None
     tables: int | None
+    writer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +135,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
     place = Target.parse(str(target))
     own = own_session(spark)
     with failures_told(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
-        ledger = Ledger(spark, place)
+        ledger = Ledger(spark, place, choose_writer(spark, place))
         with naming_the_catalog(place):
             state = ledger.read()
         running = _run_at_work(state, ledger.holder)
@@ -172,7 +178,7 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -
             F.max(F.when(F.col("version").isNotNull(), F.struct("run", "version"))).alias("newest"),
         )
         held = newest.where("newest IS NOT NULL AND NOT last.set_aside").select("oid", "last.*", "newest.version")
-        state = Ledger(own, place).read()
+        state = Ledger(own, place, choose_writer(own, place)).read()
         # A table may have moved since.
         now = {entry.oid: entry.table.text for entry in (state.tables if state is not None else ())}
         tables = tuple(
@@ -236,6 +242,7 @@ def _newest_runs(spark: SparkSession, target: Target, last: int) -> list[RunStat
             transactions=row.transactions,
             changes=row.changes,
             tables=len(row.tables),
+            writer=row.asDict().get("writer"),
         )
         for row in reversed(newest)
     ]

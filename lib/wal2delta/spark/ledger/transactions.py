@@ -23,7 +23,7 @@ from wal2delta.spark.ledger.ledger import State, check_recorded, commit_of
 from wal2delta.spark.session.isolation import has_own_sessions, session_with, settings
 from wal2delta.spark.staging.base import Staging
 from wal2delta.spark.workers.rows import MESSAGE, MESSAGES_TABLE, PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
-from wal2delta.spark.writing.append import Append, begin_append
+from wal2delta.spark.writing.base import Append, TableWriter
 from wal2delta.transactions.copies import differing, unknown
 from wal2delta.transactions.followed import XIDS, Followed
 from wal2delta.transactions.plan import Plan
@@ -57,6 +57,7 @@ _TRANSACTIONS: Final = pa.schema(
         ("offset", pa.int64()),
     ]
 )
+_MESSAGES: Final = pa.schema([("run", pa.int64()), *MESSAGE])
 _DECIDED: Final = (
     "commit_lsn BIGINT, commit_ts TIMESTAMP, xid BIGINT, gid STRING, origin STRING, session INT, applied BOOLEAN, "
     "complete BOOLEAN, path STRING, offset BIGINT"
@@ -66,11 +67,12 @@ _DECIDED: Final = (
 class History:
     """The transactions and messages of one run, as its decoding has staged them."""
 
-    def __init__(self, spark: SparkSession, target: Target, plan: Plan, staging: Staging) -> None:
+    def __init__(self, spark: SparkSession, target: Target, plan: Plan, staging: Staging, writer: TableWriter) -> None:
         self._spark = spark
         self._target = target
         self._plan = plan
         self._staging = staging
+        self._writer = writer
 
     def check_copies(self) -> None:
         """Refuse transactions that have come again as others, and such that come late.
@@ -158,31 +160,33 @@ class History:
             list(pool.map(append, writes))
 
     def _append_transactions(self, spark: SparkSession, state: State, resumed: bool) -> None:
-        table = _LedgerTable(spark, self._target, state, "transactions")
+        table = _LedgerTable(spark, self._writer, self._target, state, "transactions")
         if table.is_recorded(resumed=resumed):
             return
-        # Without copies there is one session's worth of LSNs, all above what was applied.
-        append = None if self._plan.resent else table.begin_append(_TRANSACTIONS)
-        if append is None:
+        append = table.begin_append(_TRANSACTIONS)
+        if self._plan.resent:
             transactions = self._copies(spark)
-            late = self._is_late(self._highest(transactions)) if self._plan.resent else "false"
-            table.write(_recorded(transactions.where(f"NOT ({late})"), state))
+            late = self._is_late(self._highest(transactions))
+            append.write_frame(_recorded(transactions.where(f"NOT ({late})"), state))
+            table.commit(append)
             return
+        # Without copies there is one session's worth of LSNs, all above what was applied.
         if self._staging.has(TRANSACTIONS_TABLE):
             constants = {"run": pa.array([state.run]), "gid": pa.nulls(1, pa.string())}
-            append.write_transactions(self._staging.staged(spark, TRANSACTIONS_TABLE), constants)
+            append.write_staged(self._staging.staged(spark, TRANSACTIONS_TABLE), TRANSACTION, constants)
         parts = self._together(spark)
         if parts is not None:
             with settings(spark, delta.FEW_ROWS):
                 append.write_frame(_recorded(parts, state))
-        table.check(append.commit(table.commit))
+        table.commit(append)
 
     def _append_messages(self, spark: SparkSession, state: State, resumed: bool) -> None:
-        table = _LedgerTable(spark, self._target, state, "messages")
+        table = _LedgerTable(spark, self._writer, self._target, state, "messages")
         if not self._staging.has(MESSAGES_TABLE) or table.is_recorded(resumed=resumed):
             return
-        messages = self._staging.records(spark, MESSAGES_TABLE, MESSAGE)
-        table.write(messages.selectExpr(f"{state.run}L AS run", "*"))
+        append = table.begin_append(_MESSAGES)
+        append.write_staged(self._staging.staged(spark, MESSAGES_TABLE), MESSAGE, {"run": pa.array([state.run])})
+        table.commit(append)
 
     def _highest(self, copies: DataFrame) -> dict[int, int]:
         from pyspark.sql import functions as f
@@ -281,26 +285,24 @@ def _recorded(transactions: DataFrame, state: State) -> DataFrame:
 class _LedgerTable:
     """A table of the ledger that a run appends to once."""
 
-    def __init__(self, spark: SparkSession, target: Target, state: State, name: str) -> None:
+    def __init__(self, spark: SparkSession, writer: TableWriter, target: Target, state: State, name: str) -> None:
         self._spark = spark
+        self._writer = writer
         self._table = target.ledger(name)
         self._properties = _PROPERTIES.get(name, {})
         self._create = False
-        self.commit = commit_of(state, name)
+        self._commit = commit_of(state, name)
 
     def is_recorded(self, *, resumed: bool) -> bool:
         """Say whether the run has appended to it already; to be asked first."""
         self._create = not delta.exists(self._spark, self._table)
-        return resumed and not self._create and delta.find_commit(self._spark, self._table, self.commit) is not None
+        return resumed and not self._create and delta.find_commit(self._spark, self._table, self._commit) is not None
 
-    def begin_append(self, schema: pa.Schema) -> Append | None:
-        return begin_append(self._spark, self._table, schema, create=self._create, properties=self._properties)
+    def begin_append(self, schema: pa.Schema) -> Append:
+        return self._writer.append(self._spark, self._table, schema, create=self._create, properties=self._properties)
 
-    def check(self, version: int | None) -> None:
-        check_recorded(self._spark, self._table, self.commit, version)
-
-    def write(self, rows: DataFrame) -> None:
-        delta.write(rows, self._table, "append", self.commit, create=self._create, properties=self._properties)
+    def commit(self, append: Append) -> None:
+        check_recorded(self._spark, self._table, self._commit, append.commit(self._commit))
 
 
 def refuse_gone(paths: Sequence[str], present: Sequence[str]) -> None:

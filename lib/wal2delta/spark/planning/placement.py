@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from wal2delta.errors import OrderError
 from wal2delta.spark.delta.target import TableName, Target
-from wal2delta.spark.ledger.registry import MirrorEntry
+from wal2delta.spark.planning.registry import MirrorEntry
 
 RecreatePolicy = Literal["replace", "keep", "stop"]
 

@@ -22,8 +22,8 @@ from wal2delta.sink.evolution import OWN, ChangeKind, Evolution, Policy, TableSh
 from wal2delta.sink.masking import is_masked
 from wal2delta.sink.projection import Projection
 from wal2delta.spark.delta.target import TableName, Target
-from wal2delta.spark.ledger.registry import MirrorEntry
 from wal2delta.spark.planning.placement import Placement, Use, Wanted, place
+from wal2delta.spark.planning.registry import MirrorEntry
 from wal2delta.spark.planning.versions import Catalogue, Version, check_distinct
 from wal2delta.spark.staging.base import Staged
 

@@ -18,7 +18,7 @@ from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.evolution import OWN, SourceColumn
 from wal2delta.sink.masking import masked_type
 from wal2delta.sink.showing import Shown
-from wal2delta.spark.ledger.registry import MirrorEntry
+from wal2delta.spark.planning.registry import MirrorEntry
 from wal2delta.spark.workers.decode import Assignment
 from wal2delta.transactions.plan import Plan
 from wal2delta.types.base import ColumnType, Family

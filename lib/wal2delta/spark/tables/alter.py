@@ -23,12 +23,13 @@ from wal2delta.sink.evolution import Evolution, MirrorColumn, TableShape, conver
 from wal2delta.sink.features import COLUMN_MAPPING, TYPE_WIDENING, needed_by
 from wal2delta.sink.projection import Projection, project_columns
 from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.features import ensure
 from wal2delta.spark.delta.sql_types import sql_schema, sql_type
 from wal2delta.spark.delta.target import TableName, quote
-from wal2delta.spark.delta.transaction import begin, declared
+from wal2delta.spark.delta.transaction import declared
 from wal2delta.spark.session import steps
 from wal2delta.spark.workers.refusals import refusal_in, refusal_text
+from wal2delta.spark.writing.base import TableWriter
+from wal2delta.spark.writing.features import ensure
 from wal2delta.types.base import ColumnType
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class _Statements:
 
 def alter(
     spark: SparkSession,
+    writer: TableWriter,
     table: TableName,
     evolution: Evolution,
     metadata: Sequence[pa.Field],
@@ -83,17 +85,18 @@ def alter(
         statements = None
     if statements is None:
         if not resumed or delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
-            _rewrite(spark, table, evolution, metadata, rescued, commit, check_lock)
+            _rewrite(spark, writer, table, evolution, metadata, rescued, commit, check_lock)
         delta.checkpoint(spark, table)
         return True
-    ensure(spark, table, _needed(statements), check_lock)
-    if not _commit(spark, table, statements, evolution.shape, commit, check_lock):
+    ensure(spark, writer, table, _needed(statements), check_lock)
+    if not _commit(spark, writer, table, statements, evolution.shape, commit, check_lock):
         _run(spark, table, statements, evolution.shape, check_lock)
     return statements.any
 
 
 def _commit(
     spark: SparkSession,
+    writer: TableWriter,
     table: TableName,
     statements: _Statements,
     after: TableShape,
@@ -104,7 +107,7 @@ def _commit(
 
     It has the run's number, so that a run that was taken over and wakes up makes it no more.  A statement has none.
     """
-    transaction = begin(spark, table)
+    transaction = writer.begin_change(spark, table)
     if transaction is None or not transaction.may_be_altered(
         drops=bool(statements.drops), renames=bool(statements.renames), widens=bool(statements.types)
     ):
@@ -296,6 +299,7 @@ def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> 
 
 def _rewrite(
     spark: SparkSession,
+    writer: TableWriter,
     table: TableName,
     evolution: Evolution,
     metadata: Sequence[pa.Field],
@@ -320,7 +324,7 @@ def _rewrite(
     numbered = rows.toDF(*(f"c{number}" for number in range(len(places))))
     rewritten = numbered.mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
     frame = rewritten.toDF(*after, *(field.name for field in metadata))
-    ensure(spark, table, needed_by(frame.schema.jsonValue()["fields"]), check_lock)
+    ensure(spark, writer, table, needed_by(frame.schema.jsonValue()["fields"]), check_lock)
     try:
         delta.write(frame, table, "overwrite", commit, new_schema=True)
     except Exception as error:

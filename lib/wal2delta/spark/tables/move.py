@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from wal2delta.errors import TargetError
 from wal2delta.sink.features import needed_by
 from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.features import ensure
 from wal2delta.spark.delta.fence import Fence
 from wal2delta.spark.delta.mounted import local_folder
 from wal2delta.spark.delta.target import LEDGER_SCHEMA, TableName, Target
 from wal2delta.spark.planning.placement import Move
+from wal2delta.spark.writing.base import TableWriter
+from wal2delta.spark.writing.features import ensure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,12 @@ class Moved:
 
 
 def move(
-    spark: SparkSession, step: Move, commit: delta.CommitId, check_lock: Callable[..., None], fence: Fence | None
+    spark: SparkSession,
+    writer: TableWriter,
+    step: Move,
+    commit: delta.CommitId,
+    check_lock: Callable[..., None],
+    fence: Fence | None,
 ) -> Moved:
     """Move a table; one that has moved already is left alone.
 
@@ -70,7 +76,7 @@ def move(
         if not there or delta.find_commit(spark, step.destination, commit) is None:
             mode, rows = "overwrite" if there else "append", delta.read(spark, step.source)
             if there:
-                ensure(spark, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
+                ensure(spark, writer, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
             delta.write(rows, step.destination, mode, commit, create=not there, new_schema=there)
         note = _remove(spark, step.source, check_lock)
     copy = delta.find_commit(spark, step.destination, commit) if delta.exists(spark, step.destination) else None

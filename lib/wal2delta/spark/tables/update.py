@@ -15,8 +15,7 @@ from wal2delta.sink.evolution import OWN
 from wal2delta.sink.features import DELETION_VECTORS, needed_by
 from wal2delta.sink.table_log import LoggedVersion, newest_version
 from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.features import ensure
-from wal2delta.spark.delta.mounted import mounted_folder
+from wal2delta.spark.delta.mounted import local_folder
 from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.target import quote
 from wal2delta.spark.delta.transaction import declared
@@ -27,13 +26,15 @@ from wal2delta.spark.session.isolation import session_with, settings
 from wal2delta.spark.staging.base import FEW_PARTS_A_BATCH, Staging
 from wal2delta.spark.tables.alter import alter
 from wal2delta.spark.tables.fold import Folded, begin_fold
-from wal2delta.spark.tables.merge import Counts, Written, append_rows, count_rows, merge_keyed
-from wal2delta.spark.tables.multiset import merge_multiset
-from wal2delta.spark.workers.fold import fold_batches
 from wal2delta.spark.workers.refusals import refusals_told
+from wal2delta.spark.workers.write import FilesWritten
+from wal2delta.spark.writing.base import Fold, TableWriter
+from wal2delta.spark.writing.features import ensure
+from wal2delta.spark.writing.merge import Counts, Written, append_rows, count_rows
+from wal2delta.spark.writing.statements import folded_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _SHUFFLED: Final = "spark.sql.shuffle.partitions"
 
@@ -41,7 +42,9 @@ _FEW_CHANGES: Final = 10_000
 _SMALL_TABLE: Final = 16 << 20
 
 
-def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Folded | None = None) -> TableReport:
+def apply_table(
+    spark: SparkSession, writer: TableWriter, staging: Staging, run: TableRun, folded: Folded | None = None
+) -> TableReport:
     """Bring one table up to date; every commit is made once, whatever happened before.
 
     Args:
@@ -65,11 +68,11 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Fo
             if found is None:
                 overwrite = exists and number == 0 and (plan.before is None or (truncated and not plan.soft_deletes))
                 if exists and not overwrite:
-                    _alter(own, run, number, epoch)
+                    _alter(own, writer, run, number, epoch)
                     if truncated:
                         _mark_deleted(own, run, number)
                 delta.forget_version(own)
-                action, written = _commit(own, staging, run, number, folded, exists=exists, overwrite=overwrite)
+                action, written = _commit(own, writer, staging, run, number, folded, exists=exists, overwrite=overwrite)
                 more = written.counts
                 found = _made(own, run, commit, written, depth)
             else:
@@ -107,7 +110,7 @@ def _counts_of(spark: SparkSession, staging: Staging, run: TableRun, number: int
     if not epoch.rows or "numTargetRowsUpdated" in found.metrics:
         return Counts()
     with refusals_told():
-        return count_rows(_folded_rows(spark, staging, run, epoch), epoch.identity.mode)
+        return count_rows(folded_rows(spark, staging, run, epoch), epoch.identity.mode)
 
 
 def _made(spark: SparkSession, run: TableRun, commit: delta.CommitId, written: Written, depth: int) -> delta.Commit:
@@ -143,10 +146,11 @@ def _shuffled(spark: SparkSession, run: TableRun) -> dict[str, str]:
     return {_SHUFFLED: str(run.tasks)} if usual.isdigit() and int(usual) < run.tasks else {}
 
 
-def _alter(spark: SparkSession, run: TableRun, number: int, epoch: Epoch) -> None:
+def _alter(spark: SparkSession, writer: TableWriter, run: TableRun, number: int, epoch: Epoch) -> None:
     plan = run.plan
     changed = alter(
         spark,
+        writer,
         plan.table,
         epoch.evolution,
         metadata_fields(plan.metadata),
@@ -171,6 +175,7 @@ def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
 
 def _commit(
     spark: SparkSession,
+    writer: TableWriter,
     staging: Staging,
     run: TableRun,
     number: int,
@@ -179,45 +184,37 @@ def _commit(
     exists: bool,
     overwrite: bool,
 ) -> tuple[Action, Written]:
-    """Fold an epoch's rows, if they are not folded yet, and make its commit."""
+    """Bring an epoch's rows to the table, if they are not on their way yet, and make its commit."""
     epoch, merge = run.plan.epochs[number], run.merge(number)
     is_merged = exists and not overwrite and epoch.identity.mode is not Mode.APPEND
     action: Action = "created" if not exists else "overwritten" if overwrite else "merged" if is_merged else "appended"
     if is_merged and epoch.rows == 0:
         # Only the columns change: an empty commit stands for it.
         return action, append_rows(spark, None, merge, "append", create=False)
-    fold = folded.fold if folded is not None else None
-    files = folded.written if folded is not None else None
+    ready = partial(_ready, spark, writer, run, number, exists=exists, overwrite=overwrite)
     with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
-        if fold is None and not overwrite:
-            fold = begin_fold(spark, staging, run, number, exists=exists)
-            files = fold.run(spark) if fold is not None else None
+        fold: Fold
+        files: FilesWritten | None
+        if folded is not None:
+            fold, files = folded.fold, folded.written
+        else:
+            fold = begin_fold(spark, writer, staging, run, number, exists=exists, overwrite=overwrite)
+            files = fold.run(spark)
         run.check_lock()
-        if fold is not None and fold.rewrite is not None and files is not None and files.anew:
-            written = fold.rewrite.commit(files, merge)
-            if written is not None:
-                return action, written
-            fold = begin_fold(spark, staging, run, number, exists=exists, may_rewrite=False)
-            files = fold.run(spark) if fold is not None else None
-        if overwrite:
-            ensure(spark, merge.table, needed_by(declared(sql_schema(merge.schema))["fields"]), run.check_lock)
-        is_small = is_merged and _is_small(spark, run)
-        if is_merged and not is_small:
-            ensure(spark, merge.table, DELETION_VECTORS, run.check_lock)
-        with settings(spark, _few_rows(epoch, exists=exists, is_merged=is_merged, is_small=is_small)):
-            if fold is not None:
-                return action, fold.commit(spark, files)
-            rows = _folded_rows(spark, staging, run, epoch) if epoch.rows else None
-            if not is_merged:
-                mode = "overwrite" if overwrite else "append"
-                return action, append_rows(spark, rows, merge, mode, create=not exists)
-            assert rows is not None
-            merge_rows = merge_multiset if epoch.identity.mode is Mode.MULTISET else merge_keyed
-            return action, merge_rows(spark, rows, merge)
+        return action, fold.commit(spark, files, ready)
 
 
-def _few_rows(epoch: Epoch, *, exists: bool, is_merged: bool, is_small: bool) -> Mapping[str, str]:
-    """Give the settings for a commit of few rows to a new or a small table; none for others."""
+def _ready(
+    spark: SparkSession, writer: TableWriter, run: TableRun, number: int, *, exists: bool, overwrite: bool
+) -> Mapping[str, str]:
+    """Give a table what a statement that commits an epoch needs it to have; give the settings for the statement."""
+    epoch, merge = run.plan.epochs[number], run.merge(number)
+    is_merged = exists and not overwrite and epoch.identity.mode is not Mode.APPEND
+    is_small = is_merged and _is_small(spark, run)
+    if exists and overwrite:
+        ensure(spark, writer, merge.table, needed_by(declared(sql_schema(merge.schema))["fields"]), run.check_lock)
+    if is_merged and not is_small:
+        ensure(spark, writer, merge.table, DELETION_VECTORS, run.check_lock)
     if epoch.rows > _FEW_CHANGES:
         return {}
     if not is_merged:
@@ -227,18 +224,12 @@ def _few_rows(epoch: Epoch, *, exists: bool, is_merged: bool, is_small: bool) ->
 
 def _is_small(spark: SparkSession, run: TableRun) -> bool:
     """Say whether a table is so small that a MERGE may write its files anew."""
-    folder = mounted_folder(spark, run.plan.table.path)
+    folder = local_folder(spark, run.plan.table.path)
     told = None if folder is None else LoggedVersion(folder, newest_version(folder)).size()
     if told is not None:
         return told[1] <= _SMALL_TABLE
     with settings(spark, delta.FEW_ROWS):
         return delta.size_of(spark, run.plan.table) <= _SMALL_TABLE
-
-
-def _folded_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch) -> DataFrame:
-    """Give the rows to merge; see `wal2delta.sink.merge.merge_schema`."""
-    task = run.fold_task(epoch)
-    return run.events(spark, staging, epoch, task).mapInArrow(partial(fold_batches, task=task), sql_schema(task.schema))
 
 
 __all__ = ["apply_table"]

@@ -151,19 +151,25 @@ def write_rewritten(
 
 
 @spark_task
-def write_transactions(
+def write_records(
     batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array], files: FileTask
 ) -> Iterator[pa.RecordBatch]:
-    """Write staged records of transactions (see `unpack_batches`).
+    """Write staged records of transactions or messages (see `unpack_batches`).
 
     Args:
         constants: columns besides, of one value that holds for all.
     """
     with _file(files) as write:
-        for batch in unpack_batches(batches):
-            more = [pa.repeat(value[0], batch.num_rows) for value in constants.values()]
-            write(pa.RecordBatch.from_arrays([*batch.columns, *more], names=[*batch.schema.names, *constants]))
+        for batch in unpack_with(batches, constants=constants):
+            write(batch)
     yield _written(write.file, {})
+
+
+def unpack_with(batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array]) -> Iterator[pa.RecordBatch]:
+    """Give staged records (see `unpack_batches`) with columns behind them that have one value for all."""
+    for batch in unpack_batches(batches):
+        more = [pa.repeat(value[0], batch.num_rows) for value in constants.values()]
+        yield pa.RecordBatch.from_arrays([*batch.columns, *more], names=[*batch.schema.names, *constants])
 
 
 @spark_task
@@ -202,7 +208,7 @@ def _written(file: DataFile | None, counts: Mapping[str, int], *, anew: bool = F
     return pa.RecordBatch.from_pylist([row], schema=FILES)
 
 
-# The rows of a table that held none before, and what they are counted for: see `spark.merging.Counts`.
+# The rows of a table that held none before, and what they are counted for: see `wal2delta.spark.writing.merge.Counts`.
 
 
 def _true(mask: pa.Array) -> int:

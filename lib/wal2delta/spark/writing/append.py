@@ -1,4 +1,4 @@
-"""Appends whose files Python writes: of folded rows and staged records on executors, of a few rows on the driver."""
+"""An append whose files Python writes: folded rows and staged records on executors, a few rows on the driver."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pyspark
 from wal2delta.sink.data_files import DataFile, DataFileWriter, FileColumn
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.sql_types import sql_schema
-from wal2delta.spark.delta.target import TableName
-from wal2delta.spark.delta.transaction import Transaction, begin
+from wal2delta.spark.delta.transaction import Transaction
 from wal2delta.spark.staging.base import Rows
 from wal2delta.spark.workers.fold import FoldTask
 from wal2delta.spark.workers.rows import Work
@@ -24,14 +23,15 @@ from wal2delta.spark.workers.write import (
     FileTask,
     write_batches,
     write_folded,
-    write_transactions,
+    write_records,
 )
+from wal2delta.spark.writing.base import Append
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
-class Append:
+class FileAppend(Append):
     """An append that has begun: what is written becomes part of the table by `commit`.
 
     Attributes:
@@ -49,11 +49,7 @@ class Append:
         return sum(file.rows for file in self._files)
 
     def write_rows(self, rows: Sequence[Sequence[Any]], schema: pa.Schema) -> None:
-        """Write a few rows from here.
-
-        Args:
-            schema: the table's columns, in the rows' order.
-        """
+        """Write a few rows from here."""
         columns = zip(*rows, strict=True)
         arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
         with DataFileWriter(self._transaction.folder, self._columns, written_by=pyspark.__version__) as writer:
@@ -74,14 +70,10 @@ class Append:
         """Take in what executors have written."""
         self._files += written.files
 
-    def write_transactions(self, staged: Rows, constants: Mapping[str, pa.Array]) -> None:
-        """Have executors write staged records of transactions.
-
-        Args:
-            constants: the table's columns that have one value for all.
-        """
+    def write_staged(self, staged: Rows, schema: pa.Schema, constants: Mapping[str, pa.Array]) -> None:
+        """Have executors write staged records."""
         sources = [column.name for column in self._columns]
-        self._write(staged, partial(write_transactions, constants=dict(constants), files=self._task(sources)))
+        self._write(staged, partial(write_records, constants=dict(constants), files=self._task(sources)))
 
     def write_frame(self, frame: DataFrame) -> None:
         """Have executors write rows that Spark makes, whose columns are the table's."""
@@ -89,7 +81,7 @@ class Append:
         self._write(frame, partial(write_batches, files=self._task(sources)))
 
     def commit(self, commit: delta.CommitId) -> int | None:
-        """Commit what is written; give the table's new version, or None if this very commit was made before."""
+        """Commit what is written."""
         return self._transaction.commit(self._files, commit)
 
     def discard(self) -> None:
@@ -102,25 +94,6 @@ class Append:
 
     def _write(self, rows: Rows, work: Work) -> None:
         self.add(FilesWritten.of(rows.mapInArrow(work, sql_schema(FILES)).collect()))
-
-
-def begin_append(
-    spark: SparkSession,
-    table: TableName,
-    schema: pa.Schema,
-    *,
-    create: bool,
-    properties: Mapping[str, str] = delta.NO_PROPERTIES,
-) -> Append | None:
-    """Begin to append to a table; None where Spark has to write to it (see `wal2delta.spark.delta.transaction`).
-
-    Args:
-        schema: the columns that are written.
-        create: the table is not there yet.
-    """
-    transaction = begin(spark, table, create=schema if create else None, properties=properties)
-    columns = None if transaction is None else transaction.columns(schema)
-    return None if transaction is None or columns is None else Append(transaction, columns)
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

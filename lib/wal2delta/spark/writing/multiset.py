@@ -12,8 +12,8 @@ from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.sql_types import sql_type
 from wal2delta.spark.delta.target import quote
 from wal2delta.spark.planning.table_run import Merge
-from wal2delta.spark.tables.by_value import formed, may_differ
-from wal2delta.spark.tables.merge import Counts, Written, append_rows, image_of, kept_rows, literal, same_image
+from wal2delta.spark.writing.by_value import formed, may_differ
+from wal2delta.spark.writing.merge import Counts, Written, append_rows, image_of, kept_rows, literal, same_image
 from wal2delta.types.by_value import Form
 
 if TYPE_CHECKING:

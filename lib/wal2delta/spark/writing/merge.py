@@ -1,6 +1,6 @@
 """One commit of folded rows: an append, an overwrite, or a MERGE on the key.
 
-That of a table without a key is in `wal2delta.spark.tables.multiset`.
+That of a table without a key is in `wal2delta.spark.writing.multiset`.
 """
 
 from __future__ import annotations
@@ -8,39 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyspark
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
-from wal2delta.errors import CaptureError, MissingRow
-from wal2delta.listing import escape_glob
+from wal2delta.errors import CaptureError
 from wal2delta.sink.convert import may_be_rescued
-from wal2delta.sink.data_files import FileColumn
 from wal2delta.sink.events import PARTITIONS_REMEDY, Mode
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.sql_types import sql_schema
 from wal2delta.spark.delta.target import quote
 from wal2delta.spark.planning.table_run import Merge
 from wal2delta.spark.session.isolation import has_own_sessions, settings
-from wal2delta.spark.tables.by_value import may_differ, with_bases
-from wal2delta.spark.tables.missing_rows import refuse_missing
-from wal2delta.spark.workers.fold import FoldTask
 from wal2delta.spark.workers.refusals import refusal_in, refusal_text
-from wal2delta.spark.workers.rows import Work
-from wal2delta.spark.workers.write import FilesWritten, FileTask, write_kept
-from wal2delta.spark.writing.append import Append
+from wal2delta.spark.writing.by_value import may_differ, with_bases
+from wal2delta.spark.writing.missing_rows import refuse_missing
 from wal2delta.types.by_value import Form
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SOURCE: Final = "wal2delta_source"
-_APPENDED: Final = "numOutputRows"
+APPENDED: Final = "numOutputRows"
 
 _NOT_UNIQUE: Final = "the configured key is not unique: a row takes one that another row of the table has"
 _NOT_UNIQUE_IN_ROOT: Final = (
@@ -176,21 +167,21 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
     if rows is None:
         empty = spark.createDataFrame([], sql_schema(merge.schema))
         delta.write(empty, merge.table, mode, merge.commit, create=create, new_schema=mode == "overwrite")
-        return Written(Counts(), {_APPENDED: "0"})
+        return Written(Counts(), {APPENDED: "0"})
     totals = _totals(merge.identity.mode) | _more(merge.identity.mode)
     # What replaces a catalog's table is a query of Delta's own, of which no observation is told.
     if (mode == "overwrite" and merge.table.path is None) or merge.stops_at_missing:
         with kept_rows(spark, rows, totals) as (kept, found):
             numbers = _numbers(found)
-            counts = _appended(merge.identity.mode, numbers).check(merge)
+            counts = appended(merge.identity.mode, numbers).check(merge)
             _write_rows(kept, merge, mode, create=create)
     else:
         observed = Observation()
         frame = rows.observe(observed, *(f.expr(expression).alias(name) for name, expression in totals.items()))
         _write_rows(frame, merge, mode, create=create)
         numbers = _numbers(observed.get)
-        counts = _appended(merge.identity.mode, numbers)
-    return Written(counts, {_APPENDED: str(numbers["written"])})
+        counts = appended(merge.identity.mode, numbers)
+    return Written(counts, {APPENDED: str(numbers["written"])})
 
 
 def _write_rows(frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
@@ -207,25 +198,7 @@ def count_rows(rows: DataFrame, mode: Mode) -> Counts:
     """Count rows that `append_rows` has written, which only counts them as it goes."""
     totals = _totals(mode) | _more(mode)
     (found,) = rows.agg(*(f.expr(expression).alias(name) for name, expression in totals.items())).collect()
-    return _appended(mode, _numbers(found.asDict()))
-
-
-def append_written(append: Append, merge: Merge, written: FilesWritten | None) -> Written:
-    """Commit the same rows as `append_rows`, in files that Python has written.
-
-    Args:
-        written: None for no rows.
-    """
-    counts = _appended(merge.identity.mode, {} if written is None else written.counts)
-    if written is not None:
-        append.add(written)
-    try:
-        counts.check(merge)
-    except MissingRow:
-        append.discard()
-        raise
-    version = append.commit(counts.counted(merge))
-    return Written(counts, {_APPENDED: str(append.rows)}, version)
+    return appended(mode, _numbers(found.asDict()))
 
 
 def _numbers(found: Mapping[str, Any]) -> dict[str, int]:
@@ -233,7 +206,7 @@ def _numbers(found: Mapping[str, Any]) -> dict[str, int]:
     return {name: value or 0 for name, value in found.items()}
 
 
-def _appended(mode: Mode, found: Mapping[str, int]) -> Counts:
+def appended(mode: Mode, found: Mapping[str, int]) -> Counts:
     """Say what rows of a table come to that held none before, or to which rows can only be added."""
     unknown = found.get("unknown", 0)
     if mode is Mode.KEYED:
@@ -245,7 +218,7 @@ def _more(mode: Mode) -> dict[str, str]:
     return {"written": _ROWS[mode], **({"missing": "sum(needed)"} if mode is Mode.MULTISET else {})}
 
 
-_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
+MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 
 
 @contextmanager
@@ -274,38 +247,8 @@ def kept_rows(
             yield rows, rows.agg(*columns).collect()[0].asDict()
             return
         found = kept.agg(*columns).collect()[0].asDict()
-    with settings(spark, {_MATERIALIZE: "none"}):
+    with settings(spark, {MATERIALIZE: "none"}):
         yield kept, found
-
-
-def keeping(task: FoldTask, folder: str) -> Work:
-    """Give what folds a share of a keyed table's events and writes all rows, to be merged.
-
-    Args:
-        folder: a mounted one; what a run that is killed leaves there has to be thrown away by another.
-    """
-    return partial(write_kept, task=task, files=keeping_files(task, folder))
-
-
-def keeping_files(task: FoldTask, folder: str) -> FileTask:
-    """Say where and how such rows are written."""
-    columns = tuple(FileColumn(field.name, field.name, field.type, indexed=False) for field in task.schema)
-    return FileTask(folder, columns, tuple(task.schema.names), pyspark.__version__)
-
-
-def merge_written(spark: SparkSession, written: FilesWritten, task: FoldTask, folder: str, merge: Merge) -> Written:
-    """MERGE rows that are kept in files (see `keeping`), as `merge_keyed` does, and delete these."""
-    paths = [Path(folder, file.name) for file in written.files]
-    schema = sql_schema(task.schema)
-    if paths:
-        kept = spark.read.schema(schema).parquet(*(escape_glob(f"file:{path}") for path in paths))
-    else:
-        kept = spark.createDataFrame([], schema)
-    with settings(spark, {_MATERIALIZE: "none"}):
-        merged = _merge_kept(spark, kept, written.counts, merge)
-    for path in paths:
-        path.unlink(missing_ok=True)
-    return merged
 
 
 def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
@@ -315,10 +258,10 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
         Exception: whose text holds what `wal2delta.spark.workers.refusals.refusal_in` finds.
     """
     with kept_rows(spark, rows, _totals(Mode.KEYED)) as (kept, found):
-        return _merge_kept(spark, kept, found, merge)
+        return merge_kept(spark, kept, found, merge)
 
 
-def _merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
     """MERGE rows that are kept.
 
     Args:
@@ -327,7 +270,7 @@ def _merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], 
     if not merge.has_bases and _needs_bases(kept, merge):
         rows = with_bases(spark, kept, merge.table.sql, _compared_keys(merge))
         with kept_rows(spark, rows, {"rows": "count(1)"}) as (translated, _):
-            return _merge_kept(spark, translated, found, replace(merge, has_bases=True))
+            return merge_kept(spark, translated, found, replace(merge, has_bases=True))
     counts = keyed_counts(found)
     kept.createOrReplaceTempView(_SOURCE)
     if merge.stops_at_missing and (counts.live or counts.gone):

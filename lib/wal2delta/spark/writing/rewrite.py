@@ -7,10 +7,10 @@ transaction commits that.  Only what is plain is done so; a MERGE does the rest,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyspark
 
@@ -19,15 +19,13 @@ from wal2delta.sink.data_files import FileColumn
 from wal2delta.sink.rewriting import Before, key_is_plain
 from wal2delta.sink.table_log import whole_file
 from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.transaction import Transaction, begin
+from wal2delta.spark.delta.transaction import Transaction
 from wal2delta.spark.planning.table_run import Merge
-from wal2delta.spark.tables.merge import Counts, Written, keeping_files, key_may_be_rescued
 from wal2delta.spark.workers.fold import FoldTask
 from wal2delta.spark.workers.rows import Work
 from wal2delta.spark.workers.write import FilesWritten, FileTask, write_rewritten
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from wal2delta.spark.writing.kept_rows import keeping_files
+from wal2delta.spark.writing.merge import Counts, Written, key_may_be_rescued
 
 _MOST_BYTES: Final = 16 << 20
 """Of what is small: the table's files, and what is staged of its changes."""
@@ -127,18 +125,19 @@ class Rewrite:
             Path(self._transaction.folder, file.name).unlink(missing_ok=True)
 
 
-def begin_rewrite(spark: SparkSession, merge: Merge, staged: int) -> Rewrite | None:
+def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], Transaction | None]) -> Rewrite | None:
     """Begin to write a table anew; None where a MERGE has to be made.
 
     Args:
         staged: bytes of what its rows are folded from.
+        begin: begins a transaction on it, if files may be written to it.
     """
     if staged > _MOST_BYTES or merge.moves or merge.configured or merge.identity.evicts or merge.converts_key:
         return None
     for number in merge.identity.key:
         if key_may_be_rescued(merge, number) or not key_is_plain(merge.type_of(number).arrow):
             return None
-    transaction = begin(spark, merge.table)
+    transaction = begin()
     if transaction is None or not transaction.may_be_rewritten or not transaction.has_only(merge.schema):
         return None
     columns = transaction.columns(merge.schema)

@@ -15,14 +15,20 @@ from wal2delta.errors import TargetError
 from wal2delta.sink.features import SWITCHES, missing
 from wal2delta.spark.delta import statements as delta
 from wal2delta.spark.delta.target import TableName
-from wal2delta.spark.delta.transaction import begin
 from wal2delta.spark.session import steps
+from wal2delta.spark.writing.base import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def ensure(spark: SparkSession, table: TableName, wanted: Mapping[str, str], check_lock: Callable[..., None]) -> None:
+def ensure(
+    spark: SparkSession,
+    writer: TableWriter,
+    table: TableName,
+    wanted: Mapping[str, str],
+    check_lock: Callable[..., None],
+) -> None:
     """Give a table that is there those properties that it has not.
 
     Args:
@@ -34,7 +40,7 @@ def ensure(spark: SparkSession, table: TableName, wanted: Mapping[str, str], che
     """
     if not wanted:
         return
-    transaction = begin(spark, table)
+    transaction = writer.begin_change(spark, table)
     if transaction is not None and not (transaction.may_have_properties and wanted.keys() <= SWITCHES):
         transaction = None
     lacking = transaction.lacks(wanted) if transaction is not None else missing(wanted, _shown(spark, table))

@@ -1,0 +1,188 @@
+"""What holds of a target's writer, whichever way it goes: one suite for files of our own and for Spark's statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import wal2delta
+from support.captures import case
+from support.truth import assert_mirror_equals
+from support.writing import WAYS, N, writer_of
+from wal2delta.report import Way
+from wal2delta.spark.delta import statements as delta
+from wal2delta.spark.delta.sql_types import sql_schema
+from wal2delta.spark.delta.target import TableName, Target
+from wal2delta.spark.session.isolation import own_session
+from wal2delta.spark.writing import row_statements
+from wal2delta.spark.writing.base import Append, TableWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+_SCHEMA = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("text", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("listed", pa.list_(pa.struct([("name", pa.string()), ("number", pa.int64())]))),
+    ]
+)
+_MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, timezone.utc)
+_ROWS = [(1, "it's a \\ text", _MOMENT, [("a", 1), (None, None)]), (2, None, None, None), (3, "", _MOMENT, [])]
+
+
+@pytest.fixture(params=WAYS)
+def writer(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> TableWriter:
+    """Give a writer of each way."""
+    way: Way = request.param
+    return writer_of(spark, tmp_path, way)
+
+
+def _append(spark: SparkSession, writer: TableWriter, table: TableName, schema: pa.Schema = _SCHEMA) -> Append:
+    return writer.append(spark, table, schema, create=not delta.exists(spark, table))
+
+
+def _appended(
+    spark: SparkSession, writer: TableWriter, table: TableName, number: int, rows: Sequence[tuple[object, ...]] = _ROWS
+) -> int | None:
+    own = own_session(spark)
+    append = _append(own, writer, table)
+    append.write_rows(rows, _SCHEMA)
+    return append.commit(delta.CommitId("test", number))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> TableName:
+    return TableName(path=str(tmp_path / "a table"))
+
+
+def test_rows_are_in_the_table_once_they_are_committed(
+    spark: SparkSession, writer: TableWriter, table: TableName
+) -> None:
+    append = _append(spark, writer, table)
+    append.write_rows(_ROWS[:1], _SCHEMA)
+    append.write_frame(spark.createDataFrame(_ROWS[1:], sql_schema(_SCHEMA)))
+    assert not delta.exists(spark, table)
+    assert append.commit(delta.CommitId("test", 1)) == 0
+    found = delta.read(spark, table)
+    wanted = spark.createDataFrame(_ROWS, sql_schema(_SCHEMA))
+    assert found.schema == wanted.schema
+    assert sorted(map(str, found.collect())) == sorted(map(str, wanted.collect()))
+
+
+def test_an_append_of_nothing_is_a_commit(spark: SparkSession, writer: TableWriter, table: TableName) -> None:
+    commit = delta.CommitId("test", 1)
+    assert _append(spark, writer, table).commit(commit) == 0
+    assert delta.find_commit(spark, table, commit) is not None
+    assert delta.read(spark, table).count() == 0
+
+
+def test_a_commit_that_was_made_is_not_made_again(spark: SparkSession, writer: TableWriter, table: TableName) -> None:
+    assert [_appended(spark, writer, table, number) for number in (1, 2, 2, 1, 3)] == [0, 1, None, None, 2]
+    assert delta.read(spark, table).count() == 3 * len(_ROWS)
+
+
+def test_a_history_tells_what_was_written_and_by_which_run(
+    spark: SparkSession, writer: TableWriter, table: TableName
+) -> None:
+    _appended(spark, writer, table, 1)
+    found = delta.find_commit(spark, table, delta.CommitId("test", 1))
+    assert found is not None
+    assert found.rows("numOutputRows") == len(_ROWS)
+
+
+def test_both_ways_write_to_one_table_by_turns(spark: SparkSession, tmp_path: Path, table: TableName) -> None:
+    for number in range(4):
+        assert _appended(spark, writer_of(spark, tmp_path, WAYS[number % 2]), table, number) == number
+    assert delta.read(spark, table).count() == 4 * len(_ROWS)
+
+
+def test_a_table_that_asks_for_more_is_written_to_all_the_same(
+    spark: SparkSession, writer: TableWriter, table: TableName
+) -> None:
+    spark.sql(f"CREATE TABLE {table.sql} ({sql_schema(_SCHEMA)}) USING delta PARTITIONED BY (text)")
+    assert _appended(spark, writer, table, 1) == 1
+    assert delta.read(spark, table).where("n = 1").select("text").collect()[0].text == _ROWS[0][1]
+
+
+def test_of_two_who_make_a_table_one_fails(spark: SparkSession, writer: TableWriter, table: TableName) -> None:
+    rows = [writer.one_row(own_session(spark), table, pa.schema([("n", pa.int64())])) for _ in range(2)]
+    assert rows[0].create({"n": 1}, exists=False)
+    with pytest.raises(Exception, match=r"(?i)exist"):
+        rows[1].create({"n": 2}, exists=False)
+    assert rows[1].read() == {"n": 1}
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_a_row_is_changed_if_the_condition_holds(
+    spark: SparkSession, writer: TableWriter, table: TableName, monkeypatch: pytest.MonkeyPatch, long: bool
+) -> None:
+    monkeypatch.setattr(row_statements, "_LONG", 0 if long else 1000)
+    schema = pa.schema(
+        [("n", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC")), ("all", pa.list_(pa.string()))]
+    )
+    one, other = (writer.one_row(own_session(spark), table, schema) for _ in range(2))
+    first = {"n": 1, "text": "it's a \\ text", "at": _MOMENT, "all": ["a", "'"]}
+    assert one.create(first, exists=False)
+    assert other.read() == first
+    assert not one.change({"text": "never"}, N(2))
+    assert one.change({"n": 2, "text": None}, N(1))
+    # It knows the row as it was.
+    assert not other.change({"text": "never"}, N(1))
+    assert other.change({"text": "x"}, N(2))
+    assert one.read() == other.read() == first | {"n": 2, "text": "x"}
+
+
+def test_a_table_without_its_row_gets_one_row(spark: SparkSession, writer: TableWriter, table: TableName) -> None:
+    schema = pa.schema([("n", pa.int64())])
+    _append(spark, writer, table, schema).commit(delta.CommitId("test", 1))
+    one, other = (writer.one_row(own_session(spark), table, schema) for _ in range(2))
+    assert one.read() is None
+    assert one.create({"n": 1}, exists=True)
+    assert not other.create({"n": 2}, exists=True)
+    assert other.read() == {"n": 1}
+
+
+@pytest.mark.parametrize("name", ["o04", "o11", "o19"])
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_makes_the_same_tables_and_says_so(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Way, name: str
+) -> None:
+    monkeypatch.setenv("WAL2DELTA_COMMITS", "spark" if way == "statements" else "")
+    recorded, target = case(name), tmp_path / "mirror"
+    report = wal2delta.apply(spark, captures=recorded.folder, target=target)
+    assert_mirror_equals(spark, target, recorded)
+    assert (report.writer, report.to_dict()["writer"], report.warnings) == (way, way, ())
+    assert [run.writer for run in wal2delta.status(spark, target).runs] == [way]
+    history = spark.sql(f"DESCRIBE HISTORY {Target.parse(str(target)).ledger('state').sql}").collect()
+    assert {row.operation for row in history[:-1]} == {"UPDATE" if way == "statements" else "WRITE"}
+    again = wal2delta.apply(spark, captures=recorded.folder, target=target)
+    assert (again.status, again.writer) == ("nothing new", None)
+
+
+def test_a_ledger_whose_runs_do_not_say_how_they_wrote_is_read_and_goes_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    captures.mkdir()
+    recorded = case("o04")
+    written: list[str | None] = []
+    for number, file in enumerate(recorded.files[:4]):
+        if number == 2:
+            spark.sql(f"ALTER TABLE {Target.parse(str(target)).ledger('runs').sql} DROP COLUMN writer")
+            written = [None] * number
+            assert [run.writer for run in wal2delta.status(spark, target).runs] == written
+        monkeypatch.setenv("WAL2DELTA_COMMITS", "spark" if number % 2 else "")
+        (captures / file.name).write_bytes(file.read_bytes())
+        report = wal2delta.apply(spark, captures=captures, target=target)
+        written.append(report.writer)
+        assert [run.writer for run in wal2delta.status(spark, target).runs] == written
+    assert written == [None, None, "files", "statements"]

@@ -1,0 +1,69 @@
+"""Writers of both ways for the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from wal2delta.report import Way
+from wal2delta.spark.delta import statements as delta
+from wal2delta.spark.delta.target import TableName, Target
+from wal2delta.spark.delta.transaction import Transaction
+from wal2delta.spark.writing.append import FileAppend
+from wal2delta.spark.writing.base import TableWriter
+from wal2delta.spark.writing.choice import choose_writer
+from wal2delta.spark.writing.files import FileWriter
+from wal2delta.spark.writing.statements import StatementWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WAYS: Final[tuple[Way, ...]] = ("files", "statements")
+
+
+@dataclass(frozen=True)
+class N:
+    """The condition that a row's column ``n`` has a value."""
+
+    value: int
+
+    def is_in(self, row: Mapping[str, Any]) -> bool:
+        return bool(row["n"] == self.value)
+
+    def sql(self, row: str = "") -> str:
+        return f"{row}n = {self.value}"
+
+
+def writer_of(spark: SparkSession, target: Path, way: Way) -> TableWriter:
+    """Give the writer of a folder's tables that goes one way."""
+    return file_writer(spark, target) if way == "files" else StatementWriter()
+
+
+def file_writer(spark: SparkSession, target: Path) -> FileWriter:
+    """Give the writer of a folder's tables that writes files."""
+    writer = choose_writer(spark, Target.parse(str(target)))
+    assert isinstance(writer, FileWriter)
+    return writer
+
+
+def begin(spark: SparkSession, table: TableName, *, create: pa.Schema | None = None) -> Transaction | None:
+    """Begin a transaction on a table; None where statements have to write to it."""
+    return file_writer(spark, Path(table.path or "").parent).begin(spark, table, create=create)
+
+
+def begin_append(
+    spark: SparkSession,
+    table: TableName,
+    schema: pa.Schema,
+    *,
+    create: bool,
+    properties: Mapping[str, str] = delta.NO_PROPERTIES,
+) -> FileAppend | None:
+    """Begin to append files to a table; None where statements have to write to it."""
+    writer = file_writer(spark, Path(table.path or "").parent)
+    append = writer.append(spark, table, schema, create=create, properties=properties)
+    return append if isinstance(append, FileAppend) else None
