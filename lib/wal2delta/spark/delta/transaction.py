@@ -2,8 +2,8 @@
 
 A DataFrame's write takes rows one by one through the JVM, and an UPDATE of one row is a dozen of Spark's jobs.  Where a
 table lies in a folder that driver and executors have mounted, its files can be written by Python, from Arrow as it is;
-all that is left for Delta is the commit: the very transaction that its own statements make (`OptimisticTransaction`),
-with its checks for conflicts, its table features, checkpoints and checksums.
+all that is left for Delta is the commit: the very transaction that its own statements make, with its checks for
+conflicts, its table features, checkpoints and checksums.
 
 What of Delta is driven for that stands in `wal2delta.spark.delta.internals`.  `begin` gives None where the table has
 anything about it that files would have to heed and that is not known here.  Then the DataFrame's write does the same.
