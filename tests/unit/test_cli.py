@@ -1,9 +1,11 @@
 import importlib.util
+import io
 import json
 import os
 import socket
 import sys
 import types
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 import wal2delta
 from support.command import run_without
 from wal2delta.cli import explain, main
+from wal2delta.cli.results import write_report
+from wal2delta.console import Output
 from wal2delta.errors import CaptureError, ConfigError, MalformedMessage
 from wal2delta.report import RunReport, TableReport
 
@@ -365,7 +369,7 @@ def test_inspect_prints_json_when_asked(inspected, capsys):
 def known(applied, monkeypatch):
     run = types.SimpleNamespace(
         run=1, state="applied", started_at=NOON, finished_at=None, applied_lsn=16, files=2, transactions=3,
-        changes=4, tables=5,
+        changes=4, tables=5, writer="files",
     )  # fmt: skip
     waiting = types.SimpleNamespace(
         kind="prepared", xid=7, gid="a 'gid'", lsn=32, began_at_file="b.bin", offset=9, since=NOON,
@@ -414,6 +418,7 @@ def test_status_prints_json_when_asked(known, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert printed["at_work"] is None
     assert printed["runs"][0]["finished_at"] is None
+    assert printed["runs"][0]["writer"] == "files"
     assert printed["open_transactions"] == [
         {
             "kind": "prepared", "xid": 7, "gid": "a 'gid'", "lsn": "0/20", "began_at_file": "b.bin", "offset": 9,
@@ -424,6 +429,16 @@ def test_status_prints_json_when_asked(known, capsys):
             "since": None, "age": None, "bytes": 10, "segments": 1,
         },
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("writer", "told"), [("files", " s, written as files\n"), ("statements", " s, written by Spark's statements\n")]
+)
+def test_a_report_says_how_rows_were_written(writer, told):
+    stream = io.StringIO()
+    write_report(Output(stream), replace(REPORT, writer=writer))
+    assert told in stream.getvalue()
+    assert replace(REPORT, writer=writer).to_dict()["writer"] == writer
 
 
 @pytest.fixture

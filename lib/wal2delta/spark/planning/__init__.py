@@ -1,5 +1,5 @@
 """Which relation belongs to which mirror table, and what a run does to it: nothing is written here.
 
 It takes the plan of transactions (`wal2delta.transactions`), the settings, and what the ledger knows of the tables
-(`ledger.registry`); it gives values that `tables` goes by.
+(`registry`); it gives values that `writing` and `tables` go by.
 """

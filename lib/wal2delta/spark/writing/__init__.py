@@ -1,4 +1,5 @@
-"""Rows to Delta tables, by whichever way the target allows: files of our own, or Spark's statements.
+"""Rows to Delta tables: one interface (`base`), and two ways that stand behind it, `files` and `statements`.
 
-It stands on `workers`, which write the files, and on `delta`, which commits them.  `ledger` and `tables` write by it.
+`choice` finds out once which one a target is written by.  What a commit is made for comes from `planning`, the rows
+from `staging` and `workers`; `delta` commits.  `ledger` and `tables` are handed the writer, and do not ask which it is.
 """
