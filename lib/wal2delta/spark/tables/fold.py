@@ -98,8 +98,10 @@ def begin_fold(
     folder = staging.kept_rows_folder
     append: Append | None = None
     rewrite: Rewrite | None = None
+    if run.needs_statements:
+        return None
     if not exists or epoch.identity.mode is Mode.APPEND:
-        append = begin_append(spark, merge.table, merge.schema, create=not exists)
+        append = begin_append(spark, merge.table, merge.schema, create=not exists, properties=dict(merge.properties))
         if append is None:
             return None
         work = append.folding(task, [source for _, source in merge.pairs])
@@ -140,7 +142,8 @@ def _can_share(run: TableRun, staging: Staging) -> bool:
         return False
     if not run.exists:
         return True
-    if run.anew:
+    if run.anew or (plan.before is not None and plan.before.layout != plan.layout):
+        # What is begun now would meet a change of the table's properties.
         return False
     if epoch.identity.mode is Mode.APPEND:
         # Rows are added to a table as its columns are once they have been changed.

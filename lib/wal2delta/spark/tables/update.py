@@ -27,6 +27,7 @@ from wal2delta.spark.session.isolation import session_with, settings
 from wal2delta.spark.staging.base import FEW_PARTS_A_BATCH, Staging
 from wal2delta.spark.tables.alter import alter
 from wal2delta.spark.tables.fold import Folded, begin_fold
+from wal2delta.spark.tables.layout import leave_clustering, set_layout, set_properties
 from wal2delta.spark.tables.merge import Counts, Written, append_rows, count_rows, merge_keyed
 from wal2delta.spark.tables.multiset import merge_multiset
 from wal2delta.spark.workers.fold import fold_batches
@@ -64,6 +65,9 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Fo
             found = delta.find_commit(own, plan.table, commit, depth=depth) if run.may_have(commit) and exists else None
             if found is None:
                 overwrite = exists and number == 0 and (plan.before is None or (truncated and not plan.soft_deletes))
+                if exists and number == 0:
+                    set_properties(own, run)
+                    leave_clustering(own, run)
                 if exists and not overwrite:
                     _alter(own, run, number, epoch)
                     if truncated:
@@ -71,12 +75,15 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Fo
                 delta.forget_version(own)
                 action, written = _commit(own, staging, run, number, folded, exists=exists, overwrite=overwrite)
                 more = written.counts
+                if overwrite:
+                    delta.checkpoint(own, plan.table)
                 found = _made(own, run, commit, written, depth)
             else:
                 more = _counts_of(own, staging, run, number, found)
             counts = (counts + more).against(found, more)
             done = found if done is None else done.joined(found)
             exists = True
+        set_layout(own, run)
     assert done is not None
     return TableReport(
         name=plan.name,
@@ -202,7 +209,7 @@ def _commit(
         if overwrite:
             ensure(spark, merge.table, needed_by(declared(sql_schema(merge.schema))["fields"]), run.check_lock)
         is_small = is_merged and _is_small(spark, run)
-        if is_merged and not is_small:
+        if is_merged and not is_small and run.plan.layout.marks_rows:
             ensure(spark, merge.table, DELETION_VECTORS, run.check_lock)
         with settings(spark, _few_rows(epoch, exists=exists, is_merged=is_merged, is_small=is_small)):
             if fold is not None:
