@@ -75,7 +75,7 @@ def apply_table(spark: SparkSession, staging: Staging, run: TableRun, folded: Fo
                 delta.forget_version(own)
                 action, written = _commit(own, staging, run, number, folded, exists=exists, overwrite=overwrite)
                 more = written.counts
-                if overwrite:
+                if overwrite and _changes_types(run):
                     delta.checkpoint(own, plan.table)
                 found = _made(own, run, commit, written, depth)
             else:
@@ -164,6 +164,15 @@ def _alter(spark: SparkSession, run: TableRun, number: int, epoch: Epoch) -> Non
     )
     if changed:
         steps.reached(f"columns changed: {plan.name}")
+
+
+def _changes_types(run: TableRun) -> bool:
+    """Say whether a table that is overwritten may have had columns of the same names with other types."""
+    before = run.plan.before
+    if before is None:
+        return True
+    kinds = {column.name: column.type.arrow for column in before.shape.columns}
+    return any(kinds.get(one.name, one.type.arrow) != one.type.arrow for one in run.plan.epochs[0].shape.columns)
 
 
 def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
