@@ -45,9 +45,36 @@ class MetadataNames:
     deleted: str | None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of those that the table has."""
+        found = (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
+        return tuple(name for name in found if name is not None)
+
+    @property
     def has_any(self) -> bool:
         """Whether the table has one of them at least, so that a row without columns can be written."""
-        return any(name is not None for name in (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted))
+        return bool(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What else the configuration wants of a mirror table.
+
+    Attributes:
+        properties: Delta's, and anybody's own.
+        cluster_by: the mirror's names of the columns that it is clustered by.
+    """
+
+    properties: tuple[tuple[str, str], ...] = ()
+    cluster_by: tuple[str, ...] = ()
+
+    @property
+    def marks_rows(self) -> bool:
+        """Whether a MERGE may mark rows as deleted, which not all readers know."""
+        return dict(self.properties).get("delta.enableDeletionVectors", "true").lower() == "true"
+
+
+NO_LAYOUT: Final = Layout()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +110,7 @@ class Selection:
     on_drop_column: DropColumnPolicy
     recreate_said: bool = False
     on_missing_row: MissingRowPolicy = "warn"
+    layout: Layout = NO_LAYOUT
     given: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -112,7 +140,17 @@ def select(
         return None
     table = settings.table(schema, relation.name) or TableSettings(source_schema=schema, source_table=relation.name)
     history = versions if relation in versions else (*versions, relation)
-    warnings = _check_names(table, relation, history, known or {})
+    own = settings.metadata_columns
+    soft_deletes = _first(table.soft_deletes, settings.soft_deletes)
+    metadata = MetadataNames(own.commit_lsn, own.commit_ts, own.rescued_data, own.deleted if soft_deletes else None)
+    clustering = _first(table.cluster_by, settings.cluster_by)
+    columns_listed = {
+        "include_columns": table.include_columns or (),
+        "exclude_columns": table.exclude_columns or (),
+        "column_mask_hash": table.column_mask_hash or (),
+        "cluster_by": tuple(name for name in clustering if name not in metadata.names),
+    }
+    warnings = _check_names(table, columns_listed, relation, history, known or {})
     numbers = tuple(n for n, column in enumerate(relation.columns) if table.wants_column(column.name))
     _check_key(table, sent or relation)
     # A relation may have none by itself.
@@ -124,8 +162,6 @@ def select(
         )
     # Later versions may have renamed a column, which has the old name in this one.
     targets = names_of(settings, table, history[: history.index(relation) + 1], known)
-    soft_deletes = _first(table.soft_deletes, settings.soft_deletes)
-    own = settings.metadata_columns
     sources = tuple(relation.columns[n].name for n in numbers)
     return Selection(
         namespace=table.destination[0],
@@ -135,18 +171,17 @@ def select(
         names=tuple(targets[name] for name in sources),
         masked=tuple(n for n in numbers if table.masks_column(relation.columns[n].name)),
         renames=table.renames,
-        metadata=MetadataNames(
-            commit_lsn=own.commit_lsn,
-            commit_ts=own.commit_ts,
-            rescued_data=own.rescued_data,
-            deleted=own.deleted if soft_deletes else None,
-        ),
+        metadata=metadata,
         soft_deletes=soft_deletes,
         on_type_change=_first(table.on_type_change, settings.on_type_change),
         on_recreate=_first(table.on_recreate, settings.on_recreate),
         on_drop_column=_first(table.on_drop_column, settings.on_drop_column),
         recreate_said=table.on_recreate is not None or "on_recreate" in settings.model_fields_set,
         on_missing_row=_first(table.on_missing_row, settings.on_missing_row),
+        layout=Layout(
+            properties=settings.properties_of(table),
+            cluster_by=_clustering(table, clustering, metadata, relation, {name: targets[name] for name in sources}),
+        ),
         given=tuple(targets.items()),
         warnings=tuple(warnings),
     )
@@ -211,15 +246,48 @@ def _first(own: _T | None, general: _T) -> _T:
     return general if own is None else own
 
 
+def _clustering(
+    table: TableSettings,
+    wanted: Iterable[str],
+    metadata: MetadataNames,
+    relation: Relation,
+    targets: Mapping[str, str],
+) -> tuple[str, ...]:
+    """Give the mirror's names of the columns that a table is to be clustered by, as far as this version has them.
+
+    Args:
+        targets: the mirror's names of the version's columns that are wanted, by the source's.
+    """
+    found: list[str] = []
+    for name in wanted:
+        if name in metadata.names:
+            found.append(name)
+            continue
+        same = same_columns(name, table.renames)
+        here = [column.name for column in relation.columns if column.name in same]
+        if any(one not in targets for one in here):
+            raise ConfigError(
+                f"cluster_by names {name!r}, which is left out of the table",
+                table=relation.qualified_name,
+                remedy="Correct cluster_by, include_columns or exclude_columns",
+            )
+        found += [targets[one] for one in here]
+    return tuple(found)
+
+
 def _check_names(
-    table: TableSettings, relation: Relation, versions: Iterable[Relation], known: Iterable[str]
+    table: TableSettings,
+    columns: Mapping[str, Sequence[str]],
+    relation: Relation,
+    versions: Iterable[Relation],
+    known: Iterable[str],
 ) -> list[str]:
     """Hold the configured names against the columns that there are, or have been; give the warnings."""
     here = {column.name: None for column in relation.columns}
     ever = {column.name: None for version in versions for column in version.columns} | dict.fromkeys(known)
     warnings = []
-    for key in ("include_columns", "exclude_columns", "column_mask_hash"):
-        for name in getattr(table, key) or ():
+    for key, names in columns.items():
+        for name in names:
             same = same_columns(name, table.renames)
             if same.isdisjoint(ever):
                 raise _unknown_column(key, name, relation, ever)

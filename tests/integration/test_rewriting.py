@@ -168,6 +168,8 @@ def test_what_a_table_asks_for_is_left_to_a_merge(
 def test_rows_that_are_marked_as_deleted_are_left_to_a_merge(spark: SparkSession, tmp_path: Path) -> None:
     mirror = _Mirror(spark, tmp_path)
     mirror.apply(*_FIRST)
+    marking = "'delta.enableDeletionVectors' = 'true'"
+    spark.sql(f"ALTER TABLE delta.`{mirror.location}` SET TBLPROPERTIES ({marking})")
     spark.sql(f"DELETE FROM delta.`{mirror.location}` WHERE id = 9")
     mirror.apply(_relation(), *_LATER, accept_changed_tables=True)
     assert mirror.rows() == [row for row in _ROWS if row[0] != 9]

@@ -14,6 +14,8 @@ from wal2delta.types.text import codec_of
 
 _EVERY_ORIGIN: Final = "any"
 
+_MOST_CLUSTERING: Final = 4
+
 _NO_OPERATION: Final = "none"
 
 
@@ -85,6 +87,13 @@ def check_history(value: Any) -> Any:
     if known == 2:
         raise ValueError("history tables (type 2) are not there yet: leave scd_type out, or set it to 1")
     return known
+
+
+def check_clustering(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse more columns than Delta clusters by."""
+    if len(names) > _MOST_CLUSTERING:
+        raise ValueError(f"takes {_MOST_CLUSTERING} columns at most")
+    return names
 
 
 def check_renames(names: dict[str, str]) -> dict[str, str]:

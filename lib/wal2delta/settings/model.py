@@ -19,6 +19,7 @@ from pydantic import (
 from wal2delta.names import RESERVED_COLUMNS
 from wal2delta.settings.explain import validated
 from wal2delta.settings.keys import (
+    check_clustering,
     check_encoding,
     check_expressions,
     check_history,
@@ -33,6 +34,7 @@ from wal2delta.settings.keys import (
     same_columns,
     split_expressions,
 )
+from wal2delta.settings.properties import check_properties, texts_of
 from wal2delta.task_settings import Origins, TaskSettings
 from wal2delta.types.options import BinaryMode, DecimalMode, TypeOptions
 from wal2delta.types.text import codec_of
@@ -82,6 +84,12 @@ Operations = Annotated[
 ]
 
 TypeOverrides = Annotated[dict[Name, Annotated[Name, AfterValidator(check_type)]], Field(min_length=1)]
+
+
+TableProperties = Annotated[dict[Name, str], AfterValidator(check_properties), BeforeValidator(texts_of)]
+ClusterColumns = Annotated[
+    tuple[Name, ...], Field(strict=False), AfterValidator(each_once("column")), AfterValidator(check_clustering)
+]
 
 
 class _Model(BaseModel):
@@ -165,6 +173,10 @@ class TableSettings(_Model):
     """Columns whose values become salted hashes: see `wal2delta.masking`."""
     type_overrides: TypeOverrides | None = None
     """Columns that are read as another type than their own, by that type's name: see `wal2delta.types.names`."""
+    table_properties: TableProperties | None = None
+    """Properties of the mirror table, besides those and in place of those that all tables have."""
+    cluster_by: ClusterColumns | None = None
+    """The columns that the mirror table is clustered by; none where it is empty."""
     scd_type: Annotated[Literal[1], BeforeValidator(check_history)] = 1
     soft_deletes: bool | None = None
     on_type_change: TypeChangePolicy | None = None
@@ -267,6 +279,10 @@ class Settings(_Model):
     on_drop_column: DropColumnPolicy = "keep"
     on_missing_row: MissingRowPolicy = "warn"
     """An update or a delete does not find its row."""
+    table_properties: Annotated[TableProperties, BeforeValidator(none_is_empty)] = Field(default_factory=dict)
+    """Delta's properties, and anybody's own, of all mirror tables."""
+    cluster_by: ClusterColumns = ()
+    """The columns that all mirror tables are clustered by."""
     infer_renames: bool = True
     """A column that stands under another name where one of its type was, between others, was renamed."""
     accept_changed_tables: bool = False
@@ -331,6 +347,10 @@ class Settings(_Model):
             if (item.table.source_schema, item.table.source_table) == (schema, table):
                 return item.table
         return None
+
+    def properties_of(self, table: TableSettings) -> tuple[tuple[str, str], ...]:
+        """Give the properties of a mirror table, in one order."""
+        return tuple(sorted({**self.table_properties, **(table.table_properties or {})}.items()))
 
     def type_options(self, schema: str, table: str) -> TypeOptions:
         """Say how the values of a source table are read."""

@@ -27,6 +27,9 @@ _GROUP_BYTES: Final = 32 << 20
 _DICTIONARY_BYTES: Final = 1 << 16
 """What has more different values than fit is written as it is: that takes a third less time, and no more room."""
 
+_MOST_DIGITS: Final = 18
+"""Decimals of more digits are no integers in Parquet."""
+
 _LONGEST: Final = 32
 """Delta keeps this many characters of a text."""
 _HIGHEST: Final = "\U0010ffff"
@@ -161,6 +164,11 @@ def as_named(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.ListArray.from_arrays(array.offsets, as_named(array.values, kind.value_type), kind, mask=nulls)
     parts = [as_named(part, kind.field(number).type) for number, part in enumerate(array.flatten())]
     return pa.StructArray.from_arrays(parts, fields=list(kind), mask=nulls)
+
+
+def has_statistics(kind: pa.DataType) -> bool:
+    """Say whether the log is told a column's least and greatest value, as Delta wants of those that it clusters by."""
+    return not pa.types.is_floating(kind) and not (pa.types.is_decimal(kind) and kind.precision > _MOST_DIGITS)
 
 
 def _leaves(kind: pa.DataType) -> int:

@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from wal2delta.errors import ConfigError, NotSupported, OrderError
-from wal2delta.selection import MetadataNames
+from wal2delta.selection import NO_LAYOUT, Layout, MetadataNames
 from wal2delta.settings import Settings
 from wal2delta.sink.convert import is_widening, may_be_rescued
 from wal2delta.sink.events import Identity, Mode
@@ -26,6 +26,9 @@ from wal2delta.spark.planning.placement import Placement, Use, Wanted, place
 from wal2delta.spark.planning.registry import MirrorEntry
 from wal2delta.spark.planning.versions import Catalogue, Version, check_distinct
 from wal2delta.spark.staging.base import Staged
+
+_INDEXED: Final = 32
+"""Of so many columns Delta keeps statistics, if a table does not say otherwise."""
 
 _MAX_EPOCHS: Final = 1 << 14
 
@@ -79,6 +82,7 @@ class TablePlan:
         rows: row changes.
         names: see `MirrorEntry`.
         stops_at_missing: an update or a delete that does not find its row stops the run.
+        layout: the properties and the clustering that it is to have.
     """
 
     number: int
@@ -95,12 +99,14 @@ class TablePlan:
     names: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     stops_at_missing: bool = False
+    layout: Layout = NO_LAYOUT
 
     @property
     def after(self) -> MirrorEntry:
         """What the ledger will know of it."""
         # What version it has then is known once it was made.
-        return MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
+        entry = MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
+        return replace(entry, layout=self.layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +254,7 @@ def _table(
         _check_marks(evolution, wanted.name)
         if selection.on_type_change == "stop" and not (truncated and len(epochs) == 1 and not selection.soft_deletes):
             _check_types(evolution, wanted.name)
+    _check_clustering(selection.layout, epochs[-1].shape, selection.metadata, wanted.name)
     changed = sum(one.told_apart_by != other.told_apart_by for one, other in pairwise(epochs))
     if changed:
         notes.append(f"what tells its rows apart changed {'once' if changed == 1 else f'{changed} times'}")
@@ -269,6 +276,7 @@ def _table(
         names=max((version for _, version in segments), key=lambda version: version.number).selection.given,
         notes=tuple(dict.fromkeys(notes)),
         stops_at_missing=selection.on_missing_row == "stop",
+        layout=selection.layout,
     )
 
 
@@ -312,6 +320,30 @@ def _check_marks(evolution: Evolution, name: str) -> None:
                 table=name,
                 remedy="Nothing was applied; set column_mask_hash as it was, or apply to a new target",
             )
+
+
+def _check_clustering(layout: Layout, shape: TableShape, metadata: MetadataNames, name: str) -> None:
+    """Refuse columns that Delta cannot cluster by: it needs their least and greatest values.
+
+    Raises:
+        ConfigError: naming one.
+    """
+    indexed = int(dict(layout.properties).get("delta.dataSkippingNumIndexedCols", _INDEXED))
+    kinds = {column.name: column.type.arrow for column in shape.columns}
+    places = {column: number for number, column in enumerate([*kinds, *metadata.names])}
+    for column in layout.cluster_by:
+        kind = kinds.get(column)
+        if kind is not None and (pa.types.is_nested(kind) or pa.types.is_boolean(kind) or pa.types.is_binary(kind)):
+            why = f"is of a type ({kind}) that has no order"
+        elif 0 <= indexed <= places.get(column, 0):
+            why = f"stands behind the first {indexed} columns, of which alone Delta keeps statistics"
+        else:
+            continue
+        raise ConfigError(
+            f"cluster_by names {column!r}, which {why}",
+            table=name,
+            remedy="Nothing was applied; correct cluster_by, or raise delta.dataSkippingNumIndexedCols",
+        )
 
 
 def _check_types(evolution: Evolution, name: str) -> None:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from wal2delta.selection import NO_LAYOUT, Layout
 from wal2delta.sink.evolution import MirrorColumn, TableShape
 from wal2delta.spark.delta.target import TableName
 from wal2delta.types.stored import type_from_dict, type_to_dict
@@ -27,6 +28,7 @@ class MirrorEntry:
         names: the mirror's name of every column that the relation has had, by the source's: none is given again.
         left: the version that the table had then; None in a ledger of an earlier version.
         run: the id of the run that has made that version; empty likewise.
+        layout: what the configuration wanted of it then.
     """
 
     oid: int
@@ -37,6 +39,7 @@ class MirrorEntry:
     names: tuple[tuple[str, str], ...] = ()
     left: int | None = None
     run: str = ""
+    layout: Layout = NO_LAYOUT
 
     def to_json(self) -> str:
         """Write the entry."""
@@ -50,6 +53,8 @@ class MirrorEntry:
                 "names": [list(pair) for pair in self.names],
                 "left": self.left,
                 "run": self.run,
+                "properties": dict(self.layout.properties),
+                "cluster_by": list(self.layout.cluster_by),
                 "next_id": self.shape.next_id,
                 "columns": [
                     {
@@ -85,6 +90,7 @@ class MirrorEntry:
             names=tuple((source, name) for source, name in values["names"]),
             left=values.get("left"),
             run=values.get("run", ""),
+            layout=Layout(tuple(sorted(values.get("properties", {}).items())), tuple(values.get("cluster_by", ()))),
         )
 
 

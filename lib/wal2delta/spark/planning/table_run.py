@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from wal2delta.selection import MetadataNames
+from wal2delta.sink.data_files import has_statistics
 from wal2delta.sink.events import Identity
 from wal2delta.sink.evolution import OWN, TableShape
 from wal2delta.spark.delta import statements as delta
@@ -81,6 +82,12 @@ class TableRun:
         """Say whether the table may have a step already, so that its history has to be asked."""
         return self.resumed and (self.standing is None or commit.number in self.standing.steps)
 
+    @property
+    def needs_statements(self) -> bool:
+        """The table is clustered by a column of which the files that are written here do not tell enough."""
+        kinds = {column.name: column.type.arrow for column in self.plan.epochs[-1].shape.columns}
+        return any(name in kinds and not has_statistics(kinds[name]) for name in self.plan.layout.cluster_by)
+
     def fold_task(self, epoch: Epoch) -> FoldTask:
         """Say how an epoch's events become rows to merge."""
         return FoldTask(
@@ -123,6 +130,7 @@ class TableRun:
             commit=self.step(number, MERGE),
             converts_key=epoch.converts_key,
             stops_at_missing=plan.stops_at_missing,
+            properties=plan.layout.properties,
         )
 
 
@@ -164,6 +172,7 @@ class Merge:
         deletes: some rows are deleted.
         converts_key: the key has another type than it had for some of the changes, which it may not hold.
         stops_at_missing: nothing is committed where a change does not find its row.
+        properties: what the table is made with, if it is not there yet.
         has_bases: each row brings the key that it has in the table, as it stands there.
     """
 
@@ -181,6 +190,7 @@ class Merge:
     converts_key: bool = False
     stops_at_missing: bool = False
     has_bases: bool = False
+    properties: tuple[tuple[str, str], ...] = ()
 
     @property
     def pairs(self) -> list[tuple[str, str]]:

@@ -85,7 +85,8 @@ def _can_share(run: TableRun, staging: Staging) -> bool:
         return False
     if not run.exists:
         return True
-    if run.anew:
+    if run.anew or (plan.before is not None and plan.before.layout != plan.layout):
+        # What is begun now would meet a change of the table's properties.
         return False
     if epoch.identity.mode is Mode.APPEND:
         # Rows are added to a table as its columns are once they have been changed.

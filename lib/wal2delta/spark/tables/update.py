@@ -26,6 +26,7 @@ from wal2delta.spark.session.isolation import session_with, settings
 from wal2delta.spark.staging.base import FEW_PARTS_A_BATCH, Staging
 from wal2delta.spark.tables.alter import alter
 from wal2delta.spark.tables.fold import Folded, begin_fold
+from wal2delta.spark.tables.layout import leave_clustering, set_layout, set_properties
 from wal2delta.spark.workers.refusals import refusals_told
 from wal2delta.spark.workers.write import FilesWritten
 from wal2delta.spark.writing.base import Fold, TableWriter
@@ -67,6 +68,9 @@ def apply_table(
             found = delta.find_commit(own, plan.table, commit, depth=depth) if run.may_have(commit) and exists else None
             if found is None:
                 overwrite = exists and number == 0 and (plan.before is None or (truncated and not plan.soft_deletes))
+                if exists and number == 0:
+                    set_properties(own, writer, run)
+                    leave_clustering(own, run)
                 if exists and not overwrite:
                     _alter(own, writer, run, number, epoch)
                     if truncated:
@@ -74,12 +78,15 @@ def apply_table(
                 delta.forget_version(own)
                 action, written = _commit(own, writer, staging, run, number, folded, exists=exists, overwrite=overwrite)
                 more = written.counts
+                if overwrite and _changes_types(run):
+                    delta.checkpoint(own, plan.table)
                 found = _made(own, run, commit, written, depth)
             else:
                 more = _counts_of(own, staging, run, number, found)
             counts = (counts + more).against(found, more)
             done = found if done is None else done.joined(found)
             exists = True
+        set_layout(own, writer, run)
     assert done is not None
     return TableReport(
         name=plan.name,
@@ -163,6 +170,15 @@ def _alter(spark: SparkSession, writer: TableWriter, run: TableRun, number: int,
         steps.reached(f"columns changed: {plan.name}")
 
 
+def _changes_types(run: TableRun) -> bool:
+    """Say whether a table that is overwritten may have had columns of the same names with other types."""
+    before = run.plan.before
+    if before is None:
+        return True
+    kinds = {column.name: column.type.arrow for column in before.shape.columns}
+    return any(kinds.get(one.name, one.type.arrow) != one.type.arrow for one in run.plan.epochs[0].shape.columns)
+
+
 def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
     """Mark all rows as deleted, where a truncate deletes softly."""
     name = next(column.name for column in run.plan.epochs[number].shape.columns if column.source == OWN)
@@ -213,7 +229,7 @@ def _ready(
     is_small = is_merged and _is_small(spark, run)
     if exists and overwrite:
         ensure(spark, writer, merge.table, needed_by(declared(sql_schema(merge.schema))["fields"]), run.check_lock)
-    if is_merged and not is_small:
+    if is_merged and not is_small and run.plan.layout.marks_rows:
         ensure(spark, writer, merge.table, DELETION_VECTORS, run.check_lock)
     if epoch.rows > _FEW_CHANGES:
         return {}

@@ -143,10 +143,14 @@ class FileWriter(StatementWriter):
         Args:
             run: of a table whose rows stay, if it holds any.
         """
+        if run.needs_statements:
+            return None
         epoch, merge = run.plan.epochs[number], run.merge(number)
         task, folder = run.fold_task(epoch), staging.kept_rows_folder
         if not exists or epoch.identity.mode is Mode.APPEND:
-            append = self._append(spark, merge.table, merge.schema, create=not exists)
+            append = self._append(
+                spark, merge.table, merge.schema, create=not exists, properties=dict(merge.properties)
+            )
             if append is None:
                 return None
             work = append.folding(task, [source for _, source in merge.pairs])

@@ -165,8 +165,9 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
         MissingRow: see `Counts.check`.
     """
     if rows is None:
-        empty = spark.createDataFrame([], sql_schema(merge.schema))
-        delta.write(empty, merge.table, mode, merge.commit, create=create, new_schema=mode == "overwrite")
+        empty, anew = spark.createDataFrame([], sql_schema(merge.schema)), mode == "overwrite"
+        properties = dict(merge.properties)
+        delta.write(empty, merge.table, mode, merge.commit, create=create, new_schema=anew, properties=properties)
         return Written(Counts(), {APPENDED: "0"})
     totals = _totals(merge.identity.mode) | _more(merge.identity.mode)
     # What replaces a catalog's table is a query of Delta's own, of which no observation is told.
@@ -191,7 +192,8 @@ def _write_rows(frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> N
         frame = frame.where(_IS_THERE).selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
     # Names are no expressions.
     written = frame.select(*(f.col(source) for _, source in merge.pairs)).toDF(*merge.schema.names)
-    delta.write(written, merge.table, mode, merge.commit, create=create, new_schema=mode == "overwrite")
+    properties, anew = dict(merge.properties), mode == "overwrite"
+    delta.write(written, merge.table, mode, merge.commit, create=create, new_schema=anew, properties=properties)
 
 
 def count_rows(rows: DataFrame, mode: Mode) -> Counts:
