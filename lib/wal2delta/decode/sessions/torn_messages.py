@@ -255,8 +255,9 @@ def _is_damaged_prepare(data: memoryview, at: int, begin: int, place: Place, ope
         open_.commit_time,
     ):
         return False
-    # A gid may also be another one where it was torn: then nothing follows that can.
-    goes_on = place.framing is not Framing.RAW or behind == len(data) or data[behind] in BETWEEN
+    # A gid may also be another one where it was torn: then nothing follows that can.  A frame's length tells by itself.
+    following = {Framing.RAW: BETWEEN, Framing.WALSENDER: b"wk"}.get(place.framing)
+    goes_on = following is None or behind == len(data) or data[behind] in following
     return message.gid == open_.gid or (message.xid == open_.xid and goes_on)
 
 
