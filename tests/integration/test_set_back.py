@@ -155,13 +155,14 @@ def _follow(mirror: SmallMirror, error: TargetError) -> None:
 
 
 _ONE = relation(1, "t", {"id": INT4, "v": TEXT})
+_MAPPED = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
 _CHANGES = (
     "RESTORE TABLE {t} TO VERSION AS OF 0",
     "UPDATE {t} SET v = 'mine' WHERE id = 1",
     "DELETE FROM {t} WHERE id = 1",
     "INSERT INTO {t} SELECT 9 AS id, 'mine' AS v, 1L AS __commit_lsn, __commit_ts, _rescued_data FROM {t} WHERE id = 1",
-    "ALTER TABLE {t} RENAME COLUMN v TO mine",
-    "ALTER TABLE {t} DROP COLUMN v; ALTER TABLE {t} ADD COLUMNS (v STRING AFTER id)",
+    f"{_MAPPED}; ALTER TABLE {{t}} RENAME COLUMN v TO mine",
+    f"{_MAPPED}; ALTER TABLE {{t}} DROP COLUMN v; ALTER TABLE {{t}} ADD COLUMNS (v STRING AFTER id)",
 )
 _MAINTENANCE = (
     "OPTIMIZE {t}",
