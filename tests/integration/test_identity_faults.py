@@ -13,7 +13,7 @@ import wal2delta
 from support.captures import Case, load
 from support.truth import SourceTable, mirror_tables, read_mirror, source_tables
 from wal2delta.errors import CaptureError
-from wal2delta.spark.tables import fold as folding
+from wal2delta.spark.writing import files as writing_files
 from wal2delta.types.by_value import Form, one_form
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_every_row_is_found_and_nobody_is_warned(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, way: str
 ) -> None:
     if way.endswith("merged"):
-        monkeypatch.setattr(folding, "begin_rewrite", lambda *_: None)
+        monkeypatch.setattr(writing_files, "begin_rewrite", lambda *_: None)
     case = _case(name)
     config = _EXCLUDED.get(name, {})
     reports = _apply(spark, case, tmp_path, at_once=way == "in one run", config=config)

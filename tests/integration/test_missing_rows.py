@@ -15,7 +15,7 @@ from wal2delta.protocol import messages as m
 from wal2delta.protocol.framing import Framing
 from wal2delta.protocol.writer import frame
 from wal2delta.spark.session import steps
-from wal2delta.spark.tables import fold as folding
+from wal2delta.spark.writing import files as writing_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +94,7 @@ _WAYS = ["small tables are written anew", "all are merged into", "Spark writes e
 
 def _go(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     if way == "all are merged into":
-        monkeypatch.setattr(folding, "begin_rewrite", lambda *_: None)
+        monkeypatch.setattr(writing_files, "begin_rewrite", lambda *_: None)
     elif way == "Spark writes everything":
         monkeypatch.setenv("WAL2DELTA_COMMITS", "spark")
 
