@@ -57,7 +57,7 @@ FLOORS = {
         ("placing",),
         ("walk",),
         ("place", "rules", "uses"),
-        ("standing",),
+        ("walk_state",),
         ("stream",),
         ("summary",),
         ("scan", "unfinished"),

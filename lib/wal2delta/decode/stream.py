@@ -1,6 +1,6 @@
 """Walk a stretch of a stream: the kernel for the hot messages, the scalar reader for the others.
 
-`standing` keeps where a walk stands; `StreamWalker` follows the messages, and leaves to its subclasses what they make
+`walk_state` keeps where a walk stands; `StreamWalker` follows the messages, and leaves to its subclasses what they make
 of them: `scan.Scanner` gathers a summary, `decoder.Decoder` gathers rows.
 """
 
@@ -29,9 +29,9 @@ from wal2delta.decode.rules import (
     problem,
     time_of,
 )
-from wal2delta.decode.standing import Standing
 from wal2delta.decode.tiles import Tile
 from wal2delta.decode.walk import Outcome
+from wal2delta.decode.walk_state import WalkState
 from wal2delta.errors import (
     CaptureError,
     MalformedMessage,
@@ -51,8 +51,8 @@ FIRST_OWN_OID: Final = 16_384
 """PostgreSQL's FirstNormalObjectId.  Of a type from here on a Type message tells, in front of the Relation."""
 
 
-class StreamWalker(Standing):
-    """Walk one buffer after the other, from a known place or a guessed one; `Standing` says of what."""
+class StreamWalker(WalkState):
+    """Walk one buffer after the other, from a known place or a guessed one; `WalkState` says of what."""
 
     breaks: ClassVar[bool] = False
     """Whether a new session ends the walk; it is an error else."""

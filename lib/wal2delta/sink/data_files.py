@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -29,6 +29,9 @@ _DICTIONARY_BYTES: Final = 1 << 16
 
 _MOST_DIGITS: Final = 18
 """Decimals of more digits are no integers in Parquet."""
+
+_INDEXED: Final = 32
+"""Of so many columns Delta keeps statistics, if a table does not say otherwise."""
 
 _LONGEST: Final = 32
 """Delta keeps this many characters of a text."""
@@ -164,6 +167,11 @@ def as_named(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.ListArray.from_arrays(array.offsets, as_named(array.values, kind.value_type), kind, mask=nulls)
     parts = [as_named(part, kind.field(number).type) for number, part in enumerate(array.flatten())]
     return pa.StructArray.from_arrays(parts, fields=list(kind), mask=nulls)
+
+
+def indexed_count(properties: Mapping[str, str]) -> int:
+    """Give of how many columns, the first ones, a table with some properties keeps statistics; below 0, of all."""
+    return int(properties.get("delta.dataSkippingNumIndexedCols", _INDEXED))
 
 
 def has_statistics(kind: pa.DataType) -> bool:

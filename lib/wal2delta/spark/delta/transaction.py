@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from wal2delta.sink.data_files import DataFile, FileColumn
+from wal2delta.sink.data_files import DataFile, FileColumn, indexed_count
 from wal2delta.sink.features import FEATURE, missing, needed_by, of_new, protocol_shown
 from wal2delta.sink.table_log import LoggedVersion
 from wal2delta.spark.delta import statements as delta
@@ -32,9 +32,6 @@ from wal2delta.spark.session.isolation import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_INDEXED: Final = 32
-"""Of so many columns Delta keeps statistics, if a table does not say otherwise."""
 
 _KNOWN_PROPERTIES: Final = (
     "delta.appendOnly",
@@ -140,8 +137,7 @@ class Transaction:
             name.startswith(_KNOWN_PROPERTIES) for name in metadata["configuration"] if name.startswith("delta.")
         ):
             return False
-        fields = json.loads(metadata["schemaString"])["fields"]
-        return all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in fields)
+        return all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in _fields(metadata))
 
     def may_be_altered(self, *, drops: bool, renames: bool, widens: bool) -> bool:
         """Columns may change by what is written to the log, with nothing else that would have to know of it."""
@@ -180,8 +176,7 @@ class Transaction:
     @property
     def fields(self) -> list[dict[str, Any]]:
         """The table's columns as the log declares them."""
-        found: list[dict[str, Any]] = json.loads(self._begun.metadata()["schemaString"])["fields"]
-        return found
+        return _fields(self._begun.metadata())
 
     def alter(self, fields: Sequence[Mapping[str, Any]], commit: delta.CommitId) -> int | None:
         """Commit new columns; give the table's new version, or None if this very commit was made before."""
@@ -196,15 +191,13 @@ class Transaction:
 
     def has_only(self, wanted: pa.Schema) -> bool:
         """Say whether the table has these columns and no other."""
-        fields = json.loads(self._begun.metadata()["schemaString"])["fields"]
         names: list[str] = wanted.names
-        return [field["name"] for field in fields] == names
+        return [field["name"] for field in self.fields] == names
 
     def columns(self, wanted: pa.Schema) -> tuple[FileColumn, ...] | None:
         """Give some of the table's columns as its files have them; None where they are not of these types."""
         metadata = self._begun.metadata()
-        fields = json.loads(metadata["schemaString"])["fields"]
-        found = {field["name"]: field for field in fields}
+        found = {field["name"]: field for field in _fields(metadata)}
         indexed = _indexed(list(found), metadata["configuration"])
         columns = []
         for column, expected in zip(wanted, declared(sql_schema(wanted))["fields"], strict=True):
@@ -289,6 +282,11 @@ def declared(columns: str) -> dict[str, Any]:
     return declared
 
 
+def _fields(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
+    fields: list[dict[str, Any]] = json.loads(metadata["schemaString"])["fields"]
+    return fields
+
+
 def _physical(field: Mapping[str, Any]) -> str:
     name: str = field["metadata"].get("delta.columnMapping.physicalName", field["name"])
     return name
@@ -323,7 +321,7 @@ def _indexed(names: Sequence[str], configuration: Mapping[str, str]) -> set[str]
     named = configuration.get("delta.dataSkippingStatsColumns")
     if named is not None:
         return {name.strip(" `") for name in named.split(",")}
-    count = int(configuration.get("delta.dataSkippingNumIndexedCols", _INDEXED))
+    count = indexed_count(configuration)
     return set(names if count < 0 else names[:count])
 
 

@@ -17,6 +17,7 @@ from wal2delta.errors import ConfigError, NotSupported, OrderError
 from wal2delta.selection import NO_LAYOUT, Layout, MetadataNames
 from wal2delta.settings import Settings
 from wal2delta.sink.convert import is_widening, may_be_rescued
+from wal2delta.sink.data_files import indexed_count
 from wal2delta.sink.events import Identity, Mode
 from wal2delta.sink.evolution import OWN, ChangeKind, Evolution, Policy, TableShape, conversions, converts
 from wal2delta.sink.masking import is_masked
@@ -26,9 +27,6 @@ from wal2delta.spark.planning.placement import Placement, Use, Wanted, place
 from wal2delta.spark.planning.registry import MirrorEntry
 from wal2delta.spark.planning.versions import Catalogue, Version, check_distinct
 from wal2delta.spark.staging.base import Staged
-
-_INDEXED: Final = 32
-"""Of so many columns Delta keeps statistics, if a table does not say otherwise."""
 
 _MAX_EPOCHS: Final = 1 << 14
 
@@ -328,7 +326,7 @@ def _check_clustering(layout: Layout, shape: TableShape, metadata: MetadataNames
     Raises:
         ConfigError: naming one.
     """
-    indexed = int(dict(layout.properties).get("delta.dataSkippingNumIndexedCols", _INDEXED))
+    indexed = indexed_count(dict(layout.properties))
     kinds = {column.name: column.type.arrow for column in shape.columns}
     places = {column: number for number, column in enumerate([*kinds, *metadata.names])}
     for column in layout.cluster_by:

@@ -207,7 +207,7 @@ def _commit(
     if is_merged and epoch.rows == 0:
         # Only the columns change: an empty commit stands for it.
         return action, append_rows(spark, None, merge, "append", create=False)
-    ready = partial(_ready, spark, writer, run, number, exists=exists, overwrite=overwrite)
+    ready = partial(_ready, spark, writer, run, number, exists=exists, overwrite=overwrite, is_merged=is_merged)
     with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
         fold: Fold
         files: FilesWritten | None
@@ -221,17 +221,23 @@ def _commit(
 
 
 def _ready(
-    spark: SparkSession, writer: TableWriter, run: TableRun, number: int, *, exists: bool, overwrite: bool
+    spark: SparkSession,
+    writer: TableWriter,
+    run: TableRun,
+    number: int,
+    *,
+    exists: bool,
+    overwrite: bool,
+    is_merged: bool,
 ) -> Mapping[str, str]:
     """Give a table what a statement that commits an epoch needs it to have; give the settings for the statement."""
-    epoch, merge = run.plan.epochs[number], run.merge(number)
-    is_merged = exists and not overwrite and epoch.identity.mode is not Mode.APPEND
+    merge = run.merge(number)
     is_small = is_merged and _is_small(spark, run)
-    if exists and overwrite:
+    if overwrite:
         ensure(spark, writer, merge.table, needed_by(declared(sql_schema(merge.schema))["fields"]), run.check_lock)
     if is_merged and not is_small and run.plan.layout.marks_rows:
         ensure(spark, writer, merge.table, DELETION_VECTORS, run.check_lock)
-    if epoch.rows > _FEW_CHANGES:
+    if run.plan.epochs[number].rows > _FEW_CHANGES:
         return {}
     if not is_merged:
         return {} if exists else delta.FEW_ROWS

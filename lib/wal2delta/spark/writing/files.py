@@ -129,7 +129,7 @@ class FileWriter(StatementWriter):
         schema: pa.Schema,
         *,
         create: bool,
-        properties: Mapping[str, str] = delta.NO_PROPERTIES,
+        properties: Mapping[str, str],
     ) -> FileAppend | None:
         begun = self.begin(spark, table, create=schema if create else None, properties=properties)
         columns = None if begun is None else begun.columns(schema)
@@ -160,8 +160,6 @@ class FileWriter(StatementWriter):
             return None
         rewrite = begin_rewrite(merge, run.size, partial(self.begin, spark, merge.table)) if may_rewrite else None
         rows = run.events(spark, staging, epoch, task)
-        kept = MergeFold(rows, keeping(task, folder), merge, task, folder)
         if rewrite is None:
-            return kept
-        work = rewrite.folding(task, merge, folder)
-        return RewriteFold(rows, work, merge, task, folder, rewrite, lambda: kept)
+            return MergeFold(rows, keeping(task, folder), merge, task, folder)
+        return RewriteFold(rows, rewrite.folding(task, merge, folder), merge, task, folder, rewrite)

@@ -24,6 +24,7 @@ from wal2delta.spark.workers.rows import Work
 from wal2delta.spark.workers.write import FILES, FilesWritten
 from wal2delta.spark.writing.append import FileAppend
 from wal2delta.spark.writing.base import Fold
+from wal2delta.spark.writing.kept_rows import keeping
 from wal2delta.spark.writing.merge import APPENDED, MATERIALIZE, Written, appended, merge_kept
 from wal2delta.spark.writing.rewrite import Rewrite
 
@@ -109,14 +110,9 @@ class MergeFold(FileFold):
 
 @dataclass(frozen=True, slots=True)
 class RewriteFold(MergeFold):
-    """Rows that the task which folds them writes together with the table's; it keeps them where that proves impossible.
-
-    Attributes:
-        instead: begins the fold of rows that are kept, for where somebody has changed the table meanwhile.
-    """
+    """Rows that the task which folds them writes together with the table's, or keeps where that proves impossible."""
 
     rewrite: Rewrite
-    instead: Callable[[], Fold]
 
     def commit(
         self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
@@ -129,5 +125,6 @@ class RewriteFold(MergeFold):
         done = self.rewrite.commit(written, self.merge)
         if done is not None:
             return done
-        fold = self.instead()
-        return fold.commit(spark, fold.run(spark), ready)
+        # Somebody has changed the table meanwhile.
+        kept = MergeFold(self.rows, keeping(self.task, self.folder), self.merge, self.task, self.folder)
+        return kept.commit(spark, kept.run(spark), ready)

@@ -345,16 +345,11 @@ def _refuse_claimed(merge: Merge) -> str:
     if merge.identity.claims:
         error = CaptureError(_NOT_UNIQUE_IN_ROOT, table=merge.name, remedy=PARTITIONS_REMEDY)
     target = quote(merge.shape.columns[merge.identity.key[0]].name)
-    return f"WHEN MATCHED AND s.claimed THEN UPDATE SET t.{target} = raise_error({literal(refusal_text(error))}) "
-
-
-def literal(text: str) -> str:
-    """Write a text as SQL does."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return f"WHEN MATCHED AND s.claimed THEN UPDATE SET t.{target} = raise_error({delta.literal(refusal_text(error))}) "
 
 
 def _rescued_text(row: str, column: str) -> str:
-    return f"from_json({row}, 'map<string,string>')[{literal(column)}]"
+    return f"from_json({row}, 'map<string,string>')[{delta.literal(column)}]"
 
 
 def key_may_be_rescued(merge: Merge, number: int) -> bool:
@@ -386,7 +381,7 @@ def _match(merge: Merge) -> str:
 def _merged_rescued(merge: Merge, rescued: str) -> str:
     """Keep the target's rescued values of those columns that are left unchanged."""
     kept = ", ".join(
-        f"CASE WHEN s.k{number} THEN {literal(merge.shape.columns[number].name)} END" for number in merge.tracked
+        f"CASE WHEN s.k{number} THEN {delta.literal(merge.shape.columns[number].name)} END" for number in merge.tracked
     )
     old = f"map_filter(from_json(t.{rescued}, 'map<string,string>'), (k, v) -> array_contains(array({kept}), k))"
     new = "from_json(s.rescued, 'map<string,string>')"

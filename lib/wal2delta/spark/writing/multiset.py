@@ -13,7 +13,7 @@ from wal2delta.spark.delta.sql_types import sql_type
 from wal2delta.spark.delta.target import quote
 from wal2delta.spark.planning.table_run import Merge
 from wal2delta.spark.writing.by_value import formed, may_differ
-from wal2delta.spark.writing.merge import Counts, Written, append_rows, image_of, kept_rows, literal, same_image
+from wal2delta.spark.writing.merge import Counts, Written, append_rows, image_of, kept_rows, same_image
 from wal2delta.types.by_value import Form
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class _Images:
         names = [*(column.name for column in self.merge.shape.columns if column.dropped), *without]
         values = f"from_json({text}, 'map<string,string>')"
         if names:
-            listed = ", ".join(map(literal, names))
+            listed = ", ".join(map(delta.literal, names))
             values = f"map_filter({values}, (k, v) -> NOT array_contains(array({listed}), k))"
         ordered = f"map_from_entries(array_sort(map_entries({values})))"
         return f"CASE WHEN {text} IS NOT NULL THEN nullif(to_json({ordered}), '{{}}') END"

@@ -15,7 +15,7 @@ from wal2delta.protocol.framing import Framing
 from wal2delta.types.text import UTF8, names_in
 
 
-class Standing:
+class WalkState:
     """The state of one walk, and how it comes into transactions and out of them.
 
     Args:
