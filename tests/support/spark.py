@@ -21,6 +21,10 @@ _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 what the other compiler would do for it does not come back."""
 
 
+_OF_MAKE = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MAKE_TERMERR", "MAKE_TERMOUT", "MFLAGS")
+"""With these a `make` that a test starts would take itself for a part of the one that has started the tests."""
+
+
 def spark_environment(scratch: Path) -> dict[str, str]:
     """Give the environment in which wal2delta starts a small Spark, for this process or another.
 
@@ -28,7 +32,7 @@ def spark_environment(scratch: Path) -> dict[str, str]:
         scratch: a folder for what Spark leaves behind.
     """
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name not in _OF_MAKE},
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_SUBMIT_ARGS": f"--conf spark.sql.warehouse.dir={scratch} {_SUBMIT_ARGUMENTS}",
         "SPARK_LOCAL_DIRS": str(scratch),
