@@ -33,19 +33,19 @@ $(READY): pyproject.toml conf/requirements.lock conf/jars.lock conf/environment.
 	@touch $@
 
 kernels: $(READY) ## Compile the kernels again where their sources have changed
-	@$(BIN)/python -m wal2delta.kernel_build
+	@$(BIN)/python -m walreplay.kernel_build
 
 run: $(READY) ## Apply captures and show the tables: CAPTURES=... TARGET=... CONFIG=... (the sample, if none are given)
 ifeq ($(origin TARGET),file) # build/mirror is this Makefile's own; a target that was given is never deleted
 	@rm -rf $(TARGET)
 endif
-	@$(BIN)/wal2delta apply --captures '$(CAPTURES)' --target '$(TARGET)' $(if $(CONFIG),--config '$(CONFIG)') --show $(SHOW)
+	@$(BIN)/walreplay apply --captures '$(CAPTURES)' --target '$(TARGET)' $(if $(CONFIG),--config '$(CONFIG)') --show $(SHOW)
 
 test: kernels ## Run all tests, JOBS files at a time; TESTS=tests/unit for some
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
 test-long: kernels ## Try many simulated captures (VOLUME=1000 for so many), more of a real server, every kill point
-	@WAL2DELTA_LONG=$(VOLUME) $(BIN)/python -m pytest tests/property/test_simulator.py tests/integration/test_live_streams.py \
+	@WALREPLAY_LONG=$(VOLUME) $(BIN)/python -m pytest tests/property/test_simulator.py tests/integration/test_live_streams.py \
 		tests/integration/test_exactly_once.py tests/integration/test_complaints.py tests/integration/test_schema_changes.py \
 		tests/integration/test_names.py tests/integration/test_selection.py
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from wal2delta.console import Output
+from walreplay.console import Output
 
 ENOUGH = 90.0
 MOST_SHOWN = 60

@@ -151,7 +151,7 @@ def install_packages(venv):
 def compile_kernels(venv):
     """Compile the kernels ahead, so that no process has to; where there is no C compiler, each compiles its own."""
     say("compiling kernels")
-    run([str(venv / "bin" / "python"), "-m", "wal2delta.kernel_build"])
+    run([str(venv / "bin" / "python"), "-m", "walreplay.kernel_build"])
 
 
 def fetch_jars(lock, directory):

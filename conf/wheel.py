@@ -18,7 +18,7 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
-from wal2delta.decode.compile.shared_library import FOLDER, name
+from walreplay.decode.compile.shared_library import FOLDER, name
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
@@ -88,10 +88,10 @@ def _run(module: str, *arguments: str) -> None:
 def _look_into(wheel: Path, *, pure: bool) -> None:
     with zipfile.ZipFile(wheel) as archive:
         there = set(archive.namelist())
-    wanted = {f"wal2delta/{file}" for file in (*NEEDED, *([] if pure else [LIBRARY]))}
+    wanted = {f"walreplay/{file}" for file in (*NEEDED, *([] if pure else [LIBRARY]))}
     missing = sorted(wanted - there)
     if missing:
-        remedy = "; without a C compiler build it with PURE=1" if f"wal2delta/{LIBRARY}" in missing else ""
+        remedy = "; without a C compiler build it with PURE=1" if f"walreplay/{LIBRARY}" in missing else ""
         sys.exit(f"error: the wheel lacks {', '.join(missing)}{remedy}")
     tag = "-none-any." if pure else "-none-manylinux" if sys.platform == "linux" else "-none-"
     if tag not in wheel.name or (pure and any(file.endswith(".so") for file in there)):

@@ -11,11 +11,11 @@ from hypothesis import settings
 from support.process import differences, process_state
 
 # Kernels that were compiled ahead trust their callers; in the tests, and in the workers that they start, none does.
-os.environ.setdefault("WAL2DELTA_KERNELS", "checked")
+os.environ.setdefault("WALREPLAY_KERNELS", "checked")
 
 # The first example of a property compiles kernels, which takes longer than any deadline would allow.
-settings.register_profile("wal2delta", deadline=None)
-settings.load_profile("wal2delta")
+settings.register_profile("walreplay", deadline=None)
+settings.load_profile("walreplay")
 
 
 @pytest.fixture(autouse=True)

@@ -18,33 +18,33 @@ import pyarrow as pa
 from generate import MEGABYTE, Shape, write_accounts, write_files
 from measuring import Timing, compared, in_turn
 
-from wal2delta import apply
-from wal2delta.progress import NoProgress
-from wal2delta.settings import make_settings
-from wal2delta.spark.captures import files as source
-from wal2delta.spark.captures.files import ONE_FILE_A_BATCH, list_captures, read_files
-from wal2delta.spark.delta.sql_types import sql_schema
-from wal2delta.spark.delta.target import Target
-from wal2delta.spark.job.ahead import AheadScan
-from wal2delta.spark.job.apply import _Job
-from wal2delta.spark.job.context import RunContext
-from wal2delta.spark.job.reading import Reading
-from wal2delta.spark.job.scanning import Scanning
-from wal2delta.spark.job.shares import buckets_of
-from wal2delta.spark.ledger.ledger import Ledger
-from wal2delta.spark.ledger.state import Seen
-from wal2delta.spark.planning.versions import Catalogue
-from wal2delta.spark.session.isolation import own_session, settings
-from wal2delta.spark.session.session import build_session
-from wal2delta.spark.staging.base import Staged, decoding
-from wal2delta.spark.staging.by_spark import TableStaging
-from wal2delta.spark.workers.decode import DecodeTask, decode_batches, decoder_of
-from wal2delta.spark.workers.rows import SCANS_TABLE, STAGE, Scanned, Work
-from wal2delta.spark.workers.scan import capture_files
-from wal2delta.spark.writing.choice import choose_writer
-from wal2delta.transactions.ahead import Confirmation
-from wal2delta.transactions.planned import PlannedBytes
-from wal2delta.transactions.stitch import Stitch
+from walreplay import apply
+from walreplay.progress import NoProgress
+from walreplay.settings import make_settings
+from walreplay.spark.captures import files as source
+from walreplay.spark.captures.files import ONE_FILE_A_BATCH, list_captures, read_files
+from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.delta.target import Target
+from walreplay.spark.job.ahead import AheadScan
+from walreplay.spark.job.apply import _Job
+from walreplay.spark.job.context import RunContext
+from walreplay.spark.job.reading import Reading
+from walreplay.spark.job.scanning import Scanning
+from walreplay.spark.job.shares import buckets_of
+from walreplay.spark.ledger.ledger import Ledger
+from walreplay.spark.ledger.state import Seen
+from walreplay.spark.planning.versions import Catalogue
+from walreplay.spark.session.isolation import own_session, settings
+from walreplay.spark.session.session import build_session
+from walreplay.spark.staging.base import Staged, decoding
+from walreplay.spark.staging.by_spark import TableStaging
+from walreplay.spark.workers.decode import DecodeTask, decode_batches, decoder_of
+from walreplay.spark.workers.rows import SCANS_TABLE, STAGE, Scanned, Work
+from walreplay.spark.workers.scan import capture_files
+from walreplay.spark.writing.choice import choose_writer
+from walreplay.transactions.ahead import Confirmation
+from walreplay.transactions.planned import PlannedBytes
+from walreplay.transactions.stitch import Stitch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ _CONFIG = {"source": "bench"}
 
 def run(folder: Path, megabytes: int, runs: int, rows: int) -> list[list[Timing]]:
     """Measure the decode stage, fresh targets, and a batch of changes to a large table."""
-    spark = build_session("wal2delta bench")
+    spark = build_session("walreplay bench")
     groups = []
     for kind in ("pgbench", "orders"):
         captures = write_files(folder / f"{kind}-{megabytes}-files", Shape(kind), megabytes * MEGABYTE, _FILES)
@@ -145,7 +145,7 @@ class _Unfolded(_Nowhere):
         def unfolded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from unittest.mock import patch
 
-            from wal2delta.spark.job import ahead
+            from walreplay.spark.job import ahead
 
             def rows(planned, steps, task, content):  # type: ignore[no-untyped-def]
                 decoder = decoder_of(steps[0].place.framing, task)

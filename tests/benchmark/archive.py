@@ -175,10 +175,10 @@ def _draw(timings: Sequence[Timing], charts: Path, slope: float, base: float) ->
 
 def _apply(captures: str, target: str) -> dict[str, Any]:
     """Apply captures in this process, the session up and warm, and say what that took."""
-    from wal2delta import apply
-    from wal2delta.spark.session.session import build_session
+    from walreplay import apply
+    from walreplay.spark.session.session import build_session
 
-    spark = build_session("wal2delta bench")
+    spark = build_session("walreplay bench")
     first = sorted(Path(captures).iterdir())[0]
     apply(spark, first, f"{target}-warm", _CONFIG)
     before = _moved(spark)

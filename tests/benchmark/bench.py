@@ -1,4 +1,4 @@
-"""Measure wal2delta: ``make bench``, or ``make bench SECTIONS="decode apply"`` for some of it.
+"""Measure walreplay: ``make bench``, or ``make bench SECTIONS="decode apply"`` for some of it.
 
 Figures are medians of runs that take turns with what they are compared to.  They also go to ``build/bench.json``,
 section by section.  Wall clocks swing from run to run: compare by the ratios.

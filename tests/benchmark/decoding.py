@@ -9,9 +9,9 @@ from measuring import Timing, Work, compared, in_turn
 from peers.beside import peers
 from recorded import record
 
-from wal2delta import read_changes
-from wal2delta.changes import plan_files
-from wal2delta.protocol.framing import Framing
+from walreplay import read_changes
+from walreplay.changes import plan_files
+from walreplay.protocol.framing import Framing
 
 KINDS = ("pgbench", "orders")
 

@@ -17,12 +17,12 @@ pyarrow.array([0])
 
 others = time.perf_counter()
 
-import wal2delta.spark.staging.tasks  # noqa: E402
+import walreplay.spark.staging.tasks  # noqa: E402
 
 own = time.perf_counter()
 
 # What plans is the driver's.
-import wal2delta.changes  # noqa: E402, I001
+import walreplay.changes  # noqa: E402, I001
 import json  # noqa: E402
 import sys  # noqa: E402
 
@@ -30,7 +30,7 @@ import sys  # noqa: E402
 def decode() -> float:
     """Decode the capture; give the seconds."""
     start = time.perf_counter()
-    rows = sum(batch.data.num_rows for batch in wal2delta.read_changes(sys.argv[1]))
+    rows = sum(batch.data.num_rows for batch in walreplay.read_changes(sys.argv[1]))
     assert rows
     return time.perf_counter() - start
 
@@ -38,4 +38,4 @@ def decode() -> float:
 if __name__ == "__main__":
     told = {"imports of others": others - began, "imports": own - others, "first batch": decode()}
     told |= {"imports and first batch": told["imports"] + told["first batch"], "second batch": decode()}
-    print(json.dumps({"package": wal2delta.__file__, "seconds": told}))
+    print(json.dumps({"package": walreplay.__file__, "seconds": told}))

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import COPYDATA_HEADER, PGCOPY_HEADER, PGCOPY_ROW, PGCOPY_SIGNATURE, XLOGDATA, Framing
-from wal2delta.protocol.messages import Column, Relation
-from wal2delta.protocol.reader import read_message
-from wal2delta.protocol.writer import encode
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import COPYDATA_HEADER, PGCOPY_HEADER, PGCOPY_ROW, PGCOPY_SIGNATURE, XLOGDATA, Framing
+from walreplay.protocol.messages import Column, Relation
+from walreplay.protocol.reader import read_message
+from walreplay.protocol.writer import encode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,6 +1,6 @@
 """Harm captures in any way there is, a million times: ``make mutants``, or ``mutants.py COUNT [--seed N] [NAME …]``.
 
-Whatever the bytes are, reading them ends within a second of CPU, with rows or an error of wal2delta's own, and takes
+Whatever the bytes are, reading them ends within a second of CPU, with rows or an error of walreplay's own, and takes
 at most ten times their size and 256 MB.  Where the scalar reader and the decoder both read them, they agree.
 """
 
@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.captures import cases
 from support.framings import FORMS, Form
 from support.harm import Row, apply
-from wal2delta.errors import CaptureError, Wal2DeltaError
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.reader import read_stream
+from walreplay.errors import CaptureError, WalReplayError
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.reader import read_stream
 
 LONGEST: Final = 48 << 10
 """So many bytes of each capture are harmed: the first of them, which announce its relations."""
@@ -149,7 +149,7 @@ def outcome(data: bytes, framing: Framing, *, named: bool) -> str:
     """
     try:
         got = apply({"mutant": data}, framing if named else None)
-    except Wal2DeltaError:
+    except WalReplayError:
         return "refused"
     expected = scalar_rows(data, framing) if named else None
     if expected is None or got.plan.torn is not None:
@@ -209,5 +209,5 @@ def _memory() -> int:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("WAL2DELTA_KERNELS", "checked")
+    os.environ.setdefault("WALREPLAY_KERNELS", "checked")
     sys.exit(main())

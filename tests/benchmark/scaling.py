@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from generate import cut
 from measuring import Timing
 
-from wal2delta import apply
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.writer import encode
-from wal2delta.spark.session.session import build_session
+from walreplay import apply
+from walreplay.protocol import messages as m
+from walreplay.protocol.writer import encode
+from walreplay.spark.session.session import build_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ _ROWS, _LATER = 50, 10
 
 def run(folder: Path, tables: int, files: int) -> list[list[Timing]]:
     """Measure many small tables in one run, and few new files behind many."""
-    spark = build_session("wal2delta bench")
+    spark = build_session("walreplay bench")
     return [_tables(spark, folder / "tables", tables), _files(spark, folder / "archive", files)]
 
 

@@ -27,7 +27,7 @@ def run(runs: int) -> list[list[Timing]]:
     """Measure new processes, with kernels that were compiled ahead, and with those that numba compiles."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        package = _zip(folder / "wal2delta.zip")
+        package = _zip(folder / "walreplay.zip")
         return [
             _measured("installed", runs, folder),
             # Nothing is kept on the machine yet: the library is brought out of the zip.
@@ -39,7 +39,7 @@ def run(runs: int) -> list[list[Timing]]:
 
 
 def _measured(name: str, runs: int, folder: Path, package: Path | None = None, kernels: str = "") -> list[Timing]:
-    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "WAL2DELTA_KERNELS": kernels}
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "WALREPLAY_KERNELS": kernels}
     for unwanted in ("NUMBA_CACHE_DIR", "PYTHONPATH"):
         environment.pop(unwanted, None)
     if package is not None:
@@ -57,7 +57,7 @@ def _measured(name: str, runs: int, folder: Path, package: Path | None = None, k
 
 def _zip(path: Path) -> Path:
     """Pack the package as its wheel does: sources, and the kernels that were compiled ahead."""
-    package = _ROOT / "lib" / "wal2delta"
+    package = _ROOT / "lib" / "walreplay"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(package.rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.writer import encode
+from walreplay.protocol import messages as m
+from walreplay.protocol.writer import encode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -379,7 +379,7 @@ def main() -> int:
     if arguments.check is None:
         write_capture(arguments.folder, arguments.size * MEGABYTE, arguments.files, seed=arguments.seed)
         return 0
-    from wal2delta.spark.session.session import build_session
+    from walreplay.spark.session.session import build_session
 
     differences = check(build_session("check"), arguments.check, read_expected(arguments.folder))
     print("\n".join(differences) or "as expected")

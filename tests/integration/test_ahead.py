@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.captures import Case, case
 from support.postgres import cut
 from support.truth import assert_mirror_equals
-from wal2delta.spark.captures import files as source
-from wal2delta.spark.session import steps
-from wal2delta.spark.staging.base import Staging
+from walreplay.spark.captures import files as source
+from walreplay.spark.session import steps
+from walreplay.spark.staging.base import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,12 +74,12 @@ def test_files_of_ordinary_transactions_are_read_once(
 ) -> None:
     recorded = case(name)
     parts = list(parts_of(recorded, captures, 5))
-    report = wal2delta.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
+    report = walreplay.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
 
     assert_mirror_equals(spark, tmp_path / "mirror", recorded)
     assert (decoded.read, decoded.left) == ([0], [len(parts)])
     assert report.transactions == recorded.info["transactions_committed"]
-    transactions = spark.read.format("delta").load(str(tmp_path / "mirror" / "_wal2delta" / "transactions")).collect()
+    transactions = spark.read.format("delta").load(str(tmp_path / "mirror" / "_walreplay" / "transactions")).collect()
     assert len({row.commit_lsn for row in transactions}) == len(transactions) == report.transactions
 
 
@@ -91,7 +91,7 @@ def test_what_has_to_be_planned_first_comes_out_the_same(
     for number, _ in enumerate(parts_of(recorded, captures, 4)):
         # The first two files in one run, each of the others in one of its own.
         if number > 0:
-            wal2delta.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
+            walreplay.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
     assert_mirror_equals(spark, tmp_path / "mirror", recorded)
     assert len(decoded.read) >= 2
 
@@ -100,14 +100,14 @@ def test_tables_of_a_catalog_have_what_was_decoded_ahead(spark: SparkSession, ca
     recorded = case("o01")
     parts = list(parts_of(recorded, captures, 3))
     try:
-        report = wal2delta.apply(spark, captures=str(captures), target="spark_catalog.ahead_test")
+        report = walreplay.apply(spark, captures=str(captures), target="spark_catalog.ahead_test")
         assert (decoded.read, decoded.left) == ([0], [len(parts)])
         assert len(report.tables) == len(recorded.info["tables"])
         for table in report.tables:
             assert spark.table(table.location).count() == table.inserted > 0
     finally:
         spark.sql("DROP SCHEMA IF EXISTS spark_catalog.ahead_test CASCADE")
-        spark.sql("DROP SCHEMA IF EXISTS spark_catalog._wal2delta CASCADE")
+        spark.sql("DROP SCHEMA IF EXISTS spark_catalog._walreplay CASCADE")
 
 
 class Killed(BaseException):
@@ -127,8 +127,8 @@ def test_an_interrupted_run_is_finished_by_its_plan_alone(
     with monkeypatch.context() as patched:
         patched.setattr(steps, "on_step", on_step)
         with pytest.raises(Killed):
-            wal2delta.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
-    report = wal2delta.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
+            walreplay.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
+    report = walreplay.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
 
     assert_mirror_equals(spark, tmp_path / "mirror", recorded)
     assert any("was interrupted" in warning for warning in report.warnings)
@@ -140,7 +140,7 @@ def test_captures_that_are_refused_leave_nothing_staged(
 ) -> None:
     _, second, third = parts_of(case("o01"), captures, 3)
     shutil.copy(second, third)
-    with pytest.raises(wal2delta.Wal2DeltaError):
-        wal2delta.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
+    with pytest.raises(walreplay.WalReplayError):
+        walreplay.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
     assert decoded.read == []
-    assert not (tmp_path / "mirror" / "_wal2delta" / "staging").exists()
+    assert not (tmp_path / "mirror" / "_walreplay" / "staging").exists()

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.captures import case
-from support.command import run_wal2delta
+from support.command import run_walreplay
 from support.damage import Damage, damages, first_commit
 from support.truth import mirror_tables
-from wal2delta.cli import main
+from walreplay.cli import main
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,7 +141,7 @@ def test_the_process_says_it_in_one_line_and_in_its_exit_code(tmp_path: Path, ba
     captures, target = tmp_path / "captures", tmp_path / "mirror"
     write, named = _BAD[bad]
     write(captures)
-    outcome = run_wal2delta("apply", "--captures", captures, "--target", target, scratch=tmp_path)
+    outcome = run_walreplay("apply", "--captures", captures, "--target", target, scratch=tmp_path)
     error = _assert_one_error(outcome.exit_code, outcome.stderr, target)
     assert named in error
     assert "Traceback" not in outcome.stdout

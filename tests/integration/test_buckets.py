@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.captures import case
 from support.postgres import cut
 from support.truth import assert_mirror_equals
-from wal2delta.spark.job import apply as applying
-from wal2delta.spark.staging.base import Staging
-from wal2delta.spark.staging.by_spark import TableStaging
-from wal2delta.spark.staging.files import FileStaging
-from wal2delta.spark.tables import update as mirror
+from walreplay.spark.job import apply as applying
+from walreplay.spark.staging.base import Staging
+from walreplay.spark.staging.by_spark import TableStaging
+from walreplay.spark.staging.files import FileStaging
+from walreplay.spark.tables import update as mirror
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 def test_tables_are_the_same_however_their_changes_are_split(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, buckets: int, tasks: int, way: str
 ) -> None:
-    monkeypatch.setenv("WAL2DELTA_COMMITS", way)
+    monkeypatch.setenv("WALREPLAY_COMMITS", way)
     # As of changes of many megabytes, all of which would take minutes.
     monkeypatch.setattr(applying, "buckets_of", lambda size, bucket_bytes: buckets)
     monkeypatch.setattr(applying, "tasks_of", lambda buckets, size: tasks)
@@ -47,6 +47,6 @@ def test_tables_are_the_same_however_their_changes_are_split(
     size = sum(path.stat().st_size for path in recorded.files)
     for part in cut(recorded.files, later, [size // 2 + 1]):
         part.rename(captures / part.name)
-        wal2delta.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
+        walreplay.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
     assert_mirror_equals(spark, tmp_path / "mirror", recorded)
     assert set(read) == {(FileStaging if way == "files" else TableStaging, buckets, tasks)}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.pages import block, with_places, without_comments
 from support.postgres import Server, running_server
 from support.truth import assert_equal, mirror_tables, read_tables
@@ -119,7 +119,7 @@ def run_as_written(server: Server, text: str) -> None:
 
 
 def assert_mirrored(spark: SparkSession, server: Server, captures: Path, target: Path, *tables: str) -> None:
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     sources = [server.source_table("public", table) for table in tables]
     assert_equal(read_tables(spark, mirror_tables(target)), sources)
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.postgres import Server, chosen_versions, running_server
 from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, Slot, apply_both, apply_in_one_run
 from support.truth import SourceTable, mirror_tables
-from wal2delta.errors import OrderError, TargetError, Wal2DeltaError
+from walreplay.errors import OrderError, TargetError, WalReplayError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -453,7 +453,7 @@ def test_numerics_keep_every_digit_and_nan_breaks_nothing(spark: SparkSession, a
 def test_unknown_types_and_logical_messages_do_not_stop_a_run(spark: SparkSession, applied: Applied) -> None:
     applied.assert_mirrored(spark, "c.kinds")
     for way in _WAYS:
-        messages = spark.read.format("delta").load(str(applied.targets[way] / "_wal2delta" / "messages")).collect()
+        messages = spark.read.format("delta").load(str(applied.targets[way] / "_walreplay" / "messages")).collect()
         assert {"in a transaction", "outside"} <= {bytes(row.content).decode() for row in messages}
 
 
@@ -544,7 +544,7 @@ def test_two_slots_with_one_commit_lsn_and_other_rows_are_never_mixed(
         apply_in_one_run(spark, _named(tmp_path, recorded.small["plain"], recorded.small["other"]), tmp_path / "mixed")
     target, _ = apply_in_one_run(spark, [recorded.small["other"]], tmp_path / "one")
     with pytest.raises(TargetError, match="was made from the source"):
-        wal2delta.apply(spark, captures=recorded.small["plain"].parent, target=target)
+        walreplay.apply(spark, captures=recorded.small["plain"].parent, target=target)
 
 
 def _named(folder: Path, *files: Path) -> list[Path]:
@@ -554,7 +554,7 @@ def _named(folder: Path, *files: Path) -> list[Path]:
 def test_dates_in_the_senders_own_style_stop_the_run_and_the_setting_is_named(
     spark: SparkSession, recorded: Recorded, tmp_path: Path
 ) -> None:
-    with pytest.raises(Wal2DeltaError, match="DateStyle"):
+    with pytest.raises(WalReplayError, match="DateStyle"):
         apply_in_one_run(spark, [recorded.small["dated"]], tmp_path)
     assert mirror_tables(tmp_path / "mirror") == {}
 
@@ -562,7 +562,7 @@ def test_dates_in_the_senders_own_style_stop_the_run_and_the_setting_is_named(
 def test_bytes_that_are_not_utf8_stop_the_run_unless_their_encoding_is_named(
     spark: SparkSession, recorded: Recorded, tmp_path: Path
 ) -> None:
-    with pytest.raises(Wal2DeltaError, match="source_encoding"):
+    with pytest.raises(WalReplayError, match="source_encoding"):
         apply_in_one_run(spark, [recorded.small["spoken"]], tmp_path / "not told")
     target, _ = apply_in_one_run(spark, [recorded.small["spoken"]], tmp_path / "told", {"source_encoding": "LATIN1"})
     (row,) = spark.read.format("delta").load(str(target / "s" / "small")).collect()

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.captures import case
 from support.killed_run import run_until_killed
 from support.reference import replay
 from support.truth import arrow_table, row_difference, row_images, source_tables
-from wal2delta.cli import main
-from wal2delta.errors import TargetError
+from walreplay.cli import main
+from walreplay.errors import TargetError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ _PLACES = (8, 12, 13)
 _SIXTEENTHS = 16
 
 
-def _assert_holds(spark: SparkSession, cut: wal2delta.Cut, data: bytes) -> None:
+def _assert_holds(spark: SparkSession, cut: walreplay.Cut, data: bytes) -> None:
     """Read every table by the statement that the cut gives, and compare it with what these bytes make of it."""
     recorded = case(_RECORDED)
     replayed = replay([data], recorded.framing)
@@ -55,9 +55,9 @@ def test_every_run_gives_the_tables_as_the_source_was_then(
         if number == 2:
             # The tables that the run had done when it was killed are unchanged by the one that finishes it.
             run_until_killed(captures, target, "table applied", 1, scratch=tmp_path)
-        reports.append(wal2delta.apply(spark, captures=captures, target=target))
+        reports.append(walreplay.apply(spark, captures=captures, target=target))
 
-    cuts = [wal2delta.versions_at(spark, target, run) for run in (1, 2, 3)]
+    cuts = [walreplay.versions_at(spark, target, run) for run in (1, 2, 3)]
 
     touched = [{table.name for table in report.tables} for report in reports]
     assert touched[1] - touched[0], "no table was new in the second run"
@@ -70,7 +70,7 @@ def test_every_run_gives_the_tables_as_the_source_was_then(
         _assert_holds(spark, cut, data[:end])
 
     with pytest.raises(TargetError, match=r"there is no run 9 that has ended\. There are: 1 to 3$"):
-        wal2delta.versions_at(spark, target, 9)
+        walreplay.versions_at(spark, target, 9)
     assert main(["status", "--target", str(target), "--at", "4"]) == 1
     assert "There are: 1 to 3" in capsys.readouterr().err
     assert main(["status", "--target", str(target), "--at", "2", "--json"]) == 0
@@ -82,14 +82,14 @@ def test_every_run_gives_the_tables_as_the_source_was_then(
 
 def test_a_target_without_runs_has_no_cut(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="nothing was applied to this target yet"):
-        wal2delta.versions_at(spark, tmp_path / "mirror", 1)
+        walreplay.versions_at(spark, tmp_path / "mirror", 1)
 
 
 def test_a_catalogs_tables_are_read_by_their_names(spark: SparkSession) -> None:
     recorded = case("o21")
     try:
-        wal2delta.apply(spark, captures=recorded.folder, target="spark_catalog.cut_test")
-        cut = wal2delta.versions_at(spark, "spark_catalog.cut_test", 1)
+        walreplay.apply(spark, captures=recorded.folder, target="spark_catalog.cut_test")
+        cut = walreplay.versions_at(spark, "spark_catalog.cut_test", 1)
         (table,) = cut.tables
         assert table.sql == f"SELECT * FROM `spark_catalog`.`cut_test`.`t` VERSION AS OF {table.version}"
         assert spark.sql(table.sql).count() == recorded.info["tables"][0]["rows"]
@@ -102,8 +102,8 @@ def test_a_transaction_that_has_not_ended_is_listed_with_its_age(spark: SparkSes
     captures.mkdir()
     data = b"".join(case(_RECORDED).streams())
     (captures / "0.bin").write_bytes(data[: len(data) // 2])
-    wal2delta.apply(spark, captures=captures, target=target)
-    found = wal2delta.status(spark, target)
+    walreplay.apply(spark, captures=captures, target=target)
+    found = walreplay.status(spark, target)
     (waiting,) = found.open_transactions
     assert (waiting.kind, waiting.gid, waiting.segments) == ("ordinary", None, 1)
     assert waiting.began_at_file.endswith("0.bin")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.captures import case
 from support.truth import assert_mirror_equals
 from support.writing import begin, file_writer
-from wal2delta.spark.delta import internals
-from wal2delta.spark.delta.internals import COLUMNS, COMMITS, MERGES, USED, Method, internals_of, missing
-from wal2delta.spark.delta.target import TableName, Target
-from wal2delta.spark.writing.choice import choose_writer
+from walreplay.spark.delta import internals
+from walreplay.spark.delta.internals import COLUMNS, COMMITS, MERGES, USED, Method, internals_of, missing
+from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.writing.choice import choose_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ def test_a_run_that_cannot_write_files_says_which_method_is_missing(
     spark: SparkSession, tmp_path: Path, lacking: str
 ) -> None:
     recorded = case("o04")
-    report = wal2delta.apply(spark, captures=recorded.folder, target=tmp_path / "mirror")
+    report = walreplay.apply(spark, captures=recorded.folder, target=tmp_path / "mirror")
     assert report.writer == "statements"
     assert report.warnings == (
         "rows are written by Spark's statements, which take longer: the Delta that is loaded has no "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from chispa import assert_df_equality
 
-import wal2delta
+import walreplay
 from support.captures import Case, case
 from support.killed_run import run_until_killed, run_with_workers_killed
 from support.postgres import cut
@@ -36,10 +36,10 @@ _IDENTITIES = "o11"
 @pytest.mark.parametrize("name", ["o01", _IDENTITIES, "o13"])
 def test_applying_again_changes_nothing(spark: SparkSession, tmp_path: Path, name: str) -> None:
     recorded, target = case(name), tmp_path / "mirror"
-    wal2delta.apply(spark, captures=str(recorded.folder), target=str(target))
+    walreplay.apply(spark, captures=str(recorded.folder), target=str(target))
     versions = table_versions(target)
 
-    report = wal2delta.apply(spark, captures=str(recorded.folder), target=str(target))
+    report = walreplay.apply(spark, captures=str(recorded.folder), target=str(target))
 
     assert report.status == "nothing new"
     assert report.changes == 0
@@ -51,13 +51,13 @@ def test_applying_file_by_file_equals_applying_all_at_once(spark: SparkSession, 
     recorded = case(_IDENTITIES)
     captures, whole, stepwise = tmp_path / "captures", tmp_path / "whole", tmp_path / "stepwise"
     captures.mkdir()
-    wal2delta.apply(spark, captures=str(recorded.folder), target=str(whole))
+    walreplay.apply(spark, captures=str(recorded.folder), target=str(whole))
 
     data = b"".join(recorded.streams())
     size = len(data) // 3 + 1
     for number in range(3):
         (captures / f"{number}.bin").write_bytes(data[number * size : (number + 1) * size])
-        wal2delta.apply(spark, captures=str(captures), target=str(stepwise))
+        walreplay.apply(spark, captures=str(captures), target=str(stepwise))
 
     assert_mirror_equals(spark, stepwise, recorded)
     for name, location in mirror_tables(whole).items():
@@ -77,7 +77,7 @@ def test_a_transaction_cut_by_the_last_file_waits_for_its_rest(spark: SparkSessi
     data = b"".join(recorded.streams())
     for number, end in enumerate((len(data) // 2, len(data))):
         (captures / f"{number}.bin").write_bytes(data[number * (len(data) // 2) : end])
-        wal2delta.apply(spark, captures=str(captures), target=str(target))
+        walreplay.apply(spark, captures=str(captures), target=str(target))
         replayed = replay([data[:end]], recorded.framing)
         assert_tables_equal(
             spark,
@@ -98,9 +98,9 @@ _SCHEMAS = "o14"
 """Columns that come, go and change, tables that are renamed, dropped and made again."""
 
 
-_LONG = bool(os.environ.get("WAL2DELTA_LONG"))
+_LONG = bool(os.environ.get("WALREPLAY_LONG"))
 
-# A killed run costs a JVM of its own: each step once, and with WAL2DELTA_LONG on more tables and transactions.
+# A killed run costs a JVM of its own: each step once, and with WALREPLAY_LONG on more tables and transactions.
 _KILLS = [
     (_STREAMS, "decoded", 1),
     (_IDENTITIES, "plan written", 1),
@@ -131,7 +131,7 @@ def test_a_killed_run_is_finished_by_the_next(
 
     done = run_until_killed(captures, target, step, count, scratch=tmp_path)
     versions = table_versions(target)
-    wal2delta.apply(spark, captures=str(captures), target=str(target))
+    walreplay.apply(spark, captures=str(captures), target=str(target))
 
     assert_mirror_equals(spark, target, recorded)
     after = table_versions(target)
@@ -150,7 +150,7 @@ def test_a_run_whose_workers_are_killed_is_finished_by_the_next(spark: SparkSess
     assert exit_code == 1
     assert "Traceback" not in stderr
     assert [line for line in stderr.splitlines() if line.startswith("error:")] != []
-    wal2delta.apply(spark, captures=str(captures), target=str(target))
+    walreplay.apply(spark, captures=str(captures), target=str(target))
 
     assert_mirror_equals(spark, target, recorded)
     _assert_the_ledger_is_whole(spark, target, recorded)
@@ -164,7 +164,7 @@ def _half_applied(spark: SparkSession, tmp_path: Path, recorded: Case) -> tuple[
     data = b"".join(recorded.streams())
     first, second = cut(recorded.files, later, [len(data) // 2 + 1])
     first.rename(captures / first.name)
-    wal2delta.apply(spark, captures=str(captures), target=str(target))
+    walreplay.apply(spark, captures=str(captures), target=str(target))
     second.rename(captures / second.name)
     return captures, target
 
@@ -172,7 +172,7 @@ def _half_applied(spark: SparkSession, tmp_path: Path, recorded: Case) -> tuple[
 def _assert_the_ledger_is_whole(spark: SparkSession, target: Path, recorded: Case) -> None:
     """See that every run and every transaction stands there once."""
     runs, transactions = (
-        spark.read.format("delta").load(str(target / "_wal2delta" / name)).collect()
+        spark.read.format("delta").load(str(target / "_walreplay" / name)).collect()
         for name in ("runs", "transactions")
     )
     assert sorted(run.run for run in runs) == list(range(1, len(runs) + 1))
@@ -184,6 +184,6 @@ def _assert_the_ledger_is_whole(spark: SparkSession, target: Path, recorded: Cas
 def test_a_first_run_that_is_killed_is_finished_by_the_next(spark: SparkSession, tmp_path: Path) -> None:
     recorded, target = case(_IDENTITIES), tmp_path / "mirror"
     run_until_killed(recorded.folder, target, "table applied", 2, scratch=tmp_path)
-    wal2delta.apply(spark, captures=str(recorded.folder), target=str(target))
+    walreplay.apply(spark, captures=str(recorded.folder), target=str(target))
     assert_mirror_equals(spark, target, recorded)
-    assert wal2delta.apply(spark, captures=str(recorded.folder), target=str(target)).status == "nothing new"
+    assert walreplay.apply(spark, captures=str(recorded.folder), target=str(target)).status == "nothing new"

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.captures import case
 from support.framings import NEW, OLD, Form
 from support.small_mirror import INT4, relation, row
 from support.truth import mirror_tables
-from wal2delta.cli import main
-from wal2delta.errors import ConfigError, FramingChange, NotACapture, Wal2DeltaError
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.spark.ledger.status import status
+from walreplay.cli import main
+from walreplay.errors import ConfigError, FramingChange, NotACapture, WalReplayError
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.spark.ledger.status import status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.integration
 FAULTS = Path(__file__).parent.parent / "faults"
 
 
-def refused(spark: SparkSession, captures: Path, target: str | Path, config: Any = None) -> Wal2DeltaError:
-    with pytest.raises(Wal2DeltaError) as caught:
-        wal2delta.apply(spark, captures=captures, target=target, config=config)
+def refused(spark: SparkSession, captures: Path, target: str | Path, config: Any = None) -> WalReplayError:
+    with pytest.raises(WalReplayError) as caught:
+        walreplay.apply(spark, captures=captures, target=target, config=config)
     return caught.value
 
 
@@ -50,7 +50,7 @@ def test_pipes_and_devices_are_refused_by_name(spark: SparkSession, tmp_path: Pa
         assert f"{kind}" in str(error)
         assert "is no capture file" in str(error)
     # What the configuration leaves out does not matter.
-    assert wal2delta.apply(spark, captures, tmp_path / "mirror", {"captures": {"pattern": "*.bin"}}).tables
+    assert walreplay.apply(spark, captures, tmp_path / "mirror", {"captures": {"pattern": "*.bin"}}).tables
 
 
 def test_captures_and_target_in_one_another_are_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -68,14 +68,14 @@ def test_a_file_that_stands_in_the_way_is_named(spark: SparkSession, tmp_path: P
     captures.mkdir()
     messages = [m.Begin(100, 100, 1), relation(1, "t", {"id": INT4}), m.Insert(1, row(1)), m.Commit(0, 100, 108, 100)]
     (captures / "1.bin").write_bytes(Form(Framing.RAW).write(messages))
-    for number, place in enumerate(("", "_wal2delta", "s", "s/t")):
+    for number, place in enumerate(("", "_walreplay", "s", "s/t")):
         target = tmp_path / str(number)
         way = target / place
         way.parent.mkdir(parents=True, exist_ok=True)
         way.write_bytes(b"in the way")
         assert str(way) in str(refused(spark, captures, target))
         way.unlink()
-        assert wal2delta.apply(spark, captures, target).tables
+        assert walreplay.apply(spark, captures, target).tables
 
 
 def test_a_bare_name_is_told_to_be_taken_for_a_catalog(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +100,7 @@ def test_a_foreign_file_is_named_and_leaving_it_out_works(spark: SparkSession, t
     assert (Path(error.path or "").name, type(error)) == (name, NotACapture)
     assert "captures: pattern" in str(error)
     assert mirror_tables(target) == {}
-    assert wal2delta.apply(spark, captures, target, {"captures": {"pattern": "*.bin"}}).tables
+    assert walreplay.apply(spark, captures, target, {"captures": {"pattern": "*.bin"}}).tables
 
 
 def test_a_framing_that_changes_is_told_and_going_on_works(spark: SparkSession, tmp_path: Path) -> None:
@@ -117,11 +117,11 @@ def test_a_framing_that_changes_is_told_and_going_on_works(spark: SparkSession, 
     assert Path(error.path or "").name == "1.raw"
     assert "0.recvlogical before it is recvlogical" in str(error)
     assert mirror_tables(target) == {}
-    wal2delta.apply(spark, captures, target, {"captures": {"pattern": "*.recvlogical"}})
+    walreplay.apply(spark, captures, target, {"captures": {"pattern": "*.recvlogical"}})
     # The first session was cut off inside of a transaction, which comes again in the second.
     assert status(spark, target).open_transactions
-    wal2delta.apply(spark, captures, target, {"captures": {"pattern": "*.raw", "framing": "raw"}})
-    wal2delta.apply(spark, recorded.folder, whole)
+    walreplay.apply(spark, captures, target, {"captures": {"pattern": "*.raw", "framing": "raw"}})
+    walreplay.apply(spark, recorded.folder, whole)
     assert total_rows(spark, target) == total_rows(spark, whole)
 
 
@@ -135,6 +135,6 @@ def test_captures_in_other_forms_make_the_same_tables(spark: SparkSession, tmp_p
         data = form.rewrite(stream, recorded.framing)
         (captures / "1").write_bytes(data[: len(data) // 2])
         (captures / "2").write_bytes(data[len(data) // 2 :])
-        report = wal2delta.apply(spark, captures, tmp_path / form.name / "mirror")
+        report = walreplay.apply(spark, captures, tmp_path / form.name / "mirror")
         found.append((report.applied_lsn, total_rows(spark, tmp_path / form.name / "mirror")))
     assert all(item == found[0] for item in found)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-import wal2delta
+import walreplay
 from support.captures import load
 from support.hostile_names import Script, read_rows, script, short_script
 from support.truth import rows_of_csv
-from wal2delta.cli import main
-from wal2delta.visible import visible
+from walreplay.cli import main
+from walreplay.visible import visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,14 +56,14 @@ def applied(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factor
     done = Applied(made, captures, target, [], "")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "spark":
-            patch.setenv("WAL2DELTA_COMMITS", "spark")
+            patch.setenv("WALREPLAY_COMMITS", "spark")
         for number, data in enumerate(made.runs[:-1]):
             (captures / f"{number}.bin").write_bytes(data)
-            report = wal2delta.apply(spark, captures=captures, target=target, config=config)
+            report = walreplay.apply(spark, captures=captures, target=target, config=config)
             done.found.append(_read(spark, {table.name: table.location for table in report.tables}))
         (captures / "last.bin").write_bytes(made.runs[-1])
         shown = _run("apply", "--captures", captures, "--target", target, "--config", config, "--show", "9", "--quiet")
-    tables = wal2delta.versions_at(spark, target, len(made.runs)).tables
+    tables = walreplay.versions_at(spark, target, len(made.runs)).tables
     done.found.append(_read(spark, {table.name: table.location for table in tables}))
     return Applied(made, captures, target, done.found, shown)
 
@@ -127,7 +127,7 @@ def test_a_catalogs_tables_may_have_columns_of_any_names(spark: SparkSession, tm
     try:
         for run, data in enumerate(made.runs):
             (tmp_path / f"{run}.bin").write_bytes(data)
-            report = wal2delta.apply(spark, captures=tmp_path, target="spark_catalog", config=made.config)
+            report = walreplay.apply(spark, captures=tmp_path, target="spark_catalog", config=made.config)
             locations = {table.name: table.location for table in report.tables}
             for (schema, name), (columns, rows) in made.expected[run].items():
                 if f"{schema}.{name}" in locations:
@@ -147,7 +147,7 @@ def test_changes_are_read_whatever_columns_are_called(tmp_path: Path, framing: s
     for number, data in enumerate(made.runs):
         (tmp_path / f"{number}.bin").write_bytes(data)
     rows = 0
-    for batch in wal2delta.read_changes(tmp_path, framing=framing):
+    for batch in walreplay.read_changes(tmp_path, framing=framing):
         names, own = batch.data.schema.names, [column.name for column in batch.relation.columns]
         assert names[:5] == _META
         assert len(set(names)) == len(names)
@@ -162,13 +162,13 @@ def test_changes_are_read_whatever_columns_are_called(tmp_path: Path, framing: s
 
 def test_a_column_that_is_called_like_one_of_ours_comes_out(spark: SparkSession, tmp_path: Path) -> None:
     case = load(FAULTS / "column_named_op")
-    report = wal2delta.apply(spark, captures=case.folder, target=tmp_path)
+    report = walreplay.apply(spark, captures=case.folder, target=tmp_path)
     found = {table.name: spark.read.format("delta").load(table.location) for table in report.tables}
     for table in case.info["tables"]:
         rows = [tuple(row) for row in found[table["table"]].select(table["columns"]).collect()]
         assert [tuple(map(str, row)) for row in rows] == [
             tuple(row) for row in rows_of_csv(case.truth[table["table"]].read_text(encoding="utf-8"), table["columns"])
         ]
-    (batch,) = (one for one in wal2delta.read_changes(case.folder) if one.relation.name == "sink")
+    (batch,) = (one for one in walreplay.read_changes(case.folder) if one.relation.name == "sink")
     assert batch.data.column("__op").to_pylist() == ["c", "u"]
     assert batch.data.column("__op__2").to_pylist() == ["a", "a"]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.captures import Case, load
 from support.truth import SourceTable, mirror_tables, read_mirror, source_tables
-from wal2delta.errors import CaptureError
-from wal2delta.spark.writing import files as writing_files
-from wal2delta.types.by_value import Form, one_form
+from walreplay.errors import CaptureError
+from walreplay.spark.writing import files as writing_files
+from walreplay.types.by_value import Form, one_form
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,7 +90,7 @@ def _apply(spark: SparkSession, case: Case, folder: Path, *, at_once: bool, conf
     for file in case.files:
         (captures / file.name).write_bytes(file.read_bytes())
         if not at_once or file is case.files[-1]:
-            reports.append(wal2delta.apply(spark, captures=captures, target=folder / "mirror", config=config or None))
+            reports.append(walreplay.apply(spark, captures=captures, target=folder / "mirror", config=config or None))
     return reports
 
 

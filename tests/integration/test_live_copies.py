@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from support.postgres import running_server, server_versions
-from wal2delta import read_changes
-from wal2delta.inspection import inspect_captures
+from walreplay import read_changes
+from walreplay.inspection import inspect_captures
 
 pytestmark = pytest.mark.live
 

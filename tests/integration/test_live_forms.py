@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.postgres import Server, chosen_versions, running_server
-from wal2delta.types.by_value import Form, one_form
+from walreplay.types.by_value import Form, one_form
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.postgres import cut, running_server, server_versions
 from support.reference import replay
 from support.truth import (
@@ -21,7 +21,7 @@ from support.truth import (
     row_images,
 )
 from support.workload import PUBLICATION, PUBLISH, SCHEMAS, SETUP, run_workload
-from wal2delta.protocol.framing import Framing
+from walreplay.protocol.framing import Framing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,11 +100,11 @@ def test_a_live_source_is_mirrored_in_two_runs(
     half = len(files) // 2
 
     first = [file.rename(captures / file.name) for file in files[:half]]
-    wal2delta.apply(spark, captures=str(captures), target=str(target))
+    walreplay.apply(spark, captures=str(captures), target=str(target))
     assert_tables_equal(spark, target, recorded.tables_after(first))
 
     for file in files[half:]:
         file.rename(captures / file.name)
-    report = wal2delta.apply(spark, captures=str(captures), target=str(target))
+    report = walreplay.apply(spark, captures=str(captures), target=str(target))
     assert report.status == "applied"
     assert_tables_equal(spark, target, recorded.tables)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.captures import Case
 from support.postgres import server_versions
 from support.reference import Replay
@@ -32,7 +32,7 @@ from support.sessions import (
     replayed_sources,
 )
 from support.truth import assert_tables_equal
-from wal2delta.protocol.framing import Framing
+from walreplay.protocol.framing import Framing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,9 +116,9 @@ SCENARIOS = {
 
 
 _QUICK = ("killed and appended", "crashes and the recorder reconnects", "torn", "copies of the slot's changes")
-"""Those that are recorded in any run of the tests; the others where WAL2DELTA_LONG is set."""
+"""Those that are recorded in any run of the tests; the others where WALREPLAY_LONG is set."""
 
-_CHOSEN = {name: it for name, it in SCENARIOS.items() if name in _QUICK or os.environ.get("WAL2DELTA_LONG")}
+_CHOSEN = {name: it for name, it in SCENARIOS.items() if name in _QUICK or os.environ.get("WALREPLAY_LONG")}
 
 
 @pytest.fixture(scope="module", params=_CHOSEN.values(), ids=_CHOSEN.keys())
@@ -143,7 +143,7 @@ def test_the_recording_is_complete(recorded: Case) -> None:
 
 @pytest.mark.integration
 def test_a_live_source_is_mirrored_in_one_run(spark: SparkSession, recorded: Case, tmp_path: Path) -> None:
-    wal2delta.apply(spark, captures=str(recorded.folder), target=str(tmp_path))
+    walreplay.apply(spark, captures=str(recorded.folder), target=str(tmp_path))
     assert_tables_equal(spark, tmp_path, replayed_sources(recorded, replayed_case(recorded)))
 
 
@@ -153,7 +153,7 @@ def test_a_live_source_is_mirrored_file_by_file(spark: SparkSession, recorded: C
     captures.mkdir()
     for number, file in enumerate(recorded.files, start=1):
         shutil.copy(file, captures)
-        wal2delta.apply(spark, captures=str(captures), target=str(target))
+        walreplay.apply(spark, captures=str(captures), target=str(target))
         replayed = _replayed_until(recorded, recorded.files[:number])
         assert_tables_equal(spark, target, replayed_sources(recorded, replayed))
 

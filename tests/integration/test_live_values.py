@@ -1,6 +1,6 @@
 """Values in binary format, as real servers send them, against the text that the same servers write.
 
-``WAL2DELTA_LONG=1`` draws 10,000 values of each type (another number: as many).
+``WALREPLAY_LONG=1`` draws 10,000 values of each type (another number: as many).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from support.random_values import (
     array_sample,
     numeric_sample,
 )
-from wal2delta.decode.columns import BINARY, make_builder
-from wal2delta.protocol.messages import AnyMessage, Insert, Relation, Type
-from wal2delta.protocol.reader import read_message
-from wal2delta.types import ColumnType, Rescued, resolve
-from wal2delta.types.builtin import BUILTIN_TYPES, BuiltinType
-from wal2delta.types.rendering import NotRendered, render
+from walreplay.decode.columns import BINARY, make_builder
+from walreplay.protocol.messages import AnyMessage, Insert, Relation, Type
+from walreplay.protocol.reader import read_message
+from walreplay.types import ColumnType, Rescued, resolve
+from walreplay.types.builtin import BUILTIN_TYPES, BuiltinType
+from walreplay.types.rendering import NotRendered, render
 
 pytestmark = pytest.mark.live
 
-_LONG = int(os.environ.get("WAL2DELTA_LONG") or 0)
+_LONG = int(os.environ.get("WALREPLAY_LONG") or 0)
 _VALUES = {0: 500, 1: 10_000}.get(_LONG, _LONG)
 
 _WITHOUT_VALUES = {

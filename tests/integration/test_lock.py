@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.captures import case
 from support.killed_run import run_until_killed
 from support.paused_run import PausedRun
 from support.truth import assert_mirror_equals, table_versions
-from wal2delta.errors import CaptureError, TargetError
-from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.target import Target
-from wal2delta.spark.ledger import lock
-from wal2delta.spark.ledger.ledger import Ledger
-from wal2delta.spark.ledger.lock import Holder
-from wal2delta.spark.writing import row_statements
-from wal2delta.spark.writing.choice import choose_writer
+from walreplay.errors import CaptureError, TargetError
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.target import Target
+from walreplay.spark.ledger import lock
+from walreplay.spark.ledger.ledger import Ledger
+from walreplay.spark.ledger.lock import Holder
+from walreplay.spark.writing import row_statements
+from walreplay.spark.writing.choice import choose_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,13 +86,13 @@ def _elsewhere(silent: timedelta = timedelta()) -> Holder:
 
 def test_of_two_runs_at_once_the_later_is_refused(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
     target = tmp_path / "mirror"
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     _more(captures)
     with PausedRun(captures, target, "plan written", scratch=tmp_path) as other:
         versions = table_versions(target)
         with pytest.raises(TargetError) as caught:
-            wal2delta.apply(spark, captures=captures, target=target)
-        at_work = wal2delta.status(spark, target).at_work
+            walreplay.apply(spark, captures=captures, target=target)
+        at_work = walreplay.status(spark, target).at_work
         assert table_versions(target) == versions
         outcome = other.go_on()
 
@@ -102,8 +102,8 @@ def test_of_two_runs_at_once_the_later_is_refused(spark: SparkSession, tmp_path:
     assert at_work is not None
     assert (at_work.run, at_work.pid, at_work.alive) == (2, other.pid, True)
     assert outcome.exit_code == 0, outcome.stderr
-    assert wal2delta.apply(spark, captures=captures, target=target).status == "nothing new"
-    assert wal2delta.status(spark, target).at_work is None
+    assert walreplay.apply(spark, captures=captures, target=target).status == "nothing new"
+    assert walreplay.status(spark, target).at_work is None
     assert_mirror_equals(spark, target, case(_SMALL))
 
 
@@ -111,8 +111,8 @@ def test_a_dead_run_is_taken_over_at_once(spark: SparkSession, tmp_path: Path, c
     target = tmp_path / "mirror"
     _more(captures)
     run_until_killed(captures, target, "plan written", 1, scratch=tmp_path)
-    at_work = wal2delta.status(spark, target).at_work
-    report = wal2delta.apply(spark, captures=captures, target=target)
+    at_work = walreplay.status(spark, target).at_work
+    report = walreplay.apply(spark, captures=captures, target=target)
 
     assert at_work is not None
     assert not at_work.alive
@@ -126,14 +126,14 @@ def test_a_paused_run_that_was_taken_over_writes_nothing_more(
     spark: SparkSession, tmp_path: Path, captures: Path
 ) -> None:
     target = tmp_path / "mirror"
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     _more(captures)
     with PausedRun(captures, target, "plan written", scratch=tmp_path, silent=True) as zombie:
         _, holder = _state(spark, target)
         assert holder is not None
         # As if it had been silent for so long: nobody can tell it from a dead one then.
         _hand_to(spark, target, replace(holder, beat=holder.beat - timedelta(hours=1)))
-        report = wal2delta.apply(spark, captures=captures, target=target)
+        report = walreplay.apply(spark, captures=captures, target=target)
         before = _state(spark, target), table_versions(target)
         outcome = zombie.go_on()
 
@@ -142,18 +142,18 @@ def test_a_paused_run_that_was_taken_over_writes_nothing_more(
     assert "another has taken over" in outcome.stderr.splitlines()[-1]
     assert (_state(spark, target), table_versions(target)) == before
     assert_mirror_equals(spark, target, case(_SMALL))
-    assert wal2delta.apply(spark, captures=captures, target=target).status == "nothing new"
+    assert walreplay.apply(spark, captures=captures, target=target).status == "nothing new"
 
 
 def test_a_run_elsewhere_is_waited_for_until_it_is_silent(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
     target = tmp_path / "mirror"
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     _more(captures)
     _hand_to(spark, target, _elsewhere())
     with pytest.raises(TargetError, match=r"ann on node1 \(process 99, since .*120 s after its last sign of life"):
-        wal2delta.apply(spark, captures=captures, target=target)
+        walreplay.apply(spark, captures=captures, target=target)
     _hand_to(spark, target, _elsewhere(silent=2 * lock.LEASE))
-    report = wal2delta.apply(spark, captures=captures, target=target)
+    report = walreplay.apply(spark, captures=captures, target=target)
     assert report.warnings[0].startswith("took over from ann on node1 (process 99, since ")
     assert_mirror_equals(spark, target, case(_SMALL))
 
@@ -162,12 +162,12 @@ def test_a_run_takes_the_lock_in_one_commit_and_with_nothing_new_not_at_all(
     spark: SparkSession, tmp_path: Path, captures: Path, no_beats: None
 ) -> None:
     target = tmp_path / "mirror"
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     first = _state(spark, target)
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     again = _state(spark, target)
     _more(captures)
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     # Made with the lock, the plan, the end; then nothing; then the lock, the plan, the end.
     assert (first, again, _state(spark, target)) == ((2, None), (2, None), (5, None))
 
@@ -176,12 +176,12 @@ def test_a_run_that_fails_gives_the_lock_back(spark: SparkSession, tmp_path: Pat
     target = tmp_path / "mirror"
     (captures / "1.bin").write_bytes(b"\xff" * 100)
     with pytest.raises(CaptureError):
-        wal2delta.apply(spark, captures=captures, target=target)
+        walreplay.apply(spark, captures=captures, target=target)
     assert _state(spark, target)[1] is None
     with pytest.raises(TargetError, match="nothing was applied to this target yet"):
-        wal2delta.status(spark, target)
+        walreplay.status(spark, target)
     _more(captures)
-    report = wal2delta.apply(spark, captures=captures, target=target)
+    report = walreplay.apply(spark, captures=captures, target=target)
     assert (report.run, report.warnings) == (1, ())
     assert_mirror_equals(spark, target, case(_SMALL))
 
@@ -192,27 +192,27 @@ def test_a_state_that_is_too_long_for_a_statement_is_written_all_the_same(
     short, long = tmp_path / "short", tmp_path / "long"
     states = []
     for target in (short, long):
-        wal2delta.apply(spark, captures=captures, target=target)
+        walreplay.apply(spark, captures=captures, target=target)
         (row,) = delta.read(spark, Target.parse(str(target)).ledger("state")).collect()
         states.append(row.asDict() | dict.fromkeys(("ledger", "started_at", "finished_at", "tables")))
         monkeypatch.setattr(row_statements, "_LONG", 0)
     assert states[0] == states[1]
     assert states[0]["phase"] == "applied"
     _more(captures)
-    wal2delta.apply(spark, captures=captures, target=long)
+    walreplay.apply(spark, captures=captures, target=long)
     assert _state(spark, long) == (5, None)
     assert_mirror_equals(spark, long, case(_SMALL))
 
 
 def test_a_ledger_from_before_there_was_a_lock_gets_one(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
     target = tmp_path / "mirror"
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     state = Target.parse(str(target)).ledger("state").sql
     # A ledger's tables had column mapping then.
     spark.sql(f"ALTER TABLE {state} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     spark.sql(f"ALTER TABLE {state} DROP COLUMN holder")
     _more(captures)
-    assert wal2delta.apply(spark, captures=captures, target=target).run == 2
+    assert walreplay.apply(spark, captures=captures, target=target).run == 2
     assert _state(spark, target)[1] is None
 
 
@@ -260,7 +260,7 @@ def test_the_state_under_the_lock_is_what_has_come_since_it_was_read(
     spark: SparkSession, tmp_path: Path, captures: Path
 ) -> None:
     target = tmp_path / "mirror"
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     slow, quick = (_ledger(spark, target) for _ in range(2))
     before = quick.read()
     assert quick.acquire() is before
@@ -268,7 +268,7 @@ def test_the_state_under_the_lock_is_what_has_come_since_it_was_read(
     quick.release()
     slow.read()
     _more(captures)
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     since = slow.acquire()
     assert since is not None
     assert since.run == 2

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wal2delta
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
+import walreplay
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
@@ -43,7 +43,7 @@ def _apply(spark: SparkSession, folder: Path, *runs: Sequence[m.AnyMessage]) -> 
         lsn = 100 * number
         messages = [m.Begin(lsn, lsn, number), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
         (captures / f"{number}.bin").write_bytes(frame(messages, Framing.RAW))
-        wal2delta.apply(spark, captures=captures, target=target)
+        walreplay.apply(spark, captures=captures, target=target)
     return spark.read.format("delta").load(str(target / "s" / "t")).collect()
 
 

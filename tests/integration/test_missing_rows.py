@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import wal2delta
-from wal2delta.errors import MissingRow
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
-from wal2delta.spark.session import steps
-from wal2delta.spark.writing import files as writing_files
+import walreplay
+from walreplay.errors import MissingRow
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+from walreplay.spark.session import steps
+from walreplay.spark.writing import files as writing_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,8 +57,8 @@ class _Mirror:
         messages += [*changes, m.Commit(0, lsn, lsn + 8, lsn)]
         (self.captures / f"{self.runs:03}.bin").write_bytes(frame(messages, Framing.RAW))
 
-    def apply(self, **config: Any) -> wal2delta.RunReport:
-        return wal2delta.apply(self.spark, captures=self.captures, target=self.target, config=config or None)
+    def apply(self, **config: Any) -> walreplay.RunReport:
+        return walreplay.apply(self.spark, captures=self.captures, target=self.target, config=config or None)
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
         location = self.target / "s" / name
@@ -96,7 +96,7 @@ def _go(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     if way == "all are merged into":
         monkeypatch.setattr(writing_files, "begin_rewrite", lambda *_: None)
     elif way == "Spark writes everything":
-        monkeypatch.setenv("WAL2DELTA_COMMITS", "spark")
+        monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
 
 
 @pytest.mark.parametrize("way", _WAYS)
@@ -118,7 +118,7 @@ def test_rows_that_are_not_there_stop_the_run_or_are_a_warning_with_their_count(
     _assert_told(mirror.apply(on_missing_row="warn"), mirror)
 
 
-def _assert_told(report: wal2delta.RunReport, mirror: _Mirror) -> None:
+def _assert_told(report: walreplay.RunReport, mirror: _Mirror) -> None:
     for name in _NAMES.values():
         (warning,) = [warning for warning in report.warnings if warning.startswith(f"s.{name}: ")]
         assert "Likely reasons" in warning

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.truth import mirror_tables
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,14 +54,14 @@ def _look_alike(target: Path) -> None:
 def test_tables_that_trade_places_are_not_taken_for_each_other(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str
 ) -> None:
-    monkeypatch.setenv("WAL2DELTA_COMMITS", writes)
+    monkeypatch.setenv("WALREPLAY_COMMITS", writes)
     captures, target = tmp_path / "captures", tmp_path / "mirror"
     kinds = {"d": (1, 2), "f": (3, 4)}
     names = {oid: f"{kind}_{place}" for kind, oids in kinds.items() for oid, place in zip(oids, "ab", strict=True)}
     relations = [_relation(oid, names[oid], kind) for kind, oids in kinds.items() for oid in oids]
     rows = [m.Insert(oid, _row(number, f"{oid}.{number}")) for oid in names for number in range(3)]
     _write(captures, "1.bin", 100, *relations, *rows)
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     _look_alike(target)
     # Of some Delta has the state in mind, of the others what their commits have told alone.
     for name, folder in mirror_tables(target).items():
@@ -74,7 +74,7 @@ def test_tables_that_trade_places_are_not_taken_for_each_other(
     ]
     renamed = [_relation(oid, swapped[oid], kind) for kind, oids in kinds.items() for oid in oids]
     _write(captures, "2.bin", 200, *renamed, *changes)
-    report = wal2delta.apply(spark, captures=captures, target=target)
+    report = walreplay.apply(spark, captures=captures, target=target)
     assert not report.warnings
 
     tables = mirror_tables(target)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg import sql
 
-import wal2delta
+import walreplay
 from support.postgres import Server, chosen_versions, running_server
 from support.scenarios import Applied, Slot, apply_both, table_difference
 from support.truth import SourceTable
-from wal2delta.errors import ConfigError
+from walreplay.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ _PLACES: Mapping[tuple[str, str], str] = {
     ("Case", "Name"): "Case/Name",
     ("Case", "name"): "Case/name",
     ("sp ace", " both ends "): "sp ace/ both ends ",
-    ("_wal2delta", "runs"): "%5Fwal2delta/runs",
+    ("_walreplay", "runs"): "%5Fwalreplay/runs",
     ("ünïcode 北京", "🚀" * 15): "ünïcode 北京/" + "🚀" * 15,
     ("%2F", "100%"): "%252F/100%25",
     ("select", "_delta_log"): "select/%5Fdelta_log",
@@ -161,7 +161,7 @@ def test_a_table_lies_under_its_name_and_no_two_names_are_one(
 
 
 def test_nothing_is_written_beside_the_tables_and_the_ledger(applied: Applied) -> None:
-    expected = {place.split("/")[0] for place in _PLACES.values()} | {"columns", "_wal2delta"}
+    expected = {place.split("/")[0] for place in _PLACES.values()} | {"columns", "_walreplay"}
     for target in applied.targets.values():
         assert {folder.name for folder in target.iterdir()} == expected
 
@@ -203,7 +203,7 @@ _IN_CATALOG: Mapping[tuple[str, str], str] = {
 def test_in_a_catalog_odd_characters_are_code_points(spark: SparkSession, recorded: Recorded, catalog: str) -> None:
     captures = recorded.files[0].parent
     config = {"table_include_list": [r'we"ird\..*', r"a\.b\.c", r"\.{5}"]}
-    wal2delta.apply(spark, captures=captures, target=catalog, config=config)
+    walreplay.apply(spark, captures=captures, target=catalog, config=config)
     for name, place in _IN_CATALOG.items():
         found = sorted((row[0], row[1]) for row in spark.table(place).collect())
         assert found == sorted((int(row[0] or 0), row[1]) for row in recorded.sources[name].rows)
@@ -214,5 +214,5 @@ def test_names_that_only_case_tells_apart_are_refused_in_a_catalog(
 ) -> None:
     captures = recorded.files[0].parent
     with pytest.raises(ConfigError, match="destination_table"):
-        wal2delta.apply(spark, captures=captures, target=catalog, config={"table_include_list": [r"case\.name"]})
+        walreplay.apply(spark, captures=captures, target=catalog, config={"table_include_list": [r"case\.name"]})
     assert not spark.sql("SHOW SCHEMAS LIKE 'case'").collect()

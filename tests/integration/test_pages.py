@@ -19,17 +19,17 @@ import pyarrow as pa
 import pytest
 import yaml
 
-import wal2delta
+import walreplay
 from support.captures import Case, case
 from support.command import program_environment
 from support.pages import ROOT, block, block_behind, with_places, without_comments
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.truth import assert_mirror_equals
-from wal2delta.cli import main
-from wal2delta.errors import TargetError
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
+from walreplay.cli import main
+from walreplay.errors import TargetError
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +72,7 @@ class First:
 def first(tmp_path_factory: pytest.TempPathFactory) -> First:
     folder = tmp_path_factory.mktemp("first")
     sample, mirror = case("o03"), folder / "mirror"
-    command = block("README.md", "wal2delta apply --captures").text
+    command = block("README.md", "walreplay apply --captures").text
     printed = shell(with_places(command, {"/data/captures": sample.folder, "/data/mirror": mirror}), folder=folder)
     return First(sample, mirror, printed.replace(str(mirror), "/data/mirror"))
 
@@ -83,7 +83,7 @@ def without_seconds(text: str) -> list[str]:
 
 
 def test_the_first_command_prints_what_the_readme_shows(spark: SparkSession, first: First) -> None:
-    shown = block_behind(block("README.md", "wal2delta apply --captures"))
+    shown = block_behind(block("README.md", "walreplay apply --captures"))
     assert shown == block("README.md", "run 1: ")
     assert without_seconds(first.printed) == without_seconds(shown.text)
     assert_mirror_equals(spark, first.mirror, first.case)
@@ -141,7 +141,7 @@ def schema(spark: SparkSession) -> Iterator[str]:
 def test_the_notebooks_snippet_runs(spark: SparkSession, schema: str) -> None:
     sample = case("o21")
     text = with_places(
-        block("README.md", "import wal2delta").text,
+        block("README.md", "import walreplay").text,
         {
             "/Volumes/main/cdc/captures": sample.folder,
             "/data/captures": sample.folder,
@@ -167,7 +167,7 @@ def test_the_notebooks_snippet_runs(spark: SparkSession, schema: str) -> None:
 def command_line(text: str) -> int:
     """Run one command of ours in this process, by the arguments that a shell would make of it."""
     program, *arguments = shlex.split(text, comments=True)
-    assert program == "wal2delta"
+    assert program == "walreplay"
     return main(arguments)
 
 
@@ -181,7 +181,7 @@ def test_a_run_goes_on_over_a_gap_by_the_command(
     for number in range(1, 7):
         mirror.write(_T, m.Insert(1, row(number, "v")))
     (mirror.captures / "004.bin").unlink()
-    page = block("docs/sessions-and-gaps.md", "wal2delta apply").text
+    page = block("docs/sessions-and-gaps.md", "walreplay apply").text
     text = with_places(page, {"/data/captures": mirror.captures, "/data/mirror": mirror.target})
 
     assert command_line(text.replace("--allow-gaps", "", 1)) == 1
@@ -191,7 +191,7 @@ def test_a_run_goes_on_over_a_gap_by_the_command(
 
     # "or captures: {allow_gaps: true}"
     config = yaml.safe_load(text.partition("# or ")[2])
-    report = wal2delta.apply(spark, captures=mirror.captures, target=tmp_path / "other", config=config)
+    report = walreplay.apply(spark, captures=mirror.captures, target=tmp_path / "other", config=config)
     assert report.transactions == 5
 
 
@@ -221,7 +221,7 @@ def test_status_lists_what_waits_for_the_next_run(
     open_messages = [m.Begin(200, 200, 77), m.Insert(1, row(2, "a"))]
     (mirror.captures / "002.bin").write_bytes(frame(open_messages, Framing.RAW))
     mirror.apply()
-    text = block("docs/sessions-and-gaps.md", "wal2delta status").text
+    text = block("docs/sessions-and-gaps.md", "walreplay status").text
 
     assert command_line(with_places(text, {"/data/mirror": mirror.target})) == 0
 

@@ -13,10 +13,10 @@ import pytest
 from support.paused_run import PausedRun
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.truth import table_versions
-from wal2delta.protocol import messages as m
-from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.target import Target
-from wal2delta.spark.ledger.lock import Holder
+from walreplay.protocol import messages as m
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.target import Target
+from walreplay.spark.ledger.lock import Holder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +84,7 @@ def test_what_a_run_was_about_to_do_is_not_done_once_another_has_taken_over(
     assert outcome.exit_code == 1
     assert "another has taken over" in outcome.stderr.splitlines()[-1]
     assert table_versions(target) == before
-    assert not (target / "_wal2delta" / "moving").exists()
+    assert not (target / "_walreplay" / "moving").exists()
     mirror.apply(m.Insert(undone[-1].relation_oid, row(4, "d", "z")))  # type: ignore[union-attr]
     assert mirror.rows() == mirror.expected(tmp_path / "expected")
 

@@ -16,13 +16,13 @@ from support.readers import COMPARED, IDS, KNOWN, READERS, duckdb_session, rows_
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.truth import table_features
 from support.writing import begin
-from wal2delta.protocol import messages as m
-from wal2delta.sink.data_files import FileColumn
-from wal2delta.sink.rewriting import Before, _read
-from wal2delta.sink.table_log import LoggedVersion, _replayed, newest_version, whole_file
-from wal2delta.spark.delta.target import TableName
-from wal2delta.spark.tables import update
-from wal2delta.spark.writing import rewrite
+from walreplay.protocol import messages as m
+from walreplay.sink.data_files import FileColumn
+from walreplay.sink.rewriting import Before, _read
+from walreplay.sink.table_log import LoggedVersion, _replayed, newest_version, whole_file
+from walreplay.spark.delta.target import TableName
+from walreplay.spark.tables import update
+from walreplay.spark.writing import rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +82,7 @@ def tables(
 ) -> Iterator[Tables]:
     """Tables that have been through all that a run does, in a handful of runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WAL2DELTA_COMMITS", "spark" if request.param != "files of our own" else "")
+        patch.setenv("WALREPLAY_COMMITS", "spark" if request.param != "files of our own" else "")
         mirror = SmallMirror(spark, tmp_path_factory.mktemp("readers"))
         _run(mirror, patch)
         yield Tables(

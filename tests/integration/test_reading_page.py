@@ -11,7 +11,7 @@ import pytest
 
 from support.readers import KNOWN, duckdb_session
 from support.small_mirror import INT4, SmallMirror, relation, row
-from wal2delta.protocol import messages as m
+from walreplay.protocol import messages as m
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wal2delta
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
+import walreplay
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def test_versions_and_counts_of_tables_that_are_written_side_by_side(spark: Spar
                 messages.append(m.Update(oid, _row(0, new), old=_row(0, old)))
         messages.append(m.Commit(0, lsn, lsn + 8, lsn))
         (captures / f"{run}.bin").write_bytes(frame(messages, Framing.RAW))
-        report = wal2delta.apply(spark, captures=captures, target=target)
+        report = walreplay.apply(spark, captures=captures, target=target)
         assert len(report.tables) == _TABLES - run
         for table in report.tables:
             (newest,) = spark.sql(f"DESCRIBE HISTORY delta.`{table.location}` LIMIT 1").collect()

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-import wal2delta
+import walreplay
 from support.captures import case
 from support.truth import assert_mirror_equals
 from support.writing import begin, begin_append
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
-from wal2delta.sink.features import DELETION_VECTORS
-from wal2delta.sink.table_log import LoggedVersion
-from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.target import TableName
-from wal2delta.spark.writing import files as writing_files
-from wal2delta.spark.writing.rewrite import Rewrite
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+from walreplay.sink.features import DELETION_VECTORS
+from walreplay.sink.table_log import LoggedVersion
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.target import TableName
+from walreplay.spark.writing import files as writing_files
+from walreplay.spark.writing.rewrite import Rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,12 +52,12 @@ class _Mirror:
         self.captures.mkdir(parents=True)
         self.runs = 0
 
-    def apply(self, *changes: m.AnyMessage, **config: Any) -> wal2delta.TableReport:
+    def apply(self, *changes: m.AnyMessage, **config: Any) -> walreplay.TableReport:
         self.runs += 1
         lsn = 100 * self.runs
         messages = [m.Begin(lsn, lsn, self.runs), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
         (self.captures / f"{self.runs:03}.bin").write_bytes(frame(messages, Framing.RAW))
-        report = wal2delta.apply(self.spark, captures=self.captures, target=self.target, config=config)
+        report = walreplay.apply(self.spark, captures=self.captures, target=self.target, config=config)
         (table,) = report.tables
         return table
 
@@ -139,7 +139,7 @@ def test_a_merge_makes_the_same_tables(
     for files in (recorded.files[:middle], recorded.files[middle:]):
         for file in files:
             (captures / file.name).write_bytes(file.read_bytes())
-        wal2delta.apply(spark, captures=captures, target=target)
+        walreplay.apply(spark, captures=captures, target=target)
     assert_mirror_equals(spark, target, recorded)
 
 
@@ -185,7 +185,7 @@ def test_keys_whose_bytes_say_too_little_are_left_to_a_merge(spark: SparkSession
 
 
 def test_a_large_table_is_left_to_a_merge(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wal2delta.spark.writing.rewrite._MOST_BYTES", 1000)
+    monkeypatch.setattr("walreplay.spark.writing.rewrite._MOST_BYTES", 1000)
     mirror = _Mirror(spark, tmp_path)
     mirror.apply(*_FIRST)
     mirror.apply(_relation(), *_LATER)

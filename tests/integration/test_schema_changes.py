@@ -25,7 +25,7 @@ from support.scenarios import (
     apply_in_one_run,
 )
 from support.truth import SourceTable, mirror_tables, read_mirror, table_versions
-from wal2delta.errors import OrderError
+from walreplay.errors import OrderError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -491,7 +491,7 @@ def _set_aside(spark: SparkSession, applied: Applied, way: str) -> list[set[tupl
     """Read the tables that were set aside."""
     return [
         {(row.id, row.v) for row in read_mirror(spark, folder).select("id", "v").collect()}
-        for folder in sorted((applied.targets[way] / "_wal2delta").glob("set_aside_*"))
+        for folder in sorted((applied.targets[way] / "_walreplay").glob("set_aside_*"))
     ]
 
 

@@ -21,7 +21,7 @@ from support.scenarios import (
     apply_in_one_run,
 )
 from support.truth import SourceTable, mirror_tables, read_mirror
-from wal2delta.errors import ConfigError, Wal2DeltaError
+from walreplay.errors import ConfigError, WalReplayError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -254,7 +254,7 @@ def test_a_value_without_a_place_stops_the_run_before_anything_is_applied(
         "skipped_operations": ["t"],
         "metadata_columns": {"rescued_data": None},
     }
-    with pytest.raises(Wal2DeltaError, match="rescued_data") as stopped:
+    with pytest.raises(WalReplayError, match="rescued_data") as stopped:
         apply_in_one_run(spark, recorded.files, tmp_path, config)
     assert "infinity" not in str(stopped.value)
     assert mirror_tables(tmp_path / "mirror") == {}

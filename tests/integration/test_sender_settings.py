@@ -11,7 +11,7 @@ import pytest
 from support.postgres import Server, chosen_versions, running_server
 from support.scenarios import Slot, apply_file_by_file, apply_in_one_run, table_difference
 from support.truth import SourceTable
-from wal2delta.types.by_value import Form, one_form
+from walreplay.types.by_value import Form, one_form
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,7 +107,7 @@ def test_every_row_is_found_under_whatever_settings_it_was_sent(
 ) -> None:
     files, tables = recorded
     if way.endswith("alone"):
-        monkeypatch.setenv("WAL2DELTA_COMMITS", "spark")
+        monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
     apply = apply_in_one_run if way == "in one run" else apply_file_by_file
     target, reports = apply(spark, files, tmp_path)
     assert [warning for report in reports for warning in report.warnings] == []

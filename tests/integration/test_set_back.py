@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
-from wal2delta.errors import TargetError
-from wal2delta.protocol import messages as m
-from wal2delta.spark.ledger import lock
+from walreplay.errors import TargetError
+from walreplay.protocol import messages as m
+from walreplay.spark.ledger import lock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +78,7 @@ def _restored(mirror: SmallMirror, kept: Path) -> None:
     mirror.spark.sql(f"RESTORE TABLE delta.`{mirror.ledger / 'state'}` TO VERSION AS OF {version}")
 
 
-_LONG = bool(os.environ.get("WAL2DELTA_LONG"))
+_LONG = bool(os.environ.get("WALREPLAY_LONG"))
 
 _WAYS: Sequence[tuple[Callable[[SmallMirror, Path], None], int]] = (
     (_whole, 2),
@@ -286,8 +286,8 @@ def test_a_run_that_ends_while_it_sets_tables_back_is_begun_again(
     mirror.apply()
     mirror.put_back(kept, "")
 
-    from wal2delta.spark.checks import tables as checks
-    from wal2delta.spark.job import apply as job
+    from walreplay.spark.checks import tables as checks
+    from walreplay.spark.job import apply as job
 
     place = job.Ledger if after == "write_plan" else checks
     done = getattr(place, after)
@@ -312,7 +312,7 @@ def catalog(spark: SparkSession) -> Iterator[str]:
 
 def test_a_catalogs_tables_are_looked_at_by_their_histories(spark: SparkSession, tmp_path: Path, catalog: str) -> None:
     mirror = SmallMirror(spark, tmp_path, catalog)
-    ledger = f"{catalog}._wal2delta_state"
+    ledger = f"{catalog}._walreplay_state"
     mirror.apply(_ONE, m.Insert(1, row(1, "a")))
     (newest,) = spark.sql(f"DESCRIBE HISTORY {ledger} LIMIT 1").collect()
     mirror.apply(m.Insert(1, row(2, "b")), relation(2, "late", {"id": INT4}, "f"), m.Insert(2, row(1)))
@@ -325,7 +325,7 @@ def test_a_catalogs_tables_are_looked_at_by_their_histories(spark: SparkSession,
     rows = {tuple(row) for row in spark.table(f"{catalog}.t").select("id", "v").collect()}
     assert rows == {(1, "CHANGED"), (2, "b"), (3, "c")}
     assert Counter(row.id for row in spark.table(f"{catalog}.late").collect()) == Counter({1: 2})
-    runs = [row.run for row in spark.table(f"{catalog}._wal2delta_runs").collect()]
+    runs = [row.run for row in spark.table(f"{catalog}._walreplay_runs").collect()]
     assert sorted(runs) == [1, 3]
     spark.sql(f"DELETE FROM {catalog}.t WHERE id = 1")
     mirror.write(m.Insert(1, row(4, "d")))

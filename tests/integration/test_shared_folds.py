@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.truth import mirror_tables
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
-from wal2delta.spark.job import tables as applying
-from wal2delta.spark.tables import fold as folding
-from wal2delta.spark.tables.fold import fold_together
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+from walreplay.spark.job import tables as applying
+from walreplay.spark.tables import fold as folding
+from walreplay.spark.tables.fold import fold_together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +66,7 @@ def test_tables_share_a_job_some_at_a_time(
     for run in (1, 2):
         inserts = [_insert(oid, value) for oid in tables for value in (run, 10 + run)]
         _write(captures, f"{run}.bin", 100 * run, *tables.values(), *inserts)
-        report = wal2delta.apply(spark, captures=captures, target=target)
+        report = walreplay.apply(spark, captures=captures, target=target)
         assert [len(group) for group in shared] == [2, 2, 1]
         assert sorted(name for group in shared for name in group) == [f"s.t{number}" for number in tables]
         assert {table.name: table.changes for table in report.tables} == {f"s.t{number}": 2 for number in tables}
@@ -82,12 +82,12 @@ def test_a_table_that_is_written_anew_before_rows_are_added_has_a_job_of_its_own
     config = {"on_recreate": "keep"}
     before = m.Relation(1, "s", "t", "d", (_column("a"), _column("b")))
     _write(captures, "1.bin", 100, before, _insert(1, 1, 2))
-    wal2delta.apply(spark, captures=captures, target=target, config=config)
+    walreplay.apply(spark, captures=captures, target=target, config=config)
     assert shared == [["s.t"]]
     # Dropped and made again, with its columns in another order.
     after = m.Relation(2, "s", "t", "d", (_column("b"), _column("a")))
     _write(captures, "2.bin", 200, after, _insert(2, 4, 3))
-    wal2delta.apply(spark, captures=captures, target=target, config=config)
+    walreplay.apply(spark, captures=captures, target=target, config=config)
     assert shared == [["s.t"]]
     assert _rows(spark, target, "s.t", "a", "b") == [(1, 2), (3, 4)]
 
@@ -95,9 +95,9 @@ def test_a_table_that_is_written_anew_before_rows_are_added_has_a_job_of_its_own
 def test_where_spark_writes_no_job_is_shared(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: list[list[str]]
 ) -> None:
-    monkeypatch.setenv("WAL2DELTA_COMMITS", "spark")
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
     captures, target = tmp_path / "captures", tmp_path / "mirror"
     _write(captures, "1.bin", 100, m.Relation(1, "s", "t", "d", (_column("n", key=True),)), _insert(1, 5))
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     assert shared == []
     assert _rows(spark, target, "s.t", "n") == [(5,)]

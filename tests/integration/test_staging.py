@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from wal2delta.spark.delta.sql_types import sql_schema
-from wal2delta.spark.delta.target import Target
-from wal2delta.spark.staging.by_spark import TableStaging
-from wal2delta.spark.workers.rows import STAGE
+from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.delta.target import Target
+from walreplay.spark.staging.by_spark import TableStaging
+from walreplay.spark.workers.rows import STAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ def _staged_rows(spark: SparkSession) -> DataFrame:
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
 
-        from wal2delta.spark.workers.rows import stage_batch, staged_row
+        from walreplay.spark.workers.rows import stage_batch, staged_row
 
         for batch in batches:
             for number in batch.column("id").to_pylist():

@@ -11,11 +11,11 @@ import pytest
 from support.killed_run import run_until_killed
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, forget, relation, row
 from support.truth import table_features
-from wal2delta.protocol import messages as m
-from wal2delta.sink.features import COLUMN_MAPPING, DELETION_VECTORS, TIMESTAMP_NTZ, TYPE_WIDENING
-from wal2delta.spark.session import steps
-from wal2delta.spark.tables import update
-from wal2delta.spark.writing import rewrite
+from walreplay.protocol import messages as m
+from walreplay.sink.features import COLUMN_MAPPING, DELETION_VECTORS, TIMESTAMP_NTZ, TYPE_WIDENING
+from walreplay.spark.session import steps
+from walreplay.spark.tables import update
+from walreplay.spark.writing import rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +75,7 @@ _CHANGED: Final = (_CHANGES[_ALL][1], *_CHANGES[_ALL][2])
 def mirror(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SmallMirror:
-    monkeypatch.setenv("WAL2DELTA_COMMITS", "spark" if request.param != "files of our own" else "")
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if request.param != "files of our own" else "")
     return SmallMirror(spark, tmp_path)
 
 

@@ -11,8 +11,8 @@ import pytest
 from support.readers import READERS, rows_of
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.truth import mirror_tables
-from wal2delta.errors import ConfigError
-from wal2delta.protocol import messages as m
+from walreplay.errors import ConfigError
+from walreplay.protocol import messages as m
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ _COLUMNS = {"id": INT4, "a": TEXT, "f": 701, "flag": 16}
 def mirror(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SmallMirror:
-    monkeypatch.setenv("WAL2DELTA_COMMITS", "spark" if request.param != "files of our own" else "")
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if request.param != "files of our own" else "")
     return SmallMirror(spark, tmp_path)
 
 

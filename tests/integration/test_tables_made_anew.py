@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.fault_cases import assert_fault_mended, fault_case
 from support.truth import LEDGER, mirror_tables, read_mirror, table_versions
-from wal2delta.errors import OrderError
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.writer import encode
+from walreplay.errors import OrderError
+from walreplay.protocol import messages as m
+from walreplay.protocol.writer import encode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.integration
 _CASE = "all_tables_recreated"
 
 
-def _run(spark: SparkSession, captures: Path, target: Path, **config: Any) -> wal2delta.RunReport:
-    return wal2delta.apply(spark, captures=str(captures), target=str(target), config=config)
+def _run(spark: SparkSession, captures: Path, target: Path, **config: Any) -> walreplay.RunReport:
+    return walreplay.apply(spark, captures=str(captures), target=str(target), config=config)
 
 
 def _steps(folder: Path) -> tuple[Path, Path]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.fault_cases import fault_case, sources_of
 from support.postgres import chosen_versions, running_server
 from support.scenarios import Slot, apply_file_by_file, apply_in_one_run
@@ -122,7 +122,7 @@ def test_they_have_their_rows_and_all_else_goes_on(
     spark: SparkSession, tmp_path: Path, recorded: Recorded, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     if way.endswith("Spark"):
-        monkeypatch.setenv("WAL2DELTA_COMMITS", "spark")
+        monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
     apply = apply_in_one_run if way == "in one run" else apply_file_by_file
     target, reports = apply(spark, recorded.files, tmp_path)
     assert not [warning for report in reports for warning in report.warnings]
@@ -149,7 +149,7 @@ def test_their_changes_can_be_read_and_counted_without_spark(recorded: Recorded)
     folder = recorded.files[0].parent
     operations = [
         operation
-        for batch in wal2delta.read_changes(folder)
+        for batch in walreplay.read_changes(folder)
         if batch.relation.name == "bare_full"
         for operation in batch.data.column(0).to_pylist()
     ]
@@ -159,7 +159,7 @@ def test_their_changes_can_be_read_and_counted_without_spark(recorded: Recorded)
 def test_the_capture_that_was_refused_is_applied(spark: SparkSession, tmp_path: Path) -> None:
     case = fault_case("table_without_columns")
     target = tmp_path / "mirror"
-    wal2delta.apply(spark, captures=str(case.folder), target=str(target))
+    walreplay.apply(spark, captures=str(case.folder), target=str(target))
     assert sorted(mirror_tables(target)) == ["public.nocols", "public.other"]
     assert read_mirror(spark, target / "public" / "nocols").columns == list(ADDED_COLUMNS)
     assert read_mirror(spark, target / "public" / "nocols").count() == 1

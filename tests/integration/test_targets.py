@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.captures import case
 from support.truth import assert_mirror_equals
-from wal2delta.errors import OrderError, TargetError
-from wal2delta.spark.ledger.status import status, versions_at
+from walreplay.errors import OrderError, TargetError
+from walreplay.spark.ledger.status import status, versions_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,9 +44,9 @@ def schemas(spark: SparkSession) -> Iterator[list[str]]:
 
 def test_a_catalog_holds_tables_by_schema_and_name(spark: SparkSession, schemas: list[str]) -> None:
     recorded = case(_SMALL)
-    schemas += ["multi", "_wal2delta"]
-    report = wal2delta.apply(spark, captures=recorded.folder, target="spark_catalog")
-    again = wal2delta.apply(spark, captures=recorded.folder, target="spark_catalog")
+    schemas += ["multi", "_walreplay"]
+    report = walreplay.apply(spark, captures=recorded.folder, target="spark_catalog")
+    again = walreplay.apply(spark, captures=recorded.folder, target="spark_catalog")
     (table,) = recorded.info["tables"]
     assert [item.location for item in report.tables] == [f"spark_catalog.{_TABLE}"]
     assert spark.table(_TABLE).count() == table["rows"]
@@ -57,9 +57,9 @@ def test_a_catalog_holds_tables_by_schema_and_name(spark: SparkSession, schemas:
 def test_the_newest_file_may_grow(spark: SparkSession, tmp_path: Path) -> None:
     captures, target = tmp_path / "captures", tmp_path / "mirror"
     data = _cut(captures, [1500], ["0.bin"])
-    first = wal2delta.apply(spark, captures=captures, target=target)
+    first = walreplay.apply(spark, captures=captures, target=target)
     (captures / "0.bin").write_bytes(data)
-    second = wal2delta.apply(spark, captures=captures, target=target)
+    second = walreplay.apply(spark, captures=captures, target=target)
     assert first.transactions + second.transactions == 30
     assert second.transactions > 0
     assert_mirror_equals(spark, target, case(_SMALL))
@@ -68,10 +68,10 @@ def test_the_newest_file_may_grow(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_mirror_may_be_moved_as_a_whole_and_be_named_otherwise(spark: SparkSession, tmp_path: Path) -> None:
     captures, before, target = tmp_path / "captures", tmp_path / "before", tmp_path / "mirror"
     data = _cut(captures, [1500], ["0.bin"])
-    first = wal2delta.apply(spark, captures=captures, target=before)
+    first = walreplay.apply(spark, captures=captures, target=before)
     shutil.copytree(before, target)
     (captures / "0.bin").write_bytes(data)
-    second = wal2delta.apply(spark, captures=captures, target=target.as_uri())
+    second = walreplay.apply(spark, captures=captures, target=target.as_uri())
     assert not second.tables[0].notes
     assert_mirror_equals(spark, target, case(_SMALL))
     # The one that was copied is as it was, and its own.
@@ -84,10 +84,10 @@ def test_a_mirror_may_be_moved_as_a_whole_and_be_named_otherwise(spark: SparkSes
 def test_a_file_whose_applied_part_has_changed_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     captures, target = tmp_path / "captures", tmp_path / "mirror"
     data = _cut(captures, [1500], ["0.bin"])
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     (captures / "0.bin").write_bytes(data[:100] + b"!" + data[101:])
     with pytest.raises(OrderError, match="has changed") as caught:
-        wal2delta.apply(spark, captures=captures, target=target)
+        walreplay.apply(spark, captures=captures, target=target)
     assert caught.value.path is not None
     assert caught.value.path.endswith("0.bin")
 
@@ -95,10 +95,10 @@ def test_a_file_whose_applied_part_has_changed_is_refused(spark: SparkSession, t
 def test_a_file_that_comes_too_late_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     captures, target = tmp_path / "captures", tmp_path / "mirror"
     _cut(captures, [], ["5.bin"])
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     (captures / "4.bin").write_bytes(b"late")
     with pytest.raises(OrderError, match="sorts before") as caught:
-        wal2delta.apply(spark, captures=captures, target=target)
+        walreplay.apply(spark, captures=captures, target=target)
     assert caught.value.path is not None
     assert caught.value.path.endswith("4.bin")
 
@@ -107,7 +107,7 @@ def test_a_table_that_is_somebody_elses_is_left_alone(spark: SparkSession, tmp_p
     target = tmp_path / "mirror"
     spark.range(3).write.format("delta").save(str(target / "multi" / "t"))
     with pytest.raises(TargetError, match="not made by this target's ledger"):
-        wal2delta.apply(spark, captures=case(_SMALL).folder, target=target)
+        walreplay.apply(spark, captures=case(_SMALL).folder, target=target)
     assert spark.read.format("delta").load(str(target / "multi" / "t")).columns == ["id"]
 
 
@@ -115,8 +115,8 @@ def test_a_target_belongs_to_one_source(spark: SparkSession, tmp_path: Path) -> 
     captures, other, target = tmp_path / "captures", tmp_path / "other", tmp_path / "mirror"
     _cut(captures, [], ["0.bin"])
     _cut(other, [], ["0.bin"])
-    wal2delta.apply(spark, captures=captures, target=target)
+    walreplay.apply(spark, captures=captures, target=target)
     with pytest.raises(TargetError, match="was made from the source"):
-        wal2delta.apply(spark, captures=other, target=target)
-    moved = wal2delta.apply(spark, captures=other, target=target, config={"source": str(captures)})
+        walreplay.apply(spark, captures=other, target=target)
+    moved = walreplay.apply(spark, captures=other, target=target, config={"source": str(captures)})
     assert moved.status == "nothing new"

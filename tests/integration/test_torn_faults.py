@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.fault_cases import FAULTS, assert_fault_mended, fault_case
-from wal2delta.errors import CaptureError
+from walreplay.errors import CaptureError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ _NEAR = 500
 @pytest.mark.integration
 def test_a_stream_that_breaks_inside_a_frames_own_header_is_read_rightly(spark: SparkSession, tmp_path: Path) -> None:
     name = "torn_frame_header"
-    wal2delta.apply(spark, captures=fault_case(name).folder, target=tmp_path / "mirror")
+    walreplay.apply(spark, captures=fault_case(name).folder, target=tmp_path / "mirror")
     assert_fault_mended(spark, tmp_path / "mirror", name)
 
 
@@ -33,7 +33,7 @@ def test_damage_that_looks_like_an_unfinished_message_stops_the_run_before_a_tab
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with pytest.raises(CaptureError) as raised:
-        wal2delta.apply(spark, captures=FAULTS / "damaged_waits" / "capture", target=tmp_path / "mirror")
+        walreplay.apply(spark, captures=FAULTS / "damaged_waits" / "capture", target=tmp_path / "mirror")
     assert raised.value.offset is not None
     assert abs(raised.value.offset - _FLIPPED) < _NEAR
     assert not (tmp_path / "mirror" / "public").exists()
@@ -45,7 +45,7 @@ def test_the_damaged_file_is_named_not_the_one_behind_it(tmp_path: Path, behind:
     shutil.copy(FAULTS / "damaged_waits" / "capture" / "stream.bin", damaged)
     (tmp_path / "2.bin").write_bytes(behind)
     with pytest.raises(CaptureError) as raised:
-        list(wal2delta.read_changes(tmp_path))
+        list(walreplay.read_changes(tmp_path))
     assert raised.value.path == str(damaged)
 
 
@@ -54,7 +54,7 @@ def test_hostile_bytes_end_soon_without_a_row(spark: SparkSession, tmp_path: Pat
     soup = FAULTS / "parse_soup" / "capture"
     began = time.process_time()
     with suppress(CaptureError):
-        assert list(wal2delta.read_changes(soup)) == []
+        assert list(walreplay.read_changes(soup)) == []
     assert time.process_time() - began < 5
     with pytest.raises(CaptureError):
-        wal2delta.apply(spark, captures=soup, target=tmp_path / "mirror")
+        walreplay.apply(spark, captures=soup, target=tmp_path / "mirror")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.captures import Case, case
 from support.truth import assert_mirror_equals, mirror_tables
-from wal2delta.errors import OrderError
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.reader import read_stream
-from wal2delta.protocol.writer import encode, frame
+from walreplay.errors import OrderError
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.reader import read_stream
+from walreplay.protocol.writer import encode, frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ def write(captures: Path, name: str, messages: Sequence[m.AnyMessage]) -> Path:
 
 
 def ledger(spark: SparkSession, target: Path, name: str) -> list[Any]:
-    return spark.read.format("delta").load(str(target / "_wal2delta" / name)).collect()
+    return spark.read.format("delta").load(str(target / "_walreplay" / name)).collect()
 
 
 def keys(spark: SparkSession, target: Path) -> list[int]:
@@ -55,8 +55,8 @@ def keys(spark: SparkSession, target: Path) -> list[int]:
 
 def apply(
     spark: SparkSession, captures: Path, target: Path, config: dict[str, Any] | None = None
-) -> wal2delta.RunReport:
-    return wal2delta.apply(spark, captures=str(captures), target=str(target), config=config)
+) -> walreplay.RunReport:
+    return walreplay.apply(spark, captures=str(captures), target=str(target), config=config)
 
 
 @pytest.mark.parametrize("name", ["o18", "o19"])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.captures import Case, case
 from support.postgres import cut
 from support.reference import replay
@@ -37,7 +37,7 @@ from support.truth import (
     table_features,
     value_type,
 )
-from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +56,7 @@ SPECIAL = ["o09", "o14", "o15"]
 class Mirror:
     case: Case
     target: Path
-    report: wal2delta.RunReport
+    report: walreplay.RunReport
     tables: dict[str, Actual]
 
 
@@ -65,7 +65,7 @@ def mirror(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory
     """A capture applied to an empty target, once for all tests."""
     recorded = case(request.param)
     target = tmp_path_factory.mktemp(request.param) / "mirror"
-    report = wal2delta.apply(spark, captures=str(recorded.folder), target=str(target))
+    report = walreplay.apply(spark, captures=str(recorded.folder), target=str(target))
     return Mirror(recorded, target, report, read_tables(spark, mirror_tables(target)))
 
 
@@ -85,7 +85,7 @@ def test_what_the_stream_tells_is_in_the_tables(spark: SparkSession, tmp_path: P
     missed = 0
     for part in cut(recorded.files, later, [size // parts + 1]):
         part.rename(captures / part.name)
-        report = wal2delta.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
+        report = walreplay.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
         missed += sum(table.deletes_without_row for table in report.tables)
     assert_mirror_equals(spark, tmp_path / "mirror", recorded)
     assert missed == 0
@@ -131,7 +131,7 @@ def test_tables_ask_no_more_of_their_readers_than_their_columns_do(mirror: Mirro
 
 @pytest.mark.integration
 def test_the_ledgers_tables_ask_nothing_of_their_readers(mirror: Mirror) -> None:
-    tables = [path.parent for path in (mirror.target / "_wal2delta").glob("*/_delta_log")]
+    tables = [path.parent for path in (mirror.target / "_walreplay").glob("*/_delta_log")]
     assert {"state", "runs", "files", "transactions"} <= {path.name for path in tables}
     assert [table_features(path) for path in tables] == [set()] * len(tables)
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-import wal2delta
+import walreplay
 from support.captures import case
 from support.truth import assert_mirror_equals
 from support.writing import WAYS, N, writer_of
-from wal2delta.report import Way
-from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.sql_types import sql_schema
-from wal2delta.spark.delta.target import TableName, Target
-from wal2delta.spark.session.isolation import own_session
-from wal2delta.spark.writing import row_statements
-from wal2delta.spark.writing.base import Append, TableWriter
+from walreplay.report import Way
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.session.isolation import own_session
+from walreplay.spark.writing import row_statements
+from walreplay.spark.writing.base import Append, TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,15 +156,15 @@ def test_a_table_without_its_row_gets_one_row(spark: SparkSession, writer: Table
 def test_each_way_makes_the_same_tables_and_says_so(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Way, name: str
 ) -> None:
-    monkeypatch.setenv("WAL2DELTA_COMMITS", "spark" if way == "statements" else "")
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if way == "statements" else "")
     recorded, target = case(name), tmp_path / "mirror"
-    report = wal2delta.apply(spark, captures=recorded.folder, target=target)
+    report = walreplay.apply(spark, captures=recorded.folder, target=target)
     assert_mirror_equals(spark, target, recorded)
     assert (report.writer, report.to_dict()["writer"], report.warnings) == (way, way, ())
-    assert [run.writer for run in wal2delta.status(spark, target).runs] == [way]
+    assert [run.writer for run in walreplay.status(spark, target).runs] == [way]
     history = spark.sql(f"DESCRIBE HISTORY {Target.parse(str(target)).ledger('state').sql}").collect()
     assert {row.operation for row in history[:-1]} == {"UPDATE" if way == "statements" else "WRITE"}
-    again = wal2delta.apply(spark, captures=recorded.folder, target=target)
+    again = walreplay.apply(spark, captures=recorded.folder, target=target)
     assert (again.status, again.writer) == ("nothing new", None)
 
 
@@ -182,10 +182,10 @@ def test_a_ledger_whose_runs_do_not_say_how_they_wrote_is_read_and_goes_on(
             spark.sql(f"ALTER TABLE {runs} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
             spark.sql(f"ALTER TABLE {runs} DROP COLUMN writer")
             written = [None] * number
-            assert [run.writer for run in wal2delta.status(spark, target).runs] == written
-        monkeypatch.setenv("WAL2DELTA_COMMITS", "spark" if number % 2 else "")
+            assert [run.writer for run in walreplay.status(spark, target).runs] == written
+        monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if number % 2 else "")
         (captures / file.name).write_bytes(file.read_bytes())
-        report = wal2delta.apply(spark, captures=captures, target=target)
+        report = walreplay.apply(spark, captures=captures, target=target)
         written.append(report.writer)
-        assert [run.writer for run in wal2delta.status(spark, target).runs] == written
+        assert [run.writer for run in walreplay.status(spark, target).runs] == written
     assert written == [None, None, "files", "statements"]

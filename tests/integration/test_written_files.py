@@ -15,16 +15,16 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import functions as f
 
-import wal2delta
+import walreplay
 from support.captures import case
 from support.truth import assert_mirror_equals
 from support.writing import N, begin, begin_append, file_writer
-from wal2delta.sink.features import DELETION_VECTORS
-from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.sql_types import sql_schema, sql_type
-from wal2delta.spark.delta.target import TableName
-from wal2delta.spark.session.isolation import own_session
-from wal2delta.spark.writing.one_row import FileRow
+from walreplay.sink.features import DELETION_VECTORS
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.sql_types import sql_schema, sql_type
+from walreplay.spark.delta.target import TableName
+from walreplay.spark.session.isolation import own_session
+from walreplay.spark.writing.one_row import FileRow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -216,9 +216,9 @@ def test_a_run_goes_on_where_spark_alone_has_worked_and_the_other_way_round(
     captures, target = tmp_path / "captures", tmp_path / "mirror"
     captures.mkdir()
     for number, file in enumerate(recorded.files):
-        monkeypatch.setenv("WAL2DELTA_COMMITS", "spark" if number % 2 else "")
+        monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if number % 2 else "")
         (captures / file.name).write_bytes(file.read_bytes())
-        wal2delta.apply(spark, captures=captures, target=target)
+        walreplay.apply(spark, captures=captures, target=target)
     assert_mirror_equals(spark, target, recorded)
 
 

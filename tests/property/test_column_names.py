@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from support.batches import batch_of, row
 from support.hostile_names import NAMES
-from wal2delta.decode.change_batch import METADATA_NAMES, ROW, ChangeBatch, field_names
-from wal2delta.protocol import messages as m
-from wal2delta.sink.events import Events, Identity, Mode
-from wal2delta.sink.intake import events_of
-from wal2delta.sink.showing import Shown, show
-from wal2delta.types import resolve
+from walreplay.decode.change_batch import METADATA_NAMES, ROW, ChangeBatch, field_names
+from walreplay.protocol import messages as m
+from walreplay.sink.events import Events, Identity, Mode
+from walreplay.sink.intake import events_of
+from walreplay.sink.showing import Shown, show
+from walreplay.types import resolve
 
 COLUMNS = 4
 

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.cells import convert as built
-from wal2delta.sink.convert import convert, is_widening, text_of
-from wal2delta.sink.reading import read_texts
-from wal2delta.sink.rendering import output_of
-from wal2delta.types import ColumnType, resolve
-from wal2delta.types.floats import double_text, single_text
+from walreplay.sink.convert import convert, is_widening, text_of
+from walreplay.sink.reading import read_texts
+from walreplay.sink.rendering import output_of
+from walreplay.types import ColumnType, resolve
+from walreplay.types.floats import double_text, single_text
 
 few = settings(max_examples=40, deadline=None)
 many = settings(max_examples=200, deadline=None)

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from support.captures import case
 from support.runs import Files, Planned, cut, grown_to, plan_run, plan_runs
-from wal2delta.changes import decode_plan
-from wal2delta.decode.files import RECOGNISABLE_BYTES
-from wal2delta.errors import FramingError, OrderError, TruncatedMessage, Wal2DeltaError
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.reader import read_stream
-from wal2delta.protocol.writer import encode, frame, reframe
-from wal2delta.transactions.deferred import OpenTransaction
-from wal2delta.transactions.plan import Plan
+from walreplay.changes import decode_plan
+from walreplay.decode.files import RECOGNISABLE_BYTES
+from walreplay.errors import FramingError, OrderError, TruncatedMessage, WalReplayError
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.reader import read_stream
+from walreplay.protocol.writer import encode, frame, reframe
+from walreplay.transactions.deferred import OpenTransaction
+from walreplay.transactions.plan import Plan
 
 EXAMPLES: Final = settings().max_examples
 
@@ -319,7 +319,7 @@ def sound(name: str, framing: Framing) -> tuple[Plan, Rows]:
     return planned.plan, rows_of(planned.plan, files)
 
 
-def check_place(error: Wal2DeltaError, files: Files) -> None:
+def check_place(error: WalReplayError, files: Files) -> None:
     """See that an error says where."""
     assert error.path is not None
     assert error.offset is not None
@@ -341,7 +341,7 @@ def test_a_broken_tag_or_length_is_told_or_breaks_one_value(name: str, framing: 
     try:
         ((_, planned),) = plan_runs([files], framing=forced)
         got = rows_of(planned.plan, files)
-    except Wal2DeltaError as error:
+    except WalReplayError as error:
         check_place(error, files)
         return
     if planned.plan.torn is not None and plan.torn is None:

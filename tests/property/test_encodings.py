@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from support.binary_cells import Binary, Value, array, convert, image
 from support.runs import cut, plan_runs
-from wal2delta.changes import decode_plan
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.reader import read_message
-from wal2delta.protocol.writer import encode
-from wal2delta.types import resolve
-from wal2delta.types.text import UTF8, codec_of, names_in
+from walreplay.changes import decode_plan
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.reader import read_message
+from walreplay.protocol.writer import encode
+from walreplay.types import resolve
+from walreplay.types.text import UTF8, codec_of, names_in
 
 EXAMPLES = settings().max_examples
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wal2delta.names import column_names
-from wal2delta.sink.convert import keeps_values
-from wal2delta.sink.evolution import (
+from walreplay.names import column_names
+from walreplay.sink.convert import keeps_values
+from walreplay.sink.evolution import (
     OWN,
     Evolution,
     MirrorColumn,
@@ -25,9 +25,9 @@ from wal2delta.sink.evolution import (
     TableShape,
     conversions,
 )
-from wal2delta.sink.projection import Projection, project_columns
-from wal2delta.types import resolve
-from wal2delta.types.base import ColumnType, Family
+from walreplay.sink.projection import Projection, project_columns
+from walreplay.types import resolve
+from walreplay.types.base import ColumnType, Family
 
 TYPES = {
     name: resolve(oid, typmod, {})

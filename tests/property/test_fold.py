@@ -29,12 +29,12 @@ from support.histories import (
 )
 from support.mirror_model import MirrorModel, image
 from support.runs import cut, grown_to, plan_runs
-from wal2delta.errors import CaptureError
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
-from wal2delta.sink.events import Identity, Mode
-from wal2delta.spark.workers.refusals import refusal_in
+from walreplay.errors import CaptureError
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+from walreplay.sink.events import Identity, Mode
+from walreplay.spark.workers.refusals import refusal_in
 
 EXAMPLES: Final = settings().max_examples
 

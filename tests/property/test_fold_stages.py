@@ -22,7 +22,7 @@ from support.event_model import (
     rows_at_once,
     rows_by_stages,
 )
-from wal2delta.errors import CaptureError
+from walreplay.errors import CaptureError
 
 keys = st.integers(0, 5)
 

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from support.captures import case
 from support.framings import NEW, Form
 from support.runs import Files, cut, grown_to, plan_runs
-from wal2delta import read_changes
-from wal2delta.changes import decode_plan
-from wal2delta.errors import OrderError
-from wal2delta.inspection import inspect_captures
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing, Keepalive
-from wal2delta.protocol.reader import read_stream
-from wal2delta.transcript import transcribe
+from walreplay import read_changes
+from walreplay.changes import decode_plan
+from walreplay.errors import OrderError
+from walreplay.inspection import inspect_captures
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing, Keepalive
+from walreplay.protocol.reader import read_stream
+from walreplay.transcript import transcribe
 
 EXAMPLES: Final = settings().max_examples
 

@@ -12,11 +12,11 @@ import pytest
 from support.captures import case
 from support.runs import Files, cut
 from support.simulator import play, seeded
-from wal2delta.changes import ChangeBatch, decode_files, decode_plan, plan_files
-from wal2delta.decode import gathered, onepass
-from wal2delta.decode.onepass import NotPlain, OnePass
-from wal2delta.decode.sessions import readings
-from wal2delta.errors import Wal2DeltaError
+from walreplay.changes import ChangeBatch, decode_files, decode_plan, plan_files
+from walreplay.decode import gathered, onepass
+from walreplay.decode.onepass import NotPlain, OnePass
+from walreplay.decode.sessions import readings
+from walreplay.errors import WalReplayError
 
 CAPTURES: Final = [f"o{number:02}" for number in (*range(1, 14), *range(17, 26))]
 
@@ -51,7 +51,7 @@ def planned(files: Files, tile_bytes: int | None) -> Rows | str:
     try:
         for batch in decode_plan(plan_files(list(files), read=read), read, tile_bytes=tile_bytes):
             found.setdefault(batch.relation.oid, []).extend(listed(batch))
-    except Wal2DeltaError as error:
+    except WalReplayError as error:
         return str(error)
     return found
 
@@ -62,7 +62,7 @@ def in_one_pass(files: Files, tile_bytes: int | None) -> Rows | str:
     try:
         for batch in decode_files(list(files), files.__getitem__, tile_bytes=tile_bytes):
             found.setdefault(batch.relation.oid, []).extend(listed(batch))
-    except Wal2DeltaError as error:
+    except WalReplayError as error:
         return str(error)
     return found
 

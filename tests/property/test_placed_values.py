@@ -25,12 +25,12 @@ from support.binary_cells import (
     numeric,
     timestamp,
 )
-from wal2delta.changes import read_changes
-from wal2delta.decode.rescued import read_rescued
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
-from wal2delta.types import resolve
+from walreplay.changes import read_changes
+from walreplay.decode.rescued import read_rescued
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+from walreplay.types import resolve
 
 
 class _Kind(NamedTuple):

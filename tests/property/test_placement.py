@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wal2delta.sink.evolution import TableShape
-from wal2delta.spark.delta.target import TableName, Target
-from wal2delta.spark.planning.placement import Move, Placement, RecreatePolicy, Use, Wanted, place
-from wal2delta.spark.planning.registry import MirrorEntry
+from walreplay.sink.evolution import TableShape
+from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.planning.placement import Move, Placement, RecreatePolicy, Use, Wanted, place
+from walreplay.spark.planning.registry import MirrorEntry
 
 NAMES = ("a", "b", "c", "B")
 TARGETS = [Target.parse("/mirror"), Target.parse("main")]

@@ -13,11 +13,11 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wal2delta.changes import read_changes
-from wal2delta.decode import gathered, placing
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
+from walreplay.changes import read_changes
+from walreplay.decode import gathered, placing
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
 
 _WIDTHS = {21: 2, 23: 4, 20: 8}
 _TEXT, _BOOL = 25, 16

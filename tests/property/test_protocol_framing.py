@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.messages import sessions
-from wal2delta.errors import CaptureError
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.compression import decompress
-from wal2delta.protocol.detection import detect_framing
-from wal2delta.protocol.framing import Framing, Keepalive
-from wal2delta.protocol.reader import read_stream
-from wal2delta.protocol.writer import encode, frame, reframe
+from walreplay.errors import CaptureError
+from walreplay.protocol import messages as m
+from walreplay.protocol.compression import decompress
+from walreplay.protocol.detection import detect_framing
+from walreplay.protocol.framing import Framing, Keepalive
+from walreplay.protocol.reader import read_stream
+from walreplay.protocol.writer import encode, frame, reframe
 
 framings = st.sampled_from(list(Framing))
 COMPRESSORS = {

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.messages import inside_stream, outside_stream, stream_starts
-from wal2delta.errors import MalformedMessage, TruncatedMessage
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.reader import read_message
-from wal2delta.protocol.writer import encode
+from walreplay.errors import MalformedMessage, TruncatedMessage
+from walreplay.protocol import messages as m
+from walreplay.protocol.reader import read_message
+from walreplay.protocol.writer import encode
 
 outside = st.one_of(outside_stream, stream_starts, st.just(m.StreamStop()))
 placed = st.one_of(

@@ -6,10 +6,10 @@ from struct import pack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wal2delta.errors import ValueFormatError
-from wal2delta.types.builtin import BUILTIN_TYPES
-from wal2delta.types.extensions import EXTENSION_TEXTS, EXTENSION_TYPES
-from wal2delta.types.rendering import NotRendered, render
+from walreplay.errors import ValueFormatError
+from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.extensions import EXTENSION_TEXTS, EXTENSION_TYPES
+from walreplay.types.rendering import NotRendered, render
 
 _BUILTIN = st.sampled_from(sorted(BUILTIN_TYPES))
 _NAMES = st.sampled_from(sorted({*EXTENSION_TEXTS, *EXTENSION_TYPES, "mood", "_mood", "address"}))

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wal2delta.sink import rewriting
-from wal2delta.sink.data_files import FileColumn
-from wal2delta.sink.events import Identity, Mode
-from wal2delta.sink.merge import merge_schema
-from wal2delta.sink.rewriting import Before, rewrite
+from walreplay.sink import rewriting
+from walreplay.sink.data_files import FileColumn
+from walreplay.sink.events import Identity, Mode
+from walreplay.sink.merge import merge_schema
+from walreplay.sink.rewriting import Before, rewrite
 
 _KINDS: Final = (pa.int32(), pa.string(), pa.list_(pa.int32()), pa.bool_())
 """The key is the first two; the last says that a row is deleted, where deletes are soft."""

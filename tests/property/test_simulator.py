@@ -1,6 +1,6 @@
 """Simulated captures come out as the simulator's model says: any transactions, sessions, files and runs.
 
-``WAL2DELTA_LONG=1`` tries 100,000 captures (another number: as many), ``WAL2DELTA_SEED=n`` the one of that seed alone.
+``WALREPLAY_LONG=1`` tries 100,000 captures (another number: as many), ``WALREPLAY_SEED=n`` the one of that seed alone.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from support.runs import Files, plan_runs
 from support.simulator import LEAST_BYTES, Capture, Drawn, captures, play, seeded, smaller
 from support.simulator_model import Label, Row, Rows
 from support.simulator_server import UNCHANGED
-from wal2delta.changes import ChangeBatch, decode_plan
-from wal2delta.errors import CaptureError
-from wal2delta.lsn import POSTGRES_EPOCH_UNIX_MICROS
-from wal2delta.transactions.plan import Plan
+from walreplay.changes import ChangeBatch, decode_plan
+from walreplay.errors import CaptureError
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
+from walreplay.transactions.plan import Plan
 
-_LONG: Final = int(os.environ.get("WAL2DELTA_LONG") or 0)
-_SEED: Final = os.environ.get("WAL2DELTA_SEED")
+_LONG: Final = int(os.environ.get("WALREPLAY_LONG") or 0)
+_SEED: Final = os.environ.get("WALREPLAY_SEED")
 _VOLUME: Final = 100_000 if _LONG == 1 else _LONG or 150
 
 _RARELY: Final = 0.005

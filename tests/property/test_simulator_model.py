@@ -10,10 +10,10 @@ from support.framings import FORMS
 from support.simulator import EMPTY_LATE, Capture, Drawn, captures, play, seeded
 from support.simulator_model import PREPARED, STREAMED, Label, Row, Rows
 from support.simulator_server import UNCHANGED, Values
-from wal2delta.errors import TruncatedMessage
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import PGCOPY_HEADER, PGCOPY_TRAILER, Framing, read_newline
-from wal2delta.protocol.reader import is_streaming_after, read_message
+from walreplay.errors import TruncatedMessage
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import PGCOPY_HEADER, PGCOPY_TRAILER, Framing, read_newline
+from walreplay.protocol.reader import is_streaming_after, read_message
 
 
 @dataclass

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.planned import BIGINT, INT, TEXT, Used, configured, run_plan
-from wal2delta.errors import OrderError
-from wal2delta.protocol.messages import Column, Relation
-from wal2delta.sink.events import Mode
-from wal2delta.sink.evolution import conversions
+from walreplay.errors import OrderError
+from walreplay.protocol.messages import Column, Relation
+from walreplay.sink.events import Mode
+from walreplay.sink.evolution import conversions
 
 NAMES = ("a", "b", "A", "c")
 

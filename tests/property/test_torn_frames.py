@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from support.captures import case
 from support.harm import Row, apply
 from support.resending import Unit, Wire, in_binary, sent, units, with_aborts_of_nothing
-from wal2delta.errors import CaptureError
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.reader import read_stream
+from walreplay.errors import CaptureError
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.reader import read_stream
 
 EXAMPLES: Final = settings().max_examples
 

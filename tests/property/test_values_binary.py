@@ -21,10 +21,10 @@ from support.binary_cells import (
     numeric,
     timestamp,
 )
-from wal2delta.errors import ValueFormatError
-from wal2delta.types import resolve
-from wal2delta.types.builtin import BUILTIN_TYPES
-from wal2delta.types.numeric import numeric_text
+from walreplay.errors import ValueFormatError
+from walreplay.types import resolve
+from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.numeric import numeric_text
 
 MOOD = 90_000
 NAMES = {MOOD: ("public", "mood")}

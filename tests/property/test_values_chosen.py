@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.cells import convert
-from wal2delta.types import DoesNotFit, TypeOptions, resolve
-from wal2delta.types.modes import double_from_numeric, encoded_from_bytea
-from wal2delta.types.overrides import read_overridden
+from walreplay.types import DoesNotFit, TypeOptions, resolve
+from walreplay.types.modes import double_from_numeric, encoded_from_bytea
+from walreplay.types.overrides import read_overridden
 
 BYTEA, NUMERIC = 17, 1700
 VECTOR = resolve(70001, -1, {70001: ("public", "vector")})

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.cells import convert
-from wal2delta.types import DoesNotFit, resolve
-from wal2delta.types.numeric import unscaled_from_text
+from walreplay.types import DoesNotFit, resolve
+from walreplay.types.numeric import unscaled_from_text
 
 BOOL, INT8, INT2, INT4, OID = 16, 20, 21, 23, 26
 FLOAT4, FLOAT8, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = 700, 701, 1082, 1114, 1184, 1700

@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.cells import convert
-from wal2delta.errors import ValueFormatError
-from wal2delta.types import DoesNotFit, resolve
-from wal2delta.types.arrays import elements_from_text
-from wal2delta.types.text import decode_text
+from walreplay.errors import ValueFormatError
+from walreplay.types import DoesNotFit, resolve
+from walreplay.types.arrays import elements_from_text
+from walreplay.types.text import decode_text
 
 BYTEA, TEXT, INT4S, TEXTS = 17, 25, 1007, 1009
 OIDS = [

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from support.messages import cells
 from support.rows import rows_by_reader, rows_by_walk
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
 
 
 @st.composite

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from support.runs import plan_runs
-from wal2delta.changes import decode_plan
-from wal2delta.decode.change_batch import ChangeBatch
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
+from walreplay.changes import decode_plan
+from walreplay.decode.change_batch import ChangeBatch
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
 
 
 def row(*texts: bytes | None) -> m.TupleData:

@@ -1,6 +1,6 @@
 """Values in PostgreSQL's text and binary format, written by plain Python, and tiles that mix both.
 
-Nothing here is shared with wal2delta's own readers and writers.
+Nothing here is shared with walreplay's own readers and writers.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from wal2delta.decode.columns import BINARY, NULL, make_builder
+from walreplay.decode.columns import BINARY, NULL, make_builder
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from wal2delta.types import ColumnType, Rescued
+    from walreplay.types import ColumnType, Rescued
 
     Tile = tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], int]
 

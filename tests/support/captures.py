@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from wal2delta.protocol.framing import Framing
+from walreplay.protocol.framing import Framing
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wal2delta.decode.columns import NULL, make_builder
+from walreplay.decode.columns import NULL, make_builder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from wal2delta.types import ColumnType, Rescued
+    from walreplay.types import ColumnType, Rescued
 
 Tile = tuple["NDArray[np.uint8]", "NDArray[np.int32]", "NDArray[np.int32]", "NDArray[np.int32]", int]
 

@@ -19,7 +19,7 @@ _PROGRAM = """
 import sys
 from support.command import speak_into
 speak_into(sys.argv.pop(1))
-from wal2delta.cli import main
+from walreplay.cli import main
 sys.exit(main())
 """
 
@@ -42,8 +42,8 @@ class Outcome:
         return [line for line in self.stderr.splitlines() if line.startswith("error:")]
 
 
-def run_wal2delta(*arguments: object, scratch: Path, extra: Mapping[str, str] | None = None) -> Outcome:
-    """Run ``wal2delta …`` to its end."""
+def run_walreplay(*arguments: object, scratch: Path, extra: Mapping[str, str] | None = None) -> Outcome:
+    """Run ``walreplay …`` to its end."""
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, str(scratch), *map(str, arguments)],
         env={**program_environment(scratch), **(extra or {})},

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import COPYDATA_HEADER, XLOGDATA, Framing
-from wal2delta.protocol.reader import read_stream
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import COPYDATA_HEADER, XLOGDATA, Framing
+from walreplay.protocol.reader import read_stream
 
 _FRAME_LENGTH = {
     Framing.COPYDATA: XLOGDATA.size + COPYDATA_HEADER.size - 1,  # behind the frame's 'd'

@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from wal2delta.sink.events import ADD, REMOVE, Events, Identity, Mode, concat, from_ipc, image_hashes, rejoin, to_ipc
-from wal2delta.sink.fold import DELETE, EXPECTED, INSERT, MOVE, UPDATE
-from wal2delta.sink.merge import fold_events, rows_to_merge
-from wal2delta.sink.routes import Routes, components, links_of, route, split
+from walreplay.sink.events import ADD, REMOVE, Events, Identity, Mode, concat, from_ipc, image_hashes, rejoin, to_ipc
+from walreplay.sink.fold import DELETE, EXPECTED, INSERT, MOVE, UPDATE
+from walreplay.sink.merge import fold_events, rows_to_merge
+from walreplay.sink.routes import Routes, components, links_of, route, split
 
 NAMES: Final = ("key", "a", "b")
 KEYED: Final = Identity(Mode.KEYED, (0,))

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import (
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import (
     COPYDATA_HEADER,
     KEEPALIVE,
     LENGTH_SIZE,
@@ -17,7 +17,7 @@ from wal2delta.protocol.framing import (
     Framing,
     Keepalive,
 )
-from wal2delta.protocol.writer import frame, reframe
+from walreplay.protocol.writer import frame, reframe
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,16 @@ from typing import Final
 
 from support.captures import Case
 from support.runs import Files, cut, plan_run
-from wal2delta.changes import decode_plan
-from wal2delta.errors import TruncatedMessage, Wal2DeltaError
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.reader import read_stream
-from wal2delta.protocol.writer import encode
-from wal2delta.transactions.plan import Plan
+from walreplay.changes import decode_plan
+from walreplay.errors import TruncatedMessage, WalReplayError
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.reader import read_stream
+from walreplay.protocol.writer import encode
+from walreplay.transactions.plan import Plan
 
 REFUSED: Final = "refused"
-"""With an error of wal2delta's own that names file and offset; nothing is applied."""
+"""With an error of walreplay's own that names file and offset; nothing is applied."""
 RIGHT: Final = "applied rightly"
 """All that is whole in the bytes; what is not waits for more."""
 UNPROVEN: Final = "applied, nothing could prove it"
@@ -175,7 +175,7 @@ class Whole:
         """Say what becomes of a harmed capture."""
         try:
             got = apply(harm.files)
-        except Wal2DeltaError as error:
+        except WalReplayError as error:
             content = harm.files.get(error.path or "")
             is_told = content is not None and error.offset is not None and 0 <= error.offset <= len(content)
             return REFUSED if is_told else NOT_TOLD

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from wal2delta.protocol import messages as m
+from walreplay.protocol import messages as m
 
 OID: Final = 4711
 OTHER_OID: Final = 4712

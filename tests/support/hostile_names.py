@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
-from wal2delta.names import fold
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
+from walreplay.names import fold
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
 
 SUFFIXED: Final = (
     *("__commit_lsn", "__commit_ts", "_rescued_data", "__deleted"),
@@ -29,7 +29,7 @@ NAMES: Final = (
     # What a decoded batch, a fold and a MERGE call their columns, and their tables.
     *("__op", "__row", "__commit_lsn", "__commit_ts", "__xid", "__ordinal", "_rescued_data", "__op__2", "__deleted"),
     *("c0", "c1", "k0", "b0", "lsn", "ts", "rescued", "unknown", "deleted", "expected", "claimed", "matches", "net"),
-    *("base_rescued", "needed", "copies", "stay", "image", "gone", "place", "s", "t", "wal2delta_source", "old0"),
+    *("base_rescued", "needed", "copies", "stay", "image", "gone", "place", "s", "t", "walreplay_source", "old0"),
     *("__START_AT", "__END_AT", "col-1", "bucket", "sequence", "data", "file", "path", "content", "0", "1"),
     *("_change_type", "_commit_version", "_commit_timestamp", "_metadata", "__is_cdc", "_file_name_"),
     *("_row_dropped_", "_row_id_", "__CONDITION__"),

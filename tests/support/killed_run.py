@@ -64,8 +64,8 @@ def _kill_group(leader: int) -> None:
 
 def main(captures: str, target: str, step: str, count: str, what: str = "itself") -> None:
     """Apply, and die in the middle."""
-    from wal2delta import cli
-    from wal2delta.spark.session import steps
+    from walreplay import cli
+    from walreplay.spark.session import steps
 
     remaining = int(count)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from wal2delta.protocol import messages as m
+from walreplay.protocol import messages as m
 
 uint32 = st.integers(0, 2**32 - 1)
 oids = st.lists(st.integers(1, 2**32 - 1), max_size=3, unique=True).map(tuple)

@@ -13,17 +13,17 @@ from typing import Any
 import pyarrow as pa
 
 from support.runs import Files
-from wal2delta.decode.change_batch import column_types
-from wal2delta.protocol.messages import Relation
-from wal2delta.sink.events import Identity, Mode
-from wal2delta.sink.projection import Projection
-from wal2delta.sink.showing import Shown
-from wal2delta.spark.workers.decode import Assignment, DecodeTask, decode_batches
-from wal2delta.spark.workers.fold import FoldTask, fold_batches, link_batches, route_batches
-from wal2delta.spark.workers.rows import ERROR_TABLE, NO_BUCKET, links_table
-from wal2delta.task_settings import TaskSettings
-from wal2delta.transactions.plan import Plan
-from wal2delta.types.base import ColumnType, Family
+from walreplay.decode.change_batch import column_types
+from walreplay.protocol.messages import Relation
+from walreplay.sink.events import Identity, Mode
+from walreplay.sink.projection import Projection
+from walreplay.sink.showing import Shown
+from walreplay.spark.workers.decode import Assignment, DecodeTask, decode_batches
+from walreplay.spark.workers.fold import FoldTask, fold_batches, link_batches, route_batches
+from walreplay.spark.workers.rows import ERROR_TABLE, NO_BUCKET, links_table
+from walreplay.task_settings import TaskSettings
+from walreplay.transactions.plan import Plan
+from walreplay.types.base import ColumnType, Family
 
 Row = dict[str, Any]
 

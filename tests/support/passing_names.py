@@ -1,6 +1,6 @@
 """Names that pass from table to table: histories, the bytes that a server would send of them, and runs over these.
 
-Runs do all that `wal2delta.spark.job.apply` does but to write rows: files are scanned, stitched and decoded, tables are
+Runs do all that `walreplay.spark.job.apply` does but to write rows: files are scanned, stitched and decoded, tables are
 placed and moved.  What is right says `expected`: the relation that was used last under a name has it.
 """
 
@@ -13,18 +13,18 @@ from typing import Any
 import pyarrow as pa
 
 from support.runs import plan_run
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.writer import encode
-from wal2delta.settings import Settings
-from wal2delta.spark.delta.target import Target
-from wal2delta.spark.planning.placement import Move
-from wal2delta.spark.planning.plan import RunPlan, plan_tables
-from wal2delta.spark.planning.registry import MirrorEntry
-from wal2delta.spark.planning.versions import Catalogue
-from wal2delta.spark.staging.base import Rows, Staged, StagedRows, Staging
-from wal2delta.spark.workers.decode import DecodeTask, decode_batches
-from wal2delta.spark.workers.rows import ERROR_TABLE, Total
-from wal2delta.transactions.stored import resume_to_json
+from walreplay.protocol import messages as m
+from walreplay.protocol.writer import encode
+from walreplay.settings import Settings
+from walreplay.spark.delta.target import Target
+from walreplay.spark.planning.placement import Move
+from walreplay.spark.planning.plan import RunPlan, plan_tables
+from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.versions import Catalogue
+from walreplay.spark.staging.base import Rows, Staged, StagedRows, Staging
+from walreplay.spark.workers.decode import DecodeTask, decode_batches
+from walreplay.spark.workers.rows import ERROR_TABLE, Total
+from walreplay.transactions.stored import resume_to_json
 
 SCHEMA = "n"
 NAMES = ("red", "green", "blue", "grey")

@@ -66,10 +66,10 @@ def _wait_for(file: Path, process: subprocess.Popen[str] | None = None) -> None:
 
 def main(captures: str, target: str, step: str, folder: str, how: str = "alive") -> int:
     """Apply, and wait in the middle."""
-    import wal2delta
-    from wal2delta.spark.ledger import lock
-    from wal2delta.spark.session import steps
-    from wal2delta.spark.session.session import build_session
+    import walreplay
+    from walreplay.spark.ledger import lock
+    from walreplay.spark.session import steps
+    from walreplay.spark.session.session import build_session
 
     def on_step(name: str) -> None:
         if name.startswith(step):
@@ -82,8 +82,8 @@ def main(captures: str, target: str, step: str, folder: str, how: str = "alive")
     if how == "silent":
         lock.BEAT_SECONDS = 3600.0  # type: ignore[misc]
     try:
-        wal2delta.apply(build_session("a run that is held"), captures=captures, target=target)
-    except wal2delta.Wal2DeltaError as error:
+        walreplay.apply(build_session("a run that is held"), captures=captures, target=target)
+    except walreplay.WalReplayError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
     return 0

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wal2delta.protocol import messages as m
-from wal2delta.settings import Settings
-from wal2delta.spark.delta.target import Target
-from wal2delta.spark.planning.plan import RunPlan, plan_tables
-from wal2delta.spark.planning.registry import MirrorEntry
-from wal2delta.spark.planning.versions import Catalogue
-from wal2delta.spark.staging.base import Segment, Staged, StagedVersion
-from wal2delta.transactions.plan import Plan
+from walreplay.protocol import messages as m
+from walreplay.settings import Settings
+from walreplay.spark.delta.target import Target
+from walreplay.spark.planning.plan import RunPlan, plan_tables
+from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.versions import Catalogue
+from walreplay.spark.staging.base import Segment, Staged, StagedVersion
+from walreplay.transactions.plan import Plan
 
 INT, BIGINT, TEXT, NUMERIC = 23, 20, 25, 1700
 MIRROR = Target.parse("/mirror")

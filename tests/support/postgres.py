@@ -28,7 +28,7 @@ import psycopg
 from psycopg import sql
 
 from support.truth import SourceColumn, SourceTable, rows_of_csv
-from wal2delta.lsn import format_lsn, parse_lsn
+from walreplay.lsn import format_lsn, parse_lsn
 
 _UNPRIVILEGED = "nobody"
 _PATIENCE = 30.0
@@ -318,9 +318,9 @@ def server_versions() -> list[int]:
 
 
 def chosen_versions() -> list[int]:
-    """List the newest major version, and with WAL2DELTA_LONG all."""
+    """List the newest major version, and with WALREPLAY_LONG all."""
     versions = server_versions()
-    return versions if os.environ.get("WAL2DELTA_LONG") else versions[-1:]
+    return versions if os.environ.get("WALREPLAY_LONG") else versions[-1:]
 
 
 def _can_run(program: Path, account: str) -> bool:

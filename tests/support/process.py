@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-_PACKAGE: Final = "wal2delta"
+_PACKAGE: Final = "walreplay"
 
 _OF_PYTEST: Final = ("PYTEST_CURRENT_TEST",)
 

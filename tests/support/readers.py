@@ -1,4 +1,4 @@
-"""Delta tables as other programs read them, none of which shares anything with Spark or with wal2delta.
+"""Delta tables as other programs read them, none of which shares anything with Spark or with walreplay.
 
 Each reader gives a table's rows, or the ids of those that a comparison of one column takes: readers skip files then by
 what the table's log says of them.

@@ -22,11 +22,11 @@ import psycopg
 from psycopg import pq
 
 from support.postgres import Server
-from wal2delta.errors import TruncatedMessage
-from wal2delta.lsn import format_lsn, parse_lsn
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import COPYDATA_HEADER, KEEPALIVE, NEWLINE, XLOGDATA, Framing
-from wal2delta.protocol.reader import read_stream
+from walreplay.errors import TruncatedMessage
+from walreplay.lsn import format_lsn, parse_lsn
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import COPYDATA_HEADER, KEEPALIVE, NEWLINE, XLOGDATA, Framing
+from walreplay.protocol.reader import read_stream
 
 SLOT: Final = "recorder"
 _PATIENCE: Final = 60.0

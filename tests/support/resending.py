@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from struct import pack
 from typing import Final, TypeVar
 
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import COPYDATA_HEADER, KEEPALIVE, XLOGDATA, Framing
-from wal2delta.protocol.reader import is_streaming_after, read_stream
-from wal2delta.protocol.writer import encode, frame
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import COPYDATA_HEADER, KEEPALIVE, XLOGDATA, Framing
+from walreplay.protocol.reader import is_streaming_after, read_stream
+from walreplay.protocol.writer import encode, frame
 
 _TEXTS: Final = (25, 1043)
 _INTEGERS: Final = {21: ">h", 23: ">i", 20: ">q"}

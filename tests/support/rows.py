@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wal2delta.decode import walk
-from wal2delta.decode.place import Place
-from wal2delta.decode.stream import StreamWalker
-from wal2delta.decode.tiles import Tile
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.reader import read_stream
+from walreplay.decode import walk
+from walreplay.decode.place import Place
+from walreplay.decode.stream import StreamWalker
+from walreplay.decode.tiles import Tile
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.reader import read_stream
 
 Values = tuple[tuple[str, bytes | None], ...] | None
 Row = tuple[str, int, int, int, int, int, Values, Values]

@@ -1,6 +1,6 @@
 """Runs over capture files in memory: which files a run reads and what it plans, without Spark.
 
-It decides as `wal2delta.spark.job.apply` does: files in the order of their names, the newest of which may have grown
+It decides as `walreplay.spark.job.apply` does: files in the order of their names, the newest of which may have grown
 since; the first is scanned from where the last run ended, the others from a guess.  As where bytes come from Spark,
 files are decoded with their scan where that can be, and what holds of it is told from the plan.
 """
@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from wal2delta.decode.files import scan_file
-from wal2delta.decode.place import Place
-from wal2delta.decode.summary import FileScan
-from wal2delta.protocol.compression import plain
-from wal2delta.protocol.framing import Framing
-from wal2delta.transactions.ahead import Confirmation, DecodedAhead, Guess, place_ahead, stretch_ahead
-from wal2delta.transactions.plan import FilePlan, Plan, Resume, Step
-from wal2delta.transactions.schedule import sequence_of
-from wal2delta.transactions.stitch import Stitch
-from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
-from wal2delta.types.text import UTF8
+from walreplay.decode.files import scan_file
+from walreplay.decode.place import Place
+from walreplay.decode.summary import FileScan
+from walreplay.protocol.compression import plain
+from walreplay.protocol.framing import Framing
+from walreplay.transactions.ahead import Confirmation, DecodedAhead, Guess, place_ahead, stretch_ahead
+from walreplay.transactions.plan import FilePlan, Plan, Resume, Step
+from walreplay.transactions.schedule import sequence_of
+from walreplay.transactions.stitch import Stitch
+from walreplay.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
+from walreplay.types.text import UTF8
 
 Files = Mapping[str, bytes]
 """The captures' files by name, in their order."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import wal2delta
+import walreplay
 from support.postgres import Server
 from support.truth import (
     COMMIT_LSN,
@@ -84,7 +84,7 @@ class Applied:
 
     sources: Mapping[str, SourceTable]
     targets: Mapping[str, Path]
-    reports: Mapping[str, tuple[wal2delta.RunReport, ...]]
+    reports: Mapping[str, tuple[walreplay.RunReport, ...]]
 
     def location(self, way: str, name: str) -> Path:
         """Say where a table lies."""
@@ -149,28 +149,28 @@ def table_difference(spark: SparkSession, location: Path, source: SourceTable, k
 
 def apply_in_one_run(
     spark: SparkSession, files: Sequence[Path], folder: Path, config: Mapping[str, Any] | None = None
-) -> tuple[Path, tuple[wal2delta.RunReport, ...]]:
+) -> tuple[Path, tuple[walreplay.RunReport, ...]]:
     """Apply files to a new target in the folder at once; give the target and the report."""
     return _apply(spark, [files], folder, config)
 
 
 def apply_file_by_file(
     spark: SparkSession, files: Sequence[Path], folder: Path, config: Mapping[str, Any] | None = None
-) -> tuple[Path, tuple[wal2delta.RunReport, ...]]:
+) -> tuple[Path, tuple[walreplay.RunReport, ...]]:
     """Apply files to a new target in the folder, each in a run of its own; give the target and the reports."""
     return _apply(spark, [[file] for file in files], folder, config)
 
 
 def _apply(
     spark: SparkSession, runs: Sequence[Sequence[Path]], folder: Path, config: Mapping[str, Any] | None
-) -> tuple[Path, tuple[wal2delta.RunReport, ...]]:
+) -> tuple[Path, tuple[walreplay.RunReport, ...]]:
     captures, target = folder / "captures", folder / "mirror"
     captures.mkdir(parents=True)
     reports = []
     for files in runs:
         for file in files:
             shutil.copy(file, captures)
-        reports.append(wal2delta.apply(spark, captures=captures, target=target, config=config))
+        reports.append(walreplay.apply(spark, captures=captures, target=target, config=config))
     return target, tuple(reports)
 
 

@@ -31,11 +31,11 @@ from support.truth import SourceTable, arrow_table, row_difference, row_images, 
 from support.workload import PUBLICATION, PUBLISH
 from support.workload import SCHEMAS as WORKLOAD_SCHEMAS
 from support.workload import SETUP as WORKLOAD_SETUP
-from wal2delta.errors import TruncatedMessage
-from wal2delta.lsn import format_lsn
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.reader import read_stream
+from walreplay.errors import TruncatedMessage
+from walreplay.lsn import format_lsn
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.reader import read_stream
 
 SCHEMAS: Final = (*WORKLOAD_SCHEMAS, SCHEMA)
 

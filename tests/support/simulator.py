@@ -22,9 +22,9 @@ from support.framings import FORMS, Form
 from support.simulator_model import Mark, Model, Session, State
 from support.simulator_sender import Options, Sent, Walsender
 from support.simulator_server import STEP_BYTES, Event, Server
-from wal2delta.errors import CaptureError, TruncatedMessage
-from wal2delta.lsn import format_lsn
-from wal2delta.protocol.framing import (
+from walreplay.errors import CaptureError, TruncatedMessage
+from walreplay.lsn import format_lsn
+from walreplay.protocol.framing import (
     COPYDATA_HEADER,
     PGCOPY_HEADER,
     PGCOPY_SIGNATURE,
@@ -34,7 +34,7 @@ from wal2delta.protocol.framing import (
     Keepalive,
     read_newline,
 )
-from wal2delta.protocol.reader import is_streaming_after, read_message, read_unsized
+from walreplay.protocol.reader import is_streaming_after, read_message, read_unsized
 
 OPTION_BYTES: Final = 8
 CUT_BYTES: Final = 3

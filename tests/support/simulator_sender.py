@@ -13,9 +13,9 @@ from struct import Struct
 from typing import Final
 
 from support.simulator_server import MOOD, Change, Event, Sub, Txn
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Keepalive
-from wal2delta.protocol.writer import encode
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Keepalive
+from walreplay.protocol.writer import encode
 
 _XID: Final = Struct("!I").pack
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import wal2delta
+import walreplay
 from support.truth import mirror_tables
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ class SmallMirror:
 
     @property
     def ledger(self) -> Path:
-        return Path(self.target, "_wal2delta")
+        return Path(self.target, "_walreplay")
 
     def write(self, *changes: m.AnyMessage) -> Path:
         """Bring the next file."""
@@ -62,11 +62,11 @@ class SmallMirror:
         path.write_bytes(frame(messages, Framing.RAW))
         return path
 
-    def apply(self, *changes: m.AnyMessage, **config: Any) -> wal2delta.RunReport:
+    def apply(self, *changes: m.AnyMessage, **config: Any) -> walreplay.RunReport:
         """Bring the next file, if there are changes, and apply what is there."""
         if changes:
             self.write(*changes)
-        return wal2delta.apply(self.spark, captures=self.captures, target=self.target, config=config or None)
+        return walreplay.apply(self.spark, captures=self.captures, target=self.target, config=config or None)
 
     def location(self, name: str) -> Path:
         return Path(self.target, "s", name)
@@ -77,7 +77,7 @@ class SmallMirror:
 
     def expected(self, folder: Path) -> Rows:
         """Give the rows that all captures make, in one run into a new target."""
-        wal2delta.apply(self.spark, captures=self.captures, target=folder)
+        walreplay.apply(self.spark, captures=self.captures, target=folder)
         return rows_of(self.spark, folder)
 
     def save(self, folder: Path, what: str = "") -> None:

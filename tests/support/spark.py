@@ -26,7 +26,7 @@ _OF_MAKE = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MAKE_TERMERR", "MAKE_TER
 
 
 def spark_environment(scratch: Path) -> dict[str, str]:
-    """Give the environment in which wal2delta starts a small Spark, for this process or another.
+    """Give the environment in which walreplay starts a small Spark, for this process or another.
 
     Args:
         scratch: a folder for what Spark leaves behind.
@@ -49,7 +49,7 @@ def child_environment(scratch: Path) -> dict[str, str]:
 
 def start_session(scratch: Path) -> SparkSession:
     """Start the session that all tests of a run share; the memory and the master cannot change later."""
-    from wal2delta.spark.session.session import build_session
+    from walreplay.spark.session.session import build_session
 
     os.environ.update(spark_environment(scratch))
-    return build_session("wal2delta tests")
+    return build_session("walreplay tests")

@@ -1,6 +1,6 @@
 """What a mirror table has to hold: the source's rows as CSV, read into the types that the documents promise.
 
-The readers of values here share nothing with wal2delta's own.  They are slow and plain on purpose: exact
+The readers of values here share nothing with walreplay's own.  They are slow and plain on purpose: exact
 integer arithmetic on text, one cell at a time.
 
 CSV means PostgreSQL's, written with every value quoted: an unquoted ``\\N`` is NULL, ``""`` is empty text.
@@ -37,7 +37,7 @@ RESCUED = "_rescued_data"
 ADDED_COLUMNS = {COMMIT_LSN: "bigint", COMMIT_TS: "timestamp", RESCUED: "string"}
 """The columns behind the source's own, with their Spark types."""
 
-LEDGER = "_wal2delta"
+LEDGER = "_walreplay"
 
 Row = list[str | None]
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from wal2delta.report import Way
-from wal2delta.spark.delta import statements as delta
-from wal2delta.spark.delta.target import TableName, Target
-from wal2delta.spark.delta.transaction import Transaction
-from wal2delta.spark.writing.append import FileAppend
-from wal2delta.spark.writing.base import TableWriter
-from wal2delta.spark.writing.choice import choose_writer
-from wal2delta.spark.writing.files import FileWriter
-from wal2delta.spark.writing.statements import StatementWriter
+from walreplay.report import Way
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.delta.transaction import Transaction
+from walreplay.spark.writing.append import FileAppend
+from walreplay.spark.writing.base import TableWriter
+from walreplay.spark.writing.choice import choose_writer
+from walreplay.spark.writing.files import FileWriter
+from walreplay.spark.writing.statements import StatementWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from zipfile import ZipFile
 
-import wal2delta
+import walreplay
 
-PACKAGE = Path(wal2delta.__file__).parent
+PACKAGE = Path(walreplay.__file__).parent
 
 
 def zip_package(path: Path, *, comment: str = "", library: bool = False) -> Path:

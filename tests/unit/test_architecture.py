@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.architecture import circle, climbs, imports, long_modules
 from support.command import run_without
 
-PACKAGE = Path(wal2delta.__file__).parent
+PACKAGE = Path(walreplay.__file__).parent
 JOBS = Path(__file__).parents[2] / "jobs"
 
 LAYERS = (
@@ -75,7 +75,7 @@ FLOORS = {
 MOST_LINES = 500
 
 STILL_LONG = {
-    "wal2delta.decode.kernels.walk": 740,
+    "walreplay.decode.kernels.walk": 740,
 }
 """Modules that are longer, and may only become shorter."""
 
@@ -85,7 +85,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__
 
 
 def room(path: Path) -> str:
-    """Name the module or package directly under wal2delta that a file belongs to."""
+    """Name the module or package directly under walreplay that a file belongs to."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -167,20 +167,20 @@ def test_deltas_private_classes_are_driven_in_one_module_alone(path):
 
 
 def test_the_protocol_needs_nothing_but_the_standard_library():
-    allowed = {*sys.stdlib_module_names, "wal2delta", "lz4", "zstandard"}
+    allowed = {*sys.stdlib_module_names, "walreplay", "lz4", "zstandard"}
     for path in MODULES:
         if room(path) == "protocol":
             assert {name.split(".")[0] for name in imports(path)} <= allowed, path.name
-    done = run_without("numpy pyarrow numba lz4 zstandard", "import wal2delta.protocol.reader")
+    done = run_without("numpy pyarrow numba lz4 zstandard", "import walreplay.protocol.reader")
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
     "program",
     [
-        "import wal2delta",
-        "from wal2delta import ChangeBatch, RunReport, Settings, Wal2DeltaError, read_changes",
-        "from wal2delta.cli import main; assert main(['--version']) == 0",
+        "import walreplay",
+        "from walreplay import ChangeBatch, RunReport, Settings, WalReplayError, read_changes",
+        "from walreplay.cli import main; assert main(['--version']) == 0",
     ],
 )
 def test_the_core_loads_without_spark(program):
@@ -190,20 +190,20 @@ def test_the_core_loads_without_spark(program):
 
 def test_workers_load_what_tasks_need_alone():
     """A new worker waits for its imports before its first task."""
-    driver = "pydantic yaml typer rich wal2delta.settings wal2delta.spark.staging.base wal2delta.transactions.stitch"
-    done = run_without(driver, "import wal2delta.spark.staging.tasks, wal2delta.spark.workers.write")
+    driver = "pydantic yaml typer rich walreplay.settings walreplay.spark.staging.base walreplay.transactions.stitch"
+    done = run_without(driver, "import walreplay.spark.staging.tasks, walreplay.spark.workers.write")
     assert done.returncode == 0, done.stderr
 
 
 def test_importing_the_package_loads_nothing_else():
-    done = run_without("numpy pyarrow numba pydantic yaml typer rich", "import wal2delta; assert wal2delta.__version__")
+    done = run_without("numpy pyarrow numba pydantic yaml typer rich", "import walreplay; assert walreplay.__version__")
     assert done.returncode == 0, done.stderr
 
 
 def test_the_public_names_are_listed_and_others_are_not_there():
-    assert set(wal2delta.__all__) <= set(dir(wal2delta))
+    assert set(walreplay.__all__) <= set(dir(walreplay))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = wal2delta.nothing
+        _ = walreplay.nothing
 
 
 CONSOLE = PACKAGE / "console.py"

@@ -10,11 +10,11 @@ import pytest
 from benchmark.generate import Shape, write_capture
 from benchmark.streamed import Expected, capture
 from support.reference import Replay, ReplayedTable
-from wal2delta import read_changes
-from wal2delta.decode.change_batch import OP
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.reader import read_stream
+from walreplay import read_changes
+from walreplay.decode.change_batch import OP
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.reader import read_stream
 
 _SIZE = 1_200_000
 

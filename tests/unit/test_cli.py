@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
-import wal2delta
+import walreplay
 from support.command import run_without
-from wal2delta.cli import explain, main
-from wal2delta.cli.results import write_report
-from wal2delta.console import Output
-from wal2delta.errors import CaptureError, ConfigError, MalformedMessage
-from wal2delta.report import RunReport, TableReport
+from walreplay.cli import explain, main
+from walreplay.cli.results import write_report
+from walreplay.console import Output
+from walreplay.errors import CaptureError, ConfigError, MalformedMessage
+from walreplay.report import RunReport, TableReport
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 CUT = CAPTURES / "o03_basic_split_bytes" / "capture"
@@ -63,15 +63,15 @@ def applied(monkeypatch):
 
     monkeypatch.setitem(
         sys.modules,
-        "wal2delta.spark.session.session",
-        module("wal2delta.spark.session.session", build_session=lambda: "spark"),
+        "walreplay.spark.session.session",
+        module("walreplay.spark.session.session", build_session=lambda: "spark"),
     )
     monkeypatch.setitem(
         sys.modules,
-        "wal2delta.spark.delta.preview",
-        module("wal2delta.spark.delta.preview", first_rows=lambda spark, location, limit: (["id"], [(location,)])),
+        "walreplay.spark.delta.preview",
+        module("walreplay.spark.delta.preview", first_rows=lambda spark, location, limit: (["id"], [(location,)])),
     )
-    monkeypatch.setitem(vars(wal2delta), "apply", apply)
+    monkeypatch.setitem(vars(walreplay), "apply", apply)
     return calls
 
 
@@ -157,7 +157,7 @@ def test_a_failed_run_is_one_line_and_code_1(applied, monkeypatch, capsys):
     def fail(spark, **arguments):
         raise CaptureError("a tag is none", path="f.bin", offset=1234)
 
-    monkeypatch.setitem(vars(wal2delta), "apply", fail)
+    monkeypatch.setitem(vars(walreplay), "apply", fail)
     assert main(["apply", "--captures", "in", "--target", "out", "-q"]) == 1
     assert capsys.readouterr().err == "error: f.bin, offset 1,234: a tag is none\n"
 
@@ -165,7 +165,7 @@ def test_a_failed_run_is_one_line_and_code_1(applied, monkeypatch, capsys):
 @pytest.mark.parametrize("by", ["option", "variable"])
 def test_a_traceback_is_shown_on_request(by, applied, monkeypatch, capsys):
     if by == "variable":
-        monkeypatch.setenv("WAL2DELTA_TRACEBACK", "1")
+        monkeypatch.setenv("WALREPLAY_TRACEBACK", "1")
     more = ["--traceback"] if by == "option" else []
     assert main(["apply", "--captures", "in", "--target", "out", "--config", "/none.yaml", *more]) == 2
     assert "Traceback" in capsys.readouterr().err
@@ -175,18 +175,18 @@ def test_an_interruption_is_said_plainly(applied, monkeypatch, capsys):
     def interrupt(spark, **arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(vars(wal2delta), "apply", interrupt)
+    monkeypatch.setitem(vars(walreplay), "apply", interrupt)
     assert main(["apply", "--captures", "in", "--target", "out", "-q"]) == 130
     assert "interrupted" in capsys.readouterr().err
 
 
 def test_a_missing_pyspark_is_one_line_with_the_command():
     # In a process of its own: this one's modules are others' too.
-    program = "from wal2delta.cli import main; exit(main(['apply', '--captures', 'in', '--target', 'out', '-q']))"
+    program = "from walreplay.cli import main; exit(main(['apply', '--captures', 'in', '--target', 'out', '-q']))"
     done = run_without("pyspark delta py4j", program)
     assert done.returncode == 2
     assert done.stderr == (
-        "error: pyspark is not installed. Install Spark and Delta with: pip install 'wal2delta[spark]'\n"
+        "error: pyspark is not installed. Install Spark and Delta with: pip install 'walreplay[spark]'\n"
     )
 
 
@@ -216,7 +216,7 @@ def spark_error(text: str, state: str | None = None) -> Exception:
 
 
 def test_an_error_from_an_executor_is_found_in_sparks_text():
-    text = "Job aborted\nTraceback:\n  File x\nwal2delta.errors.MalformedMessage: f.bin, offset 3: bad\n"
+    text = "Job aborted\nTraceback:\n  File x\nwalreplay.errors.MalformedMessage: f.bin, offset 3: bad\n"
     assert explain(spark_error(text)) == ("f.bin, offset 3: bad", 1)
 
 
@@ -343,8 +343,8 @@ def inspected(monkeypatch):
     )  # fmt: skip
     monkeypatch.setitem(
         sys.modules,
-        "wal2delta.inspection",
-        module("wal2delta.inspection", inspect_captures=lambda paths, framing, **_: inspection),
+        "walreplay.inspection",
+        module("walreplay.inspection", inspect_captures=lambda paths, framing, **_: inspection),
     )
 
 
@@ -383,7 +383,7 @@ def known(applied, monkeypatch):
         target="out", applied_lsn=16, applied_commit_ts=None, at_work=None, runs=(run,),
         open_transactions=(waiting, streamed),
     )  # fmt: skip
-    monkeypatch.setitem(vars(wal2delta), "status", lambda spark, target: found)
+    monkeypatch.setitem(vars(walreplay), "status", lambda spark, target: found)
     return found
 
 
@@ -454,7 +454,7 @@ def cut(applied, monkeypatch):
         asked.append((target, run))
         return types.SimpleNamespace(target=target, run=run, applied_lsn=16, applied_commit_ts=NOON, tables=tables)
 
-    monkeypatch.setitem(vars(wal2delta), "versions_at", versions_at)
+    monkeypatch.setitem(vars(walreplay), "versions_at", versions_at)
     return asked
 
 

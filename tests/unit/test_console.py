@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from wal2delta.console import BarProgress, LineProgress, Output, age, guarded, size
+from walreplay.console import BarProgress, LineProgress, Output, age, guarded, size
 
 
 class Terminal(io.StringIO):

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-import wal2delta
+import walreplay
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
-PACKAGES = {path.name for path in Path(wal2delta.__file__).parent.iterdir() if (path / "__init__.py").exists()}
+PACKAGES = {path.name for path in Path(walreplay.__file__).parent.iterdir() if (path / "__init__.py").exists()}
 
-NAME = re.compile(r"`(?:wal2delta\.)?([a-z_]+(?:\.[A-Za-z_]+)+)`")
+NAME = re.compile(r"`(?:walreplay\.)?([a-z_]+(?:\.[A-Za-z_]+)+)`")
 SETTINGS = ("spark.python.", "spark.local.", "spark.sql.", "spark.buffer.")
 """Spark's own settings begin like one of our rooms."""
 
@@ -30,7 +30,7 @@ def modules_in(text: str) -> list[str]:
 
 def is_there(name: str) -> bool:
     """Say whether a module, or something in one, has a name."""
-    outer, _, last = f"wal2delta.{name}".rpartition(".")
+    outer, _, last = f"walreplay.{name}".rpartition(".")
     try:
         return hasattr(import_module(outer), last) or find_spec(f"{outer}.{last}") is not None
     except ModuleNotFoundError:

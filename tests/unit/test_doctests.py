@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.architecture import modules
 from support.pages import ROOT
 
-PACKAGE = Path(wal2delta.__file__).parent
+PACKAGE = Path(walreplay.__file__).parent
 EXAMPLES = sorted(name for name, path in modules(PACKAGE).items() if ">>> " in path.read_text(encoding="utf-8"))
 
 
@@ -26,6 +26,6 @@ def test_the_examples_of_a_module_give_what_they_say(name: str, monkeypatch: pyt
 
 @pytest.mark.parametrize("name", ["read_changes", "inspect_captures", "parse_lsn", "format_lsn"])
 def test_what_a_reader_calls_first_has_an_example(name: str) -> None:
-    homes = [importlib.import_module(home) for home in ("wal2delta.changes", "wal2delta.inspection", "wal2delta.lsn")]
+    homes = [importlib.import_module(home) for home in ("walreplay.changes", "walreplay.inspection", "walreplay.lsn")]
     (found,) = {getattr(home, name) for home in homes if hasattr(home, name)}
     assert doctest.DocTestParser().get_examples(found.__doc__)

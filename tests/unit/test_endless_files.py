@@ -12,12 +12,12 @@ from typing import Any, Final
 import pytest
 
 from support.captures import case
-from support.command import run_wal2delta
-from wal2delta import read_changes
-from wal2delta.errors import ConfigError
-from wal2delta.inspection import inspect_captures
-from wal2delta.listing import refuse_endless
-from wal2delta.transcript import transcribe
+from support.command import run_walreplay
+from walreplay import read_changes
+from walreplay.errors import ConfigError
+from walreplay.inspection import inspect_captures
+from walreplay.listing import refuse_endless
+from walreplay.transcript import transcribe
 
 READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "read_changes": lambda paths: list(read_changes(paths)),
@@ -84,7 +84,7 @@ def test_a_pipe_that_the_configuration_leaves_out_is_left_alone(tmp_path: Path) 
 
 def test_the_command_says_so_in_one_line(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    outcome = run_wal2delta("inspect", tmp_path / "pipe", scratch=tmp_path)
+    outcome = run_walreplay("inspect", tmp_path / "pipe", scratch=tmp_path)
     assert outcome.exit_code == 2
     assert outcome.stderr.splitlines() == [
         f"error: {tmp_path}/pipe: a pipe is no capture file: its bytes cannot be read a second time. "

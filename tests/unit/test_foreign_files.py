@@ -18,14 +18,14 @@ import pytest
 
 from support.captures import case
 from support.framings import FORMS, Form
-from wal2delta import read_changes
-from wal2delta.cli import main
-from wal2delta.decode.files import recognise
-from wal2delta.errors import CaptureError, FramingChange, FramingError, NotACapture, Wal2DeltaError
-from wal2delta.inspection import inspect_captures
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import PGCOPY_SIGNATURE, Framing
-from wal2delta.transcript import transcribe
+from walreplay import read_changes
+from walreplay.cli import main
+from walreplay.decode.files import recognise
+from walreplay.errors import CaptureError, FramingChange, FramingError, NotACapture, WalReplayError
+from walreplay.inspection import inspect_captures
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import PGCOPY_SIGNATURE, Framing
+from walreplay.transcript import transcribe
 
 FAULTS: Final = Path(__file__).parent.parent / "faults"
 
@@ -235,7 +235,7 @@ def test_a_time_beyond_all_years_is_an_error_of_ours_and_listed(tmp_path: Path) 
     for time in (1 << 62, -(1 << 62)):
         messages = [m.Begin(100, time, 1), m.Commit(0, 100, 108, time), m.Begin(200, 0, 2), m.Commit(0, 200, 208, 0)]
         (tmp_path / "1").write_bytes(Form(Framing.RAW).write(messages))
-        with pytest.raises(Wal2DeltaError, match="outside of the years 1 to 9999"):
+        with pytest.raises(WalReplayError, match="outside of the years 1 to 9999"):
             list(read_changes(tmp_path))
         # What such a message begins is not taken for one: what can be read is behind it.
         assert inspect_captures(tmp_path).files[0].note == "begins inside a message, which ends at offset 47"

@@ -3,7 +3,7 @@
 import json
 
 from support.captures import case
-from wal2delta import read_changes
+from walreplay import read_changes
 
 OIDS = ("c051_regclass", "c052_regtype", "c053_regproc")
 """In binary format these are bare numbers."""

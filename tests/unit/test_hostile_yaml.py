@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from wal2delta.cli import main
-from wal2delta.errors import ConfigError
-from wal2delta.settings import load_settings
+from walreplay.cli import main
+from walreplay.errors import ConfigError
+from walreplay.settings import load_settings
 
 
 def laughs(levels: int, width: int = 10, *, merged: bool = False) -> str:

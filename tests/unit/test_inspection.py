@@ -1,12 +1,12 @@
 import pytest
 
 from support.captures import case, cases
-from wal2delta.errors import MalformedMessage
-from wal2delta.inspection import inspect_captures
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
-from wal2delta.transcript import transcribe
+from walreplay.errors import MalformedMessage
+from walreplay.inspection import inspect_captures
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+from walreplay.transcript import transcribe
 
 _NAMES = {
     "B": "Begin",

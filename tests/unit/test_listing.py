@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.errors import ConfigError
-from wal2delta.listing import Order, list_files, map_file, natural_order, release_pages, sort_key
-from wal2delta.numbering import Hole, missing_numbers
-from wal2delta.settings import OrderName
+from walreplay.errors import ConfigError
+from walreplay.listing import Order, list_files, map_file, natural_order, release_pages, sort_key
+from walreplay.numbering import Hole, missing_numbers
+from walreplay.settings import OrderName
 
 
 def test_ten_comes_after_nine():

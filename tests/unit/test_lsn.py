@@ -2,7 +2,7 @@
 
 import pytest
 
-from wal2delta.lsn import format_lsn, parse_lsn
+from walreplay.lsn import format_lsn, parse_lsn
 
 
 @pytest.mark.parametrize("lsn", [0, 1, 0xFFFFFFFF, 1 << 32, (1 << 64) - 1])

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wal2delta.errors import ConfigError
-from wal2delta.names import RESERVED_COLUMNS, column_names, fold, renamed_columns
+from walreplay.errors import ConfigError
+from walreplay.names import RESERVED_COLUMNS, column_names, fold, renamed_columns
 
 OWN = ("__commit_lsn", "__commit_ts", "_rescued_data", "__deleted")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import typer
 
-import wal2delta
+import walreplay
 from support.architecture import climbs, modules
 from support.pages import (
     ELSEWHERE,
@@ -29,11 +29,11 @@ from support.pages import (
     pages,
     tagged,
 )
-from wal2delta.cli.commands import app
-from wal2delta.errors import ConfigError
-from wal2delta.settings import Settings, load_settings
+from walreplay.cli.commands import app
+from walreplay.errors import ConfigError
+from walreplay.settings import Settings, load_settings
 
-PACKAGE = Path(wal2delta.__file__).parent
+PACKAGE = Path(walreplay.__file__).parent
 TESTS = ROOT / "tests"
 
 
@@ -43,7 +43,7 @@ TESTS = ROOT / "tests"
 def _is_what_pip_would_install(block: Block) -> None:
     names = re.findall(r"pip install '?([a-z0-9-]+)(?:\[([a-z]+)\])?'?", block.text)
     assert names
-    about = metadata("wal2delta")
+    about = metadata("walreplay")
     assert {name for name, _ in names} == {about["Name"]}
     assert {extra for _, extra in names if extra} <= set(about.get_all("Provides-Extra") or ())
 
@@ -199,7 +199,7 @@ def options_of(command: str) -> dict[str, tuple[str, bool]]:
 
 
 def test_the_synopsis_has_the_programs_options_and_no_others() -> None:
-    text = block("README.md", "wal2delta apply   --captures URI").text
+    text = block("README.md", "walreplay apply   --captures URI").text
     shown = dict(map(shown_options, text.splitlines()))
     program = {name: options_of(name) for name in typer.main.get_command(app).commands}  # type: ignore[attr-defined]
     for options in program.values():
@@ -289,7 +289,7 @@ def _rooms(tree: str) -> set[str]:
 
 
 def test_the_drawn_tree_has_the_projects_rooms() -> None:
-    drawn = _rooms(block("CONTRIBUTING.md", "lib/wal2delta/").text)
+    drawn = _rooms(block("CONTRIBUTING.md", "lib/walreplay/").text)
     there = {path.parent.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("__init__.py")}
     assert [room for room in drawn if not (ROOT / room).is_dir()] == []
     assert sorted(there - drawn) == []

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import wal2delta.protocol.messages
+import walreplay.protocol.messages
 from support.process import differences, process_state
 
-_MODULE = "wal2delta.protocol.messages"
+_MODULE = "walreplay.protocol.messages"
 
 
 def _load_again() -> None:
@@ -25,11 +25,11 @@ def _replace_module() -> None:
 
 
 def _drop_attribute() -> None:
-    del vars(wal2delta.protocol)["messages"]
+    del vars(walreplay.protocol)["messages"]
 
 
 _CHANGES: dict[str, Callable[[], object]] = {
-    "the environment: WAL2DELTA_KERNELS": lambda: os.environ.update(WAL2DELTA_KERNELS="another"),
+    "the environment: WALREPLAY_KERNELS": lambda: os.environ.update(WALREPLAY_KERNELS="another"),
     "the environment: NEW": lambda: os.environ.update(NEW="value"),
     "the working directory": lambda: os.chdir("/"),
     "sys.path": lambda: sys.path.insert(0, "elsewhere"),
@@ -52,7 +52,7 @@ def test_a_change_that_others_would_see_is_named(what: str) -> None:
         os.environ.update(environment)
         os.chdir(folder)
         sys.path[:] = path
-        sys.modules[_MODULE] = wal2delta.protocol.messages = module
+        sys.modules[_MODULE] = walreplay.protocol.messages = module
     assert what in found
 
 

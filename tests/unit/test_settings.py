@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.errors import ConfigError
-from wal2delta.settings import (
+from walreplay.errors import ConfigError
+from walreplay.settings import (
     CaptureSettings,
     MetadataSettings,
     OriginSettings,
@@ -14,7 +14,7 @@ from wal2delta.settings import (
     load_settings,
     make_settings,
 )
-from wal2delta.types import TypeOptions
+from walreplay.types import TypeOptions
 
 FULL = """
 source: shop
@@ -47,7 +47,7 @@ bucket_bytes: 1048576
 @pytest.fixture
 def write(tmp_path):
     def write(text: str) -> Path:
-        path = tmp_path / "wal2delta.yaml"
+        path = tmp_path / "walreplay.yaml"
         path.write_text(text, encoding="utf-8")
         return path
 
@@ -104,12 +104,12 @@ def test_an_empty_configuration_is_the_defaults(write, text):
 
 
 def test_the_shipped_example_is_valid_and_says_the_defaults():
-    example = Path(__file__).parents[2] / "conf" / "wal2delta.yaml"
+    example = Path(__file__).parents[2] / "conf" / "walreplay.yaml"
     assert load_settings(example) == Settings()
 
 
 def test_every_key_stands_in_the_shipped_example():
-    example = (Path(__file__).parents[2] / "conf" / "wal2delta.yaml").read_text(encoding="utf-8")
+    example = (Path(__file__).parents[2] / "conf" / "walreplay.yaml").read_text(encoding="utf-8")
     for model in (Settings, CaptureSettings, OriginSettings, TableSettings, MetadataSettings):
         for key in model.model_fields:
             assert re.search(rf"^[# -]*{key}:", example, re.MULTILINE), key

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wal2delta
+import walreplay
 from support.captures import case
 from support.pages import ROOT
 from support.spark import child_environment, start_session
@@ -36,10 +36,10 @@ _PATIENCE = 300.0
 
 _READ = """
 import hashlib, json, sys
-import wal2delta
-from wal2delta.decode.compile.kernel import LIBRARY
+import walreplay
+from walreplay.decode.compile.kernel import LIBRARY
 digest, rows = hashlib.sha256(), 0
-for batch in wal2delta.read_changes(sys.argv[1]):
+for batch in walreplay.read_changes(sys.argv[1]):
     digest.update(batch.data.serialize().to_pybytes())
     rows += batch.data.num_rows
 compiler = [name for name in sys.modules if name.partition(".")[0] in ("numba", "llvmlite")]
@@ -48,12 +48,12 @@ print(json.dumps([digest.hexdigest(), rows, LIBRARY and LIBRARY._name, compiler]
 
 _IMPORT_ALL = """
 import importlib, pkgutil
-import wal2delta
+import walreplay
 
 def fail(name):
     raise
 
-names = [found.name for found in pkgutil.walk_packages(wal2delta.__path__, "wal2delta.", onerror=fail)]
+names = [found.name for found in pkgutil.walk_packages(walreplay.__path__, "walreplay.", onerror=fail)]
 for name in names:
     if not name.endswith(".__main__"):
         importlib.import_module(name)
@@ -62,7 +62,7 @@ print("\\n".join(names))
 
 _FILES = """
 import importlib.metadata
-for file in importlib.metadata.files("wal2delta"):
+for file in importlib.metadata.files("walreplay"):
     print(file)
 """
 
@@ -158,7 +158,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def test_nothing_of_the_sources_is_used(installed: Installed) -> None:
-    found = installed.run("python", "-c", "import sys, wal2delta; print(wal2delta.__file__, *sys.path, sep='\\n')")
+    found = installed.run("python", "-c", "import sys, walreplay; print(walreplay.__file__, *sys.path, sep='\\n')")
     file, *places = found.splitlines()
     assert Path(file).is_relative_to(installed.packages)
     assert str(ROOT / "lib") not in places
@@ -166,7 +166,7 @@ def test_nothing_of_the_sources_is_used(installed: Installed) -> None:
 
 def test_the_wheel_has_its_types_and_its_licence(installed: Installed) -> None:
     files = installed.run("python", "-c", _FILES).splitlines()
-    assert "wal2delta/py.typed" in files
+    assert "walreplay/py.typed" in files
     assert any(file.endswith("dist-info/licenses/LICENSE") for file in files)
 
 
@@ -174,7 +174,7 @@ def test_every_module_can_be_imported(installed: Installed) -> None:
     names = installed.run("python", "-c", _IMPORT_ALL).split()
     sources = (path.relative_to(ROOT / "lib").with_suffix("") for path in (ROOT / "lib").rglob("*.py"))
     there = {".".join(path.parts).removesuffix(".__init__") for path in sources}
-    assert {*names, "wal2delta"} == there
+    assert {*names, "walreplay"} == there
 
 
 @pytest.mark.parametrize("name", ["o02", "o08", "o13", "o18", "o19"])
@@ -185,7 +185,7 @@ def test_changes_are_read_by_the_kernels_of_the_wheel(installed: Installed, name
     assert compiler == []
     # The sources' own, which other tests hold to the truth.
     expected, expected_rows = hashlib.sha256(), 0
-    for batch in wal2delta.read_changes(folder):
+    for batch in walreplay.read_changes(folder):
         expected.update(batch.data.serialize().to_pybytes())
         expected_rows += batch.data.num_rows
     assert (digest, rows) == (expected.hexdigest(), expected_rows)
@@ -195,9 +195,9 @@ def test_changes_are_read_by_the_kernels_of_the_wheel(installed: Installed, name
 def test_the_commands_do_their_work(installed: Installed, spark: SparkSession, tmp_path: Path) -> None:
     sample, mirror = case("o03"), tmp_path / "mirror"
 
-    inspected = json.loads(installed.run("wal2delta", "inspect", sample.folder, "--json"))
-    applied = json.loads(installed.run("wal2delta", "apply", "--captures", sample.folder, "--target", mirror, "--json"))
-    status = json.loads(installed.run("wal2delta", "status", "--target", mirror, "--json"))
+    inspected = json.loads(installed.run("walreplay", "inspect", sample.folder, "--json"))
+    applied = json.loads(installed.run("walreplay", "apply", "--captures", sample.folder, "--target", mirror, "--json"))
+    status = json.loads(installed.run("walreplay", "status", "--target", mirror, "--json"))
 
     assert (applied["status"], applied["warnings"]) == ("applied", [])
     assert {table["name"] for table in applied["tables"]} == set(sample.truth)

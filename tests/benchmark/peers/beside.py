@@ -13,7 +13,7 @@ from pathlib import Path
 
 from measuring import Timing, in_turn
 
-from wal2delta.protocol.framing import read_copydata
+from walreplay.protocol.framing import read_copydata
 
 _SLOW_BYTES = 8_000_000
 """What a decoder is given that makes an object of each value."""

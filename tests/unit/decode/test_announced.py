@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from wal2delta.decode.announced import Announced
-from wal2delta.errors import TruncatedMessage
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.reader import names_in_utf8, read_message
-from wal2delta.protocol.writer import encode
+from walreplay.decode.announced import Announced
+from walreplay.errors import TruncatedMessage
+from walreplay.protocol import messages as m
+from walreplay.protocol.reader import names_in_utf8, read_message
+from walreplay.protocol.writer import encode
 
 RELATION = m.Relation(9, "s", "t", "d", (m.Column("id", 23, -1, True), m.Column("n", 1700, 327686, False)))
 OTHERS = [

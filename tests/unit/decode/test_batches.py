@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from support.runs import plan_runs
-from wal2delta.changes import decode_plan, read_changes
-from wal2delta.decode import gathered
-from wal2delta.decode.change_batch import ChangeBatch
-from wal2delta.decode.decoder import Decoder
-from wal2delta.decode.place import Place
-from wal2delta.errors import MalformedMessage, ValueFormatError
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
+from walreplay.changes import decode_plan, read_changes
+from walreplay.decode import gathered
+from walreplay.decode.change_batch import ChangeBatch
+from walreplay.decode.decoder import Decoder
+from walreplay.decode.place import Place
+from walreplay.errors import MalformedMessage, ValueFormatError
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
 
 
 def relation(oid: int, identity: str = "d", columns: int = 1) -> m.Relation:

@@ -15,12 +15,12 @@ import pytest
 from support.captures import case
 from support.framings import FORMS, Form
 from support.harm import REFUSED, RIGHT, Harm, Whole, apply, cut
-from wal2delta.errors import CaptureError, MalformedMessage
-from wal2delta.inspection import inspect_captures
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.reader import read_stream
-from wal2delta.protocol.writer import frame
+from walreplay.errors import CaptureError, MalformedMessage
+from walreplay.inspection import inspect_captures
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.reader import read_stream
+from walreplay.protocol.writer import frame
 
 TABLE: Final = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))
 TIME: Final = 800_000_000_000_000

@@ -12,8 +12,8 @@ from support.zipped import zip_package
 _CALL = """
 import sys
 sys.path[:0] = [sys.argv[1]]
-from wal2delta.decode import walk
-from wal2delta.decode.kernels import walk as kernels_walk
+from walreplay.decode import walk
+from walreplay.decode.kernels import walk as kernels_walk
 walk.row_digest(b"row", 0)
 compiled = kernels_walk.digest_row._run
 print(sum(compiled.stats.cache_hits.values()), compiled.stats.cache_path)

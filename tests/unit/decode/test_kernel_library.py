@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import wal2delta
-import wal2delta.decode
-import wal2delta.sink
+import walreplay
+import walreplay.decode
+import walreplay.sink
 from support.captures import case
 from support.zipped import PACKAGE, zip_package
-from wal2delta.decode import walk
-from wal2delta.decode.compile import shared_library as kernel_library
-from wal2delta.decode.compile.kernel import LIBRARY, Kernel
-from wal2delta.decode.kernels import walk as kernels_walk
+from walreplay.decode import walk
+from walreplay.decode.compile import shared_library as kernel_library
+from walreplay.decode.compile.kernel import LIBRARY, Kernel
+from walreplay.decode.kernels import walk as kernels_walk
 
 needs_library = pytest.mark.skipif(LIBRARY is None, reason="no library: no C compiler, or other sources")
 
@@ -32,8 +32,8 @@ sys.path[:0] = [sys.argv[1]]
 for name in sys.argv[2].split():
     sys.modules[name] = None
 import pyarrow as pa
-from wal2delta import read_changes
-from wal2delta.decode.compile.kernel import LIBRARY
+from walreplay import read_changes
+from walreplay.decode.compile.kernel import LIBRARY
 digest = hashlib.sha256()
 for batch in read_changes(sys.argv[3:]):
     digest.update(batch.data.serialize().to_pybytes())
@@ -49,7 +49,7 @@ def _read(root: Path, captures: list[Path], *, without: str = "", **more: str) -
 
 def _expected(captures: list[Path]) -> str:
     digest = hashlib.sha256()
-    for batch in wal2delta.read_changes(captures):
+    for batch in walreplay.read_changes(captures):
         digest.update(batch.data.serialize().to_pybytes())
     return digest.hexdigest()
 
@@ -65,7 +65,7 @@ def test_they_need_no_numba_and_give_the_same_as_with_it(name: str) -> None:
     captures = case(name).files
     without = _read(PACKAGE.parent, captures, without="numba llvmlite")
     assert without.returncode == 0, without.stderr
-    compiled = _read(PACKAGE.parent, captures, WAL2DELTA_KERNELS="numba")
+    compiled = _read(PACKAGE.parent, captures, WALREPLAY_KERNELS="numba")
     assert compiled.returncode == 0, compiled.stderr
     assert (without.stdout.split()[1], compiled.stdout.split()[1]) == ("True", "False")
     assert {without.stdout.split()[0], compiled.stdout.split()[0]} == {_expected(captures)}
@@ -99,8 +99,8 @@ def test_those_of_other_sources_are_not_taken(tmp_path: Path) -> None:
     done = _read(archive, captures, without="numba llvmlite", XDG_CACHE_HOME=home)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].endswith(
-        "this copy of wal2delta has no compiled kernels for this machine and its sources, and numba is not installed. "
-        "Install it with: pip install numba; or install wal2delta from a wheel for this machine"
+        "this copy of walreplay has no compiled kernels for this machine and its sources, and numba is not installed. "
+        "Install it with: pip install numba; or install walreplay from a wheel for this machine"
     )
     done = _read(archive, captures, XDG_CACHE_HOME=home)
     assert done.stdout.split() == [_expected(captures), "False"], done.stderr
@@ -108,7 +108,7 @@ def test_those_of_other_sources_are_not_taken(tmp_path: Path) -> None:
 
 @needs_library
 def test_every_kernel_is_in_the_library() -> None:
-    for package in (wal2delta.decode, wal2delta.sink):
+    for package in (walreplay.decode, walreplay.sink):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             # What needs numba is for where there is no library.
             if not module.name.endswith(("compile.cache", "compile.compiler")):

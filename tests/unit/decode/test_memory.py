@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from wal2delta.decode import memory
+from walreplay.decode import memory
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from wal2delta.decode.kernels import text as kernels_text
+from walreplay.decode.kernels import text as kernels_text
 
 # The least and the greatest of each length, and the neighbours of what is excluded.
 CHARACTERS = ["a", "z", "\u0080", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff"]

@@ -5,10 +5,10 @@ import pytest
 
 from support.captures import case, cases
 from support.rows import rows_by_reader, rows_by_walk
-from wal2delta.decode import walk
-from wal2delta.decode.walk import Kernel, Outcome, RelationSlots
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import reframe
+from walreplay.decode import walk
+from walreplay.decode.walk import Kernel, Outcome, RelationSlots
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import reframe
 
 ORDINARY = [item for item in cases() if item.name[:3] not in ("o18", "o19", "o26")]
 """Captures of one session without streamed or two-phase transactions."""

@@ -33,8 +33,8 @@ def most():
 MEASURE: Final = f"""{MOST}
 import sys
 from pathlib import Path
-from wal2delta.errors import CaptureError
-from wal2delta.protocol.compression import decompress
+from walreplay.errors import CaptureError
+from walreplay.protocol.compression import decompress
 
 data, limit = Path(sys.argv[1]).read_bytes(), int(sys.argv[2])
 before = most()
@@ -114,7 +114,7 @@ def test_three_gigabytes_of_zeros_are_refused_with_the_files_name(tmp_path: Path
     (tmp_path / "bomb.zst").write_bytes(zstd_of(3000))
     script = (
         f"{MOST}\nimport sys\n"
-        "from wal2delta import read_changes\n"
+        "from walreplay import read_changes\n"
         "try:\n    list(read_changes(sys.argv[1]))\n"
         "except Exception as error:\n    print(type(error).__name__, error)\n"
         "print(most())\n"

@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 
 from support.captures import Case, case, cases
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.compression import detect_compression
-from wal2delta.protocol.detection import detect_framing
-from wal2delta.protocol.framing import Framing, Keepalive, read_copydata
-from wal2delta.protocol.reader import read_stream
-from wal2delta.protocol.writer import encode, reframe
+from walreplay.protocol import messages as m
+from walreplay.protocol.compression import detect_compression
+from walreplay.protocol.detection import detect_framing
+from walreplay.protocol.framing import Framing, Keepalive, read_copydata
+from walreplay.protocol.reader import read_stream
+from walreplay.protocol.writer import encode, reframe
 
 
 def tuples_of(message: m.AnyMessage) -> list[m.TupleData]:

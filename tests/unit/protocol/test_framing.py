@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from wal2delta.errors import CaptureError, FramingError, NotSupported, TruncatedMessage
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.compression import decompress, detect_compression
-from wal2delta.protocol.detection import detect_framing
-from wal2delta.protocol.framing import CopyRow, Framing, Keepalive, XLogData, read_copydata, read_pgcopy
-from wal2delta.protocol.reader import read_stream
-from wal2delta.protocol.writer import encode, frame
+from walreplay.errors import CaptureError, FramingError, NotSupported, TruncatedMessage
+from walreplay.protocol import messages as m
+from walreplay.protocol.compression import decompress, detect_compression
+from walreplay.protocol.detection import detect_framing
+from walreplay.protocol.framing import CopyRow, Framing, Keepalive, XLogData, read_copydata, read_pgcopy
+from walreplay.protocol.reader import read_stream
+from walreplay.protocol.writer import encode, frame
 
 KEEPALIVE = bytes.fromhex("64 00000016 6B 00000000019146F0 000303B0EBB30A13 01")
 XLOGDATA = bytes.fromhex("64 0000001E 77 0000000000000001 0000000000000002 0000000000000003 45")

@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 import pytest
 
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.reader import _MESSAGES, read_message
-from wal2delta.protocol.writer import _ENCODERS, encode
+from walreplay.protocol import messages as m
+from walreplay.protocol.reader import _MESSAGES, read_message
+from walreplay.protocol.writer import _ENCODERS, encode
 
 LSN = "00000000 0193F0E0"
 END = "00000000 0193F110"

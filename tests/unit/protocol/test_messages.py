@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from wal2delta.protocol import messages as m
+from walreplay.protocol import messages as m
 
 ROW = m.TupleData((m.Cell("t", b"secret"),))
 

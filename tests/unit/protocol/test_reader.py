@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from wal2delta.errors import FramingError, MalformedMessage, TruncatedMessage, UnknownMessage
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.reader import read_message, read_stream
-from wal2delta.protocol.writer import encode, frame
+from walreplay.errors import FramingError, MalformedMessage, TruncatedMessage, UnknownMessage
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.reader import read_message, read_stream
+from walreplay.protocol.writer import encode, frame
 
 LSN_TIME = bytes(16)
 SECRET = "5345435245 54"

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from support.event_model import ADD, Event, build
-from wal2delta.sink.events import Events, Identity, Mode, to_ipc
-from wal2delta.sink.projection import Projection
-from wal2delta.sink.routes import split
-from wal2delta.spark.workers.fold import FoldTask, fold_batches
-from wal2delta.types import resolve
+from walreplay.sink.events import Events, Identity, Mode, to_ipc
+from walreplay.sink.projection import Projection
+from walreplay.sink.routes import split
+from walreplay.spark.workers.fold import FoldTask, fold_batches
+from walreplay.types import resolve
 
 NUMBER = resolve(20, -1, {})
 NAMES = ("key", "a", "b")

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from wal2delta.sink.convert import convert, is_widening, keeps_values, text_of
-from wal2delta.types import ColumnType, Family, resolve
-from wal2delta.types.builtin import BUILTIN_TYPES
-from wal2delta.types.options import DEFAULT_OPTIONS, TypeOptions
+from walreplay.sink.convert import convert, is_widening, keeps_values, text_of
+from walreplay.types import ColumnType, Family, resolve
+from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.options import DEFAULT_OPTIONS, TypeOptions
 
 OIDS = {builtin.sql_name: oid for oid, builtin in BUILTIN_TYPES.items()}
 EXTENSIONS = {90000: ("public", "vector"), 90001: ("public", "mood"), 90002: ("public", "citext")}

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from wal2delta.sink import data_files
-from wal2delta.sink.data_files import DataFile, DataFileWriter, FileColumn
+from walreplay.sink import data_files
+from walreplay.sink.data_files import DataFile, DataFileWriter, FileColumn
 
 
 def _write(folder: Path, columns: list[FileColumn], *batches: list[pa.Array]) -> DataFile:

@@ -1,6 +1,6 @@
 """Columns as Delta's log declares them: what becomes of them when they are changed."""
 
-from wal2delta.sink.declared import Added, Changes, changed
+from walreplay.sink.declared import Added, Changes, changed
 
 
 def field(name, kind="integer", number=1, **metadata):

@@ -7,12 +7,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.batches import batch_of, row
-from wal2delta.errors import CaptureError
-from wal2delta.protocol import messages as m
-from wal2delta.sink.events import Identity, Mode, from_ipc, to_ipc
-from wal2delta.sink.intake import events_of
-from wal2delta.sink.merge import fold_events, rows_to_merge
-from wal2delta.sink.routes import split
+from walreplay.errors import CaptureError
+from walreplay.protocol import messages as m
+from walreplay.sink.events import Identity, Mode, from_ipc, to_ipc
+from walreplay.sink.intake import events_of
+from walreplay.sink.merge import fold_events, rows_to_merge
+from walreplay.sink.routes import split
 
 
 def relation(identity: str = "d", keys: tuple[bool, ...] = (True, False)) -> m.Relation:

@@ -1,9 +1,9 @@
 import pyarrow as pa
 import pytest
 
-from wal2delta.sink.evolution import OWN, ChangeKind, Evolution, Policy, Source, SourceColumn, conversions
-from wal2delta.types import resolve
-from wal2delta.types.base import ColumnType, Family
+from walreplay.sink.evolution import OWN, ChangeKind, Evolution, Policy, Source, SourceColumn, conversions
+from walreplay.types import resolve
+from walreplay.types.base import ColumnType, Family
 
 INT, BIGINT, TEXT, BYTEA = (resolve(oid, -1, {}) for oid in (23, 20, 25, 17))
 MOOD = resolve(70000, -1, {70000: ("public", "mood")})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wal2delta.sink.features import (
+from walreplay.sink.features import (
     COLUMN_MAPPING,
     DELETION_VECTORS,
     TIMESTAMP_NTZ,

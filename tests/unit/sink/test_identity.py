@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from wal2delta.sink.identity import hash_rows, rescued_of
+from walreplay.sink.identity import hash_rows, rescued_of
 
 
 def hashes(array: pa.Array) -> list[int]:

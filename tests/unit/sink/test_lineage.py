@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wal2delta.sink.lineage import CommitId, LoggedCommit, RunId, follow
+from walreplay.sink.lineage import CommitId, LoggedCommit, RunId, follow
 
 LEFT = 4
 
@@ -57,8 +57,8 @@ def test_what_its_rows_are_counted_for_makes_no_other_commit():
         "[]",
         "3",
         '{"number": 1}',
-        '{"wal2delta": "a", "number": 1, "counts": 3}',
-        '{"wal2delta": "a", "number": "x"}',
+        '{"walreplay": "a", "number": 1, "counts": 3}',
+        '{"walreplay": "a", "number": "x"}',
     ],
 )
 def test_what_others_have_there_is_no_mark(text):

@@ -1,8 +1,8 @@
 from support.event_model import KEYED, NAMES, Event, build
-from wal2delta.sink.events import Identity, Mode
-from wal2delta.sink.fold import DELETE, INSERT, UPDATE
-from wal2delta.sink.marks import with_marks
-from wal2delta.sink.merge import fold_events, rows_to_merge
+from walreplay.sink.events import Identity, Mode
+from walreplay.sink.fold import DELETE, INSERT, UPDATE
+from walreplay.sink.marks import with_marks
+from walreplay.sink.merge import fold_events, rows_to_merge
 
 
 def marked(*events, identity=KEYED):

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wal2delta.decode.change_batch import COMMIT_LSN, COMMIT_TS, OP, ORDINAL, ROW, TIMESTAMP, XID, ChangeBatch
-from wal2delta.protocol.messages import Column, Relation
-from wal2delta.sink.masking import mask, mask_batch, masked_type
-from wal2delta.sink.rendering import output_of
-from wal2delta.types import resolve
-from wal2delta.types.arrays import elements_from_text
-from wal2delta.types.datetime import days_from_text, micros_from_text
-from wal2delta.types.floats import float_from_text
-from wal2delta.types.options import TypeOptions
+from walreplay.decode.change_batch import COMMIT_LSN, COMMIT_TS, OP, ORDINAL, ROW, TIMESTAMP, XID, ChangeBatch
+from walreplay.protocol.messages import Column, Relation
+from walreplay.sink.masking import mask, mask_batch, masked_type
+from walreplay.sink.rendering import output_of
+from walreplay.types import resolve
+from walreplay.types.arrays import elements_from_text
+from walreplay.types.datetime import days_from_text, micros_from_text
+from walreplay.types.floats import float_from_text
+from walreplay.types.options import TypeOptions
 
 SALT = b"pepper"
 UTC = pa.timestamp("us", "UTC")

@@ -8,13 +8,13 @@ import pytest
 
 from support.batches import batch_of, row
 from support.event_model import ADD, DELETE, INSERT, KEYED, MOVE, NAMES, REMOVE, UPDATE, Event, build, rows_at_once
-from wal2delta.errors import CaptureError
-from wal2delta.protocol import messages as m
-from wal2delta.sink import events as events_module
-from wal2delta.sink.events import Events, Identity, Mode, concat
-from wal2delta.sink.intake import events_of
-from wal2delta.sink.merge import fold_events, rows_to_merge, settled
-from wal2delta.sink.routes import split
+from walreplay.errors import CaptureError
+from walreplay.protocol import messages as m
+from walreplay.sink import events as events_module
+from walreplay.sink.events import Events, Identity, Mode, concat
+from walreplay.sink.intake import events_of
+from walreplay.sink.merge import fold_events, rows_to_merge, settled
+from walreplay.sink.routes import split
 
 WHOLE = m.Relation(9, "s", "t", "f", (m.Column("id", 23, -1, True), m.Column("n", 1700, (5 << 16 | 2) + 4, True)))
 COUNTED = Identity(Mode.MULTISET)

@@ -5,11 +5,11 @@ import pyarrow as pa
 import pytest
 
 from support.event_model import INSERT, MOVE, UPDATE, Event, build
-from wal2delta.errors import CaptureError
-from wal2delta.sink.evolution import Source
-from wal2delta.sink.fold import DELETE
-from wal2delta.sink.projection import Projection, project, project_columns
-from wal2delta.types import resolve
+from walreplay.errors import CaptureError
+from walreplay.sink.evolution import Source
+from walreplay.sink.fold import DELETE
+from walreplay.sink.projection import Projection, project, project_columns
+from walreplay.types import resolve
 
 INT, BIGINT, TEXT = (resolve(oid, -1, {}) for oid in (23, 20, 25))
 DATE, TIMESTAMP = resolve(1082, -1, {}), resolve(1114, -1, {})

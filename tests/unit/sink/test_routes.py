@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wal2delta.sink.routes import Routes, components
+from walreplay.sink.routes import Routes, components
 
 pairs = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=15)
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 import pytest
 
 from support.batches import batch_of, row
-from wal2delta.errors import CaptureError
-from wal2delta.protocol import messages as m
-from wal2delta.sink.showing import Shown, show
-from wal2delta.types import resolve
+from walreplay.errors import CaptureError
+from walreplay.protocol import messages as m
+from walreplay.sink.showing import Shown, show
+from walreplay.types import resolve
 
 TABLE = m.Relation(
     9,

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from wal2delta.sink import staged_file
-from wal2delta.sink.staged_file import Sharing, StagedFileWriter, Wanted, read_columns, read_rows
+from walreplay.sink import staged_file
+from walreplay.sink.staged_file import Sharing, StagedFileWriter, Wanted, read_columns, read_rows
 
 _COLUMNS = ("table", "bucket", "sequence", "ahead", "size")
 Row = tuple[int, int, int, int, bytes]

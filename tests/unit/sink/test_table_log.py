@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from wal2delta.sink.table_log import commits_from, newest_version
+from walreplay.sink.table_log import commits_from, newest_version
 
 
 def write(folder, version, *actions):

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from support.event_model import ADD, MOVE, REMOVE, UPDATE, Event, build
-from wal2delta.sink.events import Events, Identity, Mode, to_ipc
-from wal2delta.sink.merge import fold_events
-from wal2delta.sink.projection import Projection
-from wal2delta.sink.routes import links_of, split
-from wal2delta.spark.workers.fold import FoldTask, fold_batches, link_batches, route_batches
-from wal2delta.types import resolve
+from walreplay.sink.events import Events, Identity, Mode, to_ipc
+from walreplay.sink.merge import fold_events
+from walreplay.sink.projection import Projection
+from walreplay.sink.routes import links_of, split
+from walreplay.spark.workers.fold import FoldTask, fold_batches, link_batches, route_batches
+from walreplay.types import resolve
 
 NUMBER = resolve(20, -1, {})
 EARLIER, LATER = ("b", "a", "key"), ("key", "a")

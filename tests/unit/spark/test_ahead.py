@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from support.captures import case
-from wal2delta.errors import from_dict
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
-from wal2delta.settings import Settings, make_settings
-from wal2delta.spark.job.ahead import AheadTask, Foresight, scan_ahead
-from wal2delta.spark.workers.rows import SCANS_TABLE, TRANSACTIONS_TABLE, USES_TABLE
-from wal2delta.spark.workers.scan import ScanTask
-from wal2delta.transactions.stitch import Stitch
+from walreplay.errors import from_dict
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+from walreplay.settings import Settings, make_settings
+from walreplay.spark.job.ahead import AheadTask, Foresight, scan_ahead
+from walreplay.spark.workers.rows import SCANS_TABLE, TRANSACTIONS_TABLE, USES_TABLE
+from walreplay.spark.workers.scan import ScanTask
+from walreplay.transactions.stitch import Stitch
 
 ANY = make_settings({})
 

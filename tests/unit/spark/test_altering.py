@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wal2delta.errors import CaptureError
-from wal2delta.names import column_names
-from wal2delta.sink.convert import may_be_rescued
-from wal2delta.sink.evolution import OWN, Evolution, Policy, SourceColumn
-from wal2delta.sink.projection import Projection
-from wal2delta.spark.delta.sql_types import sql_type
-from wal2delta.spark.delta.target import TableName
-from wal2delta.spark.tables.alter import RewriteTask, _pending, _statements, _touches_rescued, alters, rewrite_batches
-from wal2delta.spark.workers.refusals import refusal_in
-from wal2delta.types import resolve
-from wal2delta.types.base import ColumnType, Family
+from walreplay.errors import CaptureError
+from walreplay.names import column_names
+from walreplay.sink.convert import may_be_rescued
+from walreplay.sink.evolution import OWN, Evolution, Policy, SourceColumn
+from walreplay.sink.projection import Projection
+from walreplay.spark.delta.sql_types import sql_type
+from walreplay.spark.delta.target import TableName
+from walreplay.spark.tables.alter import RewriteTask, _pending, _statements, _touches_rescued, alters, rewrite_batches
+from walreplay.spark.workers.refusals import refusal_in
+from walreplay.types import resolve
+from walreplay.types.base import ColumnType, Family
 
 KINDS = {
     "smallint": (21, -1),

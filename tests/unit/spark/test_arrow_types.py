@@ -1,9 +1,9 @@
 import pyarrow as pa
 import pytest
 
-from wal2delta.spark.delta.sql_types import sql_schema, sql_type
-from wal2delta.types import resolve
-from wal2delta.types.builtin import BUILTIN_TYPES
+from walreplay.spark.delta.sql_types import sql_schema, sql_type
+from walreplay.types import resolve
+from walreplay.types.builtin import BUILTIN_TYPES
 
 
 @pytest.mark.parametrize(

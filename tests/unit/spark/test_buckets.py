@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from wal2delta.settings import DEFAULT_BUCKET_BYTES
-from wal2delta.spark.job.shares import buckets_of, tasks_of
+from walreplay.settings import DEFAULT_BUCKET_BYTES
+from walreplay.spark.job.shares import buckets_of, tasks_of
 
 
 @pytest.mark.parametrize(

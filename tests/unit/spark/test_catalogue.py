@@ -1,13 +1,13 @@
 import pytest
 
 from support.planned import TEXT, catalogue_of, configured, relation
-from wal2delta.errors import ConfigError
-from wal2delta.protocol import messages as m
-from wal2delta.sink.events import Identity, Mode
-from wal2delta.sink.evolution import OWN, TableShape
-from wal2delta.spark.delta.target import TableName
-from wal2delta.spark.planning.registry import MirrorEntry
-from wal2delta.spark.planning.versions import check_distinct, identity_of, ignores_key
+from walreplay.errors import ConfigError
+from walreplay.protocol import messages as m
+from walreplay.sink.events import Identity, Mode
+from walreplay.sink.evolution import OWN, TableShape
+from walreplay.spark.delta.target import TableName
+from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.versions import check_distinct, identity_of, ignores_key
 
 
 @pytest.mark.parametrize(

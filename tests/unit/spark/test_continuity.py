@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from wal2delta.errors import OrderError
-from wal2delta.sink.evolution import TableShape
-from wal2delta.spark.delta.target import Target
-from wal2delta.spark.planning.placement import Placement, Use, Wanted, place
-from wal2delta.spark.planning.registry import MirrorEntry
-from wal2delta.spark.planning.same_server import check_followed, is_in_doubt, warnings_of
-from wal2delta.transactions.followed import Followed
+from walreplay.errors import OrderError
+from walreplay.sink.evolution import TableShape
+from walreplay.spark.delta.target import Target
+from walreplay.spark.planning.placement import Placement, Use, Wanted, place
+from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.same_server import check_followed, is_in_doubt, warnings_of
+from walreplay.transactions.followed import Followed
 
 TARGET = Target.parse("/m")
 DAY = timedelta(days=1)

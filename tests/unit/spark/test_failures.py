@@ -6,8 +6,8 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkValueError
 
-from wal2delta.errors import MalformedMessage, SparkFailure
-from wal2delta.spark.session.failures import failure_of, failures_told
+from walreplay.errors import MalformedMessage, SparkFailure
+from walreplay.spark.session.failures import failure_of, failures_told
 
 _STATE = (
     "An error occurred while calling o1087.sql.\n: org.apache.spark.sql.delta.DeltaIllegalStateException: "

@@ -2,21 +2,21 @@
 
 import pytest
 
-from wal2delta.errors import TargetError
-from wal2delta.spark.delta.fence import Fence
+from walreplay.errors import TargetError
+from walreplay.spark.delta.fence import Fence
 
 
 @pytest.fixture
 def root(tmp_path):
     target = tmp_path / "mirror"
-    (target / "_wal2delta").mkdir(parents=True)
+    (target / "_walreplay").mkdir(parents=True)
     (target / "s" / "a").mkdir(parents=True)
     (target / "s" / "a" / "rows").write_text("")
     return target
 
 
 def fence(root, name="one", *, up=True):
-    found = Fence(str(root), str(root / "_wal2delta"), name)
+    found = Fence(str(root), str(root / "_walreplay"), name)
     if up:
         found.put_up(lambda: None)
     return found
@@ -28,7 +28,7 @@ def test_a_folder_is_renamed_and_nothing_is_left_behind(root):
     own.take_down()
     assert (root / "other" / "b" / "rows").exists()
     assert not (root / "s" / "a").exists()
-    assert list((root / "_wal2delta").iterdir()) == []
+    assert list((root / "_walreplay").iterdir()) == []
 
 
 def test_one_that_has_gone_already_is_left_alone(root):
@@ -66,9 +66,9 @@ def test_a_folder_is_not_put_into_one_that_is_there(root):
     assert (root / "s" / "a" / "rows").exists()
 
 
-@pytest.mark.parametrize("linked", ["mirror", "_wal2delta"])
+@pytest.mark.parametrize("linked", ["mirror", "_walreplay"])
 def test_links_lead_where_they_lead(root, tmp_path, linked):
-    place = root if linked == "mirror" else root / "_wal2delta"
+    place = root if linked == "mirror" else root / "_walreplay"
     elsewhere = tmp_path / "disk" / "deep" / "down"
     elsewhere.parent.mkdir(parents=True)
     place.rename(elsewhere)

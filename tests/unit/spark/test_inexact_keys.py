@@ -2,13 +2,13 @@
 
 import pytest
 
-from wal2delta.changes import plan_files
-from wal2delta.errors import ConfigError
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
-from wal2delta.settings import Settings
-from wal2delta.spark.planning.versions import Catalogue
+from walreplay.changes import plan_files
+from walreplay.errors import ConfigError
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+from walreplay.settings import Settings
+from walreplay.spark.planning.versions import Catalogue
 
 INT4, TEXT, NUMERIC, NUMERICS = 23, 25, 1700, 1231
 

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from wal2delta.spark.ledger import lock
-from wal2delta.spark.ledger.lock import LEASE, Heartbeat, Holder, why_dead
+from walreplay.spark.ledger import lock
+from walreplay.spark.ledger.lock import LEASE, Heartbeat, Holder, why_dead
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which process a process id means")
 
@@ -175,6 +175,6 @@ def test_a_heartbeat_that_was_stopped_gives_no_sign(monkeypatch):
     heartbeat = Heartbeat(lambda: bool(beats.append(1)))
     heartbeat.stop()
     for thread in threading.enumerate():
-        if thread.name == "wal2delta lock":
+        if thread.name == "walreplay lock":
             thread.join(10)
     assert beats == []

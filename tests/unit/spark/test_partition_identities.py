@@ -17,19 +17,19 @@ from support.captures import Case, load
 from support.mirror_model import MirrorModel
 from support.runs import cut, grown_to, plan_runs
 from support.truth import source_table
-from wal2delta.changes import decode_plan, plan_files
-from wal2delta.decode.partitions import Partition, as_sent
-from wal2delta.errors import CaptureError
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
-from wal2delta.settings import Settings
-from wal2delta.sink.events import Mode
-from wal2delta.sink.intake import events_of
-from wal2delta.spark.planning.versions import Catalogue
-from wal2delta.spark.workers.decode import DecodeTask, decode_batches
-from wal2delta.task_settings import TaskSettings
-from wal2delta.transactions.plan import Plan
+from walreplay.changes import decode_plan, plan_files
+from walreplay.decode.partitions import Partition, as_sent
+from walreplay.errors import CaptureError
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+from walreplay.settings import Settings
+from walreplay.sink.events import Mode
+from walreplay.sink.intake import events_of
+from walreplay.spark.planning.versions import Catalogue
+from walreplay.spark.workers.decode import DecodeTask, decode_batches
+from walreplay.task_settings import TaskSettings
+from walreplay.transactions.plan import Plan
 
 FAULTS = Path(__file__).parents[2] / "faults"
 

@@ -1,11 +1,11 @@
 import pytest
 
-from wal2delta.errors import OrderError
-from wal2delta.sink.evolution import TableShape
-from wal2delta.spark.delta.target import Target
-from wal2delta.spark.planning import placement
-from wal2delta.spark.planning.placement import Move, Use, Wanted
-from wal2delta.spark.planning.registry import MirrorEntry
+from walreplay.errors import OrderError
+from walreplay.sink.evolution import TableShape
+from walreplay.spark.delta.target import Target
+from walreplay.spark.planning import placement
+from walreplay.spark.planning.placement import Move, Use, Wanted
+from walreplay.spark.planning.registry import MirrorEntry
 
 TARGET = Target.parse("/m")
 
@@ -40,7 +40,7 @@ def moves(found):
 
 
 def refuge(oid):
-    return f"_wal2delta/set_aside_{oid}"
+    return f"_walreplay/set_aside_{oid}"
 
 
 def test_tables_that_keep_their_names_stay():

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.errors import ConfigError
-from wal2delta.spark.checks.places import check_places
-from wal2delta.spark.delta.target import Target
+from walreplay.errors import ConfigError
+from walreplay.spark.checks.places import check_places
+from walreplay.spark.delta.target import Target
 
 APART = [
     ("/data/captures", "/data/mirror"),

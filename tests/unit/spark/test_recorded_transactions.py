@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from support.runs import cut, plan_run
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
-from wal2delta.spark.workers.decode import DecodeTask, decode_batches, unpack_batches
-from wal2delta.spark.workers.rows import PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
-from wal2delta.task_settings import Origins, TaskSettings
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+from walreplay.spark.workers.decode import DecodeTask, decode_batches, unpack_batches
+from walreplay.spark.workers.rows import PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
+from walreplay.task_settings import Origins, TaskSettings
 
 RELATION = m.Relation(9, "s", "t", "d", (m.Column("id", 23, -1, True),))
 LAST = 5

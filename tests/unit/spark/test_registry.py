@@ -1,11 +1,11 @@
 import pyarrow as pa
 import pytest
 
-from wal2delta.sink.evolution import OWN, MirrorColumn, TableShape
-from wal2delta.spark.delta.target import TableName
-from wal2delta.spark.planning.registry import MirrorEntry
-from wal2delta.types import resolve
-from wal2delta.types.base import ColumnType, Family
+from walreplay.sink.evolution import OWN, MirrorColumn, TableShape
+from walreplay.spark.delta.target import TableName
+from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.types import resolve
+from walreplay.types.base import ColumnType, Family
 
 SHAPE = TableShape(
     (

@@ -7,14 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from wal2delta.errors import EncodingMismatch, from_dict
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
-from wal2delta.spark.captures.files import _tasks_for
-from wal2delta.spark.workers import scan as workers
-from wal2delta.spark.workers.scan import ScanTask, scan_batches
-from wal2delta.types.text import codec_of
+from walreplay.errors import EncodingMismatch, from_dict
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+from walreplay.spark.captures.files import _tasks_for
+from walreplay.spark.workers import scan as workers
+from walreplay.spark.workers.scan import ScanTask, scan_batches
+from walreplay.types.text import codec_of
 
 MEGABYTE = 1 << 20
 

@@ -2,8 +2,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from wal2delta.errors import ConfigError
-from wal2delta.spark.session import session
+from walreplay.errors import ConfigError
+from walreplay.spark.session import session
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.errors import ConfigError
-from wal2delta.settings import CaptureSettings
-from wal2delta.spark.captures.files import _refuse_unread_names
+from walreplay.errors import ConfigError
+from walreplay.settings import CaptureSettings
+from walreplay.spark.captures.files import _refuse_unread_names
 
 
 @pytest.mark.parametrize("name", [b"\xff.bin", b"ab\xc3", b"\x1b[31m\xff", "\xe9".encode("latin-1")])

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from wal2delta.sink.staged_file import Sharing, Wanted
-from wal2delta.spark.staging.files import FileRows, FileStaging
-from wal2delta.spark.staging.tasks import Shares, over_shares, stage_into_file
-from wal2delta.spark.tables.shared_job import Together
-from wal2delta.spark.workers.refusals import refusal_in
-from wal2delta.spark.workers.rows import SCANS_TABLE, Scanned, Total, stage_batch, staged_row
+from walreplay.sink.staged_file import Sharing, Wanted
+from walreplay.spark.staging.files import FileRows, FileStaging
+from walreplay.spark.staging.tasks import Shares, over_shares, stage_into_file
+from walreplay.spark.tables.shared_job import Together
+from walreplay.spark.workers.refusals import refusal_in
+from walreplay.spark.workers.rows import SCANS_TABLE, Scanned, Total, stage_batch, staged_row
 
 
 def _rows(ahead: int) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 import pytest
 
-from wal2delta.spark.delta.target import Target
-from wal2delta.spark.ledger.status import _table_version, spans
+from walreplay.spark.delta.target import Target
+from walreplay.spark.ledger.status import _table_version, spans
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from wal2delta.errors import CaptureError, TargetError
-from wal2delta.spark.delta.storage import damage_told, storage_told
+from walreplay.errors import CaptureError, TargetError
+from walreplay.spark.delta.storage import damage_told, storage_told
 
 
 class OfSpark(Exception):
@@ -56,9 +56,9 @@ def test_what_is_not_the_storages_fault_is_left_alone(error):
     [ValueError("no JSON"), KeyError("holder"), OfSpark("[DELTA_STATE_RECOVER_ERROR] x"), OfSpark("FAILED_READ_FILE")],
 )
 def test_a_table_of_the_ledger_that_is_damaged_is_named(error):
-    with pytest.raises(TargetError, match="its table is damaged") as caught, damage_told("/mirror/_wal2delta/state"):
+    with pytest.raises(TargetError, match="its table is damaged") as caught, damage_told("/mirror/_walreplay/state"):
         raise error
-    assert caught.value.path == "/mirror/_wal2delta/state"
+    assert caught.value.path == "/mirror/_walreplay/state"
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,6 @@ def test_a_table_of_the_ledger_that_is_damaged_is_named(error):
     [OfSpark("a cluster is away"), OfSpark("[DELTA_CONCURRENT_APPEND] x"), TargetError("x"), ConnectionError("x")],
 )
 def test_what_is_no_damage_is_left_alone(error):
-    with pytest.raises(type(error)) as caught, damage_told("/mirror/_wal2delta/state"):
+    with pytest.raises(type(error)) as caught, damage_told("/mirror/_walreplay/state"):
         raise error
     assert caught.value is error

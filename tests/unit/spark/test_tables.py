@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 
 from support.planned import BIGINT, TEXT, Used, configured, relation, run_plan
-from wal2delta.errors import ConfigError, OrderError
-from wal2delta.sink.events import Mode
-from wal2delta.sink.evolution import OWN
-from wal2delta.spark.delta.target import Target
+from walreplay.errors import ConfigError, OrderError
+from walreplay.sink.events import Mode
+from walreplay.sink.evolution import OWN
+from walreplay.spark.delta.target import Target
 
 
 def one(*used, **options):
@@ -174,7 +174,7 @@ def test_a_name_that_is_taken_over_within_a_run(renamed_first):
 def test_the_later_of_two_tables_of_one_name_has_the_place():
     found = run_plan(relation("id*", oid=1), relation("id*", oid=2))
     assert [(plan.oid, plan.set_aside) for plan in found.tables] == [(1, True), (2, False)]
-    assert found.tables[0].table.text == "/mirror/_wal2delta/set_aside_1"
+    assert found.tables[0].table.text == "/mirror/_walreplay/set_aside_1"
     assert [entry.set_aside for entry in found.entries] == [True, False]
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wal2delta.errors import ConfigError
-from wal2delta.spark.delta.target import Target, encode_for_catalog, encode_name, quote
+from walreplay.errors import ConfigError
+from walreplay.spark.delta.target import Target, encode_for_catalog, encode_name, quote
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_no_two_names_become_one_folder():
         ("it's `x`", "it__x27__s__x20_60__x__x60__"),
         ("a__x20__b", "a__x5f___x20__b"),
         ("a__X20__b", "a__x5f___X20__b"),
-        ("_wal2delta", "__x5f__wal2delta"),
-        ("_Wal2Delta_runs", "__x5f__Wal2Delta_runs"),
+        ("_walreplay", "__x5f__walreplay"),
+        ("_WalReplay_runs", "__x5f__WalReplay_runs"),
     ],
 )
 def test_a_name_becomes_one_that_every_catalog_takes(name, table):
@@ -73,7 +73,7 @@ def test_a_source_cannot_write_to_the_ledger():
     for text in ("main", "main.raw"):
         target = Target.parse(text)
         ledger = target.ledger("runs").text.casefold()
-        for schema, table in (("_wal2delta", "runs"), ("_WAL2DELTA", "runs"), ("x", "_wal2delta_runs")):
+        for schema, table in (("_walreplay", "runs"), ("_WALREPLAY", "runs"), ("x", "_walreplay_runs")):
             assert target.table(schema, table).text.casefold() != ledger
 
 
@@ -84,10 +84,10 @@ def test_a_backtick_in_a_name_does_not_end_it():
 @pytest.mark.parametrize(
     ("text", "location", "ledger"),
     [
-        ("s3a://bucket/mirror/", "s3a://bucket/mirror/shop/orders", "s3a://bucket/mirror/_wal2delta/runs"),
-        ("/data/mirror", "/data/mirror/shop/orders", "/data/mirror/_wal2delta/runs"),
-        ("main", "main.shop.orders", "main._wal2delta.runs"),
-        ("main.raw", "main.raw.orders", "main.raw._wal2delta_runs"),
+        ("s3a://bucket/mirror/", "s3a://bucket/mirror/shop/orders", "s3a://bucket/mirror/_walreplay/runs"),
+        ("/data/mirror", "/data/mirror/shop/orders", "/data/mirror/_walreplay/runs"),
+        ("main", "main.shop.orders", "main._walreplay.runs"),
+        ("main.raw", "main.raw.orders", "main.raw._walreplay_runs"),
     ],
 )
 def test_a_target_gives_tables_and_ledger_their_places(text, location, ledger):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from wal2delta.spark.workers import process as worker_process
-from wal2delta.spark.workers.scan import scan_batches
+from walreplay.spark.workers import process as worker_process
+from walreplay.spark.workers.scan import scan_batches
 
 
 @pytest.fixture

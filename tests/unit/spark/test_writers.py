@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from wal2delta.sink.events import Mode
-from wal2delta.spark.workers import write as writers
-from wal2delta.spark.workers.write import _FINAL
+from walreplay.sink.events import Mode
+from walreplay.spark.workers import write as writers
+from walreplay.spark.workers.write import _FINAL
 
 
 def _final(mode: Mode, **columns: list[object]) -> tuple[list[object], dict[str, int]]:

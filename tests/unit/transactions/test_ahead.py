@@ -9,15 +9,15 @@ from itertools import accumulate
 import pytest
 
 from support.runs import Files, Planned, cut, plan_run, plan_runs
-from wal2delta.changes import decode_plan
-from wal2delta.errors import ValueFormatError
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import frame
-from wal2delta.transactions import ahead
-from wal2delta.transactions.ahead import MOST_CARRIED
-from wal2delta.transactions.plan import Plan
-from wal2delta.transactions.schedule import sequence_of
+from walreplay.changes import decode_plan
+from walreplay.errors import ValueFormatError
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+from walreplay.transactions import ahead
+from walreplay.transactions.ahead import MOST_CARRIED
+from walreplay.transactions.plan import Plan
+from walreplay.transactions.schedule import sequence_of
 
 MOOD = 16_385
 TABLE = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from support.captures import case
-from wal2delta.changes import decode_plan, plan_files
-from wal2delta.errors import OrderError
+from walreplay.changes import decode_plan, plan_files
+from walreplay.errors import OrderError
 
 
 def changed(data: bytes) -> bytes:

@@ -3,14 +3,14 @@ from dataclasses import replace
 import pytest
 
 from support.runs import plan_runs
-from wal2delta.changes import plan_files
-from wal2delta.decode.files import scan_file
-from wal2delta.errors import OrderError, UnknownRelation
-from wal2delta.protocol import messages as m
-from wal2delta.protocol.framing import Framing
-from wal2delta.protocol.writer import encode, frame
-from wal2delta.transactions.stitch import Stitch
-from wal2delta.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
+from walreplay.changes import plan_files
+from walreplay.decode.files import scan_file
+from walreplay.errors import OrderError, UnknownRelation
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import encode, frame
+from walreplay.transactions.stitch import Stitch
+from walreplay.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
 
 TABLE = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))
 WIDE = replace(TABLE, columns=(*TABLE.columns, m.Column("note", 25, -1, False)))

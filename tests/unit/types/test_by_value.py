@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wal2delta.types.base import ColumnType
-from wal2delta.types.by_value import Form, form_of, one_form, rescued_text
-from wal2delta.types.interval_styles import interval_from_text, interval_texts
-from wal2delta.types.registry import resolve
+from walreplay.types.base import ColumnType
+from walreplay.types.by_value import Form, form_of, one_form, rescued_text
+from walreplay.types.interval_styles import interval_from_text, interval_texts
+from walreplay.types.registry import resolve
 
 SAME = {
     "a month": (Form.INTERVAL, ["1 mon", "P1M", "@ 1 mon", "0-1"]),

@@ -4,8 +4,8 @@ from struct import pack
 
 import pytest
 
-from wal2delta.errors import ValueFormatError
-from wal2delta.types.datetime import (
+from walreplay.errors import ValueFormatError
+from walreplay.types.datetime import (
     clock_text,
     date_text,
     time_text,

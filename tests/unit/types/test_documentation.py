@@ -2,17 +2,17 @@ from pathlib import Path
 
 import pytest
 
-from wal2delta.spark.delta.sql_types import sql_type
-from wal2delta.types import resolve
-from wal2delta.types.builtin import BUILTIN_TYPES
-from wal2delta.types.documentation import BEGIN, END, delta_name, describe, documented_types, main, renewed
+from walreplay.spark.delta.sql_types import sql_type
+from walreplay.types import resolve
+from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.documentation import BEGIN, END, delta_name, describe, documented_types, main, renewed
 
 PAGE = Path(__file__).parents[3] / "docs" / "types.md"
 
 
 def test_the_documentation_says_what_the_registry_does():
     page = PAGE.read_text(encoding="utf-8")
-    assert page == renewed(page), "run python -m wal2delta.types.documentation docs/types.md"
+    assert page == renewed(page), "run python -m walreplay.types.documentation docs/types.md"
 
 
 def test_every_built_in_type_is_in_the_table_once():

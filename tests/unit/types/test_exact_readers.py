@@ -2,16 +2,16 @@
 
 import pytest
 
-from wal2delta.errors import ValueFormatError
-from wal2delta.types import DoesNotFit, Family
-from wal2delta.types.arrays import elements_from_text
-from wal2delta.types.binary import bytes_from_text
-from wal2delta.types.boolean import boolean_from_text
-from wal2delta.types.datetime import days_from_text, micros_from_text
-from wal2delta.types.floats import float_from_text
-from wal2delta.types.integers import integer_from_text
-from wal2delta.types.numeric import unscaled_from_text
-from wal2delta.types.text import decode_text
+from walreplay.errors import ValueFormatError
+from walreplay.types import DoesNotFit, Family
+from walreplay.types.arrays import elements_from_text
+from walreplay.types.binary import bytes_from_text
+from walreplay.types.boolean import boolean_from_text
+from walreplay.types.datetime import days_from_text, micros_from_text
+from walreplay.types.floats import float_from_text
+from walreplay.types.integers import integer_from_text
+from walreplay.types.numeric import unscaled_from_text
+from walreplay.types.text import decode_text
 
 
 def test_booleans_are_one_letter():

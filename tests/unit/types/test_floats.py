@@ -4,8 +4,8 @@ from struct import pack
 
 import pytest
 
-from wal2delta.errors import ValueFormatError
-from wal2delta.types.floats import float4_text, float8_text
+from walreplay.errors import ValueFormatError
+from walreplay.types.floats import float4_text, float8_text
 
 
 @pytest.mark.parametrize(

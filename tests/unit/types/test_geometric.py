@@ -4,8 +4,8 @@ from struct import pack
 
 import pytest
 
-from wal2delta.errors import ValueFormatError
-from wal2delta.types.geometric import (
+from walreplay.errors import ValueFormatError
+from walreplay.types.geometric import (
     box_text,
     circle_text,
     line_text,

@@ -4,9 +4,9 @@ from struct import pack
 
 import pytest
 
-from wal2delta.errors import ValueFormatError
-from wal2delta.types.abstime import abstime_text, reltime_text, tinterval_text
-from wal2delta.types.interval import interval_text
+from walreplay.errors import ValueFormatError
+from walreplay.types.abstime import abstime_text, reltime_text, tinterval_text
+from walreplay.types.interval import interval_text
 
 SECOND = 1_000_000
 

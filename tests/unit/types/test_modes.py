@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from wal2delta.errors import ValueFormatError
-from wal2delta.types import DoesNotFit, Family
-from wal2delta.types.modes import double_from_numeric, encoded_from_bytea
+from walreplay.errors import ValueFormatError
+from walreplay.types import DoesNotFit, Family
+from walreplay.types.modes import double_from_numeric, encoded_from_bytea
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 import pytest
 
-from wal2delta.errors import ConfigError
-from wal2delta.types.builtin import BUILTIN_TYPES
-from wal2delta.types.names import type_named
-from wal2delta.types.numeric import precision_and_scale
+from walreplay.errors import ConfigError
+from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.names import type_named
+from walreplay.types.numeric import precision_and_scale
 
 
 @pytest.mark.parametrize(

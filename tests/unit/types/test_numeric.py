@@ -4,8 +4,8 @@ from struct import pack
 
 import pytest
 
-from wal2delta.errors import ValueFormatError
-from wal2delta.types.numeric import numeric_text
+from walreplay.errors import ValueFormatError
+from walreplay.types.numeric import numeric_text
 
 
 def numeric(*digits, weight=0, sign=0, scale=0):

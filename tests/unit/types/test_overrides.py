@@ -5,8 +5,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from wal2delta.types import DoesNotFit, TypeOptions, resolve
-from wal2delta.types.overrides import keeps_values_apart, read_overridden
+from walreplay.types import DoesNotFit, TypeOptions, resolve
+from walreplay.types.overrides import keeps_values_apart, read_overridden
 
 TEXT, NUMERIC, INT4, INT8, BOOL, FLOAT8, VARCHAR, DATE = 25, 1700, 23, 20, 16, 701, 1043, 1082
 TIMESTAMP, TIMESTAMPTZ, BYTEA, TEXTS = 1114, 1184, 17, 1009

@@ -3,10 +3,10 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from wal2delta.errors import ConfigError
-from wal2delta.types import Family, TypeOptions, resolve
-from wal2delta.types.builtin import BUILTIN_TYPES
-from wal2delta.types.numeric import precision_and_scale
+from walreplay.errors import ConfigError
+from walreplay.types import Family, TypeOptions, resolve
+from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.numeric import precision_and_scale
 
 
 def numeric_typmod(precision: int, scale: int) -> int:

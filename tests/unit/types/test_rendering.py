@@ -4,9 +4,9 @@ from struct import pack
 
 import pytest
 
-from wal2delta.errors import ValueFormatError
-from wal2delta.types.builtin import BUILTIN_TYPES
-from wal2delta.types.rendering import NotRendered, render
+from walreplay.errors import ValueFormatError
+from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.rendering import NotRendered, render
 
 OIDS = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items()}
 USER = 20_000

@@ -5,8 +5,8 @@ import datetime
 import pytest
 
 from support.cells import convert
-from wal2delta.errors import ValueFormatError
-from wal2delta.types import resolve
+from walreplay.errors import ValueFormatError
+from walreplay.types import resolve
 
 BYTEA, FLOAT8, DATE, TIMESTAMP, TIMESTAMPTZ, INTERVAL, MONEY, TSRANGE = 17, 701, 1082, 1114, 1184, 1186, 790, 3908
 ARRAYS = {BYTEA: 1001, FLOAT8: 1022, DATE: 1182, TIMESTAMP: 1115, TIMESTAMPTZ: 1185, INTERVAL: 1187}

@@ -4,12 +4,12 @@ from struct import pack
 
 import pytest
 
-from wal2delta.errors import ValueFormatError
-from wal2delta.types.binary import bytea_text
-from wal2delta.types.bits import bits_text
-from wal2delta.types.boolean import boolean_text
-from wal2delta.types.char import char_text
-from wal2delta.types.identifiers import (
+from walreplay.errors import ValueFormatError
+from walreplay.types.binary import bytea_text
+from walreplay.types.bits import bits_text
+from walreplay.types.boolean import boolean_text
+from walreplay.types.char import char_text
+from walreplay.types.identifiers import (
     pg_lsn_text,
     regclass_text,
     snapshot_text,
@@ -18,11 +18,11 @@ from wal2delta.types.identifiers import (
     uuid_text,
     xid8_text,
 )
-from wal2delta.types.integers import int2_text, int4_text, int8_text
-from wal2delta.types.json import jsonb_text, jsonpath_text
-from wal2delta.types.money import money_text
-from wal2delta.types.network import cidr_text, inet_text, macaddr8_text, macaddr_text
-from wal2delta.types.xml import xml_text
+from walreplay.types.integers import int2_text, int4_text, int8_text
+from walreplay.types.json import jsonb_text, jsonpath_text
+from walreplay.types.money import money_text
+from walreplay.types.network import cidr_text, inet_text, macaddr8_text, macaddr_text
+from walreplay.types.xml import xml_text
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from wal2delta.sink.masking import masked_type
-from wal2delta.types import resolve
-from wal2delta.types.builtin import BUILTIN_TYPES
-from wal2delta.types.stored import type_from_dict, type_to_dict
+from walreplay.sink.masking import masked_type
+from walreplay.types import resolve
+from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.stored import type_from_dict, type_to_dict
 
 KNOWN = [
     *(resolve(oid, -1, {}) for oid in BUILTIN_TYPES),

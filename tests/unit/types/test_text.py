@@ -1,7 +1,7 @@
 import pytest
 
-from wal2delta.errors import ConfigError, ValueFormatError
-from wal2delta.types.text import UTF8, codec_of, decode_text, transcode
+from walreplay.errors import ConfigError, ValueFormatError
+from walreplay.types.text import UTF8, codec_of, decode_text, transcode
 
 
 @pytest.mark.parametrize(

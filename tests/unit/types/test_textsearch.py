@@ -4,8 +4,8 @@ from struct import pack
 
 import pytest
 
-from wal2delta.errors import ValueFormatError
-from wal2delta.types import textsearch
+from walreplay.errors import ValueFormatError
+from walreplay.types import textsearch
 
 
 def tsvector_text(data):

@@ -4,8 +4,8 @@ from fractions import Fraction
 import pyarrow as pa
 import pytest
 
-from wal2delta.types import DoesNotFit
-from wal2delta.types.vectors import floats_from_text
+from walreplay.types import DoesNotFit
+from walreplay.types.vectors import floats_from_text
 
 
 def single(value: float) -> float:

@@ -1,4 +1,4 @@
-module wal2delta.example/peer
+module walreplay.example/peer
 
 go 1.22
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from support.binary_cells import Binary, convert, tile
-from wal2delta.decode.columns import UNCHANGED, make_builder
-from wal2delta.errors import ValueFormatError
-from wal2delta.types import Rescued, resolve
+from walreplay.decode.columns import UNCHANGED, make_builder
+from walreplay.errors import ValueFormatError
+from walreplay.types import Rescued, resolve
 
 BOOL, BYTEA, CHAR, INT8, INT2, INT4, TEXT, OID, XML = 16, 17, 18, 20, 21, 23, 25, 26, 142
 FLOAT4, FLOAT8, DATE, TIMESTAMP, TIMESTAMPTZ, INTERVAL, NUMERIC = 700, 701, 1082, 1114, 1184, 1186, 1700

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from support.cells import convert, tile
-from wal2delta.decode.columns import UNCHANGED, make_builder
-from wal2delta.errors import ValueFormatError
-from wal2delta.types import Rescued, resolve
-from wal2delta.types.builtin import BUILTIN_TYPES
+from walreplay.decode.columns import UNCHANGED, make_builder
+from walreplay.errors import ValueFormatError
+from walreplay.types import Rescued, resolve
+from walreplay.types.builtin import BUILTIN_TYPES
 
 BOOL, BYTEA, INT8, INT2, INT4, TEXT, OID = 16, 17, 20, 21, 23, 25, 26
 FLOAT4, FLOAT8, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = 700, 701, 1082, 1114, 1184, 1700

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from support.cells import convert, tile
-from wal2delta.decode.columns import BINARY, make_builder
-from wal2delta.errors import ValueFormatError
-from wal2delta.types import DoesNotFit, Rescued, TypeOptions, resolve
-from wal2delta.types.modes import encoded_from_bytea
-from wal2delta.types.overrides import read_overridden
-from wal2delta.types.vectors import floats_from_text
+from walreplay.decode.columns import BINARY, make_builder
+from walreplay.errors import ValueFormatError
+from walreplay.types import DoesNotFit, Rescued, TypeOptions, resolve
+from walreplay.types.modes import encoded_from_bytea
+from walreplay.types.overrides import read_overridden
+from walreplay.types.vectors import floats_from_text
 
 BYTEA, INT8, INT4, TEXT, FLOAT8, NUMERIC, TIMESTAMP = 17, 20, 23, 25, 701, 1700, 1114
 BYTEAS, INT4S, TEXTS, NUMERICS = 1001, 1007, 1009, 1231

@@ -5,10 +5,10 @@ import struct
 import pytest
 
 from support.binary_cells import Binary, Value, array, convert, tile
-from wal2delta.decode.columns import UNCHANGED, make_builder
-from wal2delta.errors import ValueFormatError
-from wal2delta.types import Rescued, TypeOptions, resolve
-from wal2delta.types.text import codec_of
+from walreplay.decode.columns import UNCHANGED, make_builder
+from walreplay.errors import ValueFormatError
+from walreplay.types import Rescued, TypeOptions, resolve
+from walreplay.types.text import codec_of
 
 TEXT, INT4, NUMERIC, UUID, JSONB, XML, BYTEA, MONEY = 25, 23, 1700, 2950, 3802, 142, 17, 790
 TEXTS, INT4S, UUIDS = 1009, 1007, 2951

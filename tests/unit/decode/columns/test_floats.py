@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wal2delta.decode.columns.floats import DOUBLE, SINGLE
-from wal2delta.decode.kernels import fixed as kernels_fixed
+from walreplay.decode.columns.floats import DOUBLE, SINGLE
+from walreplay.decode.kernels import fixed as kernels_fixed
 
 KINDS = {
     "double": (kernels_fixed.floats_64, DOUBLE, np.float64, np.uint64),

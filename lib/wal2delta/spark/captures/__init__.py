@@ -1,4 +1,0 @@
-"""The capture files as Spark sees them: listing, reading and scanning them in parallel.
-
-What is in the bytes is for `wal2delta.decode`; here is where they lie and which task reads them.
-"""

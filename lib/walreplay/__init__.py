@@ -1,0 +1,71 @@
+"""Make Delta tables of archived PostgreSQL logical replication streams (pgoutput).
+
+>>> import walreplay
+>>> for batch in walreplay.read_changes("tests/captures/o03_basic_split_bytes/capture"):  # Arrow, without Spark
+...     print(batch.relation.qualified_name, batch.data.num_rows)
+shop.orders 110
+shop.order items 301
+shop.customers 131
+shop.products 74
+
+With Spark and Delta the same becomes tables:
+
+>>> report = walreplay.apply(spark, captures="/data/captures", target="/data/mirror")  # doctest: +SKIP
+
+Names are loaded on first use: importing the package costs nothing, and reading changes needs no pyspark.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from walreplay.changes import ChangeBatch, read_changes
+    from walreplay.errors import WalReplayError
+    from walreplay.report import RunReport
+    from walreplay.settings import Settings
+    from walreplay.spark.job.apply import apply
+    from walreplay.spark.ledger.status import Cut, TargetStatus, status, versions_at
+
+__all__ = [
+    "ChangeBatch",
+    "Cut",
+    "RunReport",
+    "Settings",
+    "TargetStatus",
+    "WalReplayError",
+    "__version__",
+    "apply",
+    "read_changes",
+    "status",
+    "versions_at",
+]
+
+__version__ = "0.1.0"
+
+_HOMES: Final = {
+    "ChangeBatch": "walreplay.changes",
+    "Cut": "walreplay.spark.ledger.status",
+    "RunReport": "walreplay.report",
+    "Settings": "walreplay.settings",
+    "TargetStatus": "walreplay.spark.ledger.status",
+    "WalReplayError": "walreplay.errors",
+    "apply": "walreplay.spark.job.apply",
+    "read_changes": "walreplay.changes",
+    "status": "walreplay.spark.ledger.status",
+    "versions_at": "walreplay.spark.ledger.status",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'walreplay' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

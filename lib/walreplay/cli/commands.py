@@ -1,0 +1,185 @@
+"""The commands, and what can be given to them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+import walreplay
+from walreplay.cli.results import (
+    cut_to_dict,
+    inspection_to_dict,
+    status_to_dict,
+    write_cut,
+    write_inspection,
+    write_report,
+    write_status,
+)
+from walreplay.console import Output, progress_shown
+from walreplay.errors import ConfigError
+
+app = typer.Typer(
+    name="walreplay",
+    help="Make Delta tables of archived PostgreSQL logical replication streams (pgoutput).",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+TRACEBACK_VARIABLE: Final = "WALREPLAY_TRACEBACK"
+
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing while it works.")]
+_Target = Annotated[
+    str,
+    typer.Option("--target", help="Folder of the Delta tables, or catalog[.schema].", metavar="URI|CATALOG[.SCHEMA]"),
+]
+_Traceback = Annotated[
+    bool, typer.Option("--traceback", help=f"Show where an error comes from (or set {TRACEBACK_VARIABLE}=1).")
+]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        Output().line(f"walreplay {walreplay.__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        Output().lines(context.get_help())
+
+
+@app.command("apply")
+def apply_command(
+    captures: Annotated[str, typer.Option("--captures", help="Folder of the capture files.", metavar="URI")],
+    target: _Target,
+    config: Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")] = None,
+    allow_gaps: Annotated[
+        bool,
+        typer.Option("--allow-gaps", help="Go on where something is missing; leave out and name what is not whole."),
+    ] = False,
+    accept_changed_tables: Annotated[
+        bool,
+        typer.Option("--accept-changed-tables", help="Go on from tables that somebody else has changed, as they are."),
+    ] = False,
+    show: Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)] = 0,
+    as_json: _Json = False,
+    quiet: _Quiet = False,
+    with_traceback: _Traceback = False,
+) -> None:
+    """Apply what is new in the captures to the target's tables."""
+    from walreplay.settings import load_settings
+
+    settings = load_settings(config)
+    if allow_gaps:
+        settings = settings.allowing_gaps()
+    if accept_changed_tables:
+        settings = settings.accepting_changed_tables()
+    progress = progress_shown(quiet=quiet)
+    try:
+        progress.stage("start Spark", None)
+        from walreplay.spark.session.session import build_session
+
+        spark = build_session()
+        report = walreplay.apply(spark, captures=captures, target=target, config=settings, progress=progress)
+    finally:
+        progress.done()
+    output = Output()
+    if as_json:
+        output.json(report.to_dict(), indent=2)
+        return
+    write_report(output, report)
+    if show:
+        from walreplay.spark.delta.preview import first_rows
+
+        for table in report.tables:
+            columns, rows = first_rows(spark, table.location, show)
+            output.line()
+            output.table(columns, rows, title=table.name)
+
+
+@app.command("inspect")
+def inspect_command(
+    paths: Annotated[list[str], typer.Argument(help="Capture files and folders.", metavar="PATH...")],
+    messages: Annotated[bool, typer.Option("--messages", help="List every message.")] = False,
+    framing: Annotated[
+        str | None,
+        typer.Option("--framing", help="Such as raw or pgcopy, where the bytes do not tell.", metavar="NAME"),
+    ] = None,
+    source_encoding: Annotated[
+        str,
+        typer.Option(
+            "--source-encoding", help="The client_encoding that the captures were recorded with.", metavar="NAME"
+        ),
+    ] = "UTF8",
+    as_json: _Json = False,
+    with_traceback: _Traceback = False,
+) -> None:
+    """Say what is in capture files; needs no Spark."""
+    _check_framing(framing)
+    output = Output()
+    if messages:
+        from walreplay.transcript import transcribe
+
+        path = None
+        for line in transcribe(paths, framing, source_encoding=source_encoding):
+            if as_json:
+                values = {
+                    "path": line.path,
+                    "offset": line.offset,
+                    "message": line.message,
+                    "details": line.details,
+                }
+                output.json(values)
+                continue
+            if line.path != path:
+                path = line.path
+                output.line(path, style="bold")
+            output.line(f"{line.offset:>12}  {line.message:<16}  {line.details}".rstrip())
+        return
+    from walreplay.inspection import inspect_captures
+
+    inspection = inspect_captures(paths, framing, source_encoding=source_encoding)
+    if as_json:
+        output.json(inspection_to_dict(inspection), indent=2)
+    else:
+        write_inspection(output, inspection)
+
+
+@app.command("status")
+def status_command(
+    target: _Target,
+    at: Annotated[
+        int | None,
+        typer.Option("--at", help="Say which Delta version each table had after this run.", metavar="RUN"),
+    ] = None,
+    as_json: _Json = False,
+    with_traceback: _Traceback = False,
+) -> None:
+    """Say what a target holds: its runs, up to which LSN, and transactions still open."""
+    from walreplay.spark.session.session import build_session
+
+    output = Output()
+    if at is not None:
+        cut = walreplay.versions_at(build_session(), target, at)
+        if as_json:
+            output.json(cut_to_dict(cut), indent=2)
+        else:
+            write_cut(output, cut)
+        return
+    found = walreplay.status(build_session(), target)
+    if as_json:
+        output.json(status_to_dict(found), indent=2)
+    else:
+        write_status(output, found)
+
+
+def _check_framing(framing: str | None) -> None:
+    from walreplay.protocol.framing import Framing
+
+    known = [item.value for item in Framing]
+    if framing is not None and framing not in known:
+        raise ConfigError(f"--framing {framing}: there is no such framing", remedy=f"There are {', '.join(known)}")

@@ -1,0 +1,80 @@
+"""Run the command line: exit codes, and errors in one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from walreplay.cli.commands import TRACEBACK_VARIABLE, app
+from walreplay.console import Output, drop_output, guarded
+from walreplay.errors import WalReplayError
+from walreplay.spark.session.failures import failure_of
+
+# typer brings click along or has it inside, by version; both name the base of usage errors like this.
+_UsageError: Final = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+_INTERRUPTED: Final = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and give its exit code."""
+    with guarded():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = app(arguments, prog_name="walreplay", standalone_mode=False)
+        if code == _INTERRUPTED:  # some versions of typer turn the interrupt into this
+            raise KeyboardInterrupt
+    except BrokenPipeError:  # `walreplay inspect … | head`
+        drop_output()
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        _say("error: interrupted; run it again, it goes on where it stopped")
+        return _INTERRUPTED
+    except Exception as error:
+        if "--traceback" in arguments or os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
+            # What Spark has thrown stands behind an error of ours.
+            error.__suppress_context__ = False
+            Output.of_errors().traceback()
+        text, code = explain(error)
+        _say(f"error: {text}")
+    return code if isinstance(code, int) else 0
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """Put an error into one line, and give the exit code; no text of it quotes a row's value."""
+    if isinstance(error, WalReplayError):
+        return str(error), error.exit_code
+    if isinstance(error, _UsageError):
+        return f"{error.format_message()} See walreplay --help", 2  # type: ignore[attr-defined]
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in (
+        "pyspark",
+        "delta",
+        "py4j",
+    ):
+        return (
+            f"{error.name} is not installed. Install Spark and Delta with: pip install 'walreplay[spark]'",
+            2,
+        )
+    failure = failure_of(error)
+    if failure is not None:
+        return str(failure), failure.exit_code
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
+    # A fault of the program.  Its message may hold a value, so it is shown on request only.
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(frame.filename).name}:{frame.lineno}"
+    return f"{type(error).__name__} in {place}, a fault of walreplay. Run with --traceback to see more", 1
+
+
+def _say(text: str) -> None:
+    Output.of_errors().line(text)

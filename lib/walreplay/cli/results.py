@@ -1,0 +1,262 @@
+"""What commands print: for people, or as values that JSON knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.console import Output, age, size
+from walreplay.lsn import format_lsn
+
+if TYPE_CHECKING:
+    from walreplay.inspection import Inspection
+    from walreplay.report import RunReport
+    from walreplay.spark.ledger.status import Cut, TargetStatus
+
+
+_WRITTEN: Final = {"files": ", written as files", "statements": ", written by Spark's statements"}
+_IDENTITIES: Final = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
+
+
+def write_report(output: Output, report: RunReport) -> None:
+    """Write what a run did."""
+    number = "" if report.run is None else f"run {report.run}: "
+    if report.status == "nothing new":
+        output.line(f"{number}nothing new in {report.captures} ({report.seconds:.1f} s)")
+    else:
+        output.line(
+            f"{number}{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')} from "
+            f"{_counted(report.files, 'file')} ({size(report.capture_bytes)}) applied to {report.target} "
+            f"in {report.seconds:.1f} s{_WRITTEN.get(report.writer or '', '')}"
+        )
+    if report.applied_lsn is not None:
+        output.line(f"applied up to LSN {format_lsn(report.applied_lsn)}{_committed(report.applied_commit_ts)}")
+    if report.tables:
+        output.line()
+        output.table(
+            ("table", "action", "changes", "inserted", "updated", "deleted", "version", "seconds"),
+            [
+                (
+                    table.name,
+                    f"{table.action}, truncated" if table.truncated else table.action,
+                    table.changes,
+                    table.inserted,
+                    table.updated,
+                    table.deleted,
+                    table.version,
+                    table.seconds,
+                )
+                for table in report.tables
+            ],
+        )
+    for table in report.tables:
+        for note in table.notes:
+            output.line(f"note: {table.name}: {note}")
+    for warning in report.warnings:
+        output.line(f"warning: {warning}", style="yellow")
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def write_inspection(output: Output, inspection: Inspection) -> None:
+    """Write what is in capture files."""
+    output.line(f"{inspection.transactions:,} transactions, {inspection.changes:,} row changes")
+    if inspection.first_lsn is not None and inspection.last_lsn is not None:
+        output.line(f"LSN     {format_lsn(inspection.first_lsn)} to {format_lsn(inspection.last_lsn)}")
+    if inspection.first_commit is not None and inspection.last_commit is not None:
+        output.line(f"commits {_time(inspection.first_commit)} to {_time(inspection.last_commit)}")
+    output.line()
+    output.table(
+        ("file", "framing", "compression", "bytes", "messages", "transactions", "note"),
+        [
+            (
+                file.path,
+                file.framing,
+                file.compression,
+                file.bytes,
+                file.messages,
+                file.transactions,
+                file.note,
+            )
+            for file in inspection.files
+        ],
+    )
+    output.line()
+    output.table(("message", "count"), sorted(inspection.messages.items(), key=lambda item: -item[1]))
+    if inspection.relations:
+        output.line()
+        output.table(
+            ("relation", "oid", "identity", "key", "columns", "inserts", "updates", "deletes", "truncates"),
+            [
+                (
+                    relation.name,
+                    str(relation.oid),
+                    _IDENTITIES.get(relation.replica_identity, relation.replica_identity),
+                    ", ".join(relation.key),
+                    relation.columns,
+                    relation.inserts,
+                    relation.updates,
+                    relation.deletes,
+                    relation.truncates,
+                )
+                for relation in inspection.relations
+            ],
+        )
+
+
+def inspection_to_dict(inspection: Inspection) -> dict[str, Any]:
+    """Give an inspection as values that JSON knows."""
+    files = ("path", "framing", "compression", "bytes", "messages", "transactions", "note")
+    relations = (
+        "name", "oid", "replica_identity", "columns", "key", "inserts", "updates", "deletes", "truncates",
+    )  # fmt: skip
+    return {
+        "files": _records(inspection.files, files),
+        "messages": dict(inspection.messages),
+        "transactions": inspection.transactions,
+        "changes": inspection.changes,
+        "relations": _records(inspection.relations, relations),
+        "first_lsn": _lsn(inspection.first_lsn),
+        "last_lsn": _lsn(inspection.last_lsn),
+        "first_commit": _iso(inspection.first_commit),
+        "last_commit": _iso(inspection.last_commit),
+    }
+
+
+def write_status(output: Output, status: TargetStatus) -> None:
+    """Write what a target holds."""
+    if status.applied_lsn is None:
+        output.line(f"{status.target}: nothing has been applied yet")
+    else:
+        when = _committed(status.applied_commit_ts)
+        output.line(f"{status.target}: applied up to LSN {format_lsn(status.applied_lsn)}{when}")
+    if status.at_work is not None:
+        run = status.at_work
+        who = f"{run.user} on {run.host} (process {run.pid}, since {_time(run.since)})"
+        seen = f"its last sign of life was at {_time(run.beat)}"
+        if run.alive:
+            output.line(f"run {run.run} is at work: {who}; {seen}")
+        else:
+            output.line(f"run {run.run} was interrupted: {who}; {seen}. The next run takes over", style="yellow")
+    if status.runs:
+        output.line()
+        output.table(
+            ("run", "state", "started", "finished", "LSN", "files", "transactions", "changes", "tables", "written"),
+            [
+                (
+                    run.run,
+                    run.state,
+                    _time(run.started_at),
+                    _time(run.finished_at),
+                    _lsn(run.applied_lsn),
+                    run.files,
+                    run.transactions,
+                    run.changes,
+                    _count(run.tables),
+                    run.writer,
+                )
+                for run in status.runs
+            ],
+        )
+    if status.open_transactions:
+        output.line()
+        output.table(
+            ("open transaction", "xid", "gid", "LSN", "began in", "offset", "since", "age", "size", "segments"),
+            [
+                (
+                    item.kind,
+                    str(item.xid),
+                    item.gid,
+                    _lsn(item.lsn),
+                    item.began_at_file,
+                    item.offset,
+                    _time(item.since),
+                    None if item.age is None else age(item.age),
+                    size(item.bytes),
+                    item.segments,
+                )
+                for item in status.open_transactions
+            ],
+        )
+
+
+def status_to_dict(status: TargetStatus) -> dict[str, Any]:
+    """Give a target's status as values that JSON knows."""
+    runs = (
+        "run", "state", "started_at", "finished_at", "applied_lsn",
+        "files", "transactions", "changes", "tables", "writer",
+    )  # fmt: skip
+    at_work = ("run", "user", "host", "pid", "since", "beat", "alive")
+    open_transactions = (
+        "kind", "xid", "gid", "lsn", "began_at_file", "offset", "since", "age", "bytes", "segments",
+    )  # fmt: skip
+    return {
+        "target": status.target,
+        "applied_lsn": _lsn(status.applied_lsn),
+        "applied_commit_ts": _iso(status.applied_commit_ts),
+        "at_work": next(iter(_records([status.at_work] if status.at_work else [], at_work)), None),
+        "runs": _records(status.runs, runs),
+        "open_transactions": _records(status.open_transactions, open_transactions),
+    }
+
+
+def write_cut(output: Output, cut: Cut) -> None:
+    """Write which version of each table belongs to a run, and how to read it."""
+    up_to = "nothing was applied yet"
+    if cut.applied_lsn is not None:
+        up_to = f"applied up to LSN {format_lsn(cut.applied_lsn)}{_committed(cut.applied_commit_ts)}"
+    output.line(f"{cut.target}, run {cut.run}: {up_to}")
+    if cut.tables:
+        output.line()
+        output.table(
+            ("table", "version", "location"), [(table.name, table.version, table.location) for table in cut.tables]
+        )
+        output.line()
+        for table in cut.tables:
+            output.line(f"{table.sql};")
+
+
+def cut_to_dict(cut: Cut) -> dict[str, Any]:
+    """Give a cut as values that JSON knows."""
+    return {
+        "target": cut.target,
+        "run": cut.run,
+        "applied_lsn": _lsn(cut.applied_lsn),
+        "applied_commit_ts": _iso(cut.applied_commit_ts),
+        "tables": _records(cut.tables, ("name", "version", "location", "sql")),
+    }
+
+
+def _records(items: Iterable[Any], names: Sequence[str]) -> list[dict[str, Any]]:
+    return [{name: _plain(name, getattr(item, name)) for name in names} for item in items]
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return round(value.total_seconds())
+    return _lsn(value) if name.endswith("lsn") else value
+
+
+def _lsn(lsn: int | None) -> str | None:
+    return None if lsn is None else format_lsn(lsn)
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
+
+
+def _time(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat(sep=" ", timespec="seconds")
+
+
+def _committed(time: datetime | None) -> str:
+    return "" if time is None else f", committed at {_time(time)}"
+
+
+def _count(tables: Any) -> Any:
+    return tables if isinstance(tables, int) or tables is None else len(tables)

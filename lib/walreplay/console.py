@@ -1,0 +1,284 @@
+"""The one place that writes to a terminal: tables and progress there, plain lines everywhere else.
+
+Whatever is written goes through `walreplay.visible`, and nothing is taken for markup: names may hold anything.  While
+the command line is at work, so does what others write to standard error (`guarded`): warnings, logs, tracebacks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final, TextIO
+
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+from rich.text import Text
+
+from walreplay.progress import NoProgress, Progress
+from walreplay.visible import visible, visible_json
+
+_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_TIME_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+class Output:
+    """Write to a stream what suits it.
+
+    Args:
+        stream: standard output when None.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = _bare(stream or sys.stdout)
+        self._rich = Console(file=self._stream, highlight=False) if self._stream.isatty() else None
+
+    @classmethod
+    def of_errors(cls) -> Output:
+        """Write to standard error."""
+        return cls(sys.stderr)
+
+    def line(self, text: str = "", *, style: str = "") -> None:
+        """Write a line."""
+        self._write(self._shown(text), style)
+
+    def lines(self, text: str) -> None:
+        """Write a text of this program that has several lines."""
+        for line in text.split("\n"):
+            self.line(line)
+
+    def json(self, values: Any, *, indent: int | None = None) -> None:
+        """Write JSON."""
+        text = visible_json(values, indent=indent)
+        self._write(text if _fits(self._stream, text) else json.dumps(values, indent=indent))
+
+    def traceback(self) -> None:
+        """Write where the error comes from that is at hand."""
+        self.lines(traceback.format_exc().rstrip("\n"))
+
+    def _write(self, text: str, style: str = "") -> None:
+        if self._rich:
+            self._rich.print(Text(text, style=style), soft_wrap=True)
+        else:
+            self._stream.write(text + "\n")
+
+    def _shown(self, text: str) -> str:
+        return _encodable(self._stream, visible(text))
+
+    def table(self, headers: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> None:
+        """Write a table; numbers stand right and None is blank."""
+        body = [tuple(row) for row in rows]
+        right = [
+            any(isinstance(row[column], (int, float)) for row in body)
+            and all(row[column] is None or isinstance(row[column], (int, float)) for row in body)
+            for column in range(len(headers))
+        ]
+        cells = [[self._shown(_cell(value)) for value in row] for row in body]
+        headers, title = [self._shown(header) for header in headers], self._shown(title)
+        if self._rich:
+            if title:
+                self._rich.print(Text(title, style="bold"), soft_wrap=True)
+            table = Table()
+            for header, numeric in zip(headers, right, strict=True):
+                justify: JustifyMethod = "right" if numeric else "left"
+                # What is no `Text` rich reads as markup.
+                table.add_column(Text(header), justify=justify, overflow="fold", header_style="bold")
+            for row in cells:
+                table.add_row(*(Text(cell) for cell in row))
+            self._rich.print(table)
+            return
+        if title:
+            self._stream.write(f"{title}\n")
+        lines = [list(headers), *cells]
+        widths = [max(cell_len(line[column]) for line in lines) for column in range(len(headers))]
+        for line in lines:
+            aligned = (
+                _pad(cell, width, right=numeric) for cell, width, numeric in zip(line, widths, right, strict=True)
+            )
+            self._stream.write("  ".join(aligned).rstrip() + "\n")
+
+
+class BarProgress:
+    """A bar for the stage that is at work, on a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        stream = _bare(stream)
+        self._bars = Bars(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(file=stream),
+            transient=True,
+            # What others write meanwhile does not pass by the guard.
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._task: TaskID | None = None
+
+    def stage(self, name: str, total: int | None) -> None:
+        """Show a new bar in the place of the last."""
+        self._bars.start()
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+        self._task = self._bars.add_task(visible(name), total=total)
+
+    def advance(self, count: int = 1) -> None:
+        """Move the bar on."""
+        if self._task is not None:
+            self._bars.advance(self._task, count)
+
+    def done(self) -> None:
+        """Take the bar away."""
+        self._bars.stop()
+        self._task = None
+
+
+class LineProgress:
+    """A line for every stage: for logs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._output = Output(stream)
+        self._lock = threading.Lock()
+        self._name = ""
+        self._count = 0
+        self._began = 0.0
+
+    def stage(self, name: str, total: int | None) -> None:
+        """Close the stage before and open a new one."""
+        self.done()
+        with self._lock:
+            self._name, self._count, self._began = name, 0, time.monotonic()
+
+    def advance(self, count: int = 1) -> None:
+        """Count."""
+        with self._lock:
+            self._count += count
+
+    def done(self) -> None:
+        """Say what the stage did and how long it took."""
+        with self._lock:
+            if self._name:
+                count = f" {self._count:,}" if self._count else ""
+                seconds = time.monotonic() - self._began
+                self._output.line(f"{self._name}:{count} ({seconds:.1f} s)")
+            self._name = ""
+
+
+def progress_shown(*, quiet: bool) -> Progress:
+    """Give what shows on standard error how far the work is."""
+    if quiet:
+        return NoProgress()
+    return BarProgress(sys.stderr) if sys.stderr.isatty() else LineProgress(sys.stderr)
+
+
+class _Guard:
+    """A stream to which whatever is written, line by line, goes as it may be shown."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        shown = "\n".join(map(visible, text.split("\n")))
+        self.stream.write(_encodable(self.stream, shown))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def _bare(stream: TextIO) -> TextIO:
+    """Give the stream itself, for those who write nothing that may not be shown."""
+    return stream.stream if isinstance(stream, _Guard) else stream
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Show whatever anybody writes to standard error meanwhile as `visible` does."""
+    stream = sys.stderr
+    sys.stderr = _Guard(stream)
+    try:
+        yield
+    finally:
+        sys.stderr = stream
+
+
+def drop_output() -> None:
+    """Throw away what is still to be written to standard output, as nobody reads it any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _encodable(stream: TextIO, text: str) -> str:
+    """Write out what a stream's encoding has no bytes for."""
+    if _fits(stream, text):
+        return text
+    encoding = stream.encoding
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _fits(stream: TextIO, text: str) -> bool:
+    encoding = getattr(stream, "encoding", None)
+    if text.isascii() or encoding is None:
+        return True
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def size(count: int) -> str:
+    """Write a number of bytes for people.
+
+    >>> size(1536)
+    '1.5 KiB'
+    """
+    value, unit = float(count), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{count:,} bytes" if unit == 0 else f"{value:,.1f} {_UNITS[unit]}"
+
+
+def age(span: timedelta) -> str:
+    """Write how long something has lasted, in its two largest units.
+
+    >>> age(timedelta(hours=76, minutes=12))
+    '3 d 4 h'
+    """
+    seconds = max(0, int(span.total_seconds()))
+    parts: list[str] = []
+    for unit, length in _TIME_UNITS:
+        count, seconds = divmod(seconds, length)
+        if count or parts or unit == "s":
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+def _pad(cell: str, width: int, *, right: bool) -> str:
+    """Pad to a width on the screen, where a Chinese character takes two places."""
+    blank = " " * (width - cell_len(cell))
+    return blank + cell if right else cell + blank
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)

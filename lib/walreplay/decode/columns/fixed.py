@@ -1,0 +1,230 @@
+"""Columns of values of a fixed width: booleans, integers, decimals, dates and times."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from walreplay.decode.columns.base import Call, ColumnBuilder, resized
+from walreplay.decode.kernels import binary as kernels_binary
+from walreplay.decode.kernels import fixed as kernels_fixed
+from walreplay.decode.kernels import programs
+from walreplay.decode.kernels import times as kernels_times
+from walreplay.decode.kernels.binary import NARROW_PRECISION
+from walreplay.decode.placing import Placing
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
+from walreplay.types.base import ColumnType, DoesNotFit, Family, Rescued
+from walreplay.types.boolean import boolean_from_text
+from walreplay.types.datetime import FIRST_DAY, FIRST_MICRO, LAST_DAY, LAST_MICRO, days_from_text, micros_from_text
+from walreplay.types.integers import LIMITS, integer_from_text
+from walreplay.types.numeric import unscaled_from_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from walreplay.decode.columns.cells import Cells, Names, Tile
+    from walreplay.decode.compile.kernel import Kernel
+
+_PLACED: Final = {
+    Family.INT16: programs.INT16,
+    Family.INT32: programs.INT32,
+    Family.INT64: programs.INT64_,
+}
+
+_DAY_MICROS: Final = 86_400_000_000
+_EPOCH_DAY: Final = POSTGRES_EPOCH_UNIX_MICROS // _DAY_MICROS
+
+
+class FixedBuilder(ColumnBuilder):
+    """Values of a fixed width.
+
+    Args:
+        column_type: see `ColumnBuilder`.
+        names: see `ColumnBuilder`.
+        dtype: of one word of the output.
+        text: one of `kernels.fixed`.
+        binary: one of `kernels.binary` that sees to misses.
+        reader: the exact reader.
+        placing: how the kernels that place rows convert it.
+    """
+
+    _WORDS = 1
+
+    def __init__(
+        self,
+        column_type: ColumnType,
+        names: Names,
+        *,
+        dtype: Any,
+        text: Call,
+        binary: Call | None,
+        reader: Callable[[str], Any],
+        placing: Placing | None = None,
+    ) -> None:
+        super().__init__(column_type, names, binary)
+        # An override is read by another reader, and from another type's bytes.
+        self.placing = None if column_type.overridden else placing
+        self._values: NDArray[Any] = np.empty(0, dtype=dtype)
+        self._text = text
+        self._reader = reader
+        self._only_binary = False
+        """The append before had no text, so the kernel for text need not look first."""
+
+    @property
+    def nbytes(self) -> int:
+        """The size of what is collected, about as it will be in Arrow."""
+        return self.rows * self._WORDS * self._values.itemsize + self.rows // 8
+
+    def _convert(self, tile: Tile) -> list[Rescued]:
+        misses = np.empty(tile.size, dtype=np.int32)
+        outputs = (self._values[self.rows * self._WORDS :], self._valid[self.rows :], misses)
+        if self._only_binary and self._binary is not None:
+            arguments = (*tile.arguments, *self._binary.parameters, *outputs)
+            count = self._binary.kernel(*arguments, kernels_binary.ALL_ROWS)
+            if not (tile.length[tile.first[misses[:count]] + tile.column] >= 0).any():
+                return self._read_exactly(tile, misses[:count])
+            self._only_binary = False
+        count = self._text.kernel(*tile.arguments, *self._text.parameters, *outputs)
+        if not count:
+            return []
+        if self._binary is not None and tile.has_binary():
+            self._only_binary = not outputs[1][: tile.size].any()
+            count = self._binary.kernel(*tile.arguments, *self._binary.parameters, *outputs, count)
+        return self._read_exactly(tile, misses[:count])
+
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Give where the values and the validity lie."""
+        return self._values.ctypes.data, self._valid.ctypes.data, 0, 0
+
+    def finish_placed(self, tile: Tile, missed: Cells, flags: int) -> list[Rescued]:
+        """Read the values in another form."""
+        return self._read_exactly(tile, missed)
+
+    def _read_exactly(self, tile: Tile, misses: Cells) -> list[Rescued]:
+        rescued = []
+        for row in misses.tolist():
+            try:
+                value = tile.read(row, self._reader)
+            except DoesNotFit as misfit:
+                rescued.append(Rescued(row, misfit.args[0]))
+            else:
+                self._store(self.rows + row, value)
+                self._valid[self.rows + row] = 1
+        return rescued
+
+    def _store(self, row: int, value: Any) -> None:
+        self._values[row] = value
+
+    def _grow(self, capacity: int) -> None:
+        self._values = resized(self._values, capacity * self._WORDS, self.rows * self._WORDS)
+        self._valid = resized(self._valid, capacity, self.rows)
+
+    def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
+        values = pa.py_buffer(self._values[: rows * self._WORDS])
+        return pa.Array.from_buffers(self.column_type.arrow, rows, [validity, values])
+
+
+class BooleanBuilder(FixedBuilder):
+    """Booleans: a byte each until they are finished, a bit each then."""
+
+    @property
+    def nbytes(self) -> int:
+        """The size of what is collected, about as it will be in Arrow."""
+        return self.rows // 4
+
+    def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
+        bits = pa.py_buffer(np.packbits(self._values[:rows], bitorder="little"))
+        return pa.Array.from_buffers(self.column_type.arrow, rows, [validity, bits])
+
+
+class DecimalBuilder(FixedBuilder):
+    """Decimals of 128 bits."""
+
+    _WORDS = 2  # the lower half stands first
+
+    def _store(self, row: int, value: Any) -> None:
+        self._values[2 * row] = value & 0xFFFFFFFFFFFFFFFF
+        self._values[2 * row + 1] = (value >> 64) & 0xFFFFFFFFFFFFFFFF
+
+
+def _whole_numbers(kernel: Kernel, size: int, low: int, high: int, shift: int = 0) -> Call:
+    """Take integers of so many bytes (-4: without a sign) within limits that `shift` is not yet added to."""
+    return Call(kernel, (size, low, high, shift))
+
+
+def boolean(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    """Give the builder of booleans."""
+    return BooleanBuilder(
+        column_type,
+        names,
+        dtype=np.uint8,
+        text=Call(kernels_fixed.booleans),
+        binary=_whole_numbers(kernels_binary.whole_numbers_8, 1, 0, 1),
+        reader=boolean_from_text,
+        placing=Placing(programs.BOOLEAN),
+    )
+
+
+def integer(
+    column_type: ColumnType, names: Names, *, dtype: Any, text: Kernel, binary: tuple[Kernel, int]
+) -> ColumnBuilder:
+    """Give the builder of integers of the family's limits."""
+    limits = LIMITS[column_type.family]
+    kind = _PLACED.get(column_type.family)
+    return FixedBuilder(
+        column_type,
+        names,
+        dtype=dtype,
+        text=Call(text, limits),
+        binary=_whole_numbers(*binary, *limits),
+        reader=partial(integer_from_text, family=column_type.family),
+        placing=None if kind is None else Placing(kind, *limits),
+    )
+
+
+def decimal(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    """Give the builder of decimals."""
+    precision, scale = column_type.arrow.precision, column_type.arrow.scale
+    narrow = precision <= NARROW_PRECISION
+    return DecimalBuilder(
+        column_type,
+        names,
+        dtype=np.uint64,
+        text=Call(kernels_fixed.decimals_narrow if narrow else kernels_fixed.decimals_wide, (precision, scale)),
+        binary=Call(kernels_binary.decimals, (precision, scale)),
+        reader=partial(unscaled_from_text, precision=precision, scale=scale),
+        placing=Placing(programs.DECIMAL, precision, scale),
+    )
+
+
+def date(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    """Give the builder of dates."""
+    low, high = FIRST_DAY - _EPOCH_DAY, LAST_DAY - _EPOCH_DAY
+    return FixedBuilder(
+        column_type,
+        names,
+        dtype=np.int32,
+        text=Call(kernels_times.dates),
+        binary=_whole_numbers(kernels_binary.whole_numbers_32, 4, low, high, _EPOCH_DAY),
+        reader=days_from_text,
+        placing=Placing(programs.DATE, FIRST_DAY, LAST_DAY),
+    )
+
+
+def timestamp(column_type: ColumnType, names: Names, *, text: Kernel, with_zone: bool) -> ColumnBuilder:
+    """Give the builder of timestamps in microseconds."""
+    low, high = FIRST_MICRO - POSTGRES_EPOCH_UNIX_MICROS, LAST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
+    return FixedBuilder(
+        column_type,
+        names,
+        dtype=np.int64,
+        text=Call(text),
+        binary=_whole_numbers(kernels_binary.whole_numbers_64, 8, low, high, POSTGRES_EPOCH_UNIX_MICROS),
+        reader=partial(micros_from_text, with_zone=with_zone),
+        placing=Placing(programs.TIMESTAMPTZ if with_zone else programs.TIMESTAMP, FIRST_MICRO, LAST_MICRO),
+    )

@@ -1,0 +1,154 @@
+"""Which builder a column's type has."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from walreplay.decode.columns.base import Call, ColumnBuilder
+from walreplay.decode.columns.casting import numeric_as_double, overridden_decimal, overridden_integer, rounded
+from walreplay.decode.columns.encoded import encoded_bytea
+from walreplay.decode.columns.fixed import FixedBuilder, boolean, date, decimal, integer, timestamp
+from walreplay.decode.columns.floats import DOUBLE, SINGLE, FloatBuilder
+from walreplay.decode.columns.lists import ListBuilder, OverriddenListBuilder
+from walreplay.decode.columns.variable import VariableBuilder, bytea, string
+from walreplay.decode.columns.vectors import VectorBuilder
+from walreplay.decode.kernels import binary as kernels_binary
+from walreplay.decode.kernels import encode as kernels_encode
+from walreplay.decode.kernels import fixed as kernels_fixed
+from walreplay.decode.kernels import programs
+from walreplay.decode.kernels import text as kernels_text
+from walreplay.decode.kernels import times as kernels_times
+from walreplay.decode.placing import Placing
+from walreplay.types.base import ColumnType, Family
+from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.integers import LIMITS
+from walreplay.types.overrides import read_overridden
+from walreplay.types.text import UTF8
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from walreplay.decode.columns.cells import Names
+
+_NO_NAMES: Final[Names] = MappingProxyType({})
+
+
+_WITHOUT_TEXT: Final = frozenset({"numeric", "uuid"})
+"""Types that stay text, but ASCII; their bytes in binary format are no text at all."""
+
+
+def make_builder(column_type: ColumnType, names: Names = _NO_NAMES, *, codec: str = UTF8) -> ColumnBuilder:
+    """Give the builder for a column's type.
+
+    Args:
+        names: (namespace, name) of types by oid, from Type messages: values in binary format may have others inside.
+        codec: what text is in; from `walreplay.types.text.codec_of`.  The column is UTF-8.
+    """
+    builder = _builder(column_type, names)
+    if _holds_text(column_type):
+        builder.take_encoding(codec)
+    return builder
+
+
+def _holds_text(column_type: ColumnType) -> bool:
+    """Tell whether a type's text may have other characters than those of ASCII."""
+    if column_type.overridden:
+        return True
+    if column_type.element is not None:
+        return _holds_text(column_type.element)
+    builtin = BUILTIN_TYPES.get(column_type.oid)
+    is_plain = builtin is not None and builtin.name in _WITHOUT_TEXT
+    return column_type.family in (Family.STRING, Family.VECTOR) and not is_plain
+
+
+def _builder(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    if column_type.overridden:
+        return _overridden(column_type, names)
+    return _BUILDERS[column_type.family](column_type, names)
+
+
+def _array(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    if column_type.element is None:
+        raise ValueError("an array's type names its elements' type")
+    elements = _builder(column_type.element, names)
+    return ListBuilder(column_type, names, elements, Call(kernels_text.array_elements))
+
+
+def _overridden(column_type: ColumnType, names: Names) -> ColumnBuilder:
+    """Give the builder of the type that a column is read as, with the reader that refuses nothing."""
+    reader = partial(read_overridden, column_type=column_type)
+    if column_type.element is not None:
+        return OverriddenListBuilder(column_type, names, _builder(column_type.element, names), None)
+    if column_type.family in (Family.FLOAT32, Family.FLOAT64):
+        return rounded(column_type, names, reader)
+    if column_type.family in LIMITS:
+        return overridden_integer(column_type, names, reader)
+    if column_type.family == Family.DECIMAL:
+        return overridden_decimal(column_type, names, reader)
+    builder = _BUILDERS[column_type.family](column_type, names)
+    # Strings keep their binary form, which goes by the type that is sent; all others read its text.
+    if column_type.family != Family.STRING and isinstance(builder, (FixedBuilder, VariableBuilder)):
+        builder._binary = None
+        builder._reader = reader
+    return builder
+
+
+_BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
+    Family.BOOLEAN: boolean,
+    Family.INT16: partial(
+        integer,
+        dtype=np.int16,
+        text=kernels_fixed.integers_16,
+        binary=(kernels_binary.whole_numbers_16, 2),
+    ),
+    Family.INT32: partial(
+        integer,
+        dtype=np.int32,
+        text=kernels_fixed.integers_32,
+        binary=(kernels_binary.whole_numbers_32, 4),
+    ),
+    Family.INT64: partial(
+        integer,
+        dtype=np.int64,
+        text=kernels_fixed.integers_64,
+        binary=(kernels_binary.whole_numbers_64, 8),
+    ),
+    Family.UNSIGNED: partial(
+        integer,
+        dtype=np.int64,
+        text=kernels_fixed.integers_64,
+        binary=(kernels_binary.whole_numbers_64, -4),
+    ),
+    Family.FLOAT32: partial(
+        FloatBuilder,
+        dtype=np.float32,
+        text=Call(kernels_fixed.floats_32, SINGLE),
+        binary=Call(kernels_binary.floats_32),
+        placing=Placing(programs.FLOAT32),
+    ),
+    Family.FLOAT64: partial(
+        FloatBuilder,
+        dtype=np.float64,
+        text=Call(kernels_fixed.floats_64, DOUBLE),
+        binary=Call(kernels_binary.floats_64),
+        placing=Placing(programs.FLOAT64),
+    ),
+    Family.DECIMAL: decimal,
+    Family.STRING: string,
+    Family.BINARY: bytea,
+    Family.DATE: date,
+    Family.TIMESTAMP: partial(timestamp, text=kernels_times.timestamps, with_zone=False),
+    Family.TIMESTAMPTZ: partial(timestamp, text=kernels_times.timestamps_with_zone, with_zone=True),
+    Family.ARRAY: _array,
+    Family.NUMERIC_AS_DOUBLE: numeric_as_double,
+    Family.BYTEA_AS_BASE64: partial(encoded_bytea, text=kernels_encode.base64_texts, alphabet=kernels_encode.BASE64),
+    Family.BYTEA_AS_BASE64_URL: partial(
+        encoded_bytea, text=kernels_encode.base64_texts, alphabet=kernels_encode.BASE64_URL
+    ),
+    Family.BYTEA_AS_HEX: partial(encoded_bytea, text=kernels_encode.hex_texts, alphabet=kernels_encode.HEX),
+    Family.VECTOR: VectorBuilder,
+}

@@ -1,0 +1,76 @@
+"""Where compiled kernels are kept when the package is imported from a zip, as by ``--py-files``.
+
+numba keeps them by the path of their source.  Spark gives every application a copy of the zip at a path of its own, so
+that each worker of each application would compile anew, for a quarter of a minute.  Here they are kept by what the zip
+holds.
+"""
+
+# numba's locators have no types.
+# mypy: disable-error-code="no-untyped-call, attr-defined, comparison-overlap, arg-type"
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipimport import zipimporter
+
+from numba.core import caching
+
+from walreplay.decode.compile.folders import cache_folders
+from walreplay.decode.compile.shared_library import digest_of_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+class ZipContentLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):
+    """Gives a folder for the kernels of one version of the package, whatever the path of its zip."""
+
+    def __init__(self, py_func: Callable[..., Any], py_file: str, archive: str, folder: Path) -> None:
+        self._py_file = py_file
+        self._lineno = py_func.__code__.co_firstlineno
+        self._digest = digest_of_sources()
+        module = Path(py_file).relative_to(archive).with_suffix("")
+        self._cache_path = str(folder / self._digest / ".".join(module.parts))
+
+    def get_cache_path(self) -> str:
+        """Give the folder."""
+        return self._cache_path
+
+    def get_source_stamp(self) -> str:
+        """Give what changes when the source does."""
+        return self._digest
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> ZipContentLocator | None:
+        """Give the locator for a function of this package in a zip, if some folder can be written to."""
+        archive = _archive()
+        if archive is None or not py_file.startswith(archive):
+            return None
+        for folder in cache_folders():
+            locator = cls(py_func, py_file, archive, folder)
+            try:
+                locator.ensure_cache_path()
+            except OSError:
+                continue
+            return locator
+        return None
+
+
+def _archive() -> str | None:
+    """Give the zip that the package was imported from."""
+    loader = getattr(sys.modules[_PACKAGE], "__loader__", None)
+    return loader.archive if isinstance(loader, zipimporter) else None
+
+
+def install() -> None:
+    """Have numba ask the locator before its own."""
+    known = caching.CacheImpl._locator_classes
+    if ZipContentLocator not in known:
+        known.insert(0, ZipContentLocator)
+
+
+__all__ = ["ZipContentLocator", "install"]

@@ -1,0 +1,124 @@
+"""What a kernel is: a compiled function of arrays and integers, and how it is come by.
+
+Kernels are compiled when the package is built, and then loaded (`walreplay.decode.compile.shared_library`).  Where
+that has not been done, or the sources have changed since, numba compiles each when it is first called.  The functions
+themselves are the same: the subset of Python that numba takes.
+
+No bounds are checked inside of kernels; whoever calls one has seen to it that it stays inside its arrays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import numpy as np
+
+from walreplay.decode.compile import shared_library as kernel_library
+from walreplay.decode.compile.parameters import Array, Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+LIBRARY: Final = kernel_library.load()
+"""The kernels that were compiled ahead; None where numba compiles them."""
+
+_IS_CHECKED: Final = os.environ.get(kernel_library.CHOICE) == "checked"
+
+if LIBRARY is None:
+    from walreplay.decode.compile import compiler as kernel_compiler
+
+    ir: Any = kernel_compiler.ir
+    """LLVM's language, for `instruction`."""
+    types: Any = kernel_compiler.types
+    """numba's types, for `instruction`."""
+else:
+    ir = types = None
+
+
+class Kernel:
+    """A function with one fixed signature, which gives an int64."""
+
+    __slots__ = ("_run", "function", "signature")
+
+    all: Final[dict[str, Kernel]] = {}
+    """Every kernel by its name in the library."""
+
+    def __init__(self, function: Callable[..., Any], signature: tuple[Parameter, ...]) -> None:
+        self.function = function
+        self.signature = signature
+        self._run: Callable[..., int] = self._loaded_first
+        if Kernel.all.setdefault(self.symbol, self) is not self:
+            raise TypeError(f"two kernels are named {self.symbol}")
+
+    @property
+    def symbol(self) -> str:
+        """The kernel's name in the library; one function may stand for several, by the types that it takes."""
+        module = self.function.__module__.partition(".")[2].replace(".", "_")
+        kinds = "_".join(f"{p.dtype}_{p.ndim}" if isinstance(p, Array) else "i" for p in self.signature)
+        return f"walreplay_{module}_{self.function.__name__}__{kinds}"
+
+    def __call__(self, *arguments: Any) -> int:
+        """Run the kernel, without Python's global lock."""
+        try:
+            return self._run(*arguments)
+        except ctypes.ArgumentError:
+            # numpy's numbers are not Python's.
+            return self._run(*(item if isinstance(item, np.ndarray) else int(item) for item in arguments))
+
+    def check(self, arguments: tuple[Any, ...]) -> None:
+        """Refuse arguments of other types than those that were declared; compiled ahead, a kernel does not look.
+
+        Raises:
+            TypeError: for the first one.
+        """
+        if len(arguments) != len(self.signature):
+            raise TypeError(f"{self.symbol} takes {len(self.signature)} arguments, not {len(arguments)}")
+        for number, (item, parameter) in enumerate(zip(arguments, self.signature, strict=True)):
+            if not parameter.takes(item):
+                raise TypeError(f"{self.symbol}: argument {number} is no {parameter}")
+
+    def _loaded_first(self, *arguments: Any) -> int:
+        if LIBRARY is None:
+            self._run = kernel_compiler.compile_kernel(self.function, self.signature)
+        else:
+            run = LIBRARY[self.symbol]
+            run.restype = ctypes.c_int64
+            run.argtypes = [
+                ctypes.py_object if isinstance(parameter, Array) else ctypes.c_int64 for parameter in self.signature
+            ]
+            self._run = self._checking(run) if _IS_CHECKED else run
+        return self(*arguments)
+
+    def _checking(self, run: Callable[..., int]) -> Callable[..., int]:
+        def checked(*arguments: Any) -> int:
+            self.check(arguments)
+            return run(*arguments)
+
+        return checked
+
+
+def kernel(*signature: Parameter) -> Callable[[Callable[..., Any]], Kernel]:
+    """Declare a kernel that takes these parameters and gives an int64."""
+    return lambda function: Kernel(function, signature)
+
+
+def helper(function: F) -> F:
+    """Declare a function that only kernels call; it is compiled into them."""
+    return function if LIBRARY is not None else cast("F", kernel_compiler.helper(function))
+
+
+def routine(function: F) -> F:
+    """Declare a function that only kernels call, and that is not compiled into them: large, or seldom needed."""
+    return function if LIBRARY is not None else cast("F", kernel_compiler.routine(function))
+
+
+def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare what a call in a kernel becomes in LLVM's language."""
+    return function if LIBRARY is not None else cast("Callable[..., Any]", kernel_compiler.instruction(function))
+
+
+__all__ = ["LIBRARY", "Kernel", "helper", "instruction", "ir", "kernel", "routine", "types"]

@@ -1,0 +1,493 @@
+"""Decode stretches of a stream.
+
+What comes out are the rows of each relation version as Arrow batches, and what the ledger keeps of transactions and
+logical messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from walreplay.decode import walk
+from walreplay.decode.change_batch import (
+    ChangeBatch,
+    type_names,
+    types_by_names,
+)
+from walreplay.decode.gathered import RelationRows
+from walreplay.decode.kernels import programs as words
+from walreplay.decode.place import Place
+from walreplay.decode.placing import Left, Placer
+from walreplay.decode.stream import StreamWalker, outside
+from walreplay.decode.tiles import Tile
+from walreplay.decode.uses import Uses
+from walreplay.decode.walk import Records
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.types import ColumnType
+from walreplay.types.text import UTF8
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+TILE_BYTES: Final = 1 << 20
+MOST_RELATIONS: Final = 8192
+"""The rows of so many relation versions are gathered side by side: each takes memory, however few rows it has."""
+MOST_NAMES: Final = 1 << 20
+"""So many names of types are kept for them, where versions know other ones."""
+
+_KIND_OF_OP: Final = {"c": walk.INSERT, "u": walk.UPDATE, "d": walk.DELETE, "t": walk.TRUNCATE}
+
+_LEAST_SHARE: Final = 1 / 32
+"""From how much of the bytes on what they have held says how much the others will."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of a part of a streamed or prepared transaction that has committed.
+
+    Attributes:
+        ordinal: of the part's first row change that remains.
+        aborted: the subtransactions that have rolled back, sorted.
+        applied: its rows are given; else they are only compared with those of the first copy, or left out.
+        resent: it is a copy of one that is known.
+    """
+
+    xid: int
+    gid: str | None
+    commit_lsn: int
+    commit_time: int
+    ordinal: int
+    aborted: tuple[int, ...]
+    applied: bool
+    session: int = 0
+    origin: str | None = None
+    resent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Transactions, or parts of such, that were decoded.
+
+    Attributes:
+        path: where their Begins lie, at the records' ``at``.
+        session: which session they were sent in.
+        origins: what the records' numbers of origins mean.
+        ended: they end in these bytes; those with a Begin here are whole.
+    """
+
+    records: Records
+    path: str
+    session: int
+    origins: tuple[str | None, ...]
+    ended: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """A logical message that holds; ``commit_lsn`` and what follows are None where it belongs to no transaction."""
+
+    lsn: int
+    prefix: str
+    content: bytes = field(repr=False)
+    commit_lsn: int | None = None
+    commit_time: int | None = None
+    xid: int | None = None
+    ordinal: int | None = None
+
+
+def _all_origins(origin: str | None) -> bool:
+    return True
+
+
+class Decoder(StreamWalker):
+    """Decode committed row changes, stretch by stretch in commit order.
+
+    Rows of one relation version are kept together across stretches; `rest` gives those that do not fill a batch.
+
+    Args:
+        wanted: the relation versions whose rows are wanted; None wants all.
+        truncates: the run's last truncate of a relation, (commit LSN, ordinal); rows before it are left out, as
+            are truncates themselves.  None keeps everything.
+        wants_origin: says whether transactions of an origin are given.
+        recording: gather what the ledger keeps of transactions and of logical messages (`take_recorded`), and which
+            relations were used (`take_uses`).
+        column_types: of each relation version's columns, where they are not those that its type oids mean.
+        skipped: the operations (of `ChangeBatch.data`) that are left out.
+        codec: what text and names are in; from `walreplay.types.text.codec_of`.
+    """
+
+    def __init__(
+        self,
+        framing: Framing,
+        *,
+        wanted: Collection[m.Relation] | None = None,
+        truncates: Mapping[int, tuple[int, int]] | None = None,
+        wants_origin: Callable[[str | None], bool] = _all_origins,
+        recording: bool = False,
+        column_types: Mapping[m.Relation, Sequence[ColumnType]] | None = None,
+        skipped: Collection[str] = (),
+        tile_bytes: int = TILE_BYTES,
+        codec: str = UTF8,
+    ) -> None:
+        self._codec = codec
+        self._column_types = column_types or {}
+        self._skipped = np.array([_KIND_OF_OP[op] for op in sorted(skipped)], np.uint8)
+        self._truncated: dict[m.Relation, None] = {}
+        self._types: dict[int, m.Type] = {}
+        self._new_types: dict[int, m.Type] = {}
+        self._type_names: dict[int, tuple[str, str]] = {}
+        self._names_kept = 0
+        self._wanted = wanted
+        self._truncates = truncates
+        self._wants_origin = wants_origin
+        self._recording = recording
+        self._fate: Fate | None = None
+        self._given: dict[int, m.Relation] = {}
+        self._rows: dict[m.Relation, RelationRows] = {}
+        self._newest: dict[int, m.Relation] = {}
+        """The version of each relation (by oid) that rows came of last."""
+        self._recorded: list[Recorded] = []
+        self._messages: list[LogicalMessage] = []
+        self._placer = Placer()
+        self._slot_rows: dict[int, RelationRows] = {}
+        self._uses = Uses(wanted)
+        super().__init__(framing, place=Place(framing), relations={}, tile_bytes=tile_bytes, codec=codec)
+
+    def decode(
+        self,
+        data: bytes | memoryview,
+        start: int,
+        stop: int,
+        *,
+        place: Place,
+        relations: Mapping[int, m.Relation],
+        types: Mapping[int, m.Type],
+        fate: Fate | None = None,
+        path: str = "",
+        base: int = 0,
+        before: tuple[str, int] = ("", 0),
+    ) -> Iterator[ChangeBatch]:
+        """Walk a stretch's whole messages and give the batches that are full; `rest` gives the others.
+
+        Args:
+            place: the place in the stream at ``start``.
+            relations, types: the versions in force there.
+            fate: the stretch is a part of one streamed or prepared transaction; else it is the ordinary transactions
+                that count.
+            path: the file, for what is recorded.
+            base: where ``data`` begins in it; in front of it below zero, and then in another file, which ``before``
+                names with its offset there.
+        """
+        self._fate, self._given = fate, dict(relations)
+        if self._types != types:
+            self._types, self._new_types, self._type_names = dict(types), dict(types), {}
+        self.start(place, relations)
+        self.closed = self.ends_session = True
+        view = memoryview(data)[:stop]
+        buf = np.frombuffer(view, np.uint8)
+        self._path, self._base, self._before = path, base, before
+        for tile in self.walk(view, start):
+            yield from self.convert(buf, tile)
+        self._uses.settle(self.kernel.slots)
+        self.on_records()
+        self._record_open()
+
+    def rest(self) -> Iterator[ChangeBatch]:
+        """Give the batches that are not full."""
+        while self._rows:
+            # Each is let go of before the next one's batch is made: there may be thousands.
+            yield from self._end_rows(next(iter(self._rows)))
+
+    def _end_rows(self, relation: m.Relation) -> Iterator[ChangeBatch]:
+        """Give what is gathered of a relation version, and let go of it; its slots are begun anew if rows come."""
+        rows = self._rows.pop(relation)
+        for slot in rows.slots:
+            self._placer.programs[slot] = words.UNSEEN
+            del self._slot_rows[slot]
+        if rows.rows:
+            yield rows.finish()
+
+    def take_recorded(self) -> tuple[list[Recorded], list[LogicalMessage]]:
+        """Give what was recorded since the last call."""
+        taken = self._recorded, self._messages
+        self._recorded, self._messages = [], []
+        return taken
+
+    def take_truncated(self) -> list[m.Relation]:
+        """Give the relation versions that were used up to the run's last truncates, in order, since the last call.
+
+        A table goes through them, too, though none of their rows are left.
+        """
+        taken = list(self._truncated)
+        self._truncated.clear()
+        return taken
+
+    def take_uses(self) -> list[m.Relation]:
+        """Give the relation versions that were used, in order, since the last call; see `walreplay.decode.uses`."""
+        return self._uses.take()
+
+    # How a stretch is taken: as ordinary transactions, or as a part of one that has its fate.
+
+    def start(self, place: Place | None, relations: Mapping[int, m.Relation], *, streaming: bool = False) -> None:
+        """Go to another place."""
+        self._uses.start()
+        super().start(place, relations, streaming=streaming)
+        has_any = self._placer.has_any
+        for rows in self._slot_rows.values():
+            if has_any:
+                rows.drop_pending()
+            rows.slots.clear()
+        self._placer.reset()
+        self._slot_rows = {}
+        # Where only some rows are wanted, the arrays tell which.
+        self.kernel.placer = None if len(self._skipped) or self._truncates else self._placer
+        state, fate = self.kernel.state, self._fate
+        state[walk.RECORDING] = self._recording
+        if fate is None:
+            state[walk.SKIP_LOCAL] = not self._wants_origin(None)
+            self._hide_inner()
+            return
+        self.kernel.aborted = np.array(fate.aborted, np.int64)
+        self._follow(fate)
+        state[walk.ORDINAL] = fate.ordinal
+        state[walk.SKIP] = 0 if fate.applied else walk.KNOWN if fate.resent else walk.LEFT_OUT
+        state[walk.ORIGIN] = self.origin_number(fate.origin)
+
+    def _follow(self, fate: Fate) -> None:
+        state = self.kernel.state
+        state[walk.LSN], state[walk.COMMIT_TS], state[walk.XID] = fate.commit_lsn, fate.commit_time, fate.xid
+
+    def _hide_inner(self) -> None:
+        """Leave out what is streamed or prepared: it is decoded where it commits."""
+        inner = self._inner is not None
+        state = self.kernel.state
+        if inner or state[walk.TXN] == walk.IDLE:
+            state[walk.SKIP] = walk.KNOWN if inner else 0
+        state[walk.RECORDING] = self._recording and not inner
+
+    def _open(self, lsn: int, time: int, xid: int, ordinal: int) -> None:
+        if self._fate is None:
+            super()._open(lsn, time, xid, ordinal)
+        else:
+            self.kernel.state[walk.TXN] = walk.OPEN
+
+    def _set_origin(self, name: str | None) -> None:
+        state = self.kernel.state
+        if self._fate is not None or self._inner is not None:
+            return
+        super()._set_origin(name)
+        left_out = 0 if self._wants_origin(name) else walk.LEFT_OUT
+        state[walk.SKIP] = walk.KNOWN if state[walk.LSN] <= state[walk.HIGH_LSN] else left_out
+
+    def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
+        """Give what the streamed or prepared transaction knows; where its rows are left out, nothing is needed."""
+        return {} if self._fate is None else self._given
+
+    def on_unknown_relation(self, oid: int, offset: int) -> int:
+        """Take any columns for rows that are left out."""
+        if self._fate is None and self._inner is not None:
+            return -1
+        return super().on_unknown_relation(oid, offset)
+
+    def on_stream_commit(self, xid: int) -> None:
+        """Keep to the versions that are known: what follows is another stretch, which is given its own."""
+
+    def _enter(self, relations: Mapping[int, m.Relation]) -> None:
+        if self._fate is not None:
+            self._uses.enter(self.kernel.slots)
+        super()._enter(relations)
+
+    def _leave(self, *, keep: bool) -> None:
+        if self._fate is not None and self._inner is not None:
+            self._given = dict(self._inner)
+            self._uses.leave(self.kernel.slots)
+        super()._leave(keep=keep)
+        if keep and self._recording:
+            for oid in self._inner_slots:
+                self.kernel.slots.hide(oid)
+
+    def on_named(self, slot: int) -> None:
+        """Learn that a relation version is used."""
+        relation = self.slot_relations[slot]
+        hidden = self._fate is None and self._inner is not None
+        if self._recording and relation is not None and not hidden:
+            self._uses.named(slot, relation, self.kernel.slots)
+
+    def _take_relation(self, message: m.Relation, offset: int) -> None:
+        if self._recording:
+            self._uses.announced(outside(message), self.kernel.slots)
+        super()._take_relation(message, offset)
+        if self._recording:
+            self.kernel.slots.hide(message.oid)
+
+    def on_message(self, message: m.AnyMessage, offset: int) -> None:
+        """Learn the types that relations will use, and take logical messages."""
+        hidden = self._fate is None and self._inner is not None
+        if isinstance(message, m.Type) and not hidden:
+            if self._types.get(message.oid) != message:
+                self._types[message.oid] = message
+                self._new_types[message.oid] = message
+        elif isinstance(message, m.Message):
+            self._take_message(message, hidden)
+        elif self._fate is None:
+            self._hide_inner()
+
+    def _take_message(self, message: m.Message, hidden: bool) -> None:
+        state = self.kernel.state
+        if not message.transactional:
+            if self.news and self._fate is None:
+                self._messages.append(LogicalMessage(message.lsn, message.prefix, message.content))
+        elif not hidden and not state[walk.SKIP] and not self._is_aborted(message.xid):
+            self._messages.append(
+                LogicalMessage(
+                    message.lsn,
+                    message.prefix,
+                    message.content,
+                    int(state[walk.LSN]),
+                    int(state[walk.COMMIT_TS]),
+                    int(state[walk.XID]),
+                    int(state[walk.ORDINAL]),
+                )
+            )
+
+    # What is recorded.
+
+    def on_records(self) -> None:
+        """Keep the records of the transactions that have ended."""
+        records = self.kernel.take_records()
+        if records is not None:
+            self._record(records, self._session, ended=True)
+
+    def _record_open(self) -> None:
+        """Record the part of a transaction that does not end in the stretch."""
+        state, fate = self.kernel.state, self._fate
+        if not self._recording or (fate is None and (state[walk.TXN] != walk.OPEN or self.gid is not None)):
+            return
+        values = [walk.LSN, walk.COMMIT_TS, walk.XID, walk.ROWS, walk.DIGEST, walk.ORIGIN]
+        at = walk.NO_OFFSET if fate is not None else int(state[walk.BEGIN_AT])
+        lsn, commit_ts, xid, rows, digest, origin = (state[[index]].copy() for index in values)
+        records = Records(lsn, commit_ts, xid, rows, digest, origin, np.array([at]))
+        session = self._session if fate is None else fate.session
+        self._record(records, session, ended=False)
+
+    def _record(self, records: Records, session: int, *, ended: bool) -> None:
+        """Keep records, and where their Begins lie: that of the first may lie in the file before."""
+        has_begin = records.at >= 0
+        in_front = has_begin & (records.at + self._base < 0)
+        for chosen, path, base in ((~in_front, self._path, self._base), (in_front, *self._before)):
+            if chosen.any():
+                found = records if chosen.all() else records.where(chosen)
+                found.at[found.at >= 0] += base
+                self._recorded.append(Recorded(found, path, session, tuple(self.origins), ended))
+
+    # Rows to columns.
+
+    def convert(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:
+        """Take a tile's rows; give the batches that they fill."""
+        placer = self._placer
+        yield from self._settle(buf, tile)
+        if not tile.changes:
+            return
+        placer.extend(len(self.slot_relations))
+        placer.begin()
+        kept, is_done = self._kept(tile), False
+        while not is_done:
+            placer.place(buf, tile, kept)
+            is_done = not placer.has_left
+            yield from self._settle(buf, tile)
+
+    def _settle(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:
+        """See to the rows that were placed, and to what the next one needs."""
+        placer = self._placer
+        slots, missed = placer.settle()
+        for slot in slots:
+            rows = self._slot_rows[slot]
+            rows.see_to(buf, tile, missed[missed[:, 0] == rows.program.ctypes.data, 1:])
+            if rows.full:
+                yield rows.finish()
+        left = placer.take_left()
+        if left is Left.DONE:
+            return
+        slot, column, more_bytes = placer.wanting
+        if left is Left.NEW:
+            yield from self._begin_slot(slot)
+            return
+        rows = self._slot_rows[slot]
+        if left is Left.CARE:
+            rows.widen()
+        elif left is Left.NOT_TEXT:
+            rows.leave(column)
+        elif rows.full:
+            yield rows.finish()
+        elif left is Left.ROOM:
+            rows.grow(self._share)
+        else:
+            rows.make_room(column, more_bytes, self._share)
+
+    @property
+    def _share(self) -> float:
+        """Give how much of the bytes is walked; 1 where it is too little to go by."""
+        share = float(self.kernel.state[walk.POS]) / len(self._view)
+        return share if share > _LEAST_SHARE else 1
+
+    def _begin_slot(self, slot: int) -> Iterator[ChangeBatch]:
+        """Have a slot's rows placed from here on, if they are wanted."""
+        relation = self.slot_relations[slot]
+        if relation is None or (self._wanted is not None and relation not in self._wanted):
+            self._placer.programs[slot] = words.NO_PROGRAM
+            return
+        rows = self._rows.get(relation)
+        if rows is None:
+            # Rows of the relation's version before come first.
+            newest = self._newest.get(relation.oid)
+            if newest in self._rows:
+                yield from self._end_rows(newest)
+            elif len(self._rows) >= MOST_RELATIONS:
+                yield from self._end_rows(next(iter(self._rows)))
+            names = self._names()
+            if self._names_kept > MOST_NAMES:
+                yield from self.rest()
+                self._names_kept = len(names)
+            self._newest[relation.oid] = relation
+            types = self._column_types.get(relation) or types_by_names(relation, names)
+            rows = self._rows[relation] = RelationRows(relation, types, names, self._codec)
+        self._slot_rows[slot] = rows
+        rows.slots.append(slot)
+        self._placer.programs[slot] = rows.program.ctypes.data
+
+    def _names(self) -> dict[int, tuple[str, str]]:
+        """Give the names of the types that are known here; relations share them until there are others."""
+        if self._new_types:
+            self._type_names = self._type_names | type_names(self._new_types)
+            self._names_kept += len(self._type_names)
+            self._new_types = {}
+        return self._type_names
+
+    def _kept(self, tile: Tile) -> NDArray[np.uint8]:
+        """Say which rows are wanted; empty for all."""
+        if not len(self._skipped) and not self._truncates:
+            return _ALL
+        kept = ~np.isin(tile.kind, self._skipped)
+        for slot in np.unique(tile.slot[kept]).tolist() if self._truncates else ():
+            relation = self.slot_relations[slot]
+            truncated = None if relation is None else (self._truncates or {}).get(relation.oid)
+            if relation is None or truncated is None or (self._wanted is not None and relation not in self._wanted):
+                continue
+            lsn, ordinal = truncated
+            gone = kept & (tile.slot == slot)
+            gone &= (tile.lsn < lsn) | ((tile.lsn == lsn) & (tile.ordinal <= ordinal))
+            if gone.any():
+                # At the end, also where it was there: a version may come back.
+                self._truncated.pop(relation, None)
+                self._truncated[relation] = None
+                kept &= ~gone
+        return kept.view(np.uint8)
+
+
+_ALL: Final = np.zeros(0, np.uint8)

@@ -1,0 +1,367 @@
+"""Scan one file: alone, from a guessed boundary, or behind the unfinished bytes of the file before."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+from walreplay.decode.place import Place
+from walreplay.decode.scan import Scanner, fingerprint
+from walreplay.decode.sessions.first_session import first_session, framing_of, is_framed_so
+from walreplay.decode.sessions.foreign_files import may_become, no_capture, stranger
+from walreplay.decode.sessions.leftover import refuse_leftover
+from walreplay.decode.sessions.parting import Stretch, find_sessions
+from walreplay.decode.sessions.readings import check_tail
+from walreplay.decode.sessions.resync import find_boundary, guess_framing
+from walreplay.decode.sessions.starts import may_begin
+from walreplay.decode.summary import FileScan, Part, Summary
+from walreplay.errors import CaptureError, FramingChange, FramingError, NotACapture, TruncatedMessage, WalReplayError
+from walreplay.protocol.compression import Plain, plain
+from walreplay.protocol.detection import detect_framing
+from walreplay.protocol.foreign import HEAD_BYTES, what_is
+from walreplay.protocol.framing import PGCOPY_SIGNATURE, Framing
+from walreplay.types.text import UTF8, names_in
+
+HEAD_LIMIT: Final = 4 << 20
+"""A head longer than this is not carried to the driver; the file is walked again from its true start instead."""
+
+_HEAD: Final = 4096
+_NAMED: Final = 3
+"""So many of the files that a message lies in are named."""
+_ONE_OF_THEM: Final = (
+    "one of them is damaged, or does not belong to the captures (leave it out), or one is missing between them"
+)
+RECOGNISABLE_BYTES: Final = 64
+"""A stream cut before this many bytes may not show its framing yet; it goes on in the next file."""
+
+
+def scan_file(
+    path: str,
+    content: bytes | memoryview,
+    *,
+    framing: Framing | None = None,
+    place: Place | None = None,
+    start: int = 0,
+    first: bool = False,
+    prefix: bytes = b"",
+    edges: tuple[int, ...] = (),
+    origins: tuple[tuple[str, int], ...] = (),
+    gap: bool = False,
+    known_length: int = 0,
+    codec: str = UTF8,
+    opened: Plain | None = None,
+    before: str = "",
+) -> FileScan:
+    """Summarise a file from the place where it is known to begin, or from a guessed one.
+
+    Args:
+        path: for the errors.
+        content: the file's bytes as stored.
+        framing: where it is known.
+        place: the place in the stream at ``start``; None guesses one.
+        start: the offset to begin at, in the decompressed bytes.
+        first: the file begins a stream, so that its first byte is a boundary and its errors are errors.
+        prefix: the unfinished bytes of the files before.
+        edges: where files begin in the prefix.
+        origins: the files that its parts lie in, and where in them.
+        gap: something is missing in front of the file; a session begins at the first boundary that can be one.
+        known_length: how many bytes of the file an earlier run has seen.
+        codec: what names are in; from `walreplay.types.text.codec_of`.
+        opened: the content decompressed, where the caller has that.
+        before: the path of the file in front of it, for the errors.
+
+    Raises:
+        CaptureError: naming file and offset, where the start was known.
+    """
+    try:
+        compression, data = plain(content) if opened is None else opened
+        scan = FileScan(path, len(content), len(data), compression, fingerprint(content, len(content)), codec=codec)
+        if known_length:
+            scan.known_fingerprint = fingerprint(content, known_length)
+        if first and place is None:
+            framing = framing or _framing_at_start(scan, data, prefix, before)
+            if framing is None:
+                scan.tail = prefix + bytes(data)
+                return scan
+            _refuse_text(scan, data, prefix)
+            scan.framing, place = framing, Place(framing)
+        if place is None:
+            _scan_guessed(scan, data, framing)
+        elif gap:
+            _scan_behind_gap(scan, data, place)
+        else:
+            try:
+                _scan_in_place(scan, data, place, start, prefix, edges, before)
+            except (FramingChange, NotACapture):
+                raise
+            except WalReplayError as error:
+                if prefix:
+                    # Where the bytes before the file are damaged, the file is not what is wrong.
+                    of = origins[0] if origins else (path, 0)
+                    refuse_leftover(prefix, place.framing, codec, path=of[0], offset=of[1])
+                    _tell_place(error, len(prefix), edges, (*origins, (path, 0)) if origins else ())
+                raise
+    except WalReplayError as error:
+        error.at(path=path)
+        raise
+    return scan
+
+
+def _tell_place(
+    error: WalReplayError, before: int, edges: tuple[int, ...], origins: tuple[tuple[str, int], ...]
+) -> None:
+    """Tell an error's place in its file, given that in the bytes that begin so far in front of the file.
+
+    Args:
+        origins: the files that these bytes and those behind lie in, and where in each.
+    """
+    at = error.offset or 0
+    part = bisect_right(edges, at)
+    if at < before and at and part + 1 < len(origins):
+        path, offset = origins[part]
+        error.at(path=path)
+        error.offset = offset + at - (edges[part - 1] if part else 0)
+        error.remedy = across_files([path for path, _ in origins[part + 1 :]])
+        return
+    # What begins with the unfinished bytes is told at the file's start: they do not go on in it.
+    if not at and origins:
+        error.remedy = f"It does not go on where {origins[-2][0]} ends: {_ONE_OF_THEM}"
+    error.offset = max(at - before, 0)
+
+
+def across_files(paths: Sequence[str]) -> str:
+    """Say what to do about a message that cannot be, of which a part lies in other files."""
+    named = ", ".join(paths[:_NAMED]) + (" and others" if len(paths) > _NAMED else "")
+    return f"The message that begins here goes on in {named}: {_ONE_OF_THEM}"
+
+
+def _framing_at_start(scan: FileScan, data: memoryview, prefix: bytes, before: str) -> Framing | None:
+    """Recognise the framing of the stream that begins with a file; None where more bytes will tell.
+
+    Raises:
+        NotACapture: naming the file in front, if that is what is wrong.
+    """
+    found = None
+    beginning = prefix + bytes(data[:_HEAD])
+    if beginning.startswith(PGCOPY_SIGNATURE):
+        # That of no rows at all is shorter.
+        return Framing.PGCOPY
+    if len(beginning) < RECOGNISABLE_BYTES:
+        if not beginning or may_become(beginning, scan.codec):
+            return None
+    else:
+        try:
+            found = recognise(data, scan.codec, prefix=prefix)
+        except TruncatedMessage:
+            return None
+    if prefix and before and _begins_stream(data, prefix, found, scan.codec):
+        raise no_capture(prefix).at(path=before)
+    if found is not None:
+        return found
+    raise no_capture(data, scan.compression)
+
+
+def too_few(size: int, *, path: str | None) -> FramingError:
+    """Say that all the bytes that there are do not show what they are."""
+    return FramingError(
+        f"the {size:,} bytes are too few to tell what they are",
+        path=path,
+        offset=0,
+        remedy="Inspect it again when it has grown; if it will not, it was truncated, or is no capture",
+    )
+
+
+def _begins_stream(data: memoryview, prefix: bytes, joined: Framing | None, codec: str) -> bool:
+    """Say whether a file begins a stream by itself, rather than behind the few bytes of those in front.
+
+    Args:
+        joined: the framing that it has behind those.
+    """
+    try:
+        alone = recognise(data, codec)
+    except TruncatedMessage:
+        return joined is None
+    if joined is None or alone is None:
+        return alone is not None
+    if alone is joined or not is_framed_so(data[:HEAD_LIMIT], alone, codec):
+        return False
+    return not is_framed_so(memoryview(prefix + bytes(data[:HEAD_LIMIT])), joined, codec)
+
+
+def _refuse_text(scan: FileScan, data: memoryview, prefix: bytes) -> None:
+    """Refuse what no stream begins with, though a framing was named for it."""
+    beginning = prefix + bytes(data[:HEAD_BYTES])
+    if len(beginning) >= RECOGNISABLE_BYTES and what_is(beginning) is not None:
+        raise no_capture(beginning, scan.compression)
+
+
+def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Framing | None:
+    """Recognise the framing of a stream by its first bytes.
+
+    Args:
+        data: its first file, behind the ``prefix``.
+        codec: what names are in.
+
+    Raises:
+        TruncatedMessage: more bytes will tell.
+    """
+    if what_is(prefix + bytes(data[:HEAD_BYTES])) is not None:
+        return None
+    found = detect_framing(prefix + bytes(data[:_HEAD]), names=names_in(codec))
+    # One logical message may be longer than all else that a stream begins with.
+    beginning = memoryview(prefix + bytes(data[:HEAD_LIMIT]))
+    if found is not None and is_framed_so(beginning, found, codec):
+        return found
+    try:
+        return framing_of(beginning, codec) or found
+    except TruncatedMessage:
+        if found is None:
+            raise
+        return found
+
+
+def _scan_in_place(
+    scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes, edges: tuple[int, ...], before: str
+) -> None:
+    """Scan a file from a known place; if that fails, for a file of another kind, say so."""
+    error = None
+    try:
+        _scan_exact(scan, data, place, start, prefix, edges)
+    except CaptureError as problem:
+        error = problem
+    nothing_read = all(part.data is not None or part.summary.stop == part.summary.start for part in scan.parts)
+    # Behind an unfinished message a file may begin inside of a value, and small ones may look like anything.
+    is_doubtful = error is not None and len(data) >= RECOGNISABLE_BYTES if prefix else error is not None or nothing_read
+    if before and start == 0 and len(data) and is_doubtful:
+        found = stranger(data, scan.compression, place.framing, before=before, codec=scan.codec)
+        if found is not None:
+            raise found
+    if error is not None:
+        raise error
+
+
+def _scan_exact(
+    scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes, edges: tuple[int, ...]
+) -> None:
+    scan.head = b""
+    if not (prefix and may_begin(data, place.framing)):
+        try:
+            if _scan_plainly(scan, data, place, start, prefix):
+                return
+        except CaptureError:
+            # Told below, if it is no new session.
+            pass
+    if prefix:
+        data, edges = memoryview(prefix + bytes(data)), (*edges, len(prefix))
+    found = find_sessions(data, place, start, edges=edges, codec=scan.codec)
+    parts = [part for stretch in found for part in _parts(data, stretch, len(prefix), scan.codec)]
+    scan.parts = tuple(parts)
+    scan.tail = bytes(data[found[-1].stop :])
+
+
+def _scan_plainly(scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes) -> bool:
+    """Scan a file in which no session ends; False where one does."""
+    parts = []
+    if prefix:
+        # Only the seam needs the prefix; the file's own bytes are not copied for it.
+        seam = prefix + bytes(data[:HEAD_LIMIT])
+        scanner = Scanner(place.framing, place=place, codec=scan.codec)
+        summary = scanner.scan(seam, 0, stop_at=len(prefix))
+        if scanner.broke or summary.stop < len(prefix):
+            return False
+        stretch = Stretch(0, summary.stop, place)
+        found = _parts(memoryview(seam), stretch, len(prefix), scan.codec)
+        parts = [part for part in found if part.data is not None]
+        start, place = summary.stop - len(prefix), scanner.place
+    scanner = Scanner(place.framing, place=place, codec=scan.codec)
+    summary = scanner.scan(data, start)
+    if scanner.broke or scanner.doubtful_at is not None:
+        return False
+    _check_tail(data, summary, scan.codec)
+    scan.parts = (*parts, Part(summary))
+    scan.tail = bytes(data[summary.stop :])
+    return True
+
+
+def _check_tail(data: memoryview, summary: Summary, codec: str) -> None:
+    if summary.place is not None:
+        check_tail(data, summary.stop, summary.place, codec)
+
+
+def _parts(data: memoryview, stretch: Stretch, before: int, codec: str) -> list[Part]:
+    """Summarise a session's stretch: the messages that begin in front of the file, then its own.
+
+    Args:
+        before: how many bytes of ``data`` lie in front of the file.
+    """
+    place, start = stretch.place, stretch.start
+    parts: list[Part] = []
+    if start < before:
+        scanner = Scanner(place.framing, place=place, codec=codec)
+        scanner.closed = scanner.ends_session = stretch.stop < len(data)
+        scanner.scan(data[: stretch.stop], start, stop_at=min(before, stretch.stop))
+        end = scanner.position
+        if end > start:
+            own = bytes(data[start:end])
+            scanner = Scanner(place.framing, place=place, codec=codec)
+            scanner.closed = scanner.ends_session = True
+            parts.append(_part(scanner.scan(own, 0), stretch, data=own, base=start))
+        place, start = scanner.place, end
+    if start >= before:
+        scanner = Scanner(place.framing, place=place, codec=codec)
+        scanner.closed = scanner.ends_session = stretch.stop < len(data)
+        summary = scanner.scan(data[before : stretch.stop], start - before)
+        parts.append(Part(summary) if parts else _part(summary, stretch))
+    return parts
+
+
+def _part(summary: Summary, stretch: Stretch, *, data: bytes | None = None, base: int = 0) -> Part:
+    return Part(summary, data, base, stretch.new_session, stretch.late, stretch.torn)
+
+
+def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None) -> None:
+    scan.guessed = True
+    guess: tuple[Framing, int, bool] | None
+    if bytes(data[: len(PGCOPY_SIGNATURE)]) == PGCOPY_SIGNATURE and framing in (None, Framing.PGCOPY):
+        # No guess: a session begins here.
+        guess = (Framing.PGCOPY, 0, False)
+    elif framing is None:
+        guess = guess_framing(data, codec=scan.codec)
+    else:
+        found = find_boundary(data, framing, codec=scan.codec)
+        guess = None if found is None else (framing, *found)
+    if guess is None:
+        return
+    framing, start, streaming = guess
+    scan.head = bytes(data[:start]) if start <= HEAD_LIMIT else None
+    is_session = framing is Framing.PGCOPY and start == 0 and bytes(data[:4]) == PGCOPY_SIGNATURE[:4]
+    place = Place(framing) if is_session else None
+    scanner = Scanner(framing, place=place, streaming=streaming, codec=scan.codec)
+    try:
+        summary = scanner.scan(data, start)
+        if scanner.broke:
+            return
+        _check_tail(data, summary, scan.codec)
+    except CaptureError:
+        # The guess may be at fault, not the file; a walk from the true start will tell.
+        return
+    # What lies before it is not known, though it may begin where a session does.
+    summary.exact = False
+    scan.parts = (Part(summary, new_session=is_session),)
+    scan.tail = bytes(data[summary.stop :])
+
+
+def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
+    """Begin a session at the first boundary of the file at which one can begin."""
+    scan.head = b""
+    start = first_session(data, place.framing, scan.codec)
+    if start is None:
+        scan.tail = b""
+        return
+    found = find_sessions(data, place.new_session(), start, codec=scan.codec)
+    scan.parts = tuple(part for stretch in found for part in _parts(data, stretch, 0, scan.codec))
+    scan.tail = bytes(data[found[-1].stop :])
+
+
+__all__ = ["HEAD_LIMIT", "RECOGNISABLE_BYTES", "across_files", "recognise", "scan_file", "too_few"]

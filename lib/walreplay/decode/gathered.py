@@ -1,0 +1,348 @@
+"""The rows of a relation version that are gathered for the next batch.
+
+A tile is converted while it lies in the cache, but appended to larger builders, so that a batch has a hundred
+thousand rows and not a tile's few thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from walreplay.decode import placing, walk
+from walreplay.decode.change_batch import METADATA_NAMES, ROW, TIMESTAMP, ChangeBatch, field_names
+from walreplay.decode.columns.base import MOST_GROWTH, ColumnBuilder
+from walreplay.decode.columns.make import make_builder
+from walreplay.decode.columns.variable import TextBuilder
+from walreplay.decode.kernels import programs as words
+from walreplay.decode.memory import empty
+from walreplay.decode.rescued import rescued_array, spread
+from walreplay.decode.tiles import Tile
+from walreplay.errors import ValueFormatError
+from walreplay.protocol import messages as m
+from walreplay.types.base import ColumnType
+from walreplay.types.by_value import rescued_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from walreplay.types.base import Rescued
+
+
+BATCH_ROWS: Final = 1 << 17
+
+BATCH_BYTES: Final = 64 << 20
+
+
+class _Columns:
+    """The column builders of one kind of tuple, and what they could not hold."""
+
+    def __init__(
+        self, relation: m.Relation, types: Sequence[ColumnType], names: Mapping[int, tuple[str, str]], codec: str
+    ) -> None:
+        self.relation = relation
+        self.builders: list[ColumnBuilder] = [make_builder(type_, names, codec=codec) for type_ in types]
+        self.rescued: dict[int, dict[str, str]] = {}
+        self.rows = 0
+
+    def append(
+        self,
+        buf: NDArray[np.uint8],
+        tile: Tile,
+        first: NDArray[np.int32],
+        builders: Sequence[tuple[int, ColumnBuilder]] | None = None,
+    ) -> None:
+        """Append rows to all columns, or to some."""
+        for number, builder in enumerate(self.builders) if builders is None else builders:
+            try:
+                bad = builder.append(buf, tile.offset, tile.length, first, number)
+            except ValueFormatError as error:
+                self._name(error, number)
+                raise
+            if bad:
+                self._keep(number, builder.rows - len(first), bad)
+        if builders is None:
+            self.rows += len(first)
+
+    def finish_placed(
+        self,
+        buf: NDArray[np.uint8],
+        tile: Tile,
+        first: NDArray[np.int32],
+        number: int,
+        start: int,
+        missed: NDArray[np.int32],
+        flags: int,
+    ) -> None:
+        """See to what is left of the rows from `start` on, whose column was placed."""
+        builder = self.builders[number]
+        try:
+            bad = builder.finish_placed(builder.tile(buf, tile.offset, tile.length, first, number), missed, flags)
+        except ValueFormatError as error:
+            self._name(error, number)
+            raise
+        if bad:
+            self._keep(number, start, bad)
+
+    def _name(self, error: ValueFormatError, number: int) -> None:
+        error.table = f"{self.relation.qualified_name}.{self.relation.columns[number].name}"
+
+    def _keep(self, number: int, start: int, bad: Sequence[Rescued]) -> None:
+        """Keep the values that a column cannot hold, of rows from `start` on."""
+        name, column_type = self.relation.columns[number].name, self.builders[number].column_type
+        for value in bad:
+            self.rescued.setdefault(start + value.row, {})[name] = rescued_text(value.text, column_type)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(builder.nbytes for builder in self.builders)
+
+    def finish(self) -> tuple[list[pa.Array], pa.Array | None]:
+        arrays = [builder.finish() for builder in self.builders]
+        rescued = None
+        if self.rescued:
+            rescued = spread(rescued_array(self.rescued.values()), list(self.rescued), self.rows)
+        self.rescued, self.rows = {}, 0
+        return arrays, rescued
+
+
+_MIN_ROWS: Final = 16
+"""For so many rows there is room at first: there may be thousands of relations, and of versions of each."""
+
+_COUNTED: Final = np.arange(BATCH_ROWS + 1, dtype=np.int32)
+"""Where operations end: each is one character.  All batches share it."""
+_COUNTED.setflags(write=False)
+
+
+class _Metadata:
+    """What is known of each row beside its values, in arrays that grow."""
+
+    def __init__(self) -> None:
+        self._make(0)
+
+    def _make(self, capacity: int) -> None:
+        self._op = empty(capacity, np.uint8)
+        self._words = [empty(capacity, np.int64) for _ in range(4)]  # LSN, commit time, xid, ordinal
+
+    def reserve(self, capacity: int, rows: int) -> None:
+        """Make room for so many rows, and keep the first ones."""
+        op, words = self._op, self._words
+        self._make(capacity)
+        self._op[:rows] = op[:rows]
+        for new, old in zip(self._words, words, strict=True):
+            new[:rows] = old[:rows]
+
+    def addresses(self) -> list[int]:
+        """Give where the columns lie."""
+        return [array.ctypes.data for array in (self._op, *self._words)]
+
+    def deleted(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """Say which rows are deletes."""
+        is_delete: NDArray[np.bool_] = self._op[start:stop] == ord("d")
+        return is_delete
+
+    def finish(self, rows: int) -> list[pa.Array]:
+        """Give the columns, without a copy, and begin anew."""
+        op, words = self._op, self._words
+        types = (pa.int64(), TIMESTAMP, pa.int64(), pa.int64())
+        columns = [
+            pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(values[:rows])])
+            for type_, values in zip(types, words, strict=True)
+        ]
+        ends = pa.py_buffer(_COUNTED[: rows + 1])
+        self._make(len(op))
+        return [pa.Array.from_buffers(pa.string(), rows, [None, ends, pa.py_buffer(op[:rows])]), *columns]
+
+
+class RelationRows:
+    """The rows of one relation version that are gathered for the next batch.
+
+    Attributes:
+        program: what `walreplay.decode.placing` goes by.
+        slots: those of the walk's slots whose rows they are.
+    """
+
+    def __init__(
+        self, relation: m.Relation, types: Sequence[ColumnType], names: Mapping[int, tuple[str, str]], codec: str
+    ) -> None:
+        self.relation = relation
+        self.field_names = field_names(relation)
+        self.types = types
+        self.names = names
+        self.codec = codec
+        self.slots: list[int] = []
+        self.columns = _Columns(relation, types, names, codec)
+        builders = list(enumerate(self.columns.builders))
+        self._placed = [(number, builder) for number, builder in builders if builder.placing is not None]
+        self._others = [(number, builder) for number, builder in builders if builder.placing is None]
+        self._before: _Columns | None = None
+        self._before_rows: list[NDArray[np.int64]] = []
+        self._metadata = _Metadata()
+        self._unchanged: dict[int, list[tuple[int, NDArray[np.bool_]]]] = {}
+        self.program = np.zeros(words.HEAD + len(builders) * words.COLUMN, np.int64)
+        self.program[words.NEEDS_CARE] = bool(self._others)
+        self.program[words.COLUMNS] = len(builders)
+        self._capacity = 0
+        self._make_pending(placing.LEAST_PENDING)
+        self.reserve(_MIN_ROWS)
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return int(self.program[words.ROWS])
+
+    @property
+    def full(self) -> bool:
+        """Whether they are enough for a batch."""
+        self._count()
+        return self.rows >= BATCH_ROWS or self.columns.nbytes >= BATCH_BYTES
+
+    def reserve(self, capacity: int) -> None:
+        """Make room for so many rows at least."""
+        self._count()
+        rows = self.rows
+        self._metadata.reserve(capacity, rows)
+        for _, builder in self._placed:
+            builder.reserve(capacity)
+        self._capacity = capacity
+        self._tell()
+
+    def grow(self, share: float) -> None:
+        """Make room for more rows.
+
+        Args:
+            share: of the bytes that are walked; what follows is taken to have as many for each.
+        """
+        ahead = min(round(self.rows / share), MOST_GROWTH * self._capacity)
+        self.reserve(min(max(2 * self._capacity, ahead), BATCH_ROWS))
+
+    def widen(self) -> None:
+        """Let more rows be pending, when none are."""
+        room = int(self.program[words.PENDING_ROOM])
+        if room < placing.MOST_PENDING:
+            self._make_pending(2 * room)
+            self._tell()
+
+    def _make_pending(self, room: int) -> None:
+        self._firsts = np.zeros((2, room), np.int32)
+        self._pending_before = np.zeros(room, np.int64)
+        self.program[words.PENDING_ROOM] = room
+
+    def make_room(self, column: int, more: int, share: float) -> None:
+        """Make room for so many bytes more in a column of text; see `grow`."""
+        self._count()
+        builder = self.columns.builders[column]
+        assert isinstance(builder, TextBuilder)
+        builder.make_room(more, share)
+        self._tell()
+
+    def leave(self, column: int) -> None:
+        """Leave a column to its builder from here on."""
+        self._count()
+        builder = self.columns.builders[column]
+        builder.placing = None
+        self._placed.remove((column, builder))
+        self._others.append((column, builder))
+        self.program[words.NEEDS_CARE] = True
+        self.program[words.HEAD + column * words.COLUMN + words.KIND] = words.OTHER
+
+    def _count(self) -> None:
+        """Let the builders know of the rows that were placed."""
+        rows = self.rows
+        for _, builder in self._placed:
+            builder.rows = rows
+        self.columns.rows = rows
+
+    def _tell(self) -> None:
+        """Tell the kernel where the outputs lie."""
+        program = self.program
+        program[words.ROOM] = self._capacity
+        program[words.LIMIT] = min(self._capacity, program[words.SETTLED] + program[words.PENDING_ROOM])
+        program[words.OP : words.ORDINAL + 1] = self._metadata.addresses()
+        program[words.FIRSTS] = self._firsts[0].ctypes.data
+        program[words.BEFORE_FIRSTS] = self._firsts[1].ctypes.data
+        program[words.BEFORE_ROWS] = self._pending_before.ctypes.data
+        for number, builder in self._placed:
+            how = builder.placing
+            assert how is not None
+            at = words.HEAD + number * words.COLUMN
+            values, valid, data, size = builder.addresses()
+            program[at : at + words.COLUMN] = (how.kind, values, valid, how.low, how.high, data, size, 0)
+
+    def see_to(self, buf: NDArray[np.uint8], tile: Tile, missed: NDArray[np.int64]) -> None:
+        """See to the pending rows.
+
+        Args:
+            missed: column, row and first cell of each value in another form.
+        """
+        program = self.program
+        start, rows = int(program[words.SETTLED]), self.rows
+        first = self._firsts[0][: rows - start]
+        self.columns.append(buf, tile, first, self._others)
+        for number, builder in self._placed:
+            flags = words.HEAD + number * words.COLUMN + words.FLAGS
+            bad = missed[missed[:, 0] == number, 1] if len(missed) else missed[:, 1]
+            if program[flags] or len(bad):
+                builder.rows = start
+                self.columns.finish_placed(
+                    buf, tile, first, number, start, (bad - start).astype(np.int32), int(program[flags])
+                )
+                program[flags] = 0
+        if tile.has_unchanged:
+            self._note_unchanged(tile, first, start)
+        befores = int(program[words.BEFORES])
+        if befores:
+            if self._before is None:
+                self._before = _Columns(self.relation, self.types, self.names, self.codec)
+            self._before.append(buf, tile, self._firsts[1][:befores])
+            self._before_rows.append(self._pending_before[:befores].copy())
+        self._settle(rows)
+
+    def _note_unchanged(self, tile: Tile, first: NDArray[np.int32], start: int) -> None:
+        rows = np.nonzero((first >= 0) & ~self._metadata.deleted(start, start + len(first)))[0]
+        for number in range(len(self.relation.columns)):
+            mask = np.zeros(len(first), np.bool_)
+            mask[rows] = tile.length[first[rows] + number] == walk.UNCHANGED
+            if mask.any():
+                self._unchanged.setdefault(number, []).append((start, mask))
+
+    def drop_pending(self) -> None:
+        """Forget the rows that nobody has seen to."""
+        self._settle(int(self.program[words.SETTLED]))
+
+    def _settle(self, rows: int) -> None:
+        """Have so many rows, and none pending."""
+        program = self.program
+        program[[words.ROWS, words.SETTLED]] = rows
+        program[[words.BEFORES, words.HAS_UNCHANGED, words.HAS_MISSES]] = 0
+        program[words.LIMIT] = min(program[words.ROOM], rows + program[words.PENDING_ROOM])
+
+    def finish(self) -> ChangeBatch:
+        """Give the batch, and begin anew."""
+        self.drop_pending()
+        self._count()
+        rows = self.rows
+        arrays, rescued = self.columns.finish()
+        names = [column.name for column in self.relation.columns]
+        data = pa.RecordBatch.from_arrays(
+            [*self._metadata.finish(rows), *arrays], names=[*METADATA_NAMES, *self.field_names]
+        )
+        unchanged = {}
+        for number, masks in self._unchanged.items():
+            whole = np.zeros(rows, np.bool_)
+            for start, mask in masks:
+                whole[start : start + len(mask)] = mask
+            unchanged[names[number]] = pa.array(whole)
+        before = before_rescued = None
+        if self._before is not None:
+            before_arrays, before_rescued = self._before.finish()
+            before = pa.RecordBatch.from_arrays(
+                [pa.array(np.concatenate(self._before_rows)), *before_arrays], names=[ROW, *self.field_names]
+            )
+        self._before, self._before_rows, self._unchanged = None, [], {}
+        self._settle(0)
+        self._tell()
+        return ChangeBatch(self.relation, data, unchanged, before, rescued, before_rescued)

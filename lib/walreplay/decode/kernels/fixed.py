@@ -1,0 +1,340 @@
+"""Kernels for types of a fixed width: boolean, integers, numeric(p,s), date and timestamps.
+
+Each takes the tile (buf, offset, length), the rows' first cells and the column, and writes one value and its
+validity for each row.  Rows whose value is not in the common form are listed in `misses` and counted, and the
+exact readers of `walreplay.types` decide.  NULL, unchanged and missing cells are 0 and invalid.
+Cells in binary format are misses as well: the kernels for those, in `kernels.binary`, take the misses over.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from walreplay.decode.compile.kernel import Kernel, helper, kernel
+from walreplay.decode.compile.parameters import INT64, TILE, Parameter, out
+from walreplay.decode.kernels.base import (
+    BAD_DIGITS,
+    POWERS_OF_TEN,
+    address_of,
+    digits,
+    leading_zeros,
+    load_byte,
+    multiply_add,
+    store_32,
+    store_64,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NO_CELL: Final = -1
+MISS: Final = -2
+
+
+def signature(dtype: str, parameters: int) -> tuple[Parameter, ...]:
+    """Give what a kernel takes that converts a column: a tile's, some numbers, and where values go."""
+    return (*TILE, *(INT64,) * parameters, out(dtype), out("uint8"), out("int32"))
+
+
+@helper
+def text_cell(length, first, column, row):
+    """Give the cell of a row's text value, NO_CELL for none, MISS for a cell in binary format."""
+    if first[row] < 0:
+        return np.int64(NO_CELL)
+    cell = np.int64(first[row]) + column
+    if length[np.uint64(cell)] >= 0:
+        return cell
+    return np.int64(NO_CELL) if length[np.uint64(cell)] > -3 else np.int64(MISS)
+
+
+@helper
+def boolean_of(start, size):
+    """Read t and f at an address as 1 and 0; below 0 for anything else."""
+    letter = load_byte(start) if size == 1 else np.int64(0)
+    return np.int64(letter == 116) if letter == 116 or letter == 102 else np.int64(-1)
+
+
+@kernel(*signature("uint8", 0))
+def booleans(buf, offset, length, first, column, values, valid, misses):
+    """Read t and f as bytes 1 and 0; the builder packs them."""
+    base = address_of(buf)
+    missed = 0
+    for row in range(first.size):
+        values[row] = 0
+        valid[row] = 0
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                misses[missed] = row
+                missed += 1
+            continue
+        value = boolean_of(base + offset[np.uint64(cell)], length[np.uint64(cell)])
+        if value >= 0:
+            values[row] = value
+            valid[row] = 1
+            continue
+        misses[missed] = row
+        missed += 1
+    return missed
+
+
+def _integers(buf, offset, length, first, column, low, high, values, valid, misses):
+    base = address_of(buf)
+    missed = 0
+    for row in range(first.size):
+        values[row] = 0
+        valid[row] = 0
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                misses[missed] = row
+                missed += 1
+            continue
+        start = np.int64(offset[np.uint64(cell)])
+        count = np.int64(length[np.uint64(cell)])
+        negative = count > 0 and load_byte(base + start) == 45
+        if negative:
+            start += 1
+            count -= 1
+        if 1 <= count <= 19:
+            magnitude = digits(base, start, count)
+            if magnitude <= np.uint64(0x7FFFFFFFFFFFFFFF):  # the smallest bigint alone is a miss for it
+                value = np.int64(magnitude)
+                if negative:
+                    value = -value
+                if low <= value <= high:
+                    values[row] = value
+                    valid[row] = 1
+                    continue
+        misses[missed] = row
+        missed += 1
+    return missed
+
+
+integers_16: Final = Kernel(_integers, signature("int16", 2))
+integers_32: Final = Kernel(_integers, signature("int32", 2))
+integers_64: Final = Kernel(_integers, signature("int64", 2))
+
+_MOST_DECIMALS: Final = 19
+
+
+def _inverse_powers() -> NDArray[np.uint64]:
+    """Give 1 / 5 ** decimals as the upper and the lower half of 128 bits, the first of which is set; rounded up."""
+    table = np.zeros(2 * (_MOST_DECIMALS + 1), np.uint64)
+    for decimals in range(_MOST_DECIMALS + 1):
+        power = 5**decimals
+        bits = (1 << 127) if decimals == 0 else (1 << ((power - 1).bit_length() + 127)) // power + 1
+        table[2 * decimals] = bits >> 64
+        table[2 * decimals + 1] = bits & 0xFFFFFFFFFFFFFFFF
+    return table
+
+
+_INVERSE_POWERS: Final = _inverse_powers()
+_NOUGHT: Final = np.uint64(0)
+_ONE: Final = np.uint64(1)
+
+
+@helper
+def _nearest_float(number, decimals, fraction_bits):
+    """Give the bits of the float that is nearest to number / 10 ** decimals; number is not 0.
+
+    This is the algorithm of Eisel and Lemire ("Number Parsing at a Gigabyte per Second", 2021, section 5), for the few
+    powers of ten for which it needs no other one behind it.
+    """
+    shifted = leading_zeros(number)
+    number <<= np.uint64(shifted)
+    high, low = multiply_add(_NOUGHT, number, _INVERSE_POWERS[2 * decimals], _NOUGHT)
+    spare = (_ONE << np.uint64(61 - fraction_bits)) - _ONE
+    if high & spare == spare:
+        # What was left out of the power may carry.
+        more, _ = multiply_add(_NOUGHT, number, _INVERSE_POWERS[2 * decimals + 1], _NOUGHT)
+        low += more
+        high += np.uint64(more > low)
+    upper = high >> np.uint64(63)
+    shift = upper + np.uint64(61 - fraction_bits)
+    fraction = high >> shift
+    # The first part is the logarithm of the power of ten to the base of two.
+    exponent = (np.int64(-217706 * decimals) >> 16) + 63 + np.int64(upper) - shifted
+    exponent += 1023 if fraction_bits == 52 else 127
+    # Midway between two floats the even one counts; only few decimals lead there.
+    may_be_midway = low <= _ONE and decimals <= (4 if fraction_bits == 52 else 17)
+    if may_be_midway and fraction & np.uint64(3) == _ONE and fraction << shift == high:
+        fraction &= ~_ONE
+    fraction = (fraction + (fraction & _ONE)) >> _ONE
+    # It may have become the next power of two: the carry is the exponent's.
+    return np.int64(fraction) + ((exponent - 1) << fraction_bits)
+
+
+@helper
+def float_of(base, start, end, fraction_bits):
+    """Read a number of up to 19 digits without an exponent; give its bits, and whether it is one."""
+    negative = np.int64(end > start and load_byte(base + start) == 45)
+    start += negative
+    point = start
+    while point < end and load_byte(base + point) != 46:
+        point += 1
+    decimals = end - point - 1
+    magnitude = BAD_DIGITS
+    if point == end:
+        decimals = np.int64(0)
+        if 1 <= end - start <= 19:
+            magnitude = digits(base, start, end - start)
+    elif 1 <= decimals <= _MOST_DECIMALS:
+        fraction = digits(base, end - decimals, decimals)
+        if fraction != BAD_DIGITS:
+            if point == start + 1 and load_byte(base + start) == 48:
+                magnitude = fraction
+            elif point > start and point - start + decimals <= 19:
+                magnitude = digits(base, start, point - start)
+                if magnitude != BAD_DIGITS:
+                    magnitude = magnitude * POWERS_OF_TEN[decimals] + fraction
+    if magnitude == BAD_DIGITS:
+        return np.int64(0), False
+    bits = np.int64(0)
+    if magnitude != _NOUGHT:
+        bits = _nearest_float(magnitude, decimals, fraction_bits)
+    return bits | (negative << (63 if fraction_bits == 52 else 31)), True
+
+
+def _floats(buf, offset, length, first, column, fraction_bits, values, valid, misses):
+    """Read numbers of up to 19 digits without an exponent."""
+    base = address_of(buf)
+    target = address_of(values)
+    missed = 0
+    for row in range(first.size):
+        bits = np.int64(0)
+        good = False
+        cell = text_cell(length, first, column, row)
+        if cell >= 0:
+            start = np.int64(offset[np.uint64(cell)])
+            bits, good = float_of(base, start, start + np.int64(length[np.uint64(cell)]), fraction_bits)
+        valid[row] = good
+        if not good and cell != NO_CELL:
+            misses[missed] = row
+            missed += 1
+        if fraction_bits == 52:
+            store_64(target + 8 * row, bits)
+        else:
+            store_32(target + 4 * row, bits)
+    return missed
+
+
+floats_32: Final = Kernel(_floats, signature("float32", 1))
+floats_64: Final = Kernel(_floats, signature("float64", 1))
+
+
+@helper
+def _split_numeric(base, start, end, precision, scale):
+    """Give the number of digits in front of the point, or MISS when text and type do not plainly agree."""
+    whole = end - start
+    if scale > 0:
+        whole -= scale + 1
+        if whole < 1 or load_byte(base + start + whole) != 46:
+            return np.int64(MISS)
+    if whole < 1:
+        return np.int64(MISS)
+    if whole > precision - scale and not (whole == 1 and load_byte(base + start) == 48):
+        return np.int64(MISS)
+    return whole
+
+
+@helper
+def narrow_decimal_of(base, start, end, precision, scale):
+    """Read a numeric of a precision up to 18 that has exactly the scale's digits; give it, and whether it is one."""
+    negative = np.int64(end > start and load_byte(base + start) == 45)
+    start += negative
+    whole = _split_numeric(base, start, end, precision, scale)
+    if whole == MISS:
+        return np.int64(0), False
+    magnitude = digits(base, start, whole)
+    if scale > 0 and magnitude != BAD_DIGITS:
+        fraction = digits(base, end - scale, scale)
+        magnitude = BAD_DIGITS if fraction == BAD_DIGITS else magnitude * POWERS_OF_TEN[scale] + fraction
+    if magnitude == BAD_DIGITS:
+        return np.int64(0), False
+    return (np.int64(magnitude) ^ -negative) + negative, True
+
+
+@kernel(*signature("uint64", 2))
+def decimals_narrow(buf, offset, length, first, column, precision, scale, values, valid, misses):
+    """Read numerics of a precision up to 18 whose text has exactly the scale's digits; two words a value."""
+    base = address_of(buf)
+    missed = 0
+    for row in range(first.size):
+        value = np.int64(0)
+        good = False
+        cell = text_cell(length, first, column, row)
+        if cell >= 0:
+            start = np.int64(offset[np.uint64(cell)])
+            value, good = narrow_decimal_of(base, start, start + np.int64(length[np.uint64(cell)]), precision, scale)
+        values[2 * row] = np.uint64(value)
+        values[2 * row + 1] = np.uint64(value >> 63)
+        valid[row] = good
+        if not good and cell != NO_CELL:
+            misses[missed] = row
+            missed += 1
+    return missed
+
+
+@helper
+def _append_digits(base, start, count, high, low):
+    """Put up to 38 digits behind a number of 128 bits; give (high, low, whether they were digits)."""
+    if count > 19:
+        part = digits(base, start, count - 19)
+        if part == BAD_DIGITS:
+            return high, low, False
+        high, low = multiply_add(high, low, POWERS_OF_TEN[count - 19], part)
+        start += count - 19
+        count = np.int64(19)
+    part = digits(base, start, count)
+    if part == BAD_DIGITS:
+        return high, low, False
+    high, low = multiply_add(high, low, POWERS_OF_TEN[count], part)
+    return high, low, True
+
+
+@helper
+def wide_decimal_of(base, start, end, precision, scale):
+    """Read a numeric of a precision up to 38 that has exactly the scale's digits; (high, low, whether it is one)."""
+    negative = end > start and load_byte(base + start) == 45
+    if negative:
+        start += 1
+    whole = _split_numeric(base, start, end, precision, scale)
+    if whole == MISS:
+        return _NOUGHT, _NOUGHT, False
+    high, low, good = _append_digits(base, start, whole, np.uint64(0), np.uint64(0))
+    if good and scale > 0:
+        high, low, good = _append_digits(base, end - scale, scale, high, low)
+    if not good:
+        return _NOUGHT, _NOUGHT, False
+    if negative:
+        low = ~low + np.uint64(1)
+        high = ~high + np.uint64(low == np.uint64(0))
+    return high, low, True
+
+
+@kernel(*signature("uint64", 2))
+def decimals_wide(buf, offset, length, first, column, precision, scale, values, valid, misses):
+    """Read numerics of a precision up to 38 whose text has exactly the scale's digits; two words a value."""
+    base = address_of(buf)
+    missed = 0
+    for row in range(first.size):
+        high = np.uint64(0)
+        low = np.uint64(0)
+        good = False
+        cell = text_cell(length, first, column, row)
+        if cell >= 0:
+            start = np.int64(offset[np.uint64(cell)])
+            end = start + np.int64(length[np.uint64(cell)])
+            high, low, good = wide_decimal_of(base, start, end, precision, scale)
+        values[2 * row] = low
+        values[2 * row + 1] = high
+        valid[row] = good
+        if not good and cell != NO_CELL:
+            misses[missed] = row
+            missed += 1
+    return missed

@@ -1,0 +1,189 @@
+"""Where messages lie in the framings: the kernels' share of `walreplay.protocol.framing`.
+
+A framing is known by its code (`FRAMING_CODES`); those with a length in front of each message have `LENGTH` set, and
+two more bits say how it is written.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from walreplay.decode.compile.kernel import helper
+from walreplay.decode.kernels.base import load_big_16, load_big_32, load_big_64, load_byte
+from walreplay.protocol.framing import Framing
+
+PGCOPY: Final = 3
+WALSENDER: Final = 4
+LENGTH: Final = 8
+_LITTLE: Final = 1
+_WITH_SELF: Final = 2
+
+FRAMING_CODES: Final = {
+    Framing.RAW: 0,
+    Framing.RECVLOGICAL: 1,
+    Framing.COPYDATA: 2,
+    Framing.PGCOPY: PGCOPY,
+    Framing.WALSENDER: WALSENDER,
+    Framing.LENGTH: LENGTH,
+    Framing.LENGTH_LE: LENGTH | _LITTLE,
+    Framing.LENGTH_SELF: LENGTH | _WITH_SELF,
+    Framing.LENGTH_SELF_LE: LENGTH | _LITTLE | _WITH_SELF,
+}
+
+KEEPALIVE_AT: Final = -2
+NO_FRAME: Final = -1
+
+_XLOGDATA_SIZE: Final = 25
+_KEEPALIVE_SIZE: Final = 18
+_MOST: Final = 0x7FFFFFFF
+
+
+@helper
+def length_at(base, p, framing):
+    """Read how many bytes follow the length at p; what is no length comes to less than 1 or more than there can be."""
+    if framing & 1:
+        value = load_byte(base + p) | load_byte(base + p + 1) << 8
+        value |= load_byte(base + p + 2) << 16 | load_byte(base + p + 3) << 24
+    else:
+        value = load_big_32(base + p)
+    return value - 4 if framing & 2 else value
+
+
+@helper
+def copy_row_head(base, p):
+    """Give how many bytes stand in front of the message of the pgcopy row at p, by its fields; 0 if it is none."""
+    fields = load_big_16(base + p)
+    if fields == 3:
+        return np.int64(26)
+    if fields == 2:
+        return np.int64(18)
+    return np.int64(6) if fields == 1 else np.int64(0)
+
+
+@helper
+def copy_row_fits(base, p, head):
+    """Say whether the fields of a pgcopy row in front of its message have the sizes that they must have."""
+    if head == 6:
+        return True
+    return load_big_32(base + p + 2) == 8 and (head == 18 or load_big_32(base + p + 14) == 4)
+
+
+@helper
+def row_frame(base, pos, end, framing):
+    """Give where a row's message begins and how far it may go, in a framing that is none of the first three.
+
+    -1 where there is none, or only a part of it, or it is unusual.
+    """
+    if pos + 26 > end:
+        return np.int64(-1), end
+    if framing == PGCOPY:
+        head = copy_row_head(base, pos)
+        if head == 0 or not copy_row_fits(base, pos, head):
+            return np.int64(-1), end
+        a = pos + head
+        return a, a + load_big_32(base + a - 4)
+    if framing == WALSENDER:
+        return (pos + _XLOGDATA_SIZE if load_byte(base + pos) == 119 else np.int64(-1)), end
+    a = pos + 4
+    lim = a + length_at(base, pos, framing)
+    return (a + _XLOGDATA_SIZE if load_byte(base + a) == 119 else a), lim
+
+
+@helper
+def _plausible_sent(base, p, end, time):
+    """Say whether an LSN and a time may stand here, as far as the bytes go."""
+    if p < end and load_byte(base + p) != 0:
+        return False
+    return time + 8 > end or 0 <= load_big_64(base + time) < 6_000_000_000_000_000
+
+
+@helper
+def _sent_at(base, p, end):
+    """Give where the message of what a walsender has sent at p begins; `KEEPALIVE_AT`, or `NO_FRAME`."""
+    kind = load_byte(base + p)
+    if kind == 119:
+        if p + 9 < end and load_byte(base + p + 9) != 0:
+            return np.int64(NO_FRAME)
+        return p + _XLOGDATA_SIZE if _plausible_sent(base, p + 1, end, p + 17) else np.int64(NO_FRAME)
+    if kind == 107:
+        asks = p + 17 < end and load_byte(base + p + 17) > 1
+        return np.int64(NO_FRAME if asks or not _plausible_sent(base, p + 1, end, p + 9) else KEEPALIVE_AT)
+    return np.int64(NO_FRAME)
+
+
+@helper
+def size_fits(tag, size):
+    """Say whether a message may have this size; of most it hangs on what they hold."""
+    if tag == 66:  # B
+        return size == 21
+    if tag == 67:  # C
+        return size == 26
+    if tag == 83:  # S
+        return size == 6
+    if tag == 65:  # A, with or without an LSN and a time
+        return size == 9 or size == 25
+    if tag == 98 or tag == 80 or tag == 75 or tag == 114:  # b P K r, with a gid
+        return 30 <= size <= 300
+    return 8 < size <= _MOST
+
+
+@helper
+def _may_be_length(base, p, end, framing):
+    """Say whether a length may begin with the bytes from p to the end, of which there are 4 at most.
+
+    It is that of a session's first message; no logical message is expected to be longer than 1 kB.
+    """
+    for i in range(4):
+        if p + i < end:
+            place = 3 - i if framing & 1 else i
+            if load_byte(base + p + i) > (255 if place == 3 else 3 if place == 2 else 0):
+                return False
+    return True
+
+
+@helper
+def message_at(base, p, end, framing):
+    """Give where the message of a frame begins that may begin at p: `end` or more, where the bytes are too few to tell.
+
+    `KEEPALIVE_AT` and `NO_FRAME` as they say.  Not for the first three framings.
+    """
+    if framing == PGCOPY:
+        head = copy_row_head(base, p) if p + 26 <= end else np.int64(0)
+        return p + head if head and copy_row_fits(base, p, head) else np.int64(NO_FRAME)
+    if framing == WALSENDER:
+        return _sent_at(base, p, end)
+    if p + 4 >= end:
+        is_short = p + 4 == end and length_at(base, p, framing) < 6
+        return end if _may_be_length(base, p, end, framing) and not is_short else np.int64(NO_FRAME)
+    size = length_at(base, p, framing)
+    a = p + 4
+    tag = load_byte(base + a)
+    if tag == 107:
+        return _sent_at(base, a, end) if size == _KEEPALIVE_SIZE else np.int64(NO_FRAME)
+    if tag == 119:
+        a = _sent_at(base, a, end)
+        size -= _XLOGDATA_SIZE
+        if a < 0 or a >= end:
+            return a if size > 0 else np.int64(NO_FRAME)
+        tag = load_byte(base + a)
+    return a if size_fits(tag, size) else np.int64(NO_FRAME)
+
+
+__all__ = [
+    "FRAMING_CODES",
+    "KEEPALIVE_AT",
+    "LENGTH",
+    "NO_FRAME",
+    "PGCOPY",
+    "WALSENDER",
+    "copy_row_fits",
+    "copy_row_head",
+    "length_at",
+    "message_at",
+    "row_frame",
+    "size_fits",
+]

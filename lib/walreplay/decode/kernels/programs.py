@@ -1,0 +1,104 @@
+"""The words that kernels and builders share: what is to be done for a relation's columns, and what was left.
+
+`walreplay.decode.placing` says what they mean.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from typing import Final
+
+from walreplay.decode.compile.kernel import helper
+from walreplay.decode.kernels.base import (
+    load_int64,
+    store_64,
+)
+
+(
+    OTHER,
+    TEXT,
+    TEXT_ONLY,
+    INT32,
+    FLOAT32,
+    DATE,
+    INT64_,
+    FLOAT64,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    INT16,
+    BOOLEAN,
+    DECIMAL,
+) = range(13)
+"""What a column is.
+
+`OTHER` is left to its builder, and `TEXT_ONLY` where it comes in binary format.  `INT32` to `DATE` have 4 bytes,
+`INT64_` to `TIMESTAMPTZ` 8.
+"""
+
+(
+    ROWS,
+    LIMIT,
+    SETTLED,
+    ROOM,
+    PENDING_ROOM,
+    BEFORES,
+    HAS_UNCHANGED,
+    NEEDS_CARE,
+    HAS_MISSES,
+    OP,
+    LSN,
+    COMMIT_TS,
+    XID,
+    ORDINAL,
+    FIRSTS,
+    BEFORE_FIRSTS,
+    BEFORE_ROWS,
+    COLUMNS,
+    HEAD,
+) = range(19)
+
+(KIND, VALUES, VALID, LOW, HIGH, DATA, CAPACITY, FLAGS, COLUMN) = range(9)
+
+(CHANGE, CARE, MISSED, LEFT_SLOT, LEFT_COLUMN, LEFT_BYTES, TRIED, LEFT, TOUCHED, MARKS) = range(10)
+
+NO_PROGRAM: Final = 0
+"""The slot's rows are left out."""
+
+UNSEEN: Final = -1
+"""Nothing is known of the slot yet."""
+
+MISSES: Final = 4096
+"""So many values may be listed."""
+
+MOST_COLUMNS: Final = 1664
+"""A row may have so many: PostgreSQL's MaxTupleAttributeNumber."""
+
+MISS_WORDS: Final = 4
+
+DONE, NEW, ROWS_FULL, TOO_MANY_PENDING, TEXT_FULL, NOT_TEXT = range(6)
+"""See `walreplay.decode.placing.Left`."""
+
+PLACED: Final = 0
+
+MISSED_VALUE: Final = 1
+
+NO_ROOM: Final = 2
+
+NO_TEXT: Final = 3
+"""What becomes of a value: from `NO_ROOM` on, its row cannot be placed now."""
+
+
+@helper
+def get(program, word):
+    """Read a word of a program."""
+    return load_int64(program + word * WORD)
+
+
+@helper
+def put(program, word, value):
+    """Write a word of a program."""
+    store_64(program + word * WORD, value)
+
+
+WORD: Final = 8

@@ -1,0 +1,464 @@
+"""Kernels for values of any length: text, bytea, and arrays, which are taken apart in either format.
+
+Text and bytea are written one behind the other, so a row that the kernel cannot take, and a full output, end
+the call: the caller sees to that row (or to the room) and calls again with the row to go on from.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from walreplay.decode.compile.kernel import helper, kernel
+from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, TILE, given, out
+from walreplay.decode.kernels.base import (
+    address_of,
+    copy_bytes,
+    load_big_32,
+    load_byte,
+    load_int32,
+    load_word,
+    store_word,
+    utf8_faults,
+)
+from walreplay.decode.kernels.binary import BINARY
+from walreplay.decode.kernels.fixed import MISS, text_cell
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WORDS: Final = given("uint64")
+_VARIABLE: Final = (*TILE, out("int32"), out("uint8"), out("uint8"), INT64, INT64)
+
+_ONES: Final = np.uint64(0x0101010101010101)
+_HIGH_BITS: Final = np.uint64(0x8080808080808080)
+_ZERO: Final = np.uint64(0)
+
+SLACK: Final = 16
+"""How much room the kernels ask for behind a value's own bytes, to write whole words."""
+
+HAS_NUL: Final = 1
+HAS_HIGH: Final = 2
+
+
+@kernel(*_VARIABLE)
+def texts(buf, offset, length, first, column, ends, valid, data, at, row):
+    """Gather text from `row` on; give the row that has no room or is not text, or the number of rows."""
+    position = np.int64(ends[at + row])
+    base = address_of(buf)
+    target = address_of(data)
+    source_end = buf.size - 16
+    while row < first.size:
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                return row
+            valid[at + row] = 0
+        else:
+            start = np.int64(offset[cell])
+            count = np.int64(length[cell])
+            if position + count + SLACK > data.size:
+                return row
+            if count <= 16 and start <= source_end:
+                # Two words overwrite what is not used yet, and cost less than a call of memcpy.
+                store_word(target + position, load_word(base + start))
+                store_word(target + position + 8, load_word(base + start + 8))
+            else:
+                copy_bytes(target + position, base + start, count)
+            position += count
+            valid[at + row] = 1
+        row += 1
+        ends[at + row] = position
+    return row
+
+
+@kernel(BYTES, WORDS, INT64, INT64)
+def text_flags(data, words, start, end):
+    """Tell whether there is a NUL byte (HAS_NUL) or one outside ASCII (HAS_HIGH) between start and end.
+
+    `words` is the same bytes, eight at a time: a loop over them becomes vector instructions.
+    """
+    high = _ZERO
+    zero = _ZERO
+    for i in range(start // 8 + 1, end // 8):
+        word = words[i]
+        high |= word
+        zero |= (word - _ONES) & ~word
+    nul = (zero & _HIGH_BITS) != _ZERO
+    over = (high & _HIGH_BITS) != _ZERO
+    head = min(end, (start // 8 + 1) * 8)
+    for i in range(start, head):
+        nul = nul or data[i] == 0
+        over = over or data[i] >= 128
+    for i in range(max(head, end // 8 * 8), end):
+        nul = nul or data[i] == 0
+        over = over or data[i] >= 128
+    return (HAS_NUL if nul else 0) | (HAS_HIGH if over else 0)
+
+
+@helper
+def _after_character(base, i, end):
+    """Give the end of the character of UTF-8 at `i`, or -1 where there is none."""
+    lead = load_byte(base + i)
+    if lead < 0x80:
+        return i + 1
+    if lead < 0xC2 or lead > 0xF4:
+        return np.int64(-1)
+    more = 1 if lead < 0xE0 else (2 if lead < 0xF0 else 3)
+    if i + more >= end:
+        return np.int64(-1)
+    second = load_byte(base + i + 1)
+    # Overlong forms, surrogates and what lies beyond U+10FFFF show in the second byte.
+    low = 0xA0 if lead == 0xE0 else (0x90 if lead == 0xF0 else 0x80)
+    high = 0x9F if lead == 0xED else (0x8F if lead == 0xF4 else 0xBF)
+    if second < low or second > high:
+        return np.int64(-1)
+    for j in range(i + 2, i + more + 1):
+        if load_byte(base + j) & 0xC0 != 0x80:
+            return np.int64(-1)
+    return i + more + 1
+
+
+@helper
+def _fault_from(base, i, stop, end):
+    """Give the place of the first fault between a character's start and `stop`, or where the character there begins."""
+    while i < stop:
+        after = _after_character(base, i, end)
+        if after < 0:
+            return i, True
+        i = after
+    return i, False
+
+
+@helper
+def is_utf8(base, ends, start, stop):
+    """Say whether the text at `base` of the rows start to stop is UTF-8, and none begins inside of a character.
+
+    `ends` is the address of where they end.
+    """
+    first = np.int64(load_int32(ends + 4 * start))
+    end = np.int64(load_int32(ends + 4 * stop))
+    # The words look back by 3 bytes, at whole characters.
+    i, fault = _fault_from(base, first, min(first + 3, end), end)
+    if fault:
+        return False
+    faults = np.int64(0)
+    while i + 32 <= end:
+        faults |= utf8_faults(base + i)
+        i += 32
+    if faults != 0:
+        return False
+    # What the last character asks for they have not seen.
+    i = max(first, i - 1)
+    while i > first and load_byte(base + i) & 0xC0 == 0x80:
+        i -= 1
+    i, fault = _fault_from(base, i, end, end)
+    if fault:
+        return False
+    for row in range(start, stop):
+        at = np.int64(load_int32(ends + 4 * row))
+        # Of an empty row's place the next row tells.
+        if at < end and load_byte(base + at) & 0xC0 == 0x80:
+            return False
+    return True
+
+
+@kernel(BYTES, out("int32"), INT64, INT64)
+def are_utf8(data, ends, start, stop):
+    """Say whether the text of the rows start to stop is UTF-8, and none begins inside of a character."""
+    return np.int64(is_utf8(address_of(data), address_of(ends), start, stop))
+
+
+@kernel(BYTES, out("int32"), INT64, INT64)
+def first_not_utf8(data, ends, start, stop):
+    """Give the first of the rows start to stop that is not UTF-8, or -1."""
+    base = address_of(data)
+    for row in range(start, stop):
+        end = np.int64(ends[row + 1])
+        _, fault = _fault_from(base, np.int64(ends[row]), end, end)
+        if fault:
+            return row
+    return -1
+
+
+def _nibbles() -> NDArray[np.uint8]:
+    table = np.full(256, 255, dtype=np.uint8)
+    for value, digit in enumerate("0123456789abcdef"):
+        table[ord(digit)] = table[ord(digit.upper())] = value
+    return table
+
+
+_NIBBLES: Final = _nibbles()
+
+_LETTER_BIT: Final = np.uint64(0x2020202020202020)
+_FROM_A: Final = np.uint64(0x1F1F1F1F1F1F1F1F)
+_FROM_G: Final = np.uint64(0x1919191919191919)
+_LOW_NIBBLES: Final = np.uint64(0x0F0F0F0F0F0F0F0F)
+_ZERO_DIGITS: Final = np.uint64(0x3030303030303030)
+_ABOVE_NINE: Final = np.uint64(0x7676767676767676)
+_BYTES_0246: Final = np.uint64(0x00FF00FF00FF00FF)
+_BYTES_0145: Final = np.uint64(0x0000FFFF0000FFFF)
+_4: Final = np.uint64(4)
+_6: Final = np.uint64(6)
+_8: Final = np.uint64(8)
+_9: Final = np.uint64(9)
+_16: Final = np.uint64(16)
+
+
+@helper
+def _hex_fault(word):
+    """Give a word with high bits where a byte is no hexadecimal digit."""
+    letter = word | _LETTER_BIT
+    is_letter = (letter + _FROM_A) & ~(letter + _FROM_G)  # the high bit from a on, but not from g on
+    return word | (((word ^ _ZERO_DIGITS) + _ABOVE_NINE) & ~is_letter)
+
+
+@helper
+def _hex_word(word):
+    """Turn eight hexadecimal digits into the four lowest bytes."""
+    nibbles = (word & _LOW_NIBBLES) + ((word >> _6) & _ONES) * _9
+    word = ((nibbles << _4) | (nibbles >> _8)) & _BYTES_0246
+    word = (word | (word >> _8)) & _BYTES_0145
+    return word | (word >> _16)
+
+
+@kernel(*_VARIABLE)
+def hex_bytes(buf, offset, length, first, column, ends, valid, data, at, row):
+    r"""Read bytea in hex form (\x…) from `row` on; give the row without room or in another form, or all."""
+    base = address_of(buf)
+    target = address_of(data)
+    position = np.int64(ends[at + row])
+    while row < first.size:
+        cell = text_cell(length, first, column, row)
+        if cell < 0:
+            if cell == MISS:
+                return row
+            valid[at + row] = 0
+        else:
+            start = np.int64(offset[cell])
+            size = np.int64(length[cell])
+            if size < 2 or (size & 1) or buf[start] != 92 or buf[start + 1] != 120:
+                return row
+            count = (size - 2) // 2
+            if position + count + SLACK > data.size:
+                return row
+            start += 2
+            fault = _ZERO
+            whole = count & ~3
+            for i in range(0, whole, 4):
+                word = load_word(base + start + 2 * i)
+                fault |= _hex_fault(word)
+                store_word(target + position + i, _hex_word(word))
+            fault &= _HIGH_BITS
+            for i in range(whole, count):
+                high = np.uint64(_NIBBLES[buf[start + 2 * i]])
+                low = np.uint64(_NIBBLES[buf[start + 2 * i + 1]])
+                fault |= (high | low) & np.uint64(0xF0)
+                data[position + i] = (high << _4) | low
+            if fault != _ZERO:
+                return row
+            position += count
+            valid[at + row] = 1
+        row += 1
+        ends[at + row] = position
+    return row
+
+
+@kernel(CELLS, CELLS, INT64)
+def count_binary(length, first, column):
+    """Count a column's cells in binary format."""
+    count = 0
+    for row in range(first.size):
+        if first[row] >= 0:
+            count += length[np.uint64(np.int64(first[row]) + column)] <= BINARY
+    return count
+
+
+@kernel(*TILE)
+def has_high(buf, offset, length, first, column):
+    """Say whether a byte of the cells, of either format, is none of ASCII."""
+    base = address_of(buf)
+    for row in range(first.size):
+        if first[row] < 0:
+            continue
+        cell = first[row] + column
+        size = np.int64(length[cell])
+        if size <= BINARY:
+            size = BINARY - size
+        start = np.int64(offset[cell])
+        at = np.int64(0)
+        bits = _ZERO
+        while at + 8 <= size:
+            bits |= load_word(base + start + at)
+            at += 8
+        while at < size:
+            bits |= np.uint64(buf[start + at])
+            at += 1
+        if bits & _HIGH_BITS:
+            return 1
+    return 0
+
+
+@kernel(CELLS, CELLS, INT64)
+def total_length(length, first, column):
+    """Add up the lengths of a column's cells."""
+    total = 0
+    for row in range(first.size):
+        if first[row] >= 0:
+            count = np.int64(length[np.uint64(np.int64(first[row]) + column)])
+            total += count if count >= 0 else max(BINARY - count, 0)
+    return total
+
+
+@helper
+def _text_array(buf, i, end, delimiter, text, text_offset, text_length, elements, position):
+    """Take the text of one array apart; give the elements and the position behind it, below 0 for another form."""
+    end -= 1
+    if end <= i or buf[i] != 123 or buf[end] != 125:
+        return np.int64(-1), position
+    i += 1
+    if i == end:
+        return elements, position
+    while True:
+        start = position
+        if buf[i] == 34:
+            i += 1
+            while i < end and buf[i] != 34:
+                if buf[i] == 92:
+                    i += 1
+                text[position] = buf[i]
+                position += 1
+                i += 1
+            if i >= end:
+                return np.int64(-1), position
+            i += 1
+            text_length[elements] = position - start
+        else:
+            while i < end and buf[i] != delimiter:
+                byte = buf[i]
+                if byte == 34 or byte == 92 or byte == 123 or byte == 125:
+                    return np.int64(-1), position
+                text[position] = byte
+                position += 1
+                i += 1
+            size = position - start
+            if size == 0:
+                return np.int64(-1), position
+            if (
+                size == 4
+                and text[start] == 78
+                and text[start + 1] == 85
+                and text[start + 2] == 76
+                and text[start + 3] == 76
+            ):
+                size = -1
+            text_length[elements] = size
+        text_offset[elements] = start
+        elements += 1
+        position += 1  # no two elements begin at one place, so the place tells the element
+        if i == end:
+            return elements, position
+        if buf[i] != delimiter:
+            return np.int64(-1), position
+        i += 1
+        if i == end:
+            return np.int64(-1), position
+
+
+_DIMENSION: Final = 20
+"""The header of an array of one dimension: the number of dimensions, flags, element type, length, first index."""
+
+
+@helper
+def _binary_array(buf, i, end, element_oid, text, text_offset, text_length, elements, position):
+    """Take one array in binary format apart, as `_text_array` does; the elements stay in binary format."""
+    base = address_of(buf)
+    target = address_of(text)
+    if end - i < _DIMENSION - 8 or load_big_32(base + i + 8) != element_oid:
+        return np.int64(-1), position
+    dimensions = load_big_32(base + i)
+    if dimensions == 0:
+        return elements if end - i == _DIMENSION - 8 else np.int64(-1), position
+    if dimensions != 1 or end - i < _DIMENSION or load_big_32(base + i + 16) != 1:
+        return np.int64(-1), position
+    count = load_big_32(base + i + 12)
+    i += _DIMENSION
+    # Each element has a length in front of it, so no count that is wrong leads beyond the arrays.
+    if 4 * count > end - i:
+        return np.int64(-1), position
+    for _ in range(count):
+        if end - i < 4:
+            return np.int64(-1), position
+        size = np.int64(np.int32(load_big_32(base + i)))
+        i += 4
+        if size < -1 or size > end - i:
+            return np.int64(-1), position
+        text_offset[elements] = position
+        text_length[elements] = size
+        if size >= 0:
+            if size <= 8 and i + 8 <= buf.size:
+                store_word(target + position, load_word(base + i))
+            else:
+                copy_bytes(target + position, base + i, size)
+            text_length[elements] = BINARY - size
+            position += size
+            i += size
+        elements += 1
+        position += 1
+    return elements if i == end else np.int64(-1), position
+
+
+@kernel(
+    *TILE,
+    INT64,
+    INT64,
+    out("uint8"),
+    out("int32"),
+    out("int32"),
+    out("int32"),
+    out("uint8"),
+    out("int32"),
+)
+def array_elements(
+    buf, offset, length, first, column, delimiter, element_oid, text, text_offset, text_length, counts, valid, misses
+):
+    """Take arrays of one dimension apart.
+
+    The elements, without quotes and backslashes where they are text, go to `text`, their places to `text_offset`
+    and `text_length`, which are like a tile's.  `counts[row]` is the number of elements up to and with that row.
+    Rows of another form are listed in `misses` behind their number.  Returns the number of elements.
+    """
+    missed = 0
+    elements = np.int64(0)
+    position = np.int64(8)  # reading digits looks at 8 bytes, so none of them stands at the very beginning
+    for row in range(first.size):
+        valid[row] = 0
+        counts[row] = elements
+        if first[row] < 0:
+            continue
+        cell = np.uint64(np.int64(first[row]) + column)
+        start = np.int64(offset[cell])
+        size = np.int64(length[cell])
+        if size >= 0:
+            after, place = _text_array(
+                buf, start, start + size, delimiter, text, text_offset, text_length, elements, position
+            )
+        elif size <= BINARY:
+            after, place = _binary_array(
+                buf, start, start + BINARY - size, element_oid, text, text_offset, text_length, elements, position
+            )
+        else:
+            continue
+        if after >= 0:
+            valid[row] = 1
+            counts[row] = after
+            elements = after
+            position = place
+        else:
+            missed += 1
+            misses[missed] = row
+    misses[0] = missed
+    return elements

@@ -1,0 +1,201 @@
+"""Partitions that are published as their root, and what tells the root's rows apart then.
+
+With ``publish_via_partition_root`` every change names the root, but what is sent of an old row is what its partition's
+own replica identity says: ALTER TABLE … REPLICA IDENTITY of a root does not reach the partitions.  The root's Relation
+message has the root's setting; the tag of an old tuple ('O' or 'K') follows that, its values do not.  In front of the
+first change of a partition the server announces the root and right behind it the partition, which then has no rows of
+its own.  So two Relation messages in a row, of which the second is not used, are a root and its partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from walreplay.protocol import messages as m
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition as it was announced, and the oid of the root whose changes its own are."""
+
+    root: int
+    relation: m.Relation
+
+
+@dataclass(slots=True)
+class _Claim:
+    """What looks like a partition: it is none if its slot gets more rows.
+
+    Attributes:
+        proven: it was announced anew without having had any: what it is used for then says nothing of before.
+    """
+
+    relation: m.Relation
+    slot: int
+    rows: int
+    proven: bool = False
+
+
+class PartitionFinder:
+    """Find the partitions that a stretch announces; to be told of its rare messages in their order.
+
+    Args:
+        rows_of: gives how many rows a slot has had.
+    """
+
+    def __init__(self, rows_of: Callable[[int], int]) -> None:
+        self._rows_of = rows_of
+        self._last: tuple[int, int] | None = None
+        self._claims: dict[tuple[int, m.Relation], _Claim] = {}
+        self._unproven: dict[int, list[_Claim]] = {}
+        self._alone: set[int] = set()
+        self._newest: list[tuple[int, m.Relation]] = []
+        self._leading: _Claim | None = None
+        self._only_types = 0
+
+    def on_type(self, number: int) -> None:
+        """Take a Type message: it stands in front of the Relation that uses it.
+
+        Args:
+            number: how many messages the stretch has had with this one; likewise of the others.
+        """
+        self._only_types += self._only_types == number - 1
+        if self._last is not None and self._last[1] == number - 1:
+            self._last = self._last[0], number
+
+    def on_relation(self, relation: m.Relation, slot: int, number: int) -> None:
+        """Take a Relation message."""
+        before, self._last = self._last, (relation.oid, number)
+        for claim in self._unproven.pop(relation.oid, ()):
+            claim.proven = self._holds(claim)
+        if number == self._only_types + 1:
+            self._leading = self._claim(relation, slot)
+        elif before is not None and before[1] == number - 1 and before[0] != relation.oid:
+            key = before[0], relation
+            claim = self._claim(relation, slot)
+            if key not in self._claims or not self._claims[key].proven:
+                self._claims[key] = claim
+            self._newest.append(key)
+            self._alone.discard(relation.oid)
+            return
+        else:
+            self._alone.add(relation.oid)
+        self._newest.clear()
+
+    def _claim(self, relation: m.Relation, slot: int) -> _Claim:
+        claim = _Claim(relation, slot, self._rows_of(slot))
+        self._unproven.setdefault(relation.oid, []).append(claim)
+        return claim
+
+    def on_truncate(self, oids: Iterable[int], number: int) -> None:
+        """Take a Truncate message, in front of which all its relations may be announced one behind the other."""
+        if self._last is None or self._last[1] != number - 1:
+            return
+        truncated = set(oids)
+        for key in self._newest:
+            if key[1].oid in truncated and key in self._claims and not self._claims[key].proven:
+                del self._claims[key]
+        self._newest.clear()
+        if self._leading is not None and self._leading.relation.oid in truncated:
+            self._leading = None
+
+    def found(self, number: int) -> tuple[Partition, ...]:
+        """Give the partitions, but for those that nothing stands behind: see `trailing`."""
+        open_ = set(self._trails(number))
+        return tuple(
+            self._partition(key) for key in self._claims if key not in open_ and self._holds(self._claims[key])
+        )
+
+    def alone(self) -> frozenset[int]:
+        """Give the oids of what was announced last without a root in front: they are no partitions any more."""
+        return frozenset(self._alone)
+
+    def leading(self) -> m.Relation | None:
+        """Give what the stretch announces first, in front of all else: it may be a partition."""
+        claim = self._leading
+        return claim.relation if claim is not None and self._holds(claim) else None
+
+    def trailing(self, number: int) -> tuple[int | None, tuple[Partition, ...]]:
+        """Give the oid of what the stretch announces last, behind all else, and what seem to be partitions there."""
+        if self._last is None or self._last[1] != number:
+            return None, ()
+        return self._last[0], tuple(map(self._partition, self._trails(number)))
+
+    def _trails(self, number: int) -> list[tuple[int, m.Relation]]:
+        """Give the claims that nothing but Relation messages stands behind."""
+        return self._newest if self._last is not None and self._last[1] == number else []
+
+    def _holds(self, claim: _Claim) -> bool:
+        return claim.proven or self._rows_of(claim.slot) == claim.rows
+
+    @staticmethod
+    def _partition(key: tuple[int, m.Relation]) -> Partition:
+        return Partition(*key)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How a relation's old rows are really sent.
+
+    Attributes:
+        relation: with the replica identity, and the flags, that old tuples go by.
+        claims: no index of the whole table says that the flagged columns are unique in it, only one of each partition.
+        differing: partitions that are told apart by columns that have nothing in common, in words; None for none.
+    """
+
+    relation: m.Relation
+    claims: bool = False
+    differing: str | None = None
+
+
+_MOST_TOLD: Final = 4
+_WORDS: Final = {"d": "primary key", "i": "index", "f": "full"}
+
+
+def as_sent(root: m.Relation, partitions: Sequence[m.Relation]) -> Sent:
+    """Say how a relation's old rows are sent, given the partitions whose changes are published as its own.
+
+    The root's own key holds wherever all partitions send it.  Else it is the least key of a partition that all others
+    send as well.
+    """
+    everything = frozenset(column.name for column in root.columns)
+    keys = {one: _sent_of(one, everything) for one in partitions}
+    keys = {one: names for one, names in keys.items() if names}
+    own = _sent_of(root, everything)
+    if not keys or (root.replica_identity != "f" and own and all(own <= names for names in keys.values())):
+        return Sent(root)
+    if all(names == everything for names in keys.values()):
+        return Sent(_flagged(root, "f", everything))
+    least = min(keys.values(), key=len)
+    if all(least <= names for names in keys.values()):
+        return Sent(_flagged(root, "d", least), claims=True)
+    return Sent(_flagged(root, "d", frozenset.intersection(*keys.values())), claims=True, differing=_listed(keys))
+
+
+def _sent_of(relation: m.Relation, everything: frozenset[str]) -> frozenset[str]:
+    """Name the columns that old tuples of a relation have; none where there are no old tuples."""
+    if relation.replica_identity == "n":
+        return frozenset()
+    if relation.replica_identity == "f":
+        return everything
+    return everything.intersection(column.name for column in relation.columns if column.key)
+
+
+def _flagged(relation: m.Relation, identity: str, names: frozenset[str]) -> m.Relation:
+    columns = tuple(replace(column, key=column.name in names) for column in relation.columns)
+    return replace(relation, replica_identity=identity, columns=columns)
+
+
+def _listed(keys: dict[m.Relation, frozenset[str]]) -> str:
+    """Give one partition for each way of telling rows apart."""
+    told: dict[frozenset[str], str] = {}
+    for one, names in keys.items():
+        columns = ", ".join(column.name for column in one.columns if column.name in names)
+        told.setdefault(names, f"{one.qualified_name}: {_WORDS[one.replica_identity]} ({columns})")
+    more = len(told) - _MOST_TOLD
+    return "; ".join([*list(told.values())[:_MOST_TOLD], *([f"and {more} other ways"] if more > 0 else [])])
+
+
+__all__ = ["Partition", "PartitionFinder", "Sent", "as_sent"]

@@ -1,0 +1,377 @@
+"""Summarise one file: from the place where it is known to begin, or from a guessed one."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+
+from walreplay.decode import walk
+from walreplay.decode.partitions import PartitionFinder
+from walreplay.decode.place import Place
+from walreplay.decode.stream import StreamWalker, outside
+from walreplay.decode.summary import (
+    Block,
+    Body,
+    Counts,
+    Decided,
+    Item,
+    Summary,
+    TruncateAt,
+    XidCounts,
+    with_last,
+)
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.types.text import UTF8
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+FINGERPRINT_BYTES: Final = 1 << 16
+
+_DECISIONS: Final = (
+    m.StreamCommit,
+    m.StreamAbort,
+    m.StreamPrepare,
+    m.Prepare,
+    m.CommitPrepared,
+    m.RollbackPrepared,
+)
+
+
+@dataclass(slots=True)
+class _Inner:
+    """The part of a streamed or prepared transaction that the scan is in."""
+
+    start: int
+    continues: bool
+    first: bool = False
+    after_lsn: int = -1
+    after_time: int = 0
+    ordinal: int = 0
+    origin: str | None = None
+    truncate: tuple[int, tuple[int, ...]] | None = None
+    messages: int = 0
+    truncates: list[tuple[int, int]] = field(default_factory=list)
+    used: dict[int, int] = field(default_factory=dict)
+    relations: list[tuple[int, m.Relation]] = field(default_factory=list)
+    types: list[tuple[int, m.Type]] = field(default_factory=list)
+    runs: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
+
+    def rows(self) -> XidCounts:
+        if not self.runs:
+            return XidCounts()
+        xids, counts = zip(*self.runs, strict=True)
+        return XidCounts.of(np.concatenate(xids), np.concatenate(counts))
+
+
+class Scanner(StreamWalker):
+    """Gather a `Summary` of one stretch; a new session ends it (``broke``), unless its start is a guess."""
+
+    breaks: ClassVar[bool] = True
+
+    def __init__(self, framing: Framing, *, place: Place | None, streaming: bool = False, codec: str = UTF8) -> None:
+        self._last: tuple[_Inner, int, int, Mapping[int, m.Relation]] | None = None
+        super().__init__(framing, place=place, relations={}, streaming=streaming, codec=codec)
+        self._starts_open = place is not None and place.transaction is not None and place.transaction.gid is None
+        self._committed: list[tuple[int, int]] = []
+        self._events: list[int] = []
+        self._exact = place is not None
+        self._used: dict[int, int] = {}
+        self._relations: list[tuple[int, m.Relation]] = []
+        self._types: list[tuple[int, m.Type]] = []
+        self._truncates: dict[int, tuple[TruncateAt, ...]] = {}
+        self._rare: Counter[str] = Counter()
+        self._head: tuple[int, tuple[int, int]] | None = None
+        self._items: list[Item] = []
+        self._part: _Inner | None = None
+        self._first_message: int | None = None
+        self._head_end: int | None = None
+        self._partitions = PartitionFinder(lambda slot: int(self.kernel.slots.counts[slot].sum()))
+
+    # What is told of the rare messages.
+
+    def on_unknown_relation(self, oid: int, offset: int) -> int:
+        """Leave it to the stitch, which knows what the files before announced."""
+        if self.is_foreign(oid):
+            return super().on_unknown_relation(oid, offset)
+        (self._used if self._part is None else self._part.used).setdefault(oid, offset)
+        return -1
+
+    def on_runs(self) -> None:
+        """Keep the counts of a block's rows."""
+        assert self._part is not None
+        self._part.runs.append(self.kernel.take_runs())
+
+    def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
+        """Go on with what the block before this one has announced, if nothing stands between them."""
+        last = self._last
+        if last is None or last[1:3] != (xid, int(self.kernel.state[walk.MESSAGES])):
+            return {}
+        return last[3]
+
+    def on_message(self, message: m.AnyMessage, offset: int) -> None:
+        """Keep what the stitch needs of the rare messages."""
+        self._rare[type(message).__name__] += 1
+        state = self.kernel.state
+        at = int(state[walk.PREVIOUS])
+        if isinstance(message, m.Commit):
+            self._head_end = int(state[walk.POS])
+        elif isinstance(message, m.Relation):
+            in_block = self.stream_xid is not None and self._part is not None
+            known = self._part.relations if in_block and self._part is not None else self._relations
+            known.append((offset, outside(message)))
+            slot = self.kernel.slots.slot_of(message.oid)
+            assert slot is not None
+            self._partitions.on_relation(outside(message), slot, int(state[walk.MESSAGES]))
+        elif isinstance(message, m.Type):
+            in_block = self.stream_xid is not None and self._part is not None
+            (self._part.types if in_block and self._part is not None else self._types).append((offset, message))
+            self._partitions.on_type(int(state[walk.MESSAGES]))
+        elif isinstance(message, m.Truncate):
+            self._partitions.on_truncate(message.relation_oids, int(state[walk.MESSAGES]))
+            self._note_truncate(message, at)
+        elif isinstance(message, m.Origin) and self._part is not None:
+            self._part.origin = message.name
+        elif isinstance(message, m.Message):
+            if not message.transactional and self._first_message is None:
+                self._first_message = message.lsn
+            if self._part is not None:
+                self._part.messages += 1
+        elif isinstance(message, m.StreamStart):
+            self._begin_block(message, at)
+        elif isinstance(message, m.StreamStop):
+            self._end_block(int(state[walk.POS]), open_=False)
+        elif isinstance(message, m.BeginPrepare):
+            self._events.append(message.prepare_lsn)
+            self._part = _Inner(at, continues=False)
+        elif isinstance(message, m.Prepare) and self._part is not None:
+            self._end_body(message.gid, int(state[walk.POS]), complete=True)
+        elif isinstance(message, _DECISIONS):
+            self._note_decision(message, at)
+
+    def on_head_commit(self, commit: m.Commit) -> None:
+        """End the head's transaction."""
+        self._head = (int(self.kernel.state[walk.ORDINAL]), (commit.commit_lsn, commit.commit_time))
+
+    def _note_truncate(self, message: m.Truncate, at: int) -> None:
+        state, part = self.kernel.state, self._part
+        if self.stream_xid is not None and part is not None:
+            # What remains of the rows before it may be known much later: it begins a part of its own.
+            self._end_block(at, open_=True)
+            xid = message.xid if message.xid is not None else self.stream_xid
+            self._part = _Inner(
+                at,
+                continues=True,
+                after_lsn=part.after_lsn,
+                after_time=part.after_time,
+                truncate=(xid, message.relation_oids),
+                used=dict.fromkeys(message.relation_oids, at),
+            )
+            # Who walks this part alone has to be given what its rows name.
+            self._leave(keep=False)
+            self._enter({})
+            return
+        ordinal = int(state[walk.ORDINAL])
+        if part is not None:
+            part.truncates.extend((oid, ordinal) for oid in message.relation_oids)
+            return
+        lsn = int(state[walk.LSN])
+        for oid in message.relation_oids:
+            known = TruncateAt(oid, None if lsn == walk.NO_LSN else lsn, ordinal, self.origins[int(state[walk.ORIGIN])])
+            self._truncates[oid] = with_last(self._truncates.get(oid, ()), known)
+
+    def _note_decision(self, message: m.AnyMessage, at: int) -> None:
+        assert isinstance(message, _DECISIONS)
+        self._items.append(Decided(message, at, self._message_lsn))
+        if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
+            self._committed.append((message.commit_lsn, message.commit_time))
+            self._events.append(message.commit_lsn)
+        elif isinstance(message, (m.Prepare, m.StreamPrepare)):
+            self._events.append(message.prepare_lsn)
+        elif isinstance(message, m.RollbackPrepared):
+            self._events.append(message.rollback_end_lsn)
+
+    @property
+    def block_start(self) -> int | None:
+        """Where the part of the streamed transaction begins that the scan is in."""
+        return None if self._part is None else self._part.start
+
+    # Parts of streamed and prepared transactions.
+
+    def _begin_block(self, message: m.StreamStart, at: int) -> None:
+        state, last = self.kernel.state, self._last
+        if last is not None and last[1:3] == (message.xid, int(state[walk.MESSAGES]) - 1) and not message.first_segment:
+            # Nothing stands between the two blocks: they are one part.
+            self._part = last[0]
+            self._items.pop()
+        else:
+            self._part = _Inner(
+                at,
+                continues=False,
+                first=message.first_segment,
+                after_lsn=int(state[walk.LAST_LSN]),
+                after_time=int(state[walk.LAST_COMMIT_TS]),
+            )
+        self._last = None
+
+    def _end_block(self, stop: int, *, open_: bool) -> None:
+        part = self._part
+        if part is None:
+            return
+        if self.kernel.state[walk.RUN_COUNT]:
+            self.on_runs()
+        xid = self._block_xid if self.stream_xid is None else self.stream_xid
+        self._items.append(
+            Block(
+                xid=xid,
+                first=part.first,
+                continues=part.continues,
+                open=open_,
+                start=part.start,
+                stop=stop,
+                rows=part.rows(),
+                truncate=part.truncate,
+                used=tuple(part.used.items()),
+                relations=tuple(part.relations),
+                types=tuple(part.types),
+                origin=part.origin,
+                messages=part.messages,
+                after_lsn=part.after_lsn,
+                after_time=part.after_time,
+            )
+        )
+        self._part = None
+        self._last = None if open_ else (part, xid, int(self.kernel.state[walk.MESSAGES]), self._left)
+
+    def _enter_stream(self, xid: int, relations: Mapping[int, m.Relation]) -> None:
+        super()._enter_stream(xid, relations)
+        self._block_xid = xid
+
+    def _leave(self, *, keep: bool) -> None:
+        self._left: Mapping[int, m.Relation] = self._inner or {}
+        super()._leave(keep=keep)
+
+    def _end_body(self, gid: str, stop: int, *, complete: bool) -> None:
+        part, state = self._part, self.kernel.state
+        assert part is not None
+        self._items.append(
+            Body(
+                gid=gid,
+                xid=int(state[walk.XID]),
+                prepare_lsn=int(state[walk.LSN]),
+                prepare_time=int(state[walk.COMMIT_TS]),
+                begins=not part.continues,
+                complete=complete,
+                start=part.start,
+                stop=stop,
+                ordinal=part.ordinal,
+                rows=int(state[walk.ORDINAL]) - part.ordinal,
+                truncates=tuple(part.truncates),
+                used=tuple(part.used.items()),
+                origin=part.origin,
+                messages=part.messages,
+            )
+        )
+        self._part = None
+
+    # The whole.
+
+    def scan(self, data: bytes | memoryview, start: int, stop_at: int | None = None) -> Summary:
+        """Walk the whole messages from ``start`` and summarise them."""
+        state = self.kernel.state
+        if self.stream_xid is not None:
+            self._part = _Inner(start, continues=True)
+        elif self.gid is not None:
+            self._part = _Inner(start, continues=True, ordinal=int(state[walk.ORDINAL]))
+        for _ in self.walk(data, start, stop_at):
+            pass
+        if self._part is not None:
+            if self.stream_xid is not None:
+                self._end_block(self.position, open_=True)
+            else:
+                assert self.gid is not None
+                self._end_body(self.gid, self.position, complete=False)
+        return self._summary(start)
+
+    def _summary(self, start: int) -> Summary:
+        state = self.kernel.state
+        number = int(state[walk.MESSAGES])
+        trailing, seeming = self._partitions.trailing(number)
+        still_head = state[walk.TXN] == walk.UNKNOWN_HEAD
+        head_changes, head_commit = self._head or (int(state[walk.ORDINAL]) if still_head else 0, None)
+        counts = self._counts()
+        ordinary = int(state[walk.TRANSACTIONS])
+        commits, events = list(self._committed), list(self._events)
+        if head_commit is not None:
+            commits.append(head_commit)
+        if state[walk.FIRST_LSN] != walk.NO_LSN:
+            commits.append((int(state[walk.FIRST_LSN]), int(state[walk.FIRST_COMMIT_TS])))
+        if ordinary:
+            commits.append((int(state[walk.LAST_LSN]), int(state[walk.LAST_COMMIT_TS])))
+        first, last = (min(commits), max(commits)) if commits else ((None, None), (None, None))
+        is_open = state[walk.TXN] == walk.OPEN and self.gid is None
+        begins = state[walk.BEGIN_AT] != walk.NO_OFFSET
+        events.extend(lsn for lsn, _ in commits)
+        if is_open and begins:
+            events.append(int(state[walk.LSN]))
+        hot = {
+            "Begin": ordinary + bool(is_open) - int(self._starts_open or head_commit is not None),
+            "Commit": ordinary,
+            "Insert": sum(c.inserts for c in counts.values()),
+            "Update": sum(c.updates for c in counts.values()),
+            "Delete": sum(c.deletes for c in counts.values()),
+        }
+        return Summary(
+            framing=self.framing,
+            exact=self._exact,
+            start=start,
+            stop=self.position,
+            place=None if still_head else self.place,
+            begin_at=int(state[walk.BEGIN_AT]) if is_open and begins else None,
+            head_changes=head_changes,
+            head_commit=head_commit,
+            transactions=ordinary + len(self._committed),
+            ordinary=ordinary,
+            resent=int(state[walk.RESENT]),
+            first_lsn=first[0],
+            first_commit_time=first[1],
+            last_lsn=last[0],
+            last_commit_time=last[1],
+            first_event=min(events, default=None),
+            items=tuple(self._items),
+            used=tuple(self._used.items()),
+            relations=tuple(self._relations),
+            types=tuple(self._types),
+            truncates=tuple(at for known in self._truncates.values() for at in known),
+            counts=counts,
+            messages={name: count for name, count in {**hot, **self._rare}.items() if count},
+            first_message=self._first_message,
+            whole_from=None if still_head else start if self._head_end is None else self._head_end,
+            partitions=self._partitions.found(number),
+            alone=self._partitions.alone(),
+            leading=self._partitions.leading(),
+            trailing=trailing,
+            trailing_partitions=seeming,
+        )
+
+    def _counts(self) -> dict[int, Counts]:
+        counts: dict[int, Counts] = {}
+        slots = self.kernel.slots
+        for slot, oid in enumerate(slots.oids):
+            row = slots.counts[slot]
+            if row.any():
+                counts[oid] = counts.get(oid, Counts()) + Counts(*(int(value) for value in row))
+        return counts
+
+
+def fingerprint(data: bytes | memoryview, size: int) -> int:
+    """Check sums of the first 64 KiB and of the last 64 KiB of a file's first ``size`` bytes."""
+    view = memoryview(data)[:size]
+    return zlib.crc32(view[-FINGERPRINT_BYTES:], zlib.crc32(view[:FINGERPRINT_BYTES]))

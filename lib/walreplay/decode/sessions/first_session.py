@@ -1,0 +1,94 @@
+"""Tell a stream's framing, and where its first session begins, where its first bytes do not say it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from walreplay.decode.kernels.frames import FRAMING_CODES
+from walreplay.decode.sessions.breaks import MOST_CANDIDATES, SOUND_MESSAGES, UNEXPLAINED, WAIT, Explainer
+from walreplay.decode.sessions.effort import LEAST, Effort, GaveUp
+from walreplay.decode.sessions.frames import head_size
+from walreplay.decode.sessions.starts import next_start
+from walreplay.errors import OrderError, TruncatedMessage
+from walreplay.protocol.detection import FRAMING_ORDER
+from walreplay.protocol.framing import Framing
+from walreplay.types.text import UTF8
+
+
+def is_framed_so(data: memoryview, framing: Framing, codec: str = UTF8) -> bool:
+    """Say whether so many sound messages stand at a stream's beginning that its framing is beyond doubt."""
+    try:
+        return Explainer(data, framing, codec, Effort(len(data))).read(0, strict=False).messages >= SOUND_MESSAGES
+    except GaveUp:
+        return False
+
+
+def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
+    """Recognise the framing of a stream whose first session ends in its first bytes, or that is damaged there.
+
+    That counts of which the fewest sessions explain the bytes; if none does, that with the most sound messages.
+
+    Raises:
+        TruncatedMessage: more bytes will tell.
+    """
+    ranked: list[tuple[int, int, Framing]] = []
+    waiting: list[tuple[int, Framing]] = []
+    begun = False
+    for framing in FRAMING_ORDER:
+        explainer = Explainer(data, framing, codec, Effort(len(data) // len(Framing), LEAST // len(Framing)))
+        explained = None
+        try:
+            reading = explainer.read(0)
+            explained = explainer.fits(0)
+        except GaveUp:
+            # It is told later what is wrong behind the messages that are sound.
+            if not explainer.has_read(0):
+                continue
+        messages = reading.messages
+        begun = begun or messages > 0
+        is_torn_only = explained is not None and bool(explained.breaks) and explained.begin == WAIT
+        if is_torn_only and framing.length_field is not None and not messages:
+            # Anything may be the torn beginning of a length.
+            continue
+        if reading.waits or is_torn_only:
+            waiting.append((explained.breaks if explained is not None and messages else UNEXPLAINED, framing))
+        elif explained is not None:
+            ranked.append((explained.breaks, -messages, framing))
+        elif messages > 1 or (messages and not _begins_with_abort(data, framing)):
+            ranked.append((UNEXPLAINED, -messages, framing))
+    if begun:
+        # What begins with a sound message in one framing is not the torn beginning of a length in another.
+        ranked = [rank for rank in ranked if rank[1] or rank[2].length_field is None]
+    best = min(ranked, key=lambda rank: rank[:2], default=None)
+    if waiting and (best is None or best[0] >= UNEXPLAINED or min(waiting)[0] < best[0]):
+        if len(waiting) > 1:
+            raise TruncatedMessage("the bytes are too few to tell their framing", offset=0)
+        return waiting[0][1]
+    return best[2] if best is not None else None
+
+
+def _begins_with_abort(data: memoryview, framing: Framing) -> bool:
+    """Say whether a stream's first message is a Stream Abort: what is behind its tag may be anything."""
+    return data[head_size(framing, data, 0, len(data))] == ord("A")
+
+
+def first_session(data: memoryview, framing: Framing, codec: str = UTF8) -> int | None:
+    """Give the first offset from which on a buffer can be read as a session that goes on, its relations being known."""
+    buf, at = np.frombuffer(data, np.uint8), 0
+    explainer = Explainer(data, framing, codec, Effort(len(data)))
+    for _ in range(MOST_CANDIDATES):
+        at = int(next_start(buf, at, len(data), FRAMING_CODES[framing]))
+        if at >= len(data):
+            break
+        try:
+            reading = explainer.read(at, strict=False)
+        except GaveUp:
+            raise OrderError(
+                "no session is found to begin behind the gap, among too many places that look like one's beginning",
+                offset=at,
+                remedy="Cut off what stands in front of the first whole message",
+            ) from None
+        if reading.stop > at and (reading.error is None or reading.messages >= SOUND_MESSAGES):
+            return at
+        at += 1
+    return None

@@ -1,0 +1,240 @@
+"""Find a message's boundary in a file that may begin in the middle of one.
+
+Only a guess: the bytes of a value may look like messages.  Whoever uses it holds the guess against the end of the
+file before (`transactions.stitch`), and has the file walked again where it proves wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from walreplay.decode import walk
+from walreplay.decode.compile.kernel import helper, kernel
+from walreplay.decode.compile.parameters import BYTES, INT64
+from walreplay.decode.kernels.base import address_of, load_big_16, load_big_32, load_big_64, load_byte
+from walreplay.decode.kernels.frames import FRAMING_CODES, KEEPALIVE_AT, NO_FRAME, PGCOPY, message_at
+from walreplay.decode.sessions.effort import READING, Effort, GaveUp
+from walreplay.decode.stream import StreamWalker
+from walreplay.errors import CaptureError
+from walreplay.protocol import messages as m
+from walreplay.protocol.detection import FRAMING_ORDER
+from walreplay.protocol.framing import Framing
+from walreplay.types.text import UTF8
+
+_PROBE_BYTES: Final = 1 << 16
+_PROBE_MESSAGES: Final = 8
+_NEAR: Final = 1 << 20
+"""A message is rarely longer; searching whole files for the framings that they do not have takes time."""
+
+_OUTSIDE: Final = 1
+_INSIDE: Final = 2
+"""Whether what stands at an offset would be a message outside or inside of a streamed block, which carries an xid."""
+
+
+@helper
+def _looks_like_row(base, p, end, tag):  # type: ignore[no-untyped-def]
+    """Say whether a row change's kind of tuple, number of columns and first cell may stand here."""
+    if p + 4 > end:
+        return False
+    part = load_byte(base + p)
+    if tag == 73 and part != 78:
+        return False
+    if tag == 85 and part != 78 and part != 75 and part != 79:
+        return False
+    if tag == 68 and part != 75 and part != 79:
+        return False
+    columns = load_big_16(base + p + 1)
+    if columns > 1664:
+        return False
+    kind = load_byte(base + p + 3)
+    return columns == 0 or kind == 110 or kind == 117 or kind == 116 or kind == 98
+
+
+@helper
+def _looks_like_message(base, p, end, gap):  # type: ignore[no-untyped-def]
+    """Say whether a Begin, Commit, row change or Stream Start may begin here, outside or inside of a streamed block.
+
+    ``gap`` is how many bytes stand between two messages.
+    """
+    tag = load_byte(base + p)
+    if tag == 66:
+        if p + 21 > end or load_byte(base + p + 1) != 0:
+            return 0
+        ts = load_big_64(base + p + 9)
+        return 1 if 0 <= ts < 6_000_000_000_000_000 else 0
+    if tag == 67:
+        if p + 26 > end or load_byte(base + p + 1) != 0 or load_byte(base + p + 2) != 0:
+            return 0
+        ts = load_big_64(base + p + 18)
+        return 1 if load_big_64(base + p + 2) < load_big_64(base + p + 10) and 0 <= ts < 6_000_000_000_000_000 else 0
+    if tag == 83:
+        q = p + 6 + gap
+        if q >= end or load_byte(base + p + 5) > 1 or load_big_32(base + p + 1) == 0:
+            return 0
+        following = load_byte(base + q)
+        for known in (73, 85, 68, 84, 82, 89, 77, 79, 69):  # I U D T R Y M O E
+            if following == known:
+                return 1
+        return 0
+    if tag == 73 or tag == 85 or tag == 68:
+        found = 1 if _looks_like_row(base, p + 5, end, tag) else 0
+        return found + (2 if _looks_like_row(base, p + 9, end, tag) else 0)
+    return 0
+
+
+@helper
+def _looks_like_frame(base, p, end, framing):  # type: ignore[no-untyped-def]
+    """Say whether a frame may begin here: 1 outside, 2 inside of a streamed block, 3 one or the other, 0 none."""
+    if framing == 0:
+        return _looks_like_message(base, p, end, 0)
+    if framing == 1:
+        return _looks_like_message(base, p, end, 1) if p == 0 or load_byte(base + p - 1) == 10 else 0
+    if framing == 2:
+        if load_byte(base + p) != 100 or p + 6 > end:
+            return 0
+        size = load_big_32(base + p + 1)
+        kind = load_byte(base + p + 5)
+        return 3 if (kind == 107 and size == 22) or (kind == 119 and 30 <= size < 0x7FFFFFFF) else 0
+    if framing == PGCOPY and (load_byte(base + p) != 0 or p + 26 > end):
+        return 0
+    if framing == PGCOPY and load_big_16(base + p) == 3:
+        sizes_fit = load_big_32(base + p + 2) == 8 and load_big_32(base + p + 14) == 4
+        return 3 if sizes_fit and 1 <= load_big_32(base + p + 22) < 0x7FFFFFFF else 0
+    a = message_at(base, p, end, framing)
+    if a == KEEPALIVE_AT:
+        return 3
+    return 0 if a == NO_FRAME or a >= end else _looks_like_message(base, a, end, a - p)
+
+
+@kernel(BYTES, INT64, INT64, INT64, INT64)
+def _next_candidate(buf, p, limit, end, framing):  # type: ignore[no-untyped-def]
+    """Give the next offset from p on where a frame may begin (the limit, if none) times 4, and what it may be."""
+    base = address_of(buf)
+    while p < limit:
+        found = _looks_like_frame(base, p, end, framing)
+        if found:
+            return p * 4 + found
+        p += 1
+    return limit * 4
+
+
+def candidates(data: bytes | memoryview, start: int, end: int, framing: Framing) -> Iterator[tuple[int, bool]]:
+    """Give the offsets in a part of the bytes at which a message may begin, and whether inside of a streamed block."""
+    buf, code = np.frombuffer(data, np.uint8), FRAMING_CODES[framing]
+    at = start
+    while True:
+        at, found = divmod(_next_candidate(buf, at, end, len(buf), code), 4)
+        if at >= end:
+            return
+        for streaming, bit in ((False, _OUTSIDE), (True, _INSIDE)):
+            if found & bit:
+                yield at, streaming
+        at += 1
+
+
+class Probe(StreamWalker):
+    """Walk from a guessed boundary, to see what comes of it.
+
+    Args:
+        streaming: it lies inside of a streamed block.
+        effort: what the walk is paid from.
+        codec: what names are in.
+    """
+
+    def __init__(self, framing: Framing, *, streaming: bool, effort: Effort, codec: str) -> None:
+        self._effort = effort
+        super().__init__(framing, place=None, relations={}, streaming=streaming, codec=codec)
+
+    def advance(self, data: bytes | memoryview, start: int, stop_at: int) -> None:
+        """Walk on; see `Reader.advance`."""
+        self._effort.spend(READING)
+        try:
+            for _ in self.walk(data, start, stop_at):
+                pass
+        finally:
+            self._effort.note_walked(self.position - start)
+
+    def on_message(self, message: m.AnyMessage, offset: int) -> None:
+        """Pay for it."""
+        self._effort.spend_on_message(self.position - offset)
+
+    def on_unknown_relation(self, oid: int, offset: int) -> int:
+        """Let any pass."""
+        self._effort.spend(1)
+        return -1
+
+
+def _fits(
+    data: bytes | memoryview, start: int, framing: Framing, *, streaming: bool, effort: Effort, codec: str
+) -> int:
+    """Give how many messages follow from an offset, or -1 when something cannot be."""
+    probe = Probe(framing, streaming=streaming, effort=effort, codec=codec)
+    try:
+        probe.advance(data, start, start + _PROBE_BYTES)
+    except CaptureError:
+        return -1
+    return int(probe.kernel.state[walk.MESSAGES] + probe.kernel.state[walk.KEEPALIVES])
+
+
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """A boundary that may be one.
+
+    Attributes:
+        streaming: it lies inside of a streamed block.
+        strong: several messages follow from it.
+    """
+
+    at: int
+    streaming: bool
+    strong: bool
+
+
+def find_boundary(data: bytes | memoryview, framing: Framing, *, codec: str = UTF8) -> tuple[int, bool] | None:
+    """Guess the first boundary, and whether it lies inside a streamed block.
+
+    An offset from which several messages follow without a fault is taken.  Near the end of the file, where that
+    many do not fit any more, so is one from which messages follow up to the end.  None where nothing looks like one.
+    """
+    found = _find(data, framing, len(data), codec)
+    return None if found is None else (found.at, found.streaming)
+
+
+def _find(data: bytes | memoryview, framing: Framing, limit: int, codec: str) -> _Guess | None:
+    """Find the first strong guess before ``limit``, or else the first weak one."""
+    end = min(limit, len(data))
+    weak, effort = None, Effort(end)
+    try:
+        for at, streaming in candidates(data, 0, end, framing):
+            count = _fits(data, at, framing, streaming=streaming, effort=effort, codec=codec)
+            if count >= _PROBE_MESSAGES:
+                return _Guess(at, streaming, strong=True)
+            if count > 0 and weak is None:
+                weak = _Guess(at, streaming, strong=False)
+    except GaveUp:
+        # It is no more than a guess.
+        pass
+    return weak
+
+
+def guess_framing(data: bytes | memoryview, *, codec: str = UTF8) -> tuple[Framing, int, bool] | None:
+    """Guess the framing of a file that begins anywhere, its first boundary, and whether a streamed block is open there.
+
+    The framings with lengths go first: their frames cannot be mistaken for bare messages, while a message inside
+    a frame looks like one without.
+    """
+    for limit in (_NEAR, len(data)):
+        best: tuple[Framing, _Guess] | None = None
+        for framing in FRAMING_ORDER:
+            found = _find(data, framing, limit, codec)
+            if found is not None and (best is None or (found.strong, -found.at) > (best[1].strong, -best[1].at)):
+                best = framing, found
+                # Only what lies in front of it could still be better.
+                limit = found.at if found.strong else limit
+        if best is not None:
+            return best[0], best[1].at, best[1].streaming
+    return None

@@ -1,0 +1,379 @@
+"""Walk a stretch of a stream: the kernel for the hot messages, the scalar reader for the others.
+
+`walk_state` keeps where a walk stands; `StreamWalker` follows the messages, and leaves to its subclasses what they make
+of them: `scan.Scanner` gathers a summary, `decoder.Decoder` gathers rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+
+from walreplay.decode import walk
+from walreplay.decode.kernels.walk import EARLIEST, LATEST
+from walreplay.decode.rules import (
+    BARE,
+    BETWEEN,
+    DAMAGED,
+    LEGAL,
+    NEW_SESSION,
+    NO_TIME,
+    STARTERS,
+    Where,
+    is_of_no_transaction,
+    not_after_last,
+    pgcopy_mark,
+    problem,
+    time_of,
+)
+from walreplay.decode.tiles import Tile
+from walreplay.decode.walk import Outcome
+from walreplay.decode.walk_state import WalkState
+from walreplay.errors import (
+    CaptureError,
+    MalformedMessage,
+    OrderError,
+    TruncatedMessage,
+    UnknownRelation,
+)
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import encode
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+FIRST_OWN_OID: Final = 16_384
+"""PostgreSQL's FirstNormalObjectId.  Of a type from here on a Type message tells, in front of the Relation."""
+
+
+class StreamWalker(WalkState):
+    """Walk one buffer after the other, from a known place or a guessed one; `WalkState` says of what."""
+
+    breaks: ClassVar[bool] = False
+    """Whether a new session ends the walk; it is an error else."""
+
+    def walk(self, data: bytes | memoryview, start: int = 0, stop_at: int | None = None) -> Iterator[Tile]:
+        """Walk the whole messages of a buffer from ``start``; give the tiles, leave `position` behind the last.
+
+        Args:
+            data: the bytes; an unfinished message at their end is left alone.
+            start: where a message (or frame) begins.
+            stop_at: stop at the first boundary at or behind this offset.
+
+        Raises:
+            CaptureError: with the offset in ``data`` of what cannot be.
+        """
+        kernel, state = self.kernel, self.kernel.state
+        # Arrow gives buffers of signed bytes.
+        self._view = memoryview(data).cast("B")
+        buf = np.frombuffer(data, np.uint8)
+        end = len(buf)
+        stop = end if stop_at is None else stop_at
+        state[walk.POS] = start
+        state[walk.CLOSED] = self.ends_session
+        self.broke = False
+        while True:
+            position = int(state[walk.POS])
+            tile_end = min(stop, position + kernel.tile_bytes) if kernel.want else stop
+            outcome = kernel.walk(buf, end, tile_end)
+            if outcome in (Outcome.TILE, Outcome.NOT_PLACED, Outcome.DONE, Outcome.INCOMPLETE):
+                tile = kernel.take_tile()
+                if tile is not None:
+                    yield tile
+                self.on_records()
+                if outcome not in (Outcome.TILE, Outcome.NOT_PLACED) or state[walk.POS] >= stop:
+                    return
+            elif outcome is Outcome.NEW_RELATION:
+                self._need_slot(int(state[walk.ARGUMENT]), int(state[walk.MESSAGE]))
+            elif outcome is Outcome.RUNS:
+                self.on_runs()
+            elif outcome in (Outcome.EVENT, Outcome.HEAD_COMMIT):
+                if not self._event(buf):
+                    tile = kernel.take_tile()
+                    if tile is not None:
+                        yield tile
+                    return
+            elif outcome in NEW_SESSION and self._breaks(late=outcome is Outcome.NOT_AFTER_LAST):
+                return
+            else:
+                raise self._problem(outcome)
+
+    # What subclasses make of the rare messages.
+
+    def on_message(self, message: m.AnyMessage, offset: int) -> None:
+        """Take note of a message that the kernel does not walk by itself, once the walk's state has followed it."""
+
+    def on_unknown_relation(self, oid: int, offset: int) -> int:
+        """Give the number of columns of a relation that was not announced (-1: any), or raise."""
+        raise UnknownRelation(
+            f"a row change names relation {oid}, but no Relation message announced it",
+            offset=offset,
+            remedy="A capture has to begin where its session began; the file before this one is missing",
+        )
+
+    def on_named(self, slot: int) -> None:
+        """Take note of a slot that a row, or a truncate, is the first to name, or the first since it was hidden."""
+
+    def is_foreign(self, oid: int) -> bool:
+        """Say whether nothing has announced a relation whose transaction was read from its start.
+
+        A streamed transaction announces by itself all that it uses.
+        """
+        announced = self.open_streams.announced(self.stream_xid)
+        return announced is not None and oid not in announced and oid not in self.relations
+
+    def on_head_commit(self, commit: m.Commit) -> None:
+        """Take note of the Commit of a transaction that began before a guessed start."""
+
+    def on_stream_commit(self, xid: int) -> None:
+        """Take any columns for what a streamed transaction has announced: outside of it, too, that holds now."""
+        slots = self.kernel.slots
+        announced = self.open_streams.end(xid)
+        for oid in {*slots.oids, *self.relations} if announced is None else announced:
+            self.relations.pop(oid, None)
+            if slots.slot_of(oid) is not None:
+                self.slot_relations.append(None)
+                slots.add(oid, -1)
+
+    def on_records(self) -> None:
+        """Take the records of transactions, for which room is needed."""
+
+    def on_runs(self) -> None:
+        """Take the counts of a streamed block's rows, for which there is no more room."""
+        self.kernel.take_runs()
+
+    # The rare messages.
+
+    def _breaks(self, *, late: bool = False) -> bool:
+        """End the walk at a new session, where that is allowed and the start was no guess.
+
+        Args:
+            late: only a commit LSN tells it, so that messages before may belong to the new session already.
+        """
+        self.late = late
+        self.broke = self.breaks and self.kernel.state[walk.TXN] != walk.UNKNOWN_HEAD
+        return self.broke
+
+    def _need_slot(self, oid: int, offset: int) -> int:
+        slots = self.kernel.slots
+        slot = slots.slot_of(oid)
+        if slot is None:
+            known = self.relations if self._inner is None else self._inner
+            relation = known.get(oid)
+            columns = len(relation.columns) if relation is not None else self.on_unknown_relation(oid, offset)
+            self.slot_relations.append(relation)
+            slot = slots.add(oid, columns)
+        elif not slots.show(oid):
+            return slot
+        self.on_named(slot)
+        return slot
+
+    def _event(self, buf: NDArray[np.uint8]) -> bool:
+        """Handle the message at ``state[MESSAGE]``; False when the walk ends in front of it."""
+        state = self.kernel.state
+        at, limit = int(state[walk.MESSAGE]), int(state[walk.LIMIT])
+        if self.framing is Framing.PGCOPY and at == state[walk.POS]:
+            return self._step_over_mark(at)
+        framed = self.framing.is_sized
+        if self.stream_xid is not None and is_of_no_transaction(self._view, at, limit):
+            return self._outside_only(at)
+        try:
+            message, end = self._announced.read_message(self._view[:limit], at, streaming=bool(state[walk.STREAM]))
+        except TruncatedMessage as error:
+            if framed:
+                raise self._problem(Outcome.OVERRUN) from error
+            return False
+        except CaptureError as error:
+            error.remedy = error.remedy or DAMAGED
+            raise
+        if framed and end != limit:
+            raise self._problem(Outcome.UNDERRUN)
+        if self.framing in BARE and isinstance(message, m.StreamAbort) and message.abort_lsn is None:
+            if end == len(buf) and not self.closed:
+                # Sixteen bytes more may follow in the next file.
+                return False
+        elif self.framing is Framing.RECVLOGICAL:
+            if end >= len(buf):
+                if not self.ends_session:
+                    return False
+            elif buf[end] != 0x0A:
+                raise self._problem(Outcome.NO_NEWLINE)
+            else:
+                end += 1
+        try:
+            if not self._take(message, at):
+                return False
+        except OverflowError:
+            raise MalformedMessage("an LSN is beyond any that there can be", offset=at, remedy=DAMAGED) from None
+        state[walk.PREVIOUS] = state[walk.POS]
+        state[walk.POS] = end
+        state[walk.MESSAGES] += 1
+        self.on_message(message, at)
+        if isinstance(message, m.Truncate) and not self._is_aborted(message.xid):
+            state[walk.ORDINAL] += 1
+        return True
+
+    def _outside_only(self, offset: int) -> bool:
+        """End the walk at a logical message of no transaction where one is open: it comes between them only."""
+        if self._breaks():
+            return False
+        raise OrderError(f"a Message of no transaction stands {self._where().value}", offset=offset, remedy=DAMAGED)
+
+    def _is_aborted(self, xid: int | None) -> bool:
+        return xid is not None and xid in self.kernel.aborted
+
+    def _step_over_mark(self, at: int) -> bool:
+        """Step over a header or a trailer of PGCOPY; either may be cut by the end of the file."""
+        mark = pgcopy_mark(self._view, at)
+        if mark is None or (mark.begins_copy and self._has_begun and self._breaks()):
+            # Each COPY is a session of its own.
+            return False
+        self.kernel.state[walk.POS] = at + mark.size
+        return True
+
+    def _take(self, message: m.AnyMessage, offset: int) -> bool:
+        """Let the state follow a message; False when a new session begins with it."""
+        where = self._where()
+        if isinstance(message, m.Commit):
+            self._take_head_commit(message)
+            return True
+        loose = isinstance(message, m.Message) and not message.transactional
+        if loose and where in (Where.TRANSACTION, Where.PREPARED):
+            return self._outside_only(offset)
+        if not isinstance(message, LEGAL[where]) or (
+            where is Where.OUTSIDE and isinstance(message, m.Message) and message.transactional
+        ):
+            if isinstance(message, STARTERS) and self._breaks():
+                return False
+            raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset, remedy=DAMAGED)
+        if not EARLIEST <= time_of(message) <= LATEST:
+            raise MalformedMessage(NO_TIME, offset=offset, remedy=DAMAGED)
+        if isinstance(message, (m.StreamCommit, m.StreamPrepare)):
+            self._check_not_lost(message.xid, offset)
+        if isinstance(message, (m.StreamCommit, m.CommitPrepared)):
+            return self._take_decision(message, offset)
+        if where is Where.UNKNOWN and (loose or isinstance(message, BETWEEN)):
+            if self.kernel.state[walk.ORDINAL] > 0:
+                # A transaction that ends otherwise than by a Commit: the guess does not know which.
+                raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset)
+            self.kernel.state[walk.TXN] = walk.IDLE
+        if isinstance(message, m.Type):
+            self._type_oids.add(message.oid)
+        elif isinstance(message, m.Relation):
+            self._take_relation(message, offset)
+        elif isinstance(message, m.Truncate) and not self._is_aborted(message.xid):
+            self._take_truncate(message, offset)
+        elif isinstance(message, m.Message) and not message.transactional:
+            self.news = message.lsn > self._message_lsn
+            self._message_lsn = max(message.lsn, self._message_lsn)
+        elif isinstance(message, m.Origin):
+            self._set_origin(message.name)
+        elif isinstance(message, m.BeginPrepare):
+            self._open(message.prepare_lsn, message.prepare_time, message.xid, 0)
+            self.kernel.state[walk.BEGIN_AT] = self.kernel.state[walk.POS]
+            self.gid = message.gid
+            self._enter(self.inner_relations(message.xid))
+        elif isinstance(message, m.Prepare) and where is Where.PREPARED:
+            if (message.gid, message.xid) != (self.gid, self.kernel.state[walk.XID]):
+                # An empty transaction is prepared by a Prepare alone; a session may begin with it.  But one with this
+                # very LSN is what was begun, and damage has changed its gid or its xid.
+                if message.prepare_lsn != self.kernel.state[walk.LSN] and self._breaks():
+                    return False
+                raise OrderError("the Prepare is not that of the transaction that is open", offset=offset)
+            self.kernel.state[walk.TXN] = walk.IDLE
+            self.gid = None
+            self._leave(keep=True)
+        elif isinstance(message, m.StreamStart):
+            if message.first_segment:
+                self.open_streams.begin(message.xid, int(self.kernel.state[walk.POS]))
+            self._check_not_lost(message.xid, offset)
+            self._enter_stream(message.xid, self.inner_relations(message.xid))
+        elif isinstance(message, m.StreamStop):
+            self.kernel.state[walk.STREAM] = 0
+            self.stream_xid = None
+            self._leave(keep=False)
+        return True
+
+    def _check_not_lost(self, xid: int, offset: int) -> None:
+        if self.breaks and self.open_streams.is_lost(xid):
+            raise OrderError(
+                f"the stream of transaction {xid} goes on, but a new session has not begun it again",
+                offset=offset,
+                remedy=DAMAGED,
+            )
+
+    def _take_head_commit(self, message: m.Commit) -> None:
+        state = self.kernel.state
+        self.on_head_commit(message)
+        state[walk.TXN] = walk.IDLE
+        state[walk.TRANSACTIONS] += 1
+        self._note_commit(message.commit_lsn, message.commit_time)
+
+    def _take_decision(self, message: m.StreamCommit | m.CommitPrepared, offset: int) -> bool:
+        """Take a commit that stands alone."""
+        state = self.kernel.state
+        if message.end_lsn < message.commit_lsn:
+            raise MalformedMessage(f"the {type(message).__name__} ends before it begins", offset=offset, remedy=DAMAGED)
+        if message.commit_lsn <= state[walk.LAST_LSN]:
+            if self._breaks(late=True):
+                return False
+            raise not_after_last(message.commit_lsn, int(state[walk.LAST_LSN]), offset)
+        if state[walk.TXN] == walk.UNKNOWN_HEAD:
+            if state[walk.ORDINAL] > 0:
+                raise OrderError(f"a {type(message).__name__} message stands in a transaction", offset=offset)
+            state[walk.TXN] = walk.IDLE
+        self._note_commit(message.commit_lsn, message.commit_time)
+        if isinstance(message, m.StreamCommit):
+            self.on_stream_commit(message.xid)
+        return True
+
+    def _take_truncate(self, message: m.Truncate, offset: int) -> None:
+        state = self.kernel.state
+        for oid in message.relation_oids:
+            self.kernel.add_truncate(self._need_slot(oid, offset))
+        if state[walk.RECORDING]:
+            digest = walk.row_digest(encode(replace(message, xid=None)), int(state[walk.ORDINAL]))
+            state[walk.ROWS] += 1
+            state[walk.DIGEST] ^= digest
+
+    def _take_relation(self, message: m.Relation, offset: int) -> None:
+        if len(message.columns) > walk.MAX_COLUMNS:
+            # The kernel has room for no more, and PostgreSQL never has more.
+            raise MalformedMessage(
+                f"the relation has {len(message.columns):,} columns, more than can be",
+                offset=offset,
+                remedy=DAMAGED,
+            )
+        relation = outside(message)
+        if self.doubtful_at is None and any(
+            column.type_oid >= FIRST_OWN_OID and column.type_oid not in self._type_oids for column in relation.columns
+        ):
+            self.doubtful_at = int(self.kernel.state[walk.POS])
+        known = self.relations if self._inner is None else self._inner
+        slots = self.kernel.slots
+        slot = slots.slot_of(relation.oid)
+        if known.get(relation.oid) != relation or slot is None:
+            known[relation.oid] = relation
+            self.slot_relations.append(relation)
+            slot = slots.add(relation.oid, len(relation.columns))
+        if self._inner is not None:
+            self._inner_slots[relation.oid] = slot
+        announced = self.open_streams.announced(self.stream_xid)
+        if announced is not None:
+            announced.add(relation.oid)
+
+    def _problem(self, outcome: Outcome) -> CaptureError:
+        """Say what the kernel came back with."""
+        state = self.kernel.state
+        at = int(state[walk.POS] if outcome is Outcome.BAD_FRAME else state[walk.MESSAGE])
+        return problem(outcome, self._view, at, self.framing, last_lsn=int(state[walk.LAST_LSN]))
+
+
+def outside(message: m.Relation) -> m.Relation:
+    """Give a Relation message as it stands outside of streamed blocks, where it carries no xid."""
+    return message if message.xid is None else replace(message, xid=None)

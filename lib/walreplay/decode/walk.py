@@ -1,0 +1,468 @@
+"""The serial walk: where every message, row and value lies.
+
+pgoutput messages have no length of their own, so they can only be found one behind the other.  This is the one
+serial pass over the bytes; it converts nothing.  The hot messages (Begin, Commit, Insert, Update, Delete) are
+walked by a compiled kernel, all others are handed to Python by the scalar reader: they are rare.
+
+Invariants
+----------
+- ``state[POS]`` is always the first byte of a frame (or of a message, where the framing has none).  It moves only
+  over whole messages: whatever the reason for a return, nothing in front of it is half done.
+- A tuple's cells stand one behind the other in ``offset`` and ``length``.  ``length`` says the cell's kind as well:
+  0 and more is text, `NULL`, `UNCHANGED`, and from `BINARY` downwards binary of ``BINARY - length`` bytes.
+- An update's cell that is unchanged TOAST but stands in the old tuple is filled from there (the key column under
+  replica identity default, any column under replica identity full).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from walreplay.decode.kernels import outcomes
+from walreplay.decode.kernels.frames import FRAMING_CODES
+from walreplay.decode.kernels.walk import ARRAYS, COLUMNS, digest_row, walk_messages
+from walreplay.decode.memory import empty
+from walreplay.decode.placing import Placer
+from walreplay.decode.tiles import Tile
+from walreplay.protocol.framing import Framing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+
+NULL: Final = -1
+UNCHANGED: Final = -2
+BINARY: Final = -3
+
+MAX_COLUMNS: Final = 1664
+"""PostgreSQL's MaxTupleAttributeNumber: no tuple has more cells."""
+
+
+class Outcome(IntEnum):
+    """Why the kernel came back; `walreplay.decode.kernels.outcomes` says what each means."""
+
+    DONE = outcomes.DONE
+    TILE = outcomes.TILE
+    INCOMPLETE = outcomes.INCOMPLETE
+    EVENT = outcomes.EVENT
+    NEW_RELATION = outcomes.NEW_RELATION
+    HEAD_COMMIT = outcomes.HEAD_COMMIT
+    RUNS = outcomes.RUNS
+    BAD_TUPLE_TAG = outcomes.BAD_TUPLE_TAG
+    BAD_CELL = outcomes.BAD_CELL
+    BAD_LENGTH = outcomes.BAD_LENGTH
+    BAD_COLUMN_COUNT = outcomes.BAD_COLUMN_COUNT
+    BAD_FRAME = outcomes.BAD_FRAME
+    OVERRUN = outcomes.OVERRUN
+    UNDERRUN = outcomes.UNDERRUN
+    NO_NEWLINE = outcomes.NO_NEWLINE
+    OUTSIDE_TRANSACTION = outcomes.OUTSIDE_TRANSACTION
+    BEGIN_INSIDE = outcomes.BEGIN_INSIDE
+    COMMIT_MISMATCH = outcomes.COMMIT_MISMATCH
+    NOT_AFTER_LAST = outcomes.NOT_AFTER_LAST
+    NUL_IN_TEXT = outcomes.NUL_IN_TEXT
+    NOT_PLACED = outcomes.NOT_PLACED
+    NO_TIME = outcomes.NO_TIME
+
+
+# Indices into the state vector that the kernel keeps between calls.
+(
+    POS,
+    STREAM,
+    TXN,
+    LSN,
+    COMMIT_TS,
+    XID,
+    ORDINAL,
+    CHANGES,
+    CELLS,
+    MESSAGE,
+    LIMIT,
+    ARGUMENT,
+    TRANSACTIONS,
+    MESSAGES,
+    UNCHANGED_CELLS,
+    LAST_LSN,
+    LAST_COMMIT_TS,
+    BEGIN_AT,
+    KEEPALIVES,
+    FIRST_LSN,
+    FIRST_COMMIT_TS,
+    SKIP,
+    HIGH_LSN,
+    RESENT,
+    PREVIOUS,
+    RUN_COUNT,
+    RECORDING,
+    RECORDS,
+    ROWS,
+    DIGEST,
+    ORIGIN,
+    SKIP_LOCAL,
+    CLOSED,
+) = range(33)
+STATE_SIZE: Final = 33
+"""What needs a word:
+
+- `SKIP`: rows are walked, but not given (`LEFT_OUT`), nor counted where rows are (`KNOWN`: they have come before, or
+  are decoded where they commit); `SKIP_LOCAL`: those of transactions without an origin are left out.
+- `HIGH_LSN`: transactions up to this commit LSN are known already; `RESENT`: how many such have ended.
+- `PREVIOUS`: where the last message that was taken begins.
+- `ROWS`, `DIGEST`, `ORIGIN`: of the open transaction, as far as it lies in these bytes; they are recorded when it ends,
+  while `RECORDING`.
+- `CLOSED`: the bytes end where a session does, so that a newline may be missing there.
+"""
+
+# Values of state[TXN].
+IDLE, OPEN, UNKNOWN_HEAD = outcomes.IDLE, outcomes.OPEN, outcomes.UNKNOWN_HEAD
+
+# Values of state[SKIP] beside 0.
+LEFT_OUT, KNOWN = 1, 2
+
+NO_LSN: Final = -1
+NO_OFFSET: Final = -1
+
+INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
+KEY, OLD = ord("K"), ord("O")
+
+_HASH_SIZE_MIN: Final = 64
+_HIDDEN: Final = -1
+_RUNS: Final = 1 << 14
+_NO_RUNS: Final = np.zeros((2, 0), np.int64)
+_NO_XIDS: Final = np.zeros(0, np.int64)
+
+
+class _Newest:
+    """Which slot is an oid's newest: an open-addressing hash table that the kernel reads.
+
+    A slot that is hidden is there, but the kernel asks for it as if it were not.
+    """
+
+    def __init__(self) -> None:
+        self.oids = np.full(_HASH_SIZE_MIN, -1, np.int64)
+        self.slots = np.zeros(_HASH_SIZE_MIN, np.int32)
+        self._count = 0
+        self._hidden: dict[int, int] = {}
+
+    def get(self, oid: int) -> int | None:
+        at = self._place(oid)
+        return self._hidden.get(oid, int(self.slots[at])) if self.oids[at] == oid else None
+
+    def hide(self, oid: int) -> None:
+        at = self._place(oid)
+        if self.oids[at] == oid and self.slots[at] >= 0:
+            self._hidden[oid] = int(self.slots[at])
+            self.slots[at] = _HIDDEN
+
+    def show(self, oid: int) -> bool:
+        slot = self._hidden.get(oid)
+        if slot is not None:
+            self.put(oid, slot)
+        return slot is not None
+
+    def put(self, oid: int, slot: int) -> None:
+        self._hidden.pop(oid, None)
+        at = self._place(oid)
+        if self.oids[at] != oid:
+            self._count += 1
+            if 2 * self._count > len(self.oids):
+                self._grow()
+                at = self._place(oid)
+        self.oids[at] = oid
+        self.slots[at] = slot
+
+    def _place(self, oid: int) -> int:
+        mask = len(self.oids) - 1
+        at = (oid * 2654435761) & mask
+        while self.oids[at] not in (oid, -1):
+            at = (at + 1) & mask
+        return at
+
+    def _grow(self) -> None:
+        known = [(int(self.oids[at]), int(self.slots[at])) for at in np.nonzero(self.oids != -1)[0]]
+        size = 2 * len(self.oids)
+        self.oids, self.slots = np.full(size, -1, np.int64), np.zeros(size, np.int32)
+        for oid, slot in known:
+            at = self._place(oid)
+            self.oids[at] = oid
+            self.slots[at] = slot
+
+
+class RelationSlots:
+    """The relation versions of a walk, numbered; an oid leads to its newest version's slot.
+
+    Inside a streamed or prepared transaction the versions are that transaction's own: `enter` and `leave`.
+    """
+
+    def __init__(self) -> None:
+        self.oids: list[int] = []
+        self.columns = np.full(16, -1, np.int64)
+        """Columns of each slot; -1 where no Relation message was seen."""
+        self.counts = np.zeros((16, 4), np.int64)
+        """Inserts, updates, deletes and truncates of each slot."""
+        self.newest = _Newest()
+        self._outer: _Newest | None = None
+
+    def __len__(self) -> int:
+        return len(self.oids)
+
+    def slot_of(self, oid: int) -> int | None:
+        """Give the newest slot of an oid."""
+        return self.newest.get(oid)
+
+    def add(self, oid: int, columns: int) -> int:
+        """Give the oid a new slot; earlier rows keep theirs."""
+        slot = len(self.oids)
+        self.oids.append(oid)
+        if slot == len(self.columns):
+            self.columns = np.concatenate([self.columns, np.full(slot, -1, np.int64)])
+            self.counts = np.concatenate([self.counts, np.zeros((slot, 4), np.int64)])
+        self.columns[slot] = columns
+        self.newest.put(oid, slot)
+        return slot
+
+    def hide(self, oid: int) -> None:
+        """Have the kernel ask for an oid's slot when a row names it next."""
+        self.newest.hide(oid)
+
+    def show(self, oid: int) -> bool:
+        """Have it ask no more; say whether it would have."""
+        return self.newest.show(oid)
+
+    def enter(self) -> None:
+        """Begin with no versions, as inside a transaction that has its own."""
+        assert self._outer is None
+        self._outer, self.newest = self.newest, _Newest()
+
+    def leave(self, keep: Mapping[int, int]) -> None:
+        """Go back to the versions outside; ``keep`` are oids and slots that hold from now on there too."""
+        assert self._outer is not None
+        self.newest, self._outer = self._outer, None
+        for oid, slot in keep.items():
+            self.newest.put(oid, slot)
+
+
+class _Arrays:
+    """What the kernel writes to; empty where only boundaries are wanted."""
+
+    def __init__(self, changes: int, cells: int) -> None:
+        self.offset = empty(cells, np.int32)
+        self.length = empty(cells, np.int32)
+        self.kind = empty(changes, np.uint8)
+        self.slot = empty(changes, np.int32)
+        self.lsn = empty(changes, np.int64)
+        self.commit_ts = empty(changes, np.int64)
+        self.xid = empty(changes, np.int64)
+        self.ordinal = empty(changes, np.int64)
+        self.new = empty(changes, np.int32)
+        self.old = empty(changes, np.int32)
+
+    def grow(self) -> None:
+        """Make room for more changes."""
+        for name in ("kind", "slot", "lsn", "commit_ts", "xid", "ordinal", "new", "old"):
+            array = getattr(self, name)
+            setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
+
+
+@dataclass(slots=True)
+class Records:
+    """Transactions that have ended in a stretch; arrays of one length.
+
+    Attributes:
+        rows: row changes in these bytes; ``digest`` the exclusive or of their digests.
+        origin: a number that the walker gives to the origin's name; 0 for none.
+        at: the Begin's offset, or -1 where it lies before the bytes.
+    """
+
+    lsn: NDArray[np.int64]
+    commit_ts: NDArray[np.int64]
+    xid: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    digest: NDArray[np.int64]
+    origin: NDArray[np.int64]
+    at: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, size: int) -> Records:
+        """Make room."""
+        return cls(*(np.zeros(size, np.int64) for _ in range(7)))
+
+    def where(self, chosen: NDArray[np.bool_]) -> Records:
+        """Give some of them."""
+        return Records(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+    def first(self, count: int) -> Records:
+        """Copy the first ones."""
+        return Records(
+            self.lsn[:count].copy(),
+            self.commit_ts[:count].copy(),
+            self.xid[:count].copy(),
+            self.rows[:count].copy(),
+            self.digest[:count].copy(),
+            self.origin[:count].copy(),
+            self.at[:count].copy(),
+        )
+
+
+def row_digest(data: bytes, ordinal: int) -> int:
+    """Digest a change that the kernel does not walk, as `digest_row` does."""
+    return int(digest_row(np.frombuffer(data, np.uint8), 0, len(data), ordinal))
+
+
+def new_state() -> NDArray[np.int64]:
+    """Give the state at the start of a stream: no transaction open, nothing seen."""
+    state = np.zeros(STATE_SIZE, np.int64)
+    state[[LSN, LAST_LSN, FIRST_LSN, HIGH_LSN]] = NO_LSN
+    state[[BEGIN_AT, PREVIOUS]] = NO_OFFSET
+    return state
+
+
+_NOTHING_PLACED: Final = Placer()
+_NO_ARRAYS: Final = _Arrays(0, 0)
+_NO_RECORDS: Final = Records.empty(0)
+
+
+class Kernel:
+    """The compiled walk over one buffer, with its arrays and its state.
+
+    Attributes:
+        placer: places the rows; None where their tiles' arrays are to tell of them.
+    """
+
+    def __init__(self, framing: Framing, *, tile_bytes: int = 0) -> None:
+        self.framing = framing
+        self.placer: Placer | None = None
+        self.state = new_state()
+        self.slots = RelationSlots()
+        self.want = tile_bytes > 0
+        self._is_new = True
+        self._make_arrays(tile_bytes)
+        self._runs = _NO_RUNS if self.want else np.empty((2, _RUNS), np.int64)
+        self.aborted = _NO_XIDS
+        """The xids, in order, whose rows inside of streamed blocks are left out."""
+
+    def _make_arrays(self, tile_bytes: int) -> None:
+        self.tile_bytes = tile_bytes
+        if not self.want:
+            # Nothing is written to them: walks that only find boundaries are many where sessions are looked for.
+            self._arrays, self._records = _NO_ARRAYS, _NO_RECORDS
+            return
+        # A row change takes 9 bytes at least, a cell one.
+        self._arrays = _Arrays(tile_bytes // 16 + 1, tile_bytes // 2 + 4 * MAX_COLUMNS)
+        # Begin and Commit take 47 bytes.
+        self._records = Records.empty(tile_bytes // 47 + 2)
+
+    def reset(self) -> None:
+        """Forget the walk so far."""
+        if not self._is_new:
+            self.state[:] = new_state()
+            self.slots = RelationSlots()
+            self.aborted = _NO_XIDS
+        self._is_new = False
+
+    def walk(self, buf: NDArray[np.uint8], end: int, tile_end: int) -> Outcome:
+        """Walk on from ``state[POS]`` until something is to be done; see `Outcome`."""
+        arrays, slots, records = self._arrays, self.slots, self._records
+        want, placer = ARRAYS if self.want else 0, _NOTHING_PLACED
+        if self.placer is not None and not self.state[CHANGES]:
+            # Rows in the arrays are placed when the tile is taken, so that none may be placed before that.
+            want, placer = COLUMNS, self.placer
+            placer.extend(len(slots))
+        return Outcome(
+            walk_messages(
+                buf,
+                end,
+                tile_end,
+                FRAMING_CODES[self.framing],
+                want,
+                self.state,
+                slots.newest.oids,
+                slots.newest.slots,
+                slots.columns,
+                slots.counts,
+                arrays.offset,
+                arrays.length,
+                arrays.kind,
+                arrays.slot,
+                arrays.lsn,
+                arrays.commit_ts,
+                arrays.xid,
+                arrays.ordinal,
+                arrays.new,
+                arrays.old,
+                self.aborted,
+                self._runs[0],
+                self._runs[1],
+                records.lsn,
+                records.commit_ts,
+                records.xid,
+                records.rows,
+                records.digest,
+                records.origin,
+                records.at,
+                placer.programs,
+                placer.touched,
+                placer.misses,
+                placer.marks,
+            )
+        )
+
+    def take_runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Give the xids of a streamed block's rows, and how many rows each run of one xid has."""
+        count = int(self.state[RUN_COUNT])
+        self.state[RUN_COUNT] = 0
+        return self._runs[0, :count].copy(), self._runs[1, :count].copy()
+
+    def take_records(self) -> Records | None:
+        """Give the transactions that were recorded since the last call."""
+        count = int(self.state[RECORDS])
+        self.state[RECORDS] = 0
+        return self._records.first(count) if count else None
+
+    def take_tile(self) -> Tile | None:
+        """Give what was gathered since the last tile; the next walk overwrites it."""
+        count = int(self.state[CHANGES])
+        if count == 0 and (self.placer is None or not self.placer.has_any):
+            return None
+        arrays = self._arrays
+        tile = Tile(
+            changes=count,
+            kind=arrays.kind[:count],
+            slot=arrays.slot[:count],
+            lsn=arrays.lsn[:count],
+            commit_ts=arrays.commit_ts[:count],
+            xid=arrays.xid[:count],
+            ordinal=arrays.ordinal[:count],
+            new=arrays.new[:count],
+            old=arrays.old[:count],
+            offset=arrays.offset,
+            length=arrays.length,
+            has_unchanged=bool(self.state[UNCHANGED_CELLS]),
+        )
+        self.state[[CHANGES, CELLS, UNCHANGED_CELLS]] = 0
+        return tile
+
+    def add_truncate(self, slot: int) -> None:
+        """Put a truncate of one relation among the row changes, at the running ordinal."""
+        if not self.want or self.state[SKIP] != KNOWN:
+            self.slots.counts[slot, 3] += 1
+        if not self.want or self.state[SKIP]:
+            return
+        arrays, at = self._arrays, int(self.state[CHANGES])
+        if at == len(arrays.kind):
+            # One truncate may name any number of relations.
+            arrays.grow()
+        arrays.kind[at] = TRUNCATE
+        arrays.slot[at] = slot
+        arrays.lsn[at] = self.state[LSN]
+        arrays.commit_ts[at] = self.state[COMMIT_TS]
+        arrays.xid[at] = self.state[XID]
+        arrays.ordinal[at] = self.state[ORDINAL]
+        arrays.new[at] = arrays.old[at] = -1
+        self.state[CHANGES] = at + 1

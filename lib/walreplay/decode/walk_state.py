@@ -1,0 +1,198 @@
+"""Where a walk stands in the stream: the open transaction, the relation versions in force, the origins' numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from walreplay.decode import walk
+from walreplay.decode.announced import Announced
+from walreplay.decode.open_streams import OpenStreams
+from walreplay.decode.place import Place, Transaction
+from walreplay.decode.rules import Where
+from walreplay.decode.walk import Kernel
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.types.text import UTF8, names_in
+
+
+class WalkState:
+    """The state of one walk, and how it comes into transactions and out of them.
+
+    Args:
+        framing: how the messages are wrapped.
+        place: where the first buffer begins; None when it is a guess, which may lie inside a transaction.
+        relations: the relation versions in force there; inside a streamed block, those of its transaction.
+        tile_bytes: the size of the tiles to make; 0 finds boundaries only.
+        streaming: the guess is that it lies inside a streamed block.
+        codec: what names are in; from `walreplay.types.text.codec_of`.
+
+    Attributes:
+        broke: the walk has stopped at a message with which a new session begins, or has begun before (``late``).
+        stream_xid: the transaction of the streamed block that the walk is in; None outside, -1 where it is unknown.
+        gid: of the transaction that is being prepared.
+    """
+
+    def __init__(
+        self,
+        framing: Framing,
+        *,
+        place: Place | None,
+        relations: Mapping[int, m.Relation],
+        tile_bytes: int = 0,
+        streaming: bool = False,
+        codec: str = UTF8,
+    ) -> None:
+        self.framing = framing
+        self._announced = Announced(names_in(codec))
+        self.kernel = Kernel(framing, tile_bytes=tile_bytes)
+        self.origins: list[str | None] = [None]
+        self._origin_numbers: dict[str | None, int] = {None: 0}
+        self.start(place, relations, streaming=streaming)
+
+    def start(self, place: Place | None, relations: Mapping[int, m.Relation], *, streaming: bool = False) -> None:
+        """Go to another place; what was walked before is forgotten, but for the origins' numbers."""
+        self.kernel.reset()
+        self.relations = dict(relations)
+        self.slot_relations: list[m.Relation | None] = []
+        self.broke = self.late = False
+        self.stream_xid: int | None = None
+        self.gid: str | None = None
+        self._inner: dict[int, m.Relation] | None = None
+        """The relations that the open streamed or prepared transaction has announced."""
+        self._inner_slots: dict[int, int] = {}
+        self.open_streams = OpenStreams()
+        self._type_oids: set[int] = set()
+        self.doubtful_at: int | None = None
+        """Where the first Relation message stands that names a type which nothing has announced."""
+        self._message_lsn = walk.NO_LSN
+        self._high_time = 0
+        self._session = 0 if place is None else place.session
+        self._begun = place is not None and place.begun
+        self.closed = False
+        """No more bytes belong to what the buffer ends with, so that its last message is as long as it seems."""
+        self.ends_session = False
+        """A session ends with the buffer, so that the newline behind its last message may be missing."""
+        self.news = True
+        """Whether the last message of no transaction is one that has not come before."""
+        self._view = memoryview(b"")
+        self._set_place(place, streaming)
+
+    def _set_place(self, place: Place | None, streaming: bool) -> None:
+        state = self.kernel.state
+        if place is None:
+            state[walk.TXN] = walk.IDLE if streaming else walk.UNKNOWN_HEAD
+            if streaming:
+                self._enter_stream(-1, self.relations)
+            return
+        state[walk.LAST_LSN] = place.last_lsn
+        state[walk.LAST_COMMIT_TS] = place.last_commit_time
+        state[walk.HIGH_LSN] = place.high_lsn
+        self._high_time = place.high_commit_time
+        self._message_lsn = place.message_lsn
+        open_ = place.transaction
+        state[walk.TXN] = walk.IDLE if open_ is None else walk.OPEN
+        if open_ is not None:
+            self._open(open_.final_lsn, open_.commit_time, open_.xid, open_.ordinal)
+            is_known = open_.gid is None and open_.final_lsn <= place.high_lsn
+            state[walk.SKIP] = walk.KNOWN if is_known else 0
+            self._set_origin(open_.origin)
+            if open_.gid is not None:
+                self.gid = open_.gid
+                self._enter(self.relations)
+        if place.stream is not None:
+            self._enter_stream(place.stream, self.inner_relations(place.stream))
+
+    def _open(self, lsn: int, time: int, xid: int, ordinal: int) -> None:
+        state = self.kernel.state
+        state[walk.TXN] = walk.OPEN
+        state[walk.LSN], state[walk.COMMIT_TS], state[walk.XID], state[walk.ORDINAL] = lsn, time, xid, ordinal
+        state[[walk.ROWS, walk.DIGEST, walk.ORIGIN]] = 0
+
+    @property
+    def restarted_at(self) -> int | None:
+        """Where the stream had begun before that was begun anew last."""
+        return self.open_streams.restarted_at
+
+    @property
+    def place(self) -> Place:
+        """Where the walk stands; not to be asked for while the head's transaction is unknown."""
+        state = self.kernel.state
+        open_ = None
+        if state[walk.TXN] == walk.OPEN:
+            open_ = Transaction(
+                int(state[walk.LSN]),
+                int(state[walk.COMMIT_TS]),
+                int(state[walk.XID]),
+                int(state[walk.ORDINAL]),
+                self.gid,
+                self.origins[int(state[walk.ORIGIN])],
+            )
+        last, time = int(state[walk.LAST_LSN]), int(state[walk.LAST_COMMIT_TS])
+        high = int(state[walk.HIGH_LSN])
+        return Place(
+            self.framing,
+            open_,
+            self.stream_xid,
+            last,
+            time,
+            high,
+            time if high == last else self._high_time,
+            self._message_lsn,
+            self._has_begun,
+            self._session,
+        )
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._begun or bool(self.kernel.state[walk.PREVIOUS] != walk.NO_OFFSET)
+
+    @property
+    def position(self) -> int:
+        """The offset behind the last whole message of the buffer."""
+        return int(self.kernel.state[walk.POS])
+
+    def _enter(self, relations: Mapping[int, m.Relation]) -> None:
+        """Go into a transaction that has its own view of the relations."""
+        self._inner, self._inner_slots = dict(relations), {}
+        self.kernel.slots.enter()
+
+    def _leave(self, *, keep: bool) -> None:
+        """Come out again; what was announced inside holds outside too, or not."""
+        if self._inner is None:
+            return
+        self.kernel.slots.leave(self._inner_slots if keep else {})
+        if keep:
+            self.relations.update({oid: self._inner[oid] for oid in self._inner_slots})
+        self._inner = None
+
+    def _enter_stream(self, xid: int, relations: Mapping[int, m.Relation]) -> None:
+        self._enter(relations)
+        self.kernel.state[walk.STREAM] = 1
+        self.stream_xid = xid
+
+    def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
+        """Give the versions that a streamed or prepared transaction sees where a part of it begins."""
+        return {}
+
+    def _where(self) -> Where:
+        if self.stream_xid is not None:
+            return Where.STREAM
+        txn = self.kernel.state[walk.TXN]
+        if txn == walk.OPEN:
+            return Where.TRANSACTION if self.gid is None else Where.PREPARED
+        return Where.OUTSIDE if txn == walk.IDLE else Where.UNKNOWN
+
+    def _set_origin(self, name: str | None) -> None:
+        self.kernel.state[walk.ORIGIN] = self.origin_number(name)
+
+    def origin_number(self, name: str | None) -> int:
+        """Give the number that an origin has in the records."""
+        number = self._origin_numbers.setdefault(name, len(self.origins))
+        if number == len(self.origins):
+            self.origins.append(name)
+        return number
+
+    def _note_commit(self, lsn: int, time: int) -> None:
+        state = self.kernel.state
+        state[walk.HIGH_LSN] = max(lsn, int(state[walk.HIGH_LSN]))
+        state[walk.LAST_LSN], state[walk.LAST_COMMIT_TS] = lsn, time

@@ -1,0 +1,132 @@
+"""The names that a source's columns have in their mirror table.
+
+A column keeps its source's name.  But PostgreSQL tells ``Id`` from ``id`` and Delta does not, a source may have a
+column that is called like one of the mirror's own, and some names are Delta's.  A name that is taken gets a suffix:
+``__2``, or the first number behind it that is free.
+
+Names are given in the order in which columns came to be: version by version of the relation, and within a version
+in its columns' order, which is the order in which PostgreSQL's columns were made.  So a column that is added never
+changes another's name, and a history that is longer gives the same names to what the shorter one had.  A name once
+given is not given again, even if its column is gone: the table may still have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from walreplay.errors import ConfigError
+
+_FIRST_SUFFIX: Final = 2
+
+RESERVED_COLUMNS: Final = (
+    *("_change_type", "_commit_version", "_commit_timestamp", "__is_cdc"),
+    *("_metadata", "_file_name_", "_row_dropped_", "_row_id_", "_source_row_present_", "_target_row_present_"),
+    *("_tmp_metadata_row_index", "__delta_internal_is_row_deleted", "__delta_internal_row_index", "__condition__"),
+)
+"""Columns that Delta adds by itself: with its change data feed, inside of a MERGE or UPDATE, with deletion vectors.
+
+A table that has one of its own may refuse the feed, or its MERGEs and UPDATEs.
+"""
+
+
+def fold(name: str) -> str:
+    """Give what two names share when Spark may take them for one.
+
+    Spark compares by Java's ``equalsIgnoreCase`` here and by lower case there, each character by itself; two names
+    that are one to either of them are one here.
+    """
+    folded = []
+    for character in name:
+        upper = character.upper()
+        folded.append((upper if len(upper) == 1 else character).lower())
+    # İ is i with a dot to the one, and i to the other.
+    return "".join(folded).replace("i\u0307", "i")
+
+
+def column_names(
+    versions: Iterable[Sequence[str]],
+    metadata: Iterable[str] = (),
+    *,
+    renames: Iterable[tuple[str, str]] = (),
+    known: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Give the target's name of every source column that a table has, or has had.
+
+    Args:
+        versions: the source's column names, version by version in the stream's order.
+        metadata: the mirror's own columns.
+        renames: columns that were renamed at the source, see `renamed_columns`; the new name may then be like the
+            old one but for case.
+        known: names that were given before; they stay, and count as older than all versions.
+
+    Raises:
+        ConfigError: a known column has a name that is now one of the mirror's own.
+    """
+    names = dict(known or {})
+    own = {fold(name): name for name in metadata}
+    for source, target in names.items():
+        if fold(target) in own:
+            raise ConfigError(
+                f"the metadata column {own[fold(target)]!r} has the name that the column {source!r} has in the table",
+                remedy="Give it another name under metadata_columns",
+            )
+    taken = {*own, *(fold(name) for name in RESERVED_COLUMNS), *(fold(target) for target in names.values())}
+    renames = tuple(renames)
+    # The columns that were known before may be those of the first version, or older ones.
+    before: Sequence[str] = tuple(names)
+    for version in versions:
+        for old in renamed_columns(before, version, renames):
+            taken.discard(fold(names.pop(old)))
+        for name in version:
+            if name not in names:
+                names[name] = _free(name, taken)
+                taken.add(fold(names[name]))
+        before = version
+    return names
+
+
+def free_names(names: Iterable[str], taken: Iterable[str]) -> list[str]:
+    """Give each name as it is, or with a suffix where it is taken; names that differ by case are two."""
+    used, found = set(taken), []
+    for name in names:
+        found.append(_free(name, used, alike=str))
+        used.add(found[-1])
+    return found
+
+
+def _free(name: str, taken: Collection[str], alike: Callable[[str], str] = fold) -> str:
+    candidate, number = name, _FIRST_SUFFIX
+    while alike(candidate) in taken:
+        candidate, number = f"{name}__{number}", number + 1
+    return candidate
+
+
+def renamed_columns(before: Sequence[str], after: Sequence[str], renames: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Give the columns, old name to new, that a step from one version to the next has renamed.
+
+    The configuration names renames that may have happened already, or may still come.  One has happened in this step
+    if the old name ends and the new one begins with it.  One step may hold several renames of one column (a to b to
+    c), and renames that follow each other (b to c, then a to b).
+    """
+    previous = {new: old for old, new in renames}
+    old_names, new_names = set(before), set(after)
+    found: dict[str, str] = {}
+    for name in after:
+        if name in old_names:
+            continue
+        chain: dict[str, str] = {}
+        new, old, seen = name, previous.get(name), {name}
+        while old is not None and old not in seen:
+            seen.add(old)
+            if old in old_names:
+                chain[old] = new
+                if old not in new_names:
+                    found.update(chain)
+                    break
+                # Its name goes on, so that has to be another column's now.
+                new = old
+            elif old in new_names:
+                break
+            old = previous.get(old)
+    return found

@@ -1,0 +1,297 @@
+"""How messages lie in a file: the framings.
+
+- raw: messages, nothing between them.
+- recvlogical: message, newline, message, newline; written by ``pg_recvlogical -f``.
+- copydata: the CopyData messages of a walsender, as received: XLogData with one message each, keepalives.
+- walsender: what those messages hold, without their own header: XLogData and keepalives one behind the other.
+- pgcopy: binary COPY of (lsn, xid, data), the rows of ``pg_logical_slot_get_binary_changes``; of (lsn, data) and of
+  data alone, too: each row says how many fields it has.
+- length: 4 bytes that say how long the message is, and the message; or what a walsender has sent, instead of it.  They
+  are big-endian, or little-endian (``_le``), and count the message alone, or themselves too (``_self``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from struct import Struct
+from typing import Final, TypeAlias
+
+from walreplay.errors import FramingError, TruncatedMessage
+
+NEWLINE: Final = b"\n"
+
+COPYDATA_HEADER: Final = Struct("!Bi")  # 'd', length of what follows, these four bytes included
+XLOGDATA: Final = Struct("!BQQq")  # 'w', wal_start, wal_end, send_time; the message follows
+KEEPALIVE: Final = Struct("!BQqB")  # 'k', wal_end, send_time, reply_requested
+
+PGCOPY_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\x00"
+PGCOPY_HEADER: Final = Struct("!11sIi")  # signature, flags, length of the extension that follows
+PGCOPY_ROW: Final = Struct("!hiQiIi")  # 3 fields: 8 lsn, 4 xid, length of the message that follows
+PGCOPY_ROW_OF_2: Final = Struct("!hiQi")  # 2 fields: 8 lsn, length
+PGCOPY_ROW_OF_1: Final = Struct("!hi")  # 1 field: length
+PGCOPY_ROWS: Final = {3: PGCOPY_ROW, 2: PGCOPY_ROW_OF_2, 1: PGCOPY_ROW_OF_1}
+"""What stands in front of a row's message, by the number of its fields."""
+PGCOPY_TRAILER: Final = Struct("!h")  # -1
+_PGCOPY_CRITICAL_FLAGS: Final = 0xFFFF0000
+
+_COPYDATA, _XLOGDATA, _KEEPALIVE = b"dwk"
+
+
+class Framing(str, Enum):
+    """What lies between the messages of a file."""
+
+    RAW = "raw"
+    RECVLOGICAL = "recvlogical"
+    COPYDATA = "copydata"
+    PGCOPY = "pgcopy"
+    WALSENDER = "walsender"
+    LENGTH = "length"
+    LENGTH_LE = "length_le"
+    LENGTH_SELF = "length_self"
+    LENGTH_SELF_LE = "length_self_le"
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether a frame says where its message ends."""
+        return self not in _UNSIZED
+
+    @property
+    def length_field(self) -> LengthField | None:
+        """How the length in front of each message is written; None where there is none of its own."""
+        return _LENGTH_FIELDS.get(self)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthField:
+    """How the 4 bytes are written that say how long a message is.
+
+    Attributes:
+        layout: in which order.
+        counted: how many of these bytes count as well: 0 or 4.
+    """
+
+    layout: Struct
+    counted: int
+
+    def size_of(self, data: bytes | memoryview, offset: int) -> int:
+        """Read how many bytes follow the length at an offset; negative where it cannot be one."""
+        value: int = self.layout.unpack_from(data, offset)[0]
+        return value - self.counted
+
+    def pack(self, size: int) -> bytes:
+        """Write the length that stands in front of so many bytes."""
+        return self.layout.pack(size + self.counted)
+
+
+LENGTH_SIZE: Final = 4
+LONGEST_MESSAGE: Final = 0x7FFFFFFF
+_UNSIZED: Final = (Framing.RAW, Framing.RECVLOGICAL, Framing.WALSENDER)
+_LENGTH_FIELDS: Final = {
+    Framing.LENGTH: LengthField(Struct(">I"), 0),
+    Framing.LENGTH_LE: LengthField(Struct("<I"), 0),
+    Framing.LENGTH_SELF: LengthField(Struct(">I"), LENGTH_SIZE),
+    Framing.LENGTH_SELF_LE: LengthField(Struct("<I"), LENGTH_SIZE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class XLogData:
+    """A walsender's frame around one message.
+
+    Attributes:
+        payload: where the message begins and ends.
+    """
+
+    wal_start: int
+    wal_end: int
+    send_time: int
+    payload: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """A walsender's sign of life; it carries no message."""
+
+    wal_end: int
+    send_time: int
+    reply_requested: bool = False
+
+    @property
+    def payload(self) -> None:
+        """Where the message is: nowhere."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRow:
+    """A row of a binary COPY around one message.
+
+    Attributes:
+        lsn, xid: None where the COPY has left them out.
+        payload: where the message begins and ends.
+    """
+
+    lsn: int | None
+    xid: int | None
+    payload: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A message with its length in front.
+
+    Attributes:
+        payload: where the message begins and ends.
+    """
+
+    payload: tuple[int, int]
+
+
+Frame: TypeAlias = XLogData | Keepalive | CopyRow | Sized
+
+
+def read_newline(data: bytes | memoryview, offset: int) -> int:
+    """Step over the newline behind a message.
+
+    Raises:
+        TruncatedMessage: the data end here.
+        FramingError: something else stands here.
+    """
+    if offset >= len(data):
+        raise TruncatedMessage("the data end before the newline behind a message", offset=offset)
+    if data[offset] != NEWLINE[0]:
+        raise FramingError("the message is not followed by a newline", offset=offset)
+    return offset + 1
+
+
+def read_copydata(data: bytes | memoryview, offset: int = 0) -> Iterator[XLogData | Keepalive]:
+    """Read the CopyData frames from an offset to the data's end.
+
+    Raises:
+        TruncatedMessage: the data end inside a frame.
+        FramingError: the bytes are no XLogData and no keepalive.
+    """
+    while offset < len(data):
+        if data[offset] != _COPYDATA:
+            raise FramingError("no copydata frame begins here", offset=offset)
+        _need(data, offset, COPYDATA_HEADER.size + 1, Framing.COPYDATA)
+        _, length = COPYDATA_HEADER.unpack_from(data, offset)
+        body, size = offset + COPYDATA_HEADER.size, length - LENGTH_SIZE
+        kind = data[body]
+        if not ((kind == _XLOGDATA and size > XLOGDATA.size) or (kind == _KEEPALIVE and size == KEEPALIVE.size)):
+            raise FramingError("the copydata frame is neither XLogData nor a keepalive", offset=offset)
+        end = body + size
+        _need(data, offset, end - offset, Framing.COPYDATA)
+        yield _from_walsender(data, body, end)
+        offset = end
+
+
+def read_lengths(data: bytes | memoryview, framing: Framing, offset: int = 0) -> Iterator[Sized | XLogData | Keepalive]:
+    """Read what has its length in front, from an offset to the data's end.
+
+    Raises:
+        TruncatedMessage: the data end inside a frame.
+        FramingError: the bytes are no length that there can be.
+    """
+    field = framing.length_field
+    assert field is not None
+    while offset < len(data):
+        _need(data, offset, LENGTH_SIZE, framing)
+        size, begin = field.size_of(data, offset), offset + LENGTH_SIZE
+        if not 0 < size <= LONGEST_MESSAGE:
+            raise FramingError("no length of a message stands here", offset=offset)
+        _need(data, offset, LENGTH_SIZE + size, framing)
+        offset = begin + size
+        if data[begin] in (_XLOGDATA, _KEEPALIVE):
+            if not ((data[begin] == _XLOGDATA and size > XLOGDATA.size) or size == KEEPALIVE.size):
+                raise FramingError("the frame is neither XLogData nor a keepalive", offset=begin)
+            yield _from_walsender(data, begin, offset)
+        else:
+            yield Sized((begin, offset))
+
+
+def read_walsender(data: bytes | memoryview, offset: int) -> XLogData | Keepalive:
+    """Read the header of what a walsender has sent; where the message ends, the message itself has to say.
+
+    Returns:
+        where its payload ends, as far as is known, is the data's end.
+
+    Raises:
+        TruncatedMessage: the data end inside the header.
+        FramingError: the bytes are no XLogData and no keepalive.
+    """
+    if data[offset] not in (_XLOGDATA, _KEEPALIVE):
+        raise FramingError("neither XLogData nor a keepalive begins here", offset=offset)
+    is_data = data[offset] == _XLOGDATA
+    _need(data, offset, XLOGDATA.size + 1 if is_data else KEEPALIVE.size, Framing.WALSENDER)
+    return _from_walsender(data, offset, len(data))
+
+
+def _from_walsender(data: bytes | memoryview, body: int, end: int) -> XLogData | Keepalive:
+    if data[body] == _XLOGDATA:
+        _, wal_start, wal_end, send_time = XLOGDATA.unpack_from(data, body)
+        return XLogData(wal_start, wal_end, send_time, (body + XLOGDATA.size, end))
+    _, wal_end, send_time, reply = KEEPALIVE.unpack_from(data, body)
+    return Keepalive(wal_end, send_time, reply != 0)
+
+
+def read_pgcopy(data: bytes | memoryview, offset: int = 0, *, has_header: bool = True) -> Iterator[CopyRow]:
+    """Read the rows of a binary COPY of (lsn, xid, data), (lsn, data) or data, with its header and its trailer.
+
+    Args:
+        has_header: the COPY begins at the offset, and not in bytes before.
+
+    Raises:
+        TruncatedMessage: the data end before the trailer.
+        FramingError: the bytes are no COPY of these columns, or go on behind its trailer.
+    """
+    if has_header:
+        offset = _read_pgcopy_header(data, offset)
+    while True:
+        _need(data, offset, PGCOPY_TRAILER.size, Framing.PGCOPY)
+        (fields,) = PGCOPY_TRAILER.unpack_from(data, offset)
+        if fields == -1:
+            break
+        row = _read_pgcopy_row(data, offset, fields)
+        yield row
+        offset = row.payload[1]
+    offset += PGCOPY_TRAILER.size
+    if offset < len(data):
+        raise FramingError("bytes follow the trailer of the pgcopy file", offset=offset)
+
+
+def _read_pgcopy_row(data: bytes | memoryview, offset: int, fields: int) -> CopyRow:
+    layout = PGCOPY_ROWS.get(fields)
+    if layout is None:
+        raise FramingError("no row of (lsn, xid, data), (lsn, data) or data begins here", offset=offset)
+    _need(data, offset, layout.size, Framing.PGCOPY)
+    _, *before, length = layout.unpack_from(data, offset)
+    sizes, values = before[::2], before[1::2]
+    if sizes != [8, 4][: len(sizes)] or length <= 0:
+        raise FramingError("no row of (lsn, xid, data), (lsn, data) or data begins here", offset=offset)
+    begin = offset + layout.size
+    _need(data, offset, begin + length - offset, Framing.PGCOPY)
+    lsn, xid = (*values, None, None)[:2]
+    return CopyRow(lsn, xid, (begin, begin + length))
+
+
+def _read_pgcopy_header(data: bytes | memoryview, offset: int) -> int:
+    _need(data, offset, PGCOPY_HEADER.size, Framing.PGCOPY)
+    signature: bytes
+    flags: int
+    extension: int
+    signature, flags, extension = PGCOPY_HEADER.unpack_from(data, offset)
+    if signature != PGCOPY_SIGNATURE or extension < 0:
+        raise FramingError("no pgcopy header begins here", offset=offset)
+    if flags & _PGCOPY_CRITICAL_FLAGS:
+        raise FramingError(f"the pgcopy header has unknown critical flags 0x{flags:08x}", offset=offset)
+    _need(data, offset, PGCOPY_HEADER.size + extension, Framing.PGCOPY)
+    return offset + PGCOPY_HEADER.size + extension
+
+
+def _need(data: bytes | memoryview, offset: int, count: int, framing: Framing) -> None:
+    have = len(data) - offset
+    if have < count:
+        raise TruncatedMessage(f"{framing.value} frame ends early: need {count} bytes, have {have}", offset=offset)

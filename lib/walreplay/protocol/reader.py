@@ -1,0 +1,491 @@
+"""The scalar reader: one message at a time, every length checked before the bytes are touched.
+
+It is the reference that defines what the bytes mean; decoders made for speed are tested against it.
+
+`read_message` has no state: the caller says whether the message stands inside a stream.  `read_stream` keeps
+that state (`is_streaming_after` is all of it) and knows the framings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Any, Final, TypeAlias
+
+from walreplay.errors import EncodingMismatch, FramingError, MalformedMessage, TruncatedMessage, UnknownMessage
+from walreplay.protocol import layouts
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import (
+    KEEPALIVE,
+    Frame,
+    Framing,
+    Keepalive,
+    read_copydata,
+    read_lengths,
+    read_newline,
+    read_pgcopy,
+    read_walsender,
+)
+
+Buffer: TypeAlias = bytes | memoryview
+Names: TypeAlias = Callable[[bytes], str]
+"""Decodes a name by the client_encoding of the session that recorded it; raises UnicodeDecodeError."""
+
+_NUL_SEARCH_BYTES: Final = 128
+
+_ENCODING_REMEDY: Final = (
+    "Names are in the client_encoding that the capture was recorded with: if that was another one, source_encoding in "
+    "the configuration says which; if not, the file is damaged"
+)
+
+
+def names_in_utf8(data: bytes) -> str:
+    """Decode a name, unless the configuration says that names are in another encoding."""
+    return data.decode()
+
+
+def read_message(
+    data: Buffer,
+    offset: int,
+    *,
+    streaming: bool = False,
+    parallel: bool | None = None,
+    names: Names = names_in_utf8,
+) -> tuple[m.AnyMessage, int]:
+    """Read the message that begins at an offset; give it and the offset behind it.
+
+    Args:
+        data: what holds the message; it may end before the message does, or long after.
+        offset: where the message's tag is.
+        streaming: the message stands between Stream Start and Stream Stop, so most carry an xid.
+        parallel: whether a Stream Abort has an LSN and a time.  None decides by what follows: the LSN's first
+            byte is 0, which begins no message and is no newline.  A Stream Abort that could end with the data
+            is taken to end there; more data might have shown it to be longer.
+        names: decodes the names of relations, columns, types, origins and prepared transactions, and the prefixes of
+            logical messages.
+
+    Raises:
+        TruncatedMessage: the data end before the message does.
+        UnknownMessage: no message has this tag.
+        MalformedMessage: the bytes break the message's layout.
+    """
+    if not 0 <= offset < len(data):
+        raise TruncatedMessage("a message needs 1 byte for its tag, the data have 0", offset=offset)
+    entry = _MESSAGES.get(data[offset])
+    if entry is None:
+        raise UnknownMessage(f"no message has the tag 0x{data[offset]:02x}", offset=offset)
+    kind, read = entry
+    cursor = _Cursor(data, offset, kind, streaming=streaming, parallel=parallel, names=names)
+    return read(cursor), cursor.position
+
+
+def is_streaming_after(message: m.AnyMessage, streaming: bool) -> bool:
+    """Say whether what follows a message stands inside a stream, given whether the message did."""
+    if isinstance(message, m.StreamStart):
+        return True
+    if isinstance(message, m.StreamStop):
+        return False
+    return streaming
+
+
+def read_stream(
+    data: Buffer, *, framing: Framing, parallel: bool | None = None, names: Names = names_in_utf8
+) -> Iterator[tuple[int, m.AnyMessage]]:
+    """Read one session's whole bytes, uncut and uncompressed; give each message with its own offset.
+
+    Args:
+        data: the bytes.
+        framing: how the messages are wrapped.
+        parallel: see `read_message`, as for ``names``.
+
+    Raises:
+        CaptureError: what cannot be read, with its offset; messages in front of it have been given by then.
+    """
+    view = memoryview(data)
+    streaming = False
+    if not framing.is_sized:
+        yield from _read_unsized(view, framing, parallel, names)
+        return
+    for frame in read_frames(view, framing):
+        if frame.payload is None:
+            continue
+        begin, end = frame.payload
+        try:
+            message, behind = read_message(view[:end], begin, streaming=streaming, parallel=parallel, names=names)
+        except TruncatedMessage as error:
+            raise FramingError(
+                f"the {framing.value} frame ends before its message: {error.problem}", offset=begin
+            ) from None
+        if behind != end:
+            raise FramingError(f"the {framing.value} frame holds {end - behind} bytes behind its message", offset=begin)
+        yield begin, message
+        streaming = is_streaming_after(message, streaming)
+
+
+def read_frames(data: Buffer, framing: Framing, offset: int = 0, *, goes_on: bool = False) -> Iterator[Frame]:
+    """Read the frames of a framing that says where its messages end, from an offset to the data's end.
+
+    Args:
+        goes_on: frames stand in front of the offset, so that no header of the whole has to stand there.
+
+    Raises:
+        TruncatedMessage: the data end inside a frame.
+        FramingError: the bytes are no frame.
+    """
+    if framing is Framing.COPYDATA:
+        return read_copydata(data, offset)
+    if framing is Framing.PGCOPY:
+        return read_pgcopy(data, offset, has_header=not goes_on)
+    return read_lengths(data, framing, offset)
+
+
+def read_unsized(
+    data: Buffer,
+    framing: Framing,
+    offset: int,
+    *,
+    streaming: bool = False,
+    parallel: bool | None = None,
+    names: Names = names_in_utf8,
+) -> tuple[int, m.AnyMessage | None, int]:
+    """Read what stands at an offset in a framing that does not say where its messages end.
+
+    Returns:
+        where the message begins, the message (None for a keepalive), and where what follows it begins.
+
+    Raises:
+        CaptureError: what cannot be read, with its offset.
+    """
+    if framing is Framing.WALSENDER:
+        frame = read_walsender(data, offset)
+        if isinstance(frame, Keepalive):
+            return offset, None, offset + KEEPALIVE.size
+        offset = frame.payload[0]
+    message, end = read_message(data, offset, streaming=streaming, parallel=parallel, names=names)
+    return offset, message, read_newline(data, end) if framing is Framing.RECVLOGICAL else end
+
+
+def _read_unsized(
+    view: memoryview, framing: Framing, parallel: bool | None, names: Names
+) -> Iterator[tuple[int, m.AnyMessage]]:
+    streaming, at = False, 0
+    while at < len(view):
+        begin, message, at = read_unsized(view, framing, at, streaming=streaming, parallel=parallel, names=names)
+        if message is not None:
+            yield begin, message
+            streaming = is_streaming_after(message, streaming)
+
+
+class _Cursor:
+    """A place inside one message; each method reads a field and steps behind it."""
+
+    __slots__ = ("data", "kind", "names", "parallel", "position", "start", "streaming")
+
+    def __init__(
+        self, data: Buffer, start: int, kind: str, *, streaming: bool, parallel: bool | None, names: Names
+    ) -> None:
+        self.data = data
+        self.start = start
+        self.position = start + 1  # behind the tag
+        self.kind = kind
+        self.streaming = streaming
+        self.parallel = parallel
+        self.names = names
+
+    @property
+    def remaining(self) -> int:
+        return len(self.data) - self.position
+
+    def malformed(self, problem: str) -> MalformedMessage:
+        return MalformedMessage(f"{self.kind} message: {problem}", offset=self.start)
+
+    def need(self, count: int, field: str) -> None:
+        have = self.remaining
+        if have < count:
+            raise TruncatedMessage(
+                f"{self.kind} message ends early: need {count} bytes for {field}, have {have}",
+                offset=self.start,
+            )
+
+    def fields(self, layout: Struct, names: str) -> tuple[Any, ...]:
+        self.need(layout.size, names)
+        values = layout.unpack_from(self.data, self.position)
+        self.position += layout.size
+        return values
+
+    def integer(self, layout: Struct, name: str) -> int:
+        (value,) = self.fields(layout, name)
+        return int(value)
+
+    def count(self, layout: Struct, name: str) -> int:
+        value = self.integer(layout, name)
+        if value < 0:
+            raise self.malformed(f"{name} is negative ({value})")
+        return value
+
+    def raw(self, count: int, name: str) -> bytes:
+        self.need(count, name)
+        value = bytes(self.data[self.position : self.position + count])
+        self.position += count
+        return value
+
+    def string(self, name: str) -> str:
+        """Read text up to its NUL."""
+        value = self.raw(self._find_nul(name) - self.position, name)
+        self.position += 1
+        try:
+            return self.names(value)
+        except UnicodeDecodeError:
+            # Without the original error: it holds the bytes.
+            what = "UTF-8" if self.names is names_in_utf8 else "in the encoding that source_encoding names"
+            raise EncodingMismatch(
+                f"{self.kind} message: {name} is not {what}", offset=self.start, remedy=_ENCODING_REMEDY
+            ) from None
+
+    def name(self, name: str) -> str:
+        """Read the name of something, which PostgreSQL lets nothing be without."""
+        value = self.string(name)
+        if not value:
+            raise self.malformed(f"{name} is empty")
+        return value
+
+    def _find_nul(self, name: str) -> int:
+        # A memoryview cannot search.  Names are short, so look a little ahead, and further only as needed.
+        at, width = self.position, _NUL_SEARCH_BYTES
+        while at < len(self.data):
+            found = bytes(self.data[at : at + width]).find(0)
+            if found >= 0:
+                return at + found
+            at += width
+            width *= 2
+        raise TruncatedMessage(
+            f"{self.kind} message ends early: no NUL behind {name} in {self.remaining} bytes",
+            offset=self.start,
+        )
+
+    def flag(self, name: str) -> bool:
+        value = self.integer(layouts.UINT8, name)
+        if value > 1:
+            raise self.malformed(f"{name} is {value}, not 0 or 1")
+        return value == 1
+
+    def no_flags(self, value: int) -> int:
+        """Check flags of which none exists yet: PostgreSQL refuses others, and so they betray wrong bytes."""
+        if value != 0:
+            raise self.malformed(f"flags are {value}, not 0")
+        return value
+
+    def stream_xid(self) -> int | None:
+        return self.integer(layouts.UINT32, "xid") if self.streaming else None
+
+    def tuple_data(self, name: str) -> m.TupleData:
+        count = self.count(layouts.INT16, f"number of columns of the {name}")
+        return m.TupleData(tuple([self._cell(f"column {i + 1} of the {name}") for i in range(count)]))
+
+    def _cell(self, name: str) -> m.Cell:
+        kind = self.integer(layouts.UINT8, name)
+        if kind == _NULL:
+            return m.NULL_CELL
+        if kind == _UNCHANGED:
+            return m.UNCHANGED_CELL
+        if kind != _TEXT and kind != _BINARY:
+            raise self.malformed(f"{name} is not of kind n, u, t or b")
+        size = self.count(layouts.INT32, f"length of {name}")
+        if kind == _TEXT and 0 in bytes(self.data[self.position : self.position + size]):
+            # PostgreSQL's texts have none.  What was torn shows so that it has swallowed what follows.
+            raise self.malformed(f"{name} holds a NUL byte, which PostgreSQL's texts never do")
+        return m.Cell(chr(kind), self.raw(size, name))
+
+
+_NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
+_NEW, _OLD, _KEY = b"NOK"
+
+
+def _begin(c: _Cursor) -> m.Begin:
+    return m.Begin(*c.fields(layouts.BEGIN, "LSN, time and xid"))
+
+
+def _commit(c: _Cursor) -> m.Commit:
+    flags, commit_lsn, end_lsn, time = c.fields(layouts.COMMIT, "flags, LSNs and time")
+    return m.Commit(c.no_flags(flags), commit_lsn, end_lsn, time)
+
+
+def _origin(c: _Cursor) -> m.Origin:
+    (origin_lsn,) = c.fields(layouts.ORIGIN, "LSN")
+    return m.Origin(origin_lsn, c.string("name"))
+
+
+def _message(c: _Cursor) -> m.Message:
+    xid = c.stream_xid()
+    flags, lsn = c.fields(layouts.MESSAGE, "flags and LSN")
+    if flags > 1:
+        raise c.malformed(f"flags are {flags}, not 0 or 1")
+    prefix = c.string("prefix")
+    content = c.raw(c.count(layouts.INT32, "length of the content"), "content")
+    return m.Message(flags == 1, lsn, prefix, content, xid)
+
+
+def _relation(c: _Cursor) -> m.Relation:
+    xid = c.stream_xid()
+    oid = c.integer(layouts.UINT32, "OID")
+    namespace = c.string("namespace")  # that of pg_catalog is empty
+    name = c.name("name")
+    identity, count = c.fields(layouts.RELATION_END, "replica identity and number of columns")
+    if chr(identity) not in m.REPLICA_IDENTITIES:
+        raise c.malformed(f"replica identity is none of {', '.join(m.REPLICA_IDENTITIES)}")
+    if count < 0:
+        raise c.malformed(f"number of columns is negative ({count})")
+    columns = tuple([_column(c, i + 1) for i in range(count)])
+    if len({column.name for column in columns}) < count:
+        raise c.malformed("two columns have one name")
+    return m.Relation(oid, namespace, name, chr(identity), columns, xid)
+
+
+def _column(c: _Cursor, number: int) -> m.Column:
+    key = c.flag(f"flags of column {number}")
+    name = c.name(f"name of column {number}")
+    type_oid, typmod = c.fields(layouts.COLUMN_END, f"type of column {number}")
+    return m.Column(name, type_oid, typmod, key)
+
+
+def _type(c: _Cursor) -> m.Type:
+    xid = c.stream_xid()
+    oid = c.integer(layouts.UINT32, "OID")
+    return m.Type(oid, c.string("namespace"), c.name("name"), xid)
+
+
+def _insert(c: _Cursor) -> m.Insert:
+    xid = c.stream_xid()
+    oid = c.integer(layouts.UINT32, "relation's OID")
+    if c.integer(layouts.UINT8, "kind of tuple") != _NEW:
+        raise c.malformed("no new tuple (N) follows the relation's OID")
+    return m.Insert(oid, c.tuple_data("new tuple"), xid)
+
+
+def _update(c: _Cursor) -> m.Update:
+    xid = c.stream_xid()
+    oid = c.integer(layouts.UINT32, "relation's OID")
+    old = key = None
+    kind = c.integer(layouts.UINT8, "kind of tuple")
+    if kind == _OLD:
+        old = c.tuple_data("old tuple")
+    elif kind == _KEY:
+        key = c.tuple_data("key")
+    if kind in (_OLD, _KEY):
+        kind = c.integer(layouts.UINT8, "kind of tuple")
+    if kind != _NEW:
+        raise c.malformed("no new tuple (N) follows")
+    return m.Update(oid, c.tuple_data("new tuple"), old, key, xid)
+
+
+def _delete(c: _Cursor) -> m.Delete:
+    xid = c.stream_xid()
+    oid = c.integer(layouts.UINT32, "relation's OID")
+    kind = c.integer(layouts.UINT8, "kind of tuple")
+    if kind == _OLD:
+        return m.Delete(oid, old=c.tuple_data("old tuple"), xid=xid)
+    if kind == _KEY:
+        return m.Delete(oid, key=c.tuple_data("key"), xid=xid)
+    raise c.malformed("neither an old tuple (O) nor a key (K) follows the relation's OID")
+
+
+def _truncate(c: _Cursor) -> m.Truncate:
+    xid = c.stream_xid()
+    count, options = c.fields(layouts.TRUNCATE, "number of relations and options")
+    if count < 0:
+        raise c.malformed(f"number of relations is negative ({count})")
+    if options > m.TRUNCATE_CASCADE | m.TRUNCATE_RESTART_IDENTITY:
+        raise c.malformed(f"options {options} hold an unknown bit")
+    size = layouts.UINT32.size
+    there = c.data[c.position : c.position + min(count, c.remaining // size) * size]
+    oids = tuple([oid for (oid,) in layouts.UINT32.iter_unpack(there)])
+    if 0 in oids or len(set(oids)) < len(oids):
+        # A count that was torn, or damaged, swallows what follows.
+        raise c.malformed("it names relation 0, or one relation twice")
+    c.need(count * size, "OIDs of the relations")
+    c.position += count * size
+    return m.Truncate(oids, options, xid)
+
+
+def _stream_start(c: _Cursor) -> m.StreamStart:
+    xid, first = c.fields(layouts.STREAM_START, "xid and first-segment flag")
+    if first > 1:
+        raise c.malformed(f"first-segment flag is {first}, not 0 or 1")
+    return m.StreamStart(xid, first == 1)
+
+
+def _stream_stop(_: _Cursor) -> m.StreamStop:
+    return m.StreamStop()
+
+
+def _stream_commit(c: _Cursor) -> m.StreamCommit:
+    xid, flags, commit_lsn, end_lsn, time = c.fields(layouts.STREAM_COMMIT, "xid, flags, LSNs and time")
+    return m.StreamCommit(xid, c.no_flags(flags), commit_lsn, end_lsn, time)
+
+
+def _stream_abort(c: _Cursor) -> m.StreamAbort:
+    xid, subxid = c.fields(layouts.STREAM_ABORT, "xids")
+    has_more = c.parallel
+    if has_more is None:
+        has_more = c.remaining > 0 and c.data[c.position] == 0
+    if not has_more:
+        return m.StreamAbort(xid, subxid)
+    return m.StreamAbort(xid, subxid, *c.fields(layouts.STREAM_ABORT_PARALLEL, "LSN and time"))
+
+
+def _begin_prepare(c: _Cursor) -> m.BeginPrepare:
+    prepare_lsn, end_lsn, time, xid = c.fields(layouts.BEGIN_PREPARE, "LSNs, time and xid")
+    return m.BeginPrepare(prepare_lsn, end_lsn, time, xid, c.string("gid"))
+
+
+def _prepare(c: _Cursor) -> m.Prepare:
+    flags, prepare_lsn, end_lsn, time, xid = c.fields(layouts.PREPARE, "flags, LSNs, time and xid")
+    return m.Prepare(c.no_flags(flags), prepare_lsn, end_lsn, time, xid, c.string("gid"))
+
+
+def _commit_prepared(c: _Cursor) -> m.CommitPrepared:
+    flags, commit_lsn, end_lsn, time, xid = c.fields(layouts.COMMIT_PREPARED, "flags, LSNs, time and xid")
+    return m.CommitPrepared(c.no_flags(flags), commit_lsn, end_lsn, time, xid, c.string("gid"))
+
+
+def _rollback_prepared(c: _Cursor) -> m.RollbackPrepared:
+    flags, prepare_end_lsn, rollback_end_lsn, prepare_time, rollback_time, xid = c.fields(
+        layouts.ROLLBACK_PREPARED, "flags, LSNs, times and xid"
+    )
+    return m.RollbackPrepared(
+        c.no_flags(flags),
+        prepare_end_lsn,
+        rollback_end_lsn,
+        prepare_time,
+        rollback_time,
+        xid,
+        c.string("gid"),
+    )
+
+
+def _stream_prepare(c: _Cursor) -> m.StreamPrepare:
+    flags, prepare_lsn, end_lsn, time, xid = c.fields(layouts.PREPARE, "flags, LSNs, time and xid")
+    return m.StreamPrepare(c.no_flags(flags), prepare_lsn, end_lsn, time, xid, c.string("gid"))
+
+
+_MESSAGES: Final[dict[int, tuple[str, Callable[[_Cursor], m.AnyMessage]]]] = {
+    ord("B"): ("Begin", _begin),
+    ord("C"): ("Commit", _commit),
+    ord("O"): ("Origin", _origin),
+    ord("M"): ("Message", _message),
+    ord("R"): ("Relation", _relation),
+    ord("Y"): ("Type", _type),
+    ord("I"): ("Insert", _insert),
+    ord("U"): ("Update", _update),
+    ord("D"): ("Delete", _delete),
+    ord("T"): ("Truncate", _truncate),
+    ord("S"): ("Stream Start", _stream_start),
+    ord("E"): ("Stream Stop", _stream_stop),
+    ord("c"): ("Stream Commit", _stream_commit),
+    ord("A"): ("Stream Abort", _stream_abort),
+    ord("b"): ("Begin Prepare", _begin_prepare),
+    ord("P"): ("Prepare", _prepare),
+    ord("K"): ("Commit Prepared", _commit_prepared),
+    ord("r"): ("Rollback Prepared", _rollback_prepared),
+    ord("p"): ("Stream Prepare", _stream_prepare),
+}

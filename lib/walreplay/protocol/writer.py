@@ -1,0 +1,243 @@
+"""Write messages and frames: the inverse of the reader, to make captures.
+
+A message carries an xid when its ``xid`` is set: whoever writes a stream sets it between Stream Start and
+Stream Stop, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from walreplay.protocol import layouts
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import (
+    COPYDATA_HEADER,
+    KEEPALIVE,
+    NEWLINE,
+    PGCOPY_HEADER,
+    PGCOPY_ROWS,
+    PGCOPY_SIGNATURE,
+    PGCOPY_TRAILER,
+    XLOGDATA,
+    Framing,
+    Keepalive,
+)
+from walreplay.protocol.reader import Buffer, read_stream
+
+
+def encode(message: m.AnyMessage) -> bytes:
+    """Write one message.
+
+    Raises:
+        ValueError: text holds a NUL.
+        struct.error: a number does not fit its field.
+    """
+    return message.tag.encode() + _ENCODERS[type(message)](message)
+
+
+def frame(
+    items: Iterable[m.AnyMessage | Keepalive],
+    framing: Framing,
+    *,
+    trailer: bool = True,
+    fields: int = 3,
+    xlogdata: bool = False,
+) -> bytes:
+    """Write messages in a framing, as one session's file.
+
+    Args:
+        items: messages; a `Keepalive` among them is written where the framing has any, else left out.
+        framing: how to wrap them.
+        trailer: end a pgcopy file properly.
+        fields: of a pgcopy row: 3 for (lsn, xid, data), 2 for (lsn, data), 1 for data.
+        xlogdata: behind a length comes what a walsender sends, not the message alone.
+    """
+    has_keepalives = framing in (Framing.COPYDATA, Framing.WALSENDER) or xlogdata
+    parts: list[bytes] = []
+    if framing is Framing.PGCOPY:
+        parts.append(PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0))
+    lsn = time = xid = 0
+    for item in items:
+        if isinstance(item, Keepalive):
+            if has_keepalives:
+                body = KEEPALIVE.pack(b"k"[0], item.wal_end, item.send_time, item.reply_requested)
+                parts.append(_framed(framing, body))
+            continue
+        lsn, time, xid = _place(item, (lsn, time, xid))
+        payload = encode(item)
+        if framing is Framing.PGCOPY:
+            parts.append(_pgcopy_row(fields, lsn, xid, len(payload)) + payload)
+        else:
+            sent = XLOGDATA.pack(b"w"[0], lsn, lsn, time) if has_keepalives else b""
+            parts.append(_framed(framing, sent + payload))
+    if framing is Framing.PGCOPY and trailer:
+        parts.append(PGCOPY_TRAILER.pack(-1))
+    return b"".join(parts)
+
+
+def reframe(data: Buffer, source: Framing, target: Framing, *, fields: int = 3, xlogdata: bool = False) -> bytes:
+    """Write one session's messages in another framing, as `frame` does; what the frames themselves said is lost."""
+    messages = (message for _, message in read_stream(data, framing=source))
+    return frame(messages, target, fields=fields, xlogdata=xlogdata)
+
+
+def _framed(framing: Framing, body: bytes) -> bytes:
+    if framing is Framing.COPYDATA:
+        return COPYDATA_HEADER.pack(b"d"[0], 4 + len(body)) + body
+    if framing is Framing.RECVLOGICAL:
+        return body + NEWLINE
+    field = framing.length_field
+    return body if field is None else field.pack(len(body)) + body
+
+
+def _pgcopy_row(fields: int, lsn: int, xid: int, size: int) -> bytes:
+    before = (8, lsn, 4, xid)[: 2 * (fields - 1)]
+    return PGCOPY_ROWS[fields].pack(fields, *before, size)
+
+
+def _place(message: m.AnyMessage, before: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Give LSN, time and xid for a message's frame: those that were named last."""
+    lsn, time, xid = before
+    for name in ("final_lsn", "prepare_lsn", "commit_lsn", "lsn", "rollback_end_lsn"):
+        lsn = getattr(message, name, lsn)
+    for name in ("commit_time", "prepare_time", "rollback_time"):
+        time = getattr(message, name, time)
+    if isinstance(message, (m.Begin, m.BeginPrepare, m.StreamStart)):
+        xid = message.xid
+    return lsn, time, xid
+
+
+def _string(text: str) -> bytes:
+    value = text.encode()
+    if 0 in value:
+        raise ValueError("text holds a NUL, which ends it on the wire")
+    return value + b"\0"
+
+
+def _xid(xid: int | None) -> bytes:
+    return b"" if xid is None else layouts.UINT32.pack(xid)
+
+
+def _cell(cell: m.Cell) -> bytes:
+    if cell.value is None:
+        return cell.kind.encode()
+    return cell.kind.encode() + layouts.INT32.pack(len(cell.value)) + cell.value
+
+
+def _tuple_data(tag: bytes, row: m.TupleData | None) -> bytes:
+    if row is None:
+        return b""
+    return tag + layouts.INT16.pack(len(row.cells)) + b"".join([_cell(cell) for cell in row.cells])
+
+
+def _begin(v: m.Begin) -> bytes:
+    return layouts.BEGIN.pack(v.final_lsn, v.commit_time, v.xid)
+
+
+def _commit(v: m.Commit) -> bytes:
+    return layouts.COMMIT.pack(v.flags, v.commit_lsn, v.end_lsn, v.commit_time)
+
+
+def _origin(v: m.Origin) -> bytes:
+    return layouts.ORIGIN.pack(v.origin_lsn) + _string(v.name)
+
+
+def _message(v: m.Message) -> bytes:
+    head = _xid(v.xid) + layouts.MESSAGE.pack(v.transactional, v.lsn)
+    return head + _string(v.prefix) + layouts.INT32.pack(len(v.content)) + v.content
+
+
+def _relation(v: m.Relation) -> bytes:
+    head = _xid(v.xid) + layouts.UINT32.pack(v.oid) + _string(v.namespace) + _string(v.name)
+    end = layouts.RELATION_END.pack(ord(v.replica_identity), len(v.columns))
+    return head + end + b"".join([_column(column) for column in v.columns])
+
+
+def _column(v: m.Column) -> bytes:
+    return layouts.UINT8.pack(v.key) + _string(v.name) + layouts.COLUMN_END.pack(v.type_oid, v.typmod)
+
+
+def _type(v: m.Type) -> bytes:
+    return _xid(v.xid) + layouts.UINT32.pack(v.oid) + _string(v.namespace) + _string(v.name)
+
+
+def _insert(v: m.Insert) -> bytes:
+    return _xid(v.xid) + layouts.UINT32.pack(v.relation_oid) + _tuple_data(b"N", v.new)
+
+
+def _update(v: m.Update) -> bytes:
+    head = _xid(v.xid) + layouts.UINT32.pack(v.relation_oid)
+    return head + _tuple_data(b"K", v.key) + _tuple_data(b"O", v.old) + _tuple_data(b"N", v.new)
+
+
+def _delete(v: m.Delete) -> bytes:
+    head = _xid(v.xid) + layouts.UINT32.pack(v.relation_oid)
+    return head + _tuple_data(b"K", v.key) + _tuple_data(b"O", v.old)
+
+
+def _truncate(v: m.Truncate) -> bytes:
+    head = _xid(v.xid) + layouts.TRUNCATE.pack(len(v.relation_oids), v.options)
+    return head + b"".join([layouts.UINT32.pack(oid) for oid in v.relation_oids])
+
+
+def _stream_start(v: m.StreamStart) -> bytes:
+    return layouts.STREAM_START.pack(v.xid, v.first_segment)
+
+
+def _stream_stop(_: m.StreamStop) -> bytes:
+    return b""
+
+
+def _stream_commit(v: m.StreamCommit) -> bytes:
+    return layouts.STREAM_COMMIT.pack(v.xid, v.flags, v.commit_lsn, v.end_lsn, v.commit_time)
+
+
+def _stream_abort(v: m.StreamAbort) -> bytes:
+    head = layouts.STREAM_ABORT.pack(v.xid, v.subxid)
+    if v.abort_lsn is None or v.abort_time is None:
+        return head
+    return head + layouts.STREAM_ABORT_PARALLEL.pack(v.abort_lsn, v.abort_time)
+
+
+def _begin_prepare(v: m.BeginPrepare) -> bytes:
+    return layouts.BEGIN_PREPARE.pack(v.prepare_lsn, v.end_lsn, v.prepare_time, v.xid) + _string(v.gid)
+
+
+def _prepare(v: m.Prepare | m.StreamPrepare) -> bytes:
+    return layouts.PREPARE.pack(v.flags, v.prepare_lsn, v.end_lsn, v.prepare_time, v.xid) + _string(v.gid)
+
+
+def _commit_prepared(v: m.CommitPrepared) -> bytes:
+    head = layouts.COMMIT_PREPARED.pack(v.flags, v.commit_lsn, v.end_lsn, v.commit_time, v.xid)
+    return head + _string(v.gid)
+
+
+def _rollback_prepared(v: m.RollbackPrepared) -> bytes:
+    head = layouts.ROLLBACK_PREPARED.pack(
+        v.flags, v.prepare_end_lsn, v.rollback_end_lsn, v.prepare_time, v.rollback_time, v.xid
+    )
+    return head + _string(v.gid)
+
+
+_ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
+    m.Begin: _begin,
+    m.Commit: _commit,
+    m.Origin: _origin,
+    m.Message: _message,
+    m.Relation: _relation,
+    m.Type: _type,
+    m.Insert: _insert,
+    m.Update: _update,
+    m.Delete: _delete,
+    m.Truncate: _truncate,
+    m.StreamStart: _stream_start,
+    m.StreamStop: _stream_stop,
+    m.StreamCommit: _stream_commit,
+    m.StreamAbort: _stream_abort,
+    m.BeginPrepare: _begin_prepare,
+    m.Prepare: _prepare,
+    m.CommitPrepared: _commit_prepared,
+    m.RollbackPrepared: _rollback_prepared,
+    m.StreamPrepare: _prepare,
+}

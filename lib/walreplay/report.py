@@ -1,0 +1,122 @@
+"""What a run did: plain values, for people, notebooks and schedulers alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from walreplay.lsn import format_lsn
+
+Action: TypeAlias = Literal["created", "merged", "appended", "overwritten", "unchanged", "set aside"]
+Status: TypeAlias = Literal["applied", "nothing new"]
+Way: TypeAlias = Literal["files", "statements"]
+"""How rows reached the tables: in files that workers have written, or by Spark's own statements."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """What a run did to one table.
+
+    Attributes:
+        name: the source's ``schema.table``.
+        location: the Delta table's path, or its name in a catalog.
+        changes: row changes decoded; ``inserted``, ``updated`` and ``deleted`` count rows of the Delta table.
+        version: the Delta version that the run made; None where it made none.
+        without_base: rows that were updated though the table did not have them (the captures begin after the rows
+            did): they are written with what is known of them.
+        deletes_without_row: rows that were deleted though the table did not have them.
+        unknown: rows with values that nobody knows, for which NULL stands.
+        oid: the source relation's.
+        set_aside: another relation has the table's name; its rows lie in the ledger.
+        notes: what a person should know, such as schema changes.
+    """
+
+    name: str
+    location: str
+    action: Action
+    changes: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    truncated: bool = False
+    version: int | None = None
+    seconds: float = 0.0
+    without_base: int = 0
+    deletes_without_row: int = 0
+    unknown: int = 0
+    oid: int | None = None
+    set_aside: bool = False
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report as values that JSON knows."""
+        return {
+            "name": self.name,
+            "location": self.location,
+            "action": self.action,
+            "changes": self.changes,
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "deleted": self.deleted,
+            "truncated": self.truncated,
+            "version": self.version,
+            "seconds": round(self.seconds, 3),
+            "without_base": self.without_base,
+            "deletes_without_row": self.deletes_without_row,
+            "unknown": self.unknown,
+            "oid": self.oid,
+            "set_aside": self.set_aside,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What a run did.
+
+    Attributes:
+        run: the run's number in the target's ledger; None when there was nothing to record.
+        capture_bytes: bytes read, as stored.
+        transactions: committed transactions applied, and ``changes`` the row changes in them.
+        applied_lsn: the target holds everything committed up to here.
+        seconds: from start to end; ``stages`` says where they went.
+        writer: how rows were written; None where none were.
+    """
+
+    run: int | None
+    status: Status
+    captures: str
+    target: str
+    files: int
+    capture_bytes: int
+    transactions: int
+    changes: int
+    applied_lsn: int | None
+    applied_commit_ts: datetime | None
+    tables: tuple[TableReport, ...]
+    warnings: tuple[str, ...]
+    seconds: float
+    stages: Mapping[str, float]
+    writer: Way | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report as values that JSON knows; LSNs as ``X/X``, times in ISO form."""
+        return {
+            "run": self.run,
+            "status": self.status,
+            "captures": self.captures,
+            "target": self.target,
+            "files": self.files,
+            "capture_bytes": self.capture_bytes,
+            "transactions": self.transactions,
+            "changes": self.changes,
+            "applied_lsn": None if self.applied_lsn is None else format_lsn(self.applied_lsn),
+            "applied_commit_ts": self.applied_commit_ts.isoformat() if self.applied_commit_ts else None,
+            "writer": self.writer,
+            "tables": [table.to_dict() for table in self.tables],
+            "warnings": list(self.warnings),
+            "seconds": round(self.seconds, 3),
+            "stages": {name: round(seconds, 3) for name, seconds in self.stages.items()},
+        }

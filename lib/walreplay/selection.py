@@ -1,0 +1,338 @@
+"""What the configuration wants of a table: whether, where to, which columns, under which names.
+
+Everything here is decided by names, before a row is read.  A name in the configuration that no version of the
+relation has ever had is an error: a slip there would let through what should be left out or masked.  One that only
+this version does not have, because it is older or newer, is a warning.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from walreplay.errors import ConfigError
+from walreplay.names import column_names
+from walreplay.protocol.messages import Relation
+from walreplay.settings import (
+    DropColumnPolicy,
+    MissingRowPolicy,
+    RecreatePolicy,
+    Settings,
+    TableSettings,
+    TypeChangePolicy,
+    same_columns,
+)
+
+_CATALOG_NAMESPACE: Final = "pg_catalog"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataNames:
+    """What a table's own columns are called; None is a column that the table does not have.
+
+    Attributes:
+        rescued_data: None: a value that its column cannot hold has to stop the run.
+        deleted: None also where deleted rows are not kept.
+    """
+
+    commit_lsn: str | None
+    commit_ts: str | None
+    rescued_data: str | None
+    deleted: str | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of those that the table has."""
+        found = (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
+        return tuple(name for name in found if name is not None)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether the table has one of them at least, so that a row without columns can be written."""
+        return bool(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What else the configuration wants of a mirror table.
+
+    Attributes:
+        properties: Delta's, and anybody's own.
+        cluster_by: the mirror's names of the columns that it is clustered by.
+    """
+
+    properties: tuple[tuple[str, str], ...] = ()
+    cluster_by: tuple[str, ...] = ()
+
+    @property
+    def marks_rows(self) -> bool:
+        """Whether a MERGE may mark rows as deleted, which not all readers know."""
+        return dict(self.properties).get("delta.enableDeletionVectors", "true").lower() == "true"
+
+
+NO_LAYOUT: Final = Layout()
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is wanted of one version of a relation.
+
+    Attributes:
+        namespace, name: the mirror table's, before the target encodes them
+            (`walreplay.spark.delta.target.Target.table`).
+        columns: the numbers of the wanted columns in the relation, in its order.
+        sources: their source names.
+        names: their names in the mirror table.
+        masked: the numbers, in the relation, of those whose values are replaced by hashes; they are strings.
+        renames: columns renamed at the source, (old source name, new source name) each; see
+            `walreplay.names.renamed_columns`.
+        recreate_said: the configuration says what ``on_recreate`` is.
+        given: the mirror's names of all columns that the relation has had up to this version, wanted or not, by the
+            source's.
+        warnings: what a person should know.
+    """
+
+    namespace: str
+    name: str
+    columns: tuple[int, ...]
+    sources: tuple[str, ...]
+    names: tuple[str, ...]
+    masked: tuple[int, ...]
+    renames: tuple[tuple[str, str], ...]
+    metadata: MetadataNames
+    soft_deletes: bool
+    on_type_change: TypeChangePolicy
+    on_recreate: RecreatePolicy
+    on_drop_column: DropColumnPolicy
+    recreate_said: bool = False
+    on_missing_row: MissingRowPolicy = "warn"
+    layout: Layout = NO_LAYOUT
+    given: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def select(
+    settings: Settings,
+    relation: Relation,
+    versions: Sequence[Relation] = (),
+    *,
+    known: Mapping[str, str] | None = None,
+    sent: Relation | None = None,
+) -> Selection | None:
+    """Give what is wanted of a relation's version; None if the table is not wanted.
+
+    Args:
+        versions: all known versions of the table's relation, in the stream's order; ``relation`` is one of them, or
+            the newest if it is not there.
+        known: the target names of source columns that were given before (`names_of`), where they are kept.
+        sent: the relation with the replica identity that its old rows are really sent by, if that is another.
+
+    Raises:
+        ConfigError: the configuration names a column that the table never had, leaves out one that tells its rows
+            apart, or leaves none.
+    """
+    schema = relation.namespace or _CATALOG_NAMESPACE
+    if not settings.wants_table(schema, relation.name):
+        return None
+    table = settings.table(schema, relation.name) or TableSettings(source_schema=schema, source_table=relation.name)
+    history = versions if relation in versions else (*versions, relation)
+    own = settings.metadata_columns
+    soft_deletes = _first(table.soft_deletes, settings.soft_deletes)
+    metadata = MetadataNames(own.commit_lsn, own.commit_ts, own.rescued_data, own.deleted if soft_deletes else None)
+    clustering = _first(table.cluster_by, settings.cluster_by)
+    columns_listed = {
+        "include_columns": table.include_columns or (),
+        "exclude_columns": table.exclude_columns or (),
+        "column_mask_hash": table.column_mask_hash or (),
+        "cluster_by": tuple(name for name in clustering if name not in metadata.names),
+    }
+    warnings = _check_names(table, columns_listed, relation, history, known or {})
+    numbers = tuple(n for n, column in enumerate(relation.columns) if table.wants_column(column.name))
+    _check_key(table, sent or relation)
+    # A relation may have none by itself.
+    if not numbers and relation.columns:
+        raise ConfigError(
+            "no column is left of the table",
+            table=relation.qualified_name,
+            remedy="Correct include_columns or exclude_columns, or leave the table out with table_exclude_list",
+        )
+    # Later versions may have renamed a column, which has the old name in this one.
+    targets = names_of(settings, table, history[: history.index(relation) + 1], known)
+    sources = tuple(relation.columns[n].name for n in numbers)
+    return Selection(
+        namespace=table.destination[0],
+        name=table.destination[1],
+        columns=numbers,
+        sources=sources,
+        names=tuple(targets[name] for name in sources),
+        masked=tuple(n for n in numbers if table.masks_column(relation.columns[n].name)),
+        renames=table.renames,
+        metadata=metadata,
+        soft_deletes=soft_deletes,
+        on_type_change=_first(table.on_type_change, settings.on_type_change),
+        on_recreate=_first(table.on_recreate, settings.on_recreate),
+        on_drop_column=_first(table.on_drop_column, settings.on_drop_column),
+        recreate_said=table.on_recreate is not None or "on_recreate" in settings.model_fields_set,
+        on_missing_row=_first(table.on_missing_row, settings.on_missing_row),
+        layout=Layout(
+            properties=settings.properties_of(table),
+            cluster_by=_clustering(table, clustering, metadata, relation, {name: targets[name] for name in sources}),
+        ),
+        given=tuple(targets.items()),
+        warnings=tuple(warnings),
+    )
+
+
+def names_of(
+    settings: Settings, table: TableSettings, versions: Sequence[Relation], known: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Give the target's name of every column, wanted or not, that a table's relation has had.
+
+    The metadata columns' names are kept free also where a table has no such column yet, so that soft deletes can be
+    switched on later.
+
+    Raises:
+        ConfigError: a metadata column has the name of a known column.
+    """
+    history = ([column.name for column in version.columns] for version in versions)
+    try:
+        return column_names(history, settings.metadata_columns.names, renames=table.renames, known=known)
+    except ConfigError as error:
+        error.table = f"{table.source_schema}.{table.source_table}"
+        raise
+
+
+def check_destinations(found: Iterable[tuple[str, Selection]]) -> None:
+    """Refuse two source tables that would be written to one mirror table.
+
+    Whether two names are one to the target's catalog, the target has to tell.
+
+    Args:
+        found: each source table's name with what is wanted of it.
+
+    Raises:
+        ConfigError: naming both.
+    """
+    places: dict[tuple[str, str], str] = {}
+    for source, selection in found:
+        place = (selection.namespace, selection.name)
+        other = places.setdefault(place, source)
+        if other != source:
+            raise ConfigError(
+                f"{other} and {source} have the same destination, {'.'.join(place)}",
+                table=source,
+                remedy="Give one of them another destination_table, or leave it out with table_exclude_list",
+            )
+
+
+def unmatched_tables(settings: Settings, relations: Iterable[Relation]) -> list[str]:
+    """Name the tables under ``objects`` that no relation is: slips, or tables that are still to come."""
+    names = {relation.qualified_name for relation in relations}
+    told = []
+    for item in settings.objects:
+        name = f"{item.table.source_schema}.{item.table.source_table}"
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            nearest = f"; the nearest is {close[0]}" if close else ""
+            told.append(f"objects names {name}, which is none of the captures' tables{nearest}")
+    return told
+
+
+def _first(own: _T | None, general: _T) -> _T:
+    return general if own is None else own
+
+
+def _clustering(
+    table: TableSettings,
+    wanted: Iterable[str],
+    metadata: MetadataNames,
+    relation: Relation,
+    targets: Mapping[str, str],
+) -> tuple[str, ...]:
+    """Give the mirror's names of the columns that a table is to be clustered by, as far as this version has them.
+
+    Args:
+        targets: the mirror's names of the version's columns that are wanted, by the source's.
+    """
+    found: list[str] = []
+    for name in wanted:
+        if name in metadata.names:
+            found.append(name)
+            continue
+        same = same_columns(name, table.renames)
+        here = [column.name for column in relation.columns if column.name in same]
+        if any(one not in targets for one in here):
+            raise ConfigError(
+                f"cluster_by names {name!r}, which is left out of the table",
+                table=relation.qualified_name,
+                remedy="Correct cluster_by, include_columns or exclude_columns",
+            )
+        found += [targets[one] for one in here]
+    return tuple(found)
+
+
+def _check_names(
+    table: TableSettings,
+    columns: Mapping[str, Sequence[str]],
+    relation: Relation,
+    versions: Iterable[Relation],
+    known: Iterable[str],
+) -> list[str]:
+    """Hold the configured names against the columns that there are, or have been; give the warnings."""
+    here = {column.name: None for column in relation.columns}
+    ever = {column.name: None for version in versions for column in version.columns} | dict.fromkeys(known)
+    warnings = []
+    for key, names in columns.items():
+        for name in names:
+            same = same_columns(name, table.renames)
+            if same.isdisjoint(ever):
+                raise _unknown_column(key, name, relation, ever)
+            if same.isdisjoint(here):
+                warnings.append(
+                    f"{key} names {name!r}, which the table has in another version, but not in this one; if it was "
+                    "renamed at the source, say so in rename_columns"
+                )
+    for old, new in table.renames:
+        if same_columns(old, table.renames).isdisjoint(ever):
+            raise _unknown_column("rename_columns", f"{old}: {new}", relation, ever)
+    return warnings
+
+
+def _unknown_column(key: str, name: str, relation: Relation, columns: Iterable[str]) -> ConfigError:
+    names = list(columns)
+    close = difflib.get_close_matches(name, names, n=1)
+    nearest = f"; the nearest column is {close[0]!r}" if close else ""
+    return ConfigError(
+        f"{key} names {name!r}, which is none of the table's columns ({', '.join(names)})",
+        table=relation.qualified_name,
+        remedy=f"Correct {key} in the configuration{nearest}",
+    )
+
+
+def _check_key(table: TableSettings, relation: Relation) -> None:
+    """Refuse a table without a column that tells its rows apart."""
+    for name in key_columns(relation, table.keys):
+        if not table.wants_column(name):
+            remedy = (
+                f"Add {name!r} to include_columns" if table.include_columns else f"Take {name!r} out of exclude_columns"
+            )
+            raise ConfigError(
+                f"the column {name!r} is left out, but belongs to the key that tells the table's rows apart",
+                table=relation.qualified_name,
+                remedy=f"{remedy}; column_mask_hash hides a key's values and still tells rows apart",
+            )
+
+
+def key_columns(relation: Relation, keys: Sequence[str] | None) -> list[str]:
+    """Name the columns that tell a relation's rows apart, none where nothing or the whole row does.
+
+    A configured key counts unless old rows lack some of its columns; then the replica identity's columns do.
+    """
+    sent = [] if relation.replica_identity == "n" else [column.name for column in relation.columns if column.key]
+    if keys and (not sent or set(keys) <= set(sent)):
+        return list(keys)
+    return [] if relation.replica_identity == "f" else sent

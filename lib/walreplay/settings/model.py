@@ -1,0 +1,386 @@
+"""What can be configured, and the defaults: models that are checked strictly before anything is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
+
+from walreplay.names import RESERVED_COLUMNS
+from walreplay.settings.explain import validated
+from walreplay.settings.keys import (
+    check_clustering,
+    check_encoding,
+    check_expressions,
+    check_history,
+    check_operations,
+    check_origins,
+    check_renames,
+    check_table_name,
+    check_type,
+    each_once,
+    expression,
+    none_is_empty,
+    same_columns,
+    split_expressions,
+)
+from walreplay.settings.properties import check_properties, texts_of
+from walreplay.task_settings import Origins, TaskSettings
+from walreplay.types.options import BinaryMode, DecimalMode, TypeOptions
+from walreplay.types.text import codec_of
+
+FramingName = Literal[
+    "auto",
+    "raw",
+    "recvlogical",
+    "copydata",
+    "pgcopy",
+    "walsender",
+    "length",
+    "length_le",
+    "length_self",
+    "length_self_le",
+]
+OrderName = Literal["natural", "path", "modified"]
+TypeChangePolicy = Literal["rewrite", "stop"]
+RecreatePolicy = Literal["replace", "keep", "stop"]
+DropColumnPolicy = Literal["keep", "drop"]
+MissingRowPolicy = Literal["warn", "stop"]
+Operation = Literal["c", "u", "d", "t"]
+"""Debezium's letters: inserts, updates, deletes, truncates."""
+
+DEFAULT_BUCKET_BYTES: Final = 64 << 20
+
+Name = Annotated[str, Field(min_length=1)]
+# YAML has lists, never tuples: the sequence itself is taken leniently, its items are not.
+ColumnNames = Annotated[tuple[Name, ...], Field(strict=False, min_length=1), AfterValidator(each_once("column"))]
+OriginNames = Annotated[
+    tuple[Name, ...],
+    Field(strict=False, min_length=1),
+    AfterValidator(each_once("origin")),
+    AfterValidator(check_origins),
+]
+Expressions = Annotated[
+    tuple[Name, ...],
+    Field(strict=False, min_length=1),
+    AfterValidator(check_expressions),
+    BeforeValidator(split_expressions),
+]
+Operations = Annotated[
+    tuple[Operation, ...],
+    Field(strict=False),
+    AfterValidator(each_once("operation")),
+    BeforeValidator(check_operations),
+]
+
+TypeOverrides = Annotated[dict[Name, Annotated[Name, AfterValidator(check_type)]], Field(min_length=1)]
+
+
+TableProperties = Annotated[dict[Name, str], AfterValidator(check_properties), BeforeValidator(texts_of)]
+ClusterColumns = Annotated[
+    tuple[Name, ...], Field(strict=False), AfterValidator(each_once("column")), AfterValidator(check_clustering)
+]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class CaptureSettings(_Model):
+    """Which files are captures, and how messages lie in them."""
+
+    framing: FramingName = "auto"
+    pattern: Name | None = None
+    """Glob of the files' names; None takes every file."""
+    recursive: bool = True
+    order: OrderName = "natural"
+    """What puts the files in the stream's order: see `walreplay.listing.sort_key`."""
+    allow_gaps: bool = False
+    """Go on where the bytes prove, or the files' numbers suggest, that something is missing."""
+
+
+class OriginSettings(_Model):
+    """Whose changes are wanted, by the replication origin that the server tells with them."""
+
+    include: OriginNames | None = None
+    exclude: OriginNames | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> OriginSettings:
+        if self.include is not None and self.exclude is not None:
+            raise ValueError("may have include or exclude, not both")
+        return self
+
+    @property
+    def plain(self) -> Origins:
+        """The same without pydantic."""
+        return Origins(self.include, self.exclude)
+
+
+class MetadataSettings(_Model):
+    """What the columns are called that a mirror table has beside its source's; None leaves a column out."""
+
+    commit_lsn: Name | None = "__commit_lsn"
+    commit_ts: Name | None = "__commit_ts"
+    rescued_data: Name | None = "_rescued_data"
+    """Left out, a value that its column's type cannot hold stops the run: it has nowhere to go."""
+    deleted: Name | None = "__deleted"
+    """Only in tables with soft deletes."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> MetadataSettings:
+        names = self.names
+        for name in names:
+            # Delta does not tell upper case from lower.
+            if name.lower() in RESERVED_COLUMNS:
+                raise ValueError(f"{name} is a name that Delta keeps for itself")
+            if sum(name.lower() == other.lower() for other in names) > 1:
+                raise ValueError(f"two of the columns are called {name}")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of those that are not left out."""
+        given = (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
+        return tuple(name for name in given if name is not None)
+
+
+class TableSettings(_Model):
+    """What is wanted of one source table; None takes what holds for all tables."""
+
+    source_schema: Name
+    source_table: Name
+    destination_schema: Name | None = None
+    destination_table: Annotated[Name, AfterValidator(check_table_name)] | None = None
+    keys: ColumnNames | None = None
+    """The columns that name a row, where the replica identity's are not the right ones."""
+    include_columns: ColumnNames | None = None
+    """The only columns that are wanted, now and later."""
+    exclude_columns: ColumnNames | None = None
+    rename_columns: Annotated[dict[Name, Name], Field(min_length=1), AfterValidator(check_renames)] | None = None
+    """Columns that were renamed at the source: the old name to the new one."""
+    column_mask_hash: ColumnNames | None = None
+    """Columns whose values become salted hashes: see `walreplay.masking`."""
+    type_overrides: TypeOverrides | None = None
+    """Columns that are read as another type than their own, by that type's name: see `walreplay.types.names`."""
+    table_properties: TableProperties | None = None
+    """Properties of the mirror table, besides those and in place of those that all tables have."""
+    cluster_by: ClusterColumns | None = None
+    """The columns that the mirror table is clustered by; none where it is empty."""
+    scd_type: Annotated[Literal[1], BeforeValidator(check_history)] = 1
+    soft_deletes: bool | None = None
+    on_type_change: TypeChangePolicy | None = None
+    on_recreate: RecreatePolicy | None = None
+    on_drop_column: DropColumnPolicy | None = None
+    on_missing_row: MissingRowPolicy | None = None
+
+    @property
+    def renames(self) -> tuple[tuple[str, str], ...]:
+        """The columns' renames, (old name, new name) each."""
+        return tuple((self.rename_columns or {}).items())
+
+    @property
+    def destination(self) -> tuple[str, str]:
+        """The schema and the name that the mirror table has."""
+        return self.destination_schema or self.source_schema, self.destination_table or self.source_table
+
+    def type_options(self, modes: TypeOptions) -> TypeOptions:
+        """Give the options of this table, an overridden column under whichever of its names."""
+        given = self.type_overrides or {}
+        known = {name: kind for listed, kind in given.items() for name in sorted(same_columns(listed, self.renames))}
+        return replace(modes, overrides=tuple({**known, **given}.items()))
+
+    def wants_column(self, name: str) -> bool:
+        """Tell whether a column is wanted, under whichever of its names it is listed."""
+        listed = self.include_columns or self.exclude_columns
+        if listed is None:
+            return True
+        return same_columns(name, self.renames).isdisjoint(listed) == (self.include_columns is None)
+
+    def masks_column(self, name: str) -> bool:
+        """Tell whether a column is masked, under whichever of its names it is listed."""
+        return not same_columns(name, self.renames).isdisjoint(self.column_mask_hash or ())
+
+    @model_validator(mode="after")
+    def _agree(self) -> TableSettings:
+        if self.include_columns is not None and self.exclude_columns is not None:
+            raise ValueError("may have include_columns or exclude_columns, not both")
+        for key, names in (
+            ("keys", self.keys),
+            ("column_mask_hash", self.column_mask_hash),
+            ("type_overrides", self.type_overrides),
+        ):
+            for name in names or ():
+                if not self.wants_column(name):
+                    what = "not in include_columns" if self.include_columns else "in exclude_columns as well"
+                    raise ValueError(f"{name!r} is in {key}, but {what}")
+        return self
+
+
+class ObjectSettings(_Model):
+    """One entry of ``objects``."""
+
+    table: TableSettings
+
+
+def _each_table_once(objects: tuple[ObjectSettings, ...]) -> tuple[ObjectSettings, ...]:
+    names = [(item.table.source_schema, item.table.source_table) for item in objects]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"must name each table once, and {'.'.join(name)} stands there twice")
+    places = [item.table.destination for item in objects]
+    for place in places:
+        if places.count(place) > 1:
+            raise ValueError(f"two of the tables have the destination {'.'.join(place)}")
+    return objects
+
+
+class Settings(_Model):
+    """Everything that can be configured; the defaults are what most want."""
+
+    source: Name | None = None
+    """What makes one stream of transactions; None takes the captures' root for its name."""
+    captures: Annotated[CaptureSettings, BeforeValidator(none_is_empty)] = CaptureSettings()
+    origins: Annotated[OriginSettings, BeforeValidator(none_is_empty)] = OriginSettings()
+    objects: Annotated[
+        tuple[ObjectSettings, ...],
+        Field(strict=False),
+        BeforeValidator(lambda value: () if value is None else value),
+        AfterValidator(_each_table_once),
+    ] = ()
+    table_include_list: Expressions | None = None
+    """Regular expressions over the whole of ``schema.table``; None wants every table."""
+    table_exclude_list: Expressions | None = None
+    skipped_operations: Operations = ()
+    """Changes of these kinds are left out."""
+    decimal_handling_mode: DecimalMode = "precise"
+    """What becomes of numeric, in all columns without an override."""
+    binary_handling_mode: BinaryMode = "bytes"
+    """What becomes of bytea, likewise."""
+    source_encoding: Annotated[Name, AfterValidator(check_encoding)] = "UTF8"
+    """The client_encoding that the captures were recorded with, by PostgreSQL's name."""
+    metadata_columns: Annotated[MetadataSettings, BeforeValidator(none_is_empty)] = MetadataSettings()
+    column_mask_salt: Annotated[SecretStr, Field(min_length=1)] | None = None
+    """What goes into every masked column's hashes; it is shown nowhere."""
+    soft_deletes: bool = False
+    """A deleted row stays, marked."""
+    on_type_change: TypeChangePolicy = "rewrite"
+    on_recreate: RecreatePolicy = "replace"
+    on_drop_column: DropColumnPolicy = "keep"
+    on_missing_row: MissingRowPolicy = "warn"
+    """An update or a delete does not find its row."""
+    table_properties: Annotated[TableProperties, BeforeValidator(none_is_empty)] = Field(default_factory=dict)
+    """Delta's properties, and anybody's own, of all mirror tables."""
+    cluster_by: ClusterColumns = ()
+    """The columns that all mirror tables are clustered by."""
+    infer_renames: bool = True
+    """A column that stands under another name where one of its type was, between others, was renamed."""
+    accept_changed_tables: bool = False
+    """Go on from tables that somebody else has changed since the last run, as they are."""
+    tables_at_once: Annotated[int, Field(ge=1, le=64)] = 4
+    """So many tables are written to concurrently."""
+    bucket_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 30)] = DEFAULT_BUCKET_BYTES
+    """Bytes of changes that one task folds."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Settings:
+        if self.table_include_list is not None and self.table_exclude_list is not None:
+            raise ValueError("may have table_include_list or table_exclude_list, not both")
+        for item in self.objects:
+            table = item.table
+            name = f"{table.source_schema}.{table.source_table}"
+            if not self.wants_table(table.source_schema, table.source_table):
+                key = "table_include_list" if self.table_include_list else "table_exclude_list"
+                raise ValueError(f"{name} stands under objects, but {key} leaves it out")
+            if table.column_mask_hash and self.column_mask_salt is None:
+                raise ValueError(f"{name} has a column_mask_hash, which needs a column_mask_salt")
+            if table.soft_deletes and self.metadata_columns.deleted is None:
+                raise ValueError(f"{name} has soft_deletes, which need metadata_columns.deleted")
+        if self.soft_deletes and self.metadata_columns.deleted is None:
+            raise ValueError("soft_deletes need metadata_columns.deleted")
+        return self
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Settings:
+        """Check values that came as a mapping.
+
+        Raises:
+            ConfigError: naming the key and what was expected.
+        """
+        return validated(cls, values, path=None, document=None)
+
+    def accepting_changed_tables(self) -> Settings:
+        """Give the same settings with ``accept_changed_tables`` set."""
+        return self.model_copy(update={"accept_changed_tables": True})
+
+    def allowing_gaps(self) -> Settings:
+        """Give the same settings with ``captures: allow_gaps`` set."""
+        return self.model_copy(update={"captures": self.captures.model_copy(update={"allow_gaps": True})})
+
+    def wants_origin(self, origin: str | None) -> bool:
+        """Tell whether the changes of a replication origin are wanted; None: made on the server itself."""
+        return self.origins.plain.wants(origin)
+
+    @property
+    def of_tasks(self) -> TaskSettings:
+        """What tasks have to know."""
+        return TaskSettings(self.origins.plain, frozenset(self.skipped_operations), self.source_codec, self.mask_salt)
+
+    def keys_of(self, schema: str, table: str) -> tuple[str, ...] | None:
+        """Give the configured key columns of a source table; None where there are none."""
+        found = self.table(schema, table)
+        return found.keys if found is not None else None
+
+    def table(self, schema: str, table: str) -> TableSettings | None:
+        """Give what is said of a source table; None where nothing is."""
+        for item in self.objects:
+            if (item.table.source_schema, item.table.source_table) == (schema, table):
+                return item.table
+        return None
+
+    def properties_of(self, table: TableSettings) -> tuple[tuple[str, str], ...]:
+        """Give the properties of a mirror table, in one order."""
+        return tuple(sorted({**self.table_properties, **(table.table_properties or {})}.items()))
+
+    def type_options(self, schema: str, table: str) -> TypeOptions:
+        """Say how the values of a source table are read."""
+        modes = TypeOptions(self.decimal_handling_mode, self.binary_handling_mode)
+        found = self.table(schema, table)
+        return modes if found is None else found.type_options(modes)
+
+    @property
+    def source_codec(self) -> str:
+        """Python's name of the source's encoding."""
+        return codec_of(self.source_encoding)
+
+    def wants_table(self, schema: str, table: str) -> bool:
+        """Tell whether a source table is wanted."""
+        expressions = self.table_include_list or self.table_exclude_list
+        if expressions is None:
+            return True
+        listed = any(expression(text).fullmatch(f"{schema}.{table}") for text in expressions)
+        return listed == (self.table_include_list is not None)
+
+    def skips(self, operation: Operation) -> bool:
+        """Tell whether changes of a kind are left out."""
+        return operation in self.skipped_operations
+
+    @property
+    def leaves_rows_out(self) -> bool:
+        """Whether rows may be left out that later changes are for."""
+        return self.skips("c") or self.skips("u") or self.origins != OriginSettings() or self.captures.allow_gaps
+
+    @property
+    def mask_salt(self) -> bytes:
+        """What is hashed in front of every masked value."""
+        return b"" if self.column_mask_salt is None else self.column_mask_salt.get_secret_value().encode()

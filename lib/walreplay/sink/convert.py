@@ -1,0 +1,360 @@
+"""What becomes of a column's values when the source changes its type: held exactly in the new one, or rescued.
+
+The source's own cast is not known (ALTER TYPE … USING can be anything), and its result is not sent.  So a value
+goes through PostgreSQL's text, and where the new type does not say the same by that text, without rounding, the
+column has NULL and the text is rescued.  Staged changes of an earlier version of a relation and the rows of a
+table that is rewritten both go this way, so where a run ends makes no difference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import Enum
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from walreplay.errors import ValueFormatError
+from walreplay.sink.reading import is_numeric, read_texts
+from walreplay.sink.rendering import (
+    CHANGED_BY_CAST,
+    CHARACTER,
+    INET,
+    element_of,
+    filled,
+    lengths_of,
+    offsets_of,
+    output_of,
+    text_of,
+)
+from walreplay.types.arrays import elements_from_text
+from walreplay.types.base import ColumnType, DoesNotFit, Family
+from walreplay.types.builtin import BUILTIN_TYPES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def may_be_rescued(column_type: ColumnType) -> bool:
+    """Say whether a value of the type may stand in the rescued data instead of its column."""
+    kind = column_type.arrow
+    if column_type.overridden or column_type.family is Family.NUMERIC_AS_DOUBLE:
+        return True
+    if pa.types.is_string(kind):
+        # In binary format, an unknown extension's value has no text.
+        return column_type.oid not in BUILTIN_TYPES
+    tests = (pa.types.is_decimal, pa.types.is_temporal, pa.types.is_list, pa.types.is_floating)
+    return any(test(kind) for test in tests)
+
+
+__all__ = ["convert", "is_widening", "keeps_values", "text_of"]
+
+
+class _Kind(Enum):
+    """What a type's values are, as far as a conversion asks."""
+
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    FLOAT = "float"
+    NUMERIC = "numeric"
+    """Those that are strings, too."""
+    BINARY = "binary"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    TIMESTAMPTZ = "timestamptz"
+    LIST = "list"
+    TEXT = "text"
+    JSON = "json"
+    CLOCK = "clock"
+    CUSTOM = "user-defined"
+    OTHER = "other"
+    """Built-in types that stay text, each in a form of its own."""
+
+
+_KINDS: Final = {
+    Family.BOOLEAN: _Kind.BOOLEAN,
+    Family.INT16: _Kind.INTEGER,
+    Family.INT32: _Kind.INTEGER,
+    Family.INT64: _Kind.INTEGER,
+    Family.UNSIGNED: _Kind.INTEGER,
+    Family.FLOAT32: _Kind.FLOAT,
+    Family.FLOAT64: _Kind.FLOAT,
+    Family.NUMERIC_AS_DOUBLE: _Kind.NUMERIC,
+    Family.DECIMAL: _Kind.NUMERIC,
+    Family.BINARY: _Kind.BINARY,
+    Family.BYTEA_AS_BASE64: _Kind.BINARY,
+    Family.BYTEA_AS_BASE64_URL: _Kind.BINARY,
+    Family.BYTEA_AS_HEX: _Kind.BINARY,
+    Family.DATE: _Kind.DATE,
+    Family.TIMESTAMP: _Kind.TIMESTAMP,
+    Family.TIMESTAMPTZ: _Kind.TIMESTAMPTZ,
+    Family.ARRAY: _Kind.LIST,
+    Family.VECTOR: _Kind.LIST,
+}
+
+_STRING_KINDS: Final = {
+    **{builtin.sql_name: _Kind.OTHER for builtin in BUILTIN_TYPES.values()},
+    **dict.fromkeys(("text", "character varying", CHARACTER, "name"), _Kind.TEXT),
+    **dict.fromkeys(("json", "jsonb"), _Kind.JSON),
+    **dict.fromkeys(("time without time zone", "time with time zone"), _Kind.CLOCK),
+}
+
+_NUMBERS: Final = (_Kind.INTEGER, _Kind.FLOAT, _Kind.NUMERIC)
+_STRINGS: Final = (_Kind.TEXT, _Kind.JSON, _Kind.CLOCK, _Kind.CUSTOM, _Kind.OTHER)
+
+_SAME_TEXT: Final = frozenset(
+    {(old, new) for old in (*_NUMBERS, _Kind.JSON, _Kind.CUSTOM) for new in _NUMBERS}
+    | {(old, _Kind.BOOLEAN) for old in (_Kind.BOOLEAN, _Kind.INTEGER, _Kind.JSON, _Kind.CUSTOM)}
+    | {(_Kind.BOOLEAN, _Kind.INTEGER)}
+    | {(old, new) for old in (_Kind.DATE, _Kind.TIMESTAMP) for new in (_Kind.DATE, _Kind.TIMESTAMP)}
+    | {(kind, kind) for kind in (_Kind.TIMESTAMPTZ, _Kind.BINARY, _Kind.LIST)}
+    | {(_Kind.CUSTOM, _Kind.LIST)}  # arrays of user-defined types are such, too
+    | {(old, new) for old in _STRINGS for new in _STRINGS}
+)
+"""Where one type's text means the same in the other; all go to text, too, and text to all.
+
+It means something else where a bit string becomes an integer (``101``), or a number bytea or money; and where a
+day or a timestamp gets a time zone, that hangs on the session.
+"""
+
+_INTEGER_RANKS: Final = {Family.INT16: 16, Family.INT32: 32, Family.INT64: 64}
+_DELTA_DIGITS: Final = {Family.INT16: 10, Family.INT32: 10, Family.INT64: 20, Family.UNSIGNED: 20}
+"""In front of the point, so many digits a decimal has to have for Delta to widen an integer to it."""
+
+_UNREAD: Final = "\\x"
+"""So begins the text of what came in a binary format that nobody could read: it is not PostgreSQL's text."""
+
+_DAY: Final = re.compile(r"([0-9]{4,}-[0-9]{2}-[0-9]{2})( BC)?")
+_MIDNIGHT: Final = re.compile(r"([0-9]{4,}-[0-9]{2}-[0-9]{2}) 00:00:00( BC)?")
+_DAY_MICROS: Final = 86_400_000_000
+
+Converted = tuple[pa.Array, pa.Array | None]
+"""A column, and for each row the text that it cannot hold; None where there is none."""
+
+
+def convert(values: pa.Array, rescued: pa.Array | None, chain: Sequence[ColumnType]) -> Converted:
+    """Convert a column through all the types that it has had.
+
+    Args:
+        values: of the type ``chain[0].arrow``.
+        rescued: strings, as many: the text of each value that the column cannot hold; None for none.
+        chain: two types or more, the oldest first.  Each change is made on its own, as the source made it.
+
+    Returns:
+        The column in the type ``chain[-1].arrow``, and the texts that it cannot hold now; None for none.  A text
+        that was rescued before is a value now, where the new type can hold it.
+
+    Raises:
+        ValueError: the chain has no change.
+    """
+    if len(chain) < 2:
+        raise ValueError("a conversion needs an old and a new type")
+    for old, new in pairwise(chain):
+        values, rescued = _hop(values, _some(rescued), old, new)
+    return values, rescued
+
+
+def keeps_values(old: ColumnType, new: ColumnType) -> bool:
+    """Tell whether every value stays as it is, in the same Delta type: there is nothing to convert.
+
+    What is rescued may still become a value: see `is_widening`.
+    """
+    if old.arrow != new.arrow:
+        return False
+    if old.family == Family.ARRAY and new.family == Family.ARRAY:
+        return keeps_values(element_of(old), element_of(new))
+    if old.family != new.family:
+        doubles = (Family.FLOAT64, Family.NUMERIC_AS_DOUBLE)
+        return (old.family, new.family) in ((Family.UNSIGNED, Family.INT64), doubles, doubles[::-1])
+    if old.family != Family.STRING:
+        return True
+    if CHARACTER in (old.postgres_name, new.postgres_name):
+        modifiers = (old.typmod, old.overridden), (new.typmod, new.overridden)
+        return old.postgres_name == new.postgres_name and modifiers[0] == modifiers[1]
+    if old.postgres_name in CHANGED_BY_CAST or new.postgres_name in (INET, "uuid") or is_numeric(new):
+        return old.postgres_name == new.postgres_name or (is_numeric(old) and new.postgres_name == "numeric")
+    return _means_the_same(old, new)
+
+
+def is_widening(old: ColumnType, new: ColumnType) -> bool:
+    """Tell whether Delta 4.0's type widening changes the column in place, to just the values that `convert` gives.
+
+    It leaves rescued texts alone, and a text that the old type could not hold may be a value of the new one (NaN,
+    when numeric(p,s) becomes double precision).  So the caller asks whether the table has any rescued text of
+    the column, and rewrites the table if so.  Lists are always rewritten.
+    """
+    if old.arrow == new.arrow:
+        return False
+    if old.family in _DELTA_DIGITS:
+        if new.family in _INTEGER_RANKS:
+            return _INTEGER_RANKS.get(old.family, 64) < _INTEGER_RANKS[new.family]
+        if new.family == Family.DECIMAL:
+            return bool(new.arrow.precision - new.arrow.scale >= _DELTA_DIGITS[old.family])
+        exact = old.family in (Family.INT16, Family.INT32)
+        return exact and new.family in (Family.FLOAT64, Family.NUMERIC_AS_DOUBLE)
+    if old.family == Family.DECIMAL and new.family == Family.DECIMAL:
+        more_scale = new.arrow.scale - old.arrow.scale
+        return bool(new.arrow.precision - old.arrow.precision >= more_scale >= 0)
+    return (old.family, new.family) in (
+        (Family.FLOAT32, Family.FLOAT64),
+        (Family.DATE, Family.TIMESTAMP),
+    )
+
+
+def _hop(values: pa.Array, rescued: pa.Array | None, old: ColumnType, new: ColumnType) -> Converted:
+    if keeps_values(old, new) and keeps_values(new, old):
+        return values.cast(new.arrow), rescued
+    result, left = _convert_values(values, old, new)
+    if rescued is None:
+        return result, left
+    rows = np.flatnonzero(rescued.is_valid().to_numpy(zero_copy_only=False))
+    again, still = _convert_rescued(rescued.take(pa.array(rows)), old, new)
+    left = pa.nulls(len(values), pa.string()) if left is None else left
+    return filled(result, rows, again), _some(filled(left, rows, still))
+
+
+def _convert_values(values: pa.Array, old: ColumnType, new: ColumnType) -> Converted:
+    if keeps_values(old, new):
+        return values.cast(new.arrow), None
+    if is_widening(old, new):
+        return pc.cast(values, new.arrow), None
+    if old.family == Family.BOOLEAN and _kind(new) is _Kind.INTEGER:
+        return pc.cast(values, new.arrow), None
+    if _kind(old) is _Kind.LIST and _kind(new) is _Kind.LIST:
+        result = _convert_lists(values, None, element_of(old), new)
+    elif old.family == Family.TIMESTAMP and new.family == Family.DATE:
+        result = _days(values, new)
+    else:
+        texts = text_of(values, old)
+        result = _read(texts, old, new)
+        return result, _left(texts, result)
+    if result.null_count == values.null_count:
+        return result, None
+    return result, _left(text_of(values, old), result)
+
+
+def _convert_rescued(texts: pa.Array, old: ColumnType, new: ColumnType) -> tuple[pa.Array, pa.Array]:
+    """Try texts that the old type could not hold."""
+    written = pa.array([_restated(text, old, new) for text in texts.to_pylist()], pa.string())
+    # The texts of values that could not be read stay what they are.
+    readable = written
+    if old.family != Family.BINARY:
+        readable = pc.if_else(pc.starts_with(written, _UNREAD), None, written)
+    if old.family == Family.VECTOR and _kind(new) is _Kind.LIST:
+        result = pa.nulls(len(texts), new.arrow)  # of a vector only what is none is rescued
+    elif old.family == Family.ARRAY and _kind(new) is _Kind.LIST:
+        elements, parsed = _parsed(readable, old)
+        nulls = pa.nulls(len(elements.values), element_of(old).arrow)
+        lists = pa.ListArray.from_arrays(elements.offsets, nulls, mask=pa.array(~parsed))
+        result = _convert_lists(lists, elements.values, element_of(old), new)
+    else:
+        result = _read(readable, old, new)
+    return result, pc.if_else(result.is_null(), written, None)
+
+
+def _read(texts: pa.Array, old: ColumnType, new: ColumnType) -> pa.Array:
+    """Read the texts of one type as another."""
+    if not _means_the_same(old, new):
+        return pa.nulls(len(texts), new.arrow)
+    if _kind(new) is not _Kind.LIST:
+        return read_texts(texts, new)
+    elements, _ = _parsed(texts, new)
+    if new.family == Family.ARRAY:
+        # PostgreSQL reads more than it writes (spaces, lower case null): only what it writes is sure.
+        same = pc.equal(output_of(elements, _array_of(old, new)), texts)
+        elements = pc.if_else(same, elements, None)
+    return _convert_lists(elements, None, old, new)
+
+
+def _convert_lists(lists: pa.Array, rescued: pa.Array | None, old: ColumnType, new: ColumnType) -> pa.Array:
+    """Convert lists with elements of the type `old`; one whose element is not held is not held itself.
+
+    Args:
+        lists: the elements that are held.
+        rescued: for each element of all lists, the text that is not.
+    """
+    lengths = lengths_of(lists)
+    elements, left = _hop(lists.flatten(), rescued, old, element_of(new))
+    gone = np.zeros(len(elements), dtype=np.bool_)
+    if left is not None:
+        gone |= left.is_valid().to_numpy(zero_copy_only=False)
+    if new.family == Family.VECTOR:
+        gone |= ~pc.fill_null(pc.is_finite(elements), False).to_numpy(zero_copy_only=False)
+    row_of = np.repeat(np.arange(len(lists)), lengths)
+    bad = np.bincount(row_of[gone], minlength=len(lists)) > 0
+    kept = elements.filter(pa.array(~bad[row_of])) if bad.any() else elements
+    null = lists.is_null().to_numpy(zero_copy_only=False) | bad
+    offsets = offsets_of(np.where(bad, 0, lengths))
+    return pa.ListArray.from_arrays(offsets, kept, type=new.arrow, mask=pa.array(null))
+
+
+def _parsed(texts: pa.Array, column_type: ColumnType) -> tuple[pa.Array, NDArray[np.bool_]]:
+    """Take the texts of lists apart: lists of strings, NULL where that cannot be done, and where it could."""
+    lists: list[list[str | None] | None] = []
+    for text in texts.to_pylist():
+        try:
+            lists.append(None if text is None else _elements(text, column_type))
+        except (DoesNotFit, ValueFormatError):
+            lists.append(None)
+    parsed = np.array([elements is not None for elements in lists], dtype=np.bool_)
+    return pa.array(lists, pa.list_(pa.string())), parsed
+
+
+def _elements(text: str, column_type: ColumnType) -> list[str | None]:
+    if column_type.family == Family.ARRAY:
+        return elements_from_text(text, column_type.delimiter)
+    if not text.startswith("[") or not text.endswith("]"):
+        raise DoesNotFit
+    return list(text[1:-1].split(",")) if text != "[]" else []
+
+
+def _array_of(element: ColumnType, like: ColumnType) -> ColumnType:
+    return ColumnType(pa.list_(pa.string()), Family.ARRAY, "text[]", element, like.delimiter)
+
+
+def _days(values: pa.Array, new: ColumnType) -> pa.Array:
+    micros = values.view(pa.int64())
+    days = pa.array(np.floor_divide(pc.fill_null(micros, 0).to_numpy(), _DAY_MICROS).astype(np.int32))
+    midnight = pc.equal(pc.multiply(days.cast(pa.int64()), _DAY_MICROS), micros)
+    return pc.if_else(midnight, days, None).view(new.arrow)
+
+
+def _restated(text: str, old: ColumnType, new: ColumnType) -> str:
+    """Write a day as the timestamp that it becomes, and the other way round, whatever the year."""
+    if (old.family, new.family) == (Family.DATE, Family.TIMESTAMP):
+        match = _DAY.fullmatch(text)
+        return text if match is None else f"{match[1]} 00:00:00{match[2] or ''}"
+    if (old.family, new.family) == (Family.TIMESTAMP, Family.DATE):
+        match = _MIDNIGHT.fullmatch(text)
+        return text if match is None else f"{match[1]}{match[2] or ''}"
+    return text
+
+
+def _means_the_same(old: ColumnType, new: ColumnType) -> bool:
+    before, after = _kind(old), _kind(new)
+    if before is _Kind.CLOCK and after is _Kind.CLOCK:
+        return old.postgres_name == new.postgres_name
+    return before is _Kind.TEXT or after is _Kind.TEXT or (before, after) in _SAME_TEXT
+
+
+def _kind(column_type: ColumnType) -> _Kind:
+    if column_type.family != Family.STRING:
+        return _KINDS[column_type.family]
+    if is_numeric(column_type):
+        return _Kind.NUMERIC
+    name = column_type.postgres_name
+    if name == "citext" or name.endswith(".citext"):
+        return _Kind.TEXT
+    return _STRING_KINDS.get(name, _Kind.CUSTOM)
+
+
+def _left(texts: pa.Array, result: pa.Array) -> pa.Array | None:
+    return _some(pc.if_else(result.is_null(), texts, None))
+
+
+def _some(texts: pa.Array | None) -> pa.Array | None:
+    return None if texts is None or texts.null_count == len(texts) else texts

@@ -1,0 +1,387 @@
+"""How a mirror table's columns follow its source's, from one relation version to the next.
+
+A Relation message has no column numbers, but PostgreSQL never reorders columns: those that survive keep their
+order, and what is added stands behind them.  So a column that is found in front of one that used to precede it, or
+behind one that was added, is another column of the same name: it was dropped and added again.  A name that is new
+*between* survivors, where one of the same type has gone, is a rename; at the end nothing tells a rename from a drop
+and an add, unless the configuration names it.  Nor does anything tell that the last columns were dropped and added
+again in their order.  What is new between survivors where none has gone was let into the publication's list of
+columns.
+
+Each column has an id that is its own for the table's life, so that versions far apart can be put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import pairwise
+from typing import Final
+
+from walreplay.names import fold, renamed_columns
+from walreplay.sink.convert import is_widening, keeps_values
+from walreplay.types.base import ColumnType
+
+OWN: Final = ""
+"""The source name of a column that is the mirror's own and stands behind the source's; PostgreSQL has no such name."""
+
+
+class ChangeKind(str, Enum):
+    """What can happen to a column."""
+
+    ADDED = "added"
+    DROPPED = "dropped"
+    KEPT = "kept"
+    """Dropped in the source, kept in the mirror."""
+    RENAMED = "renamed"
+    RETYPED = "retyped"
+    REPLACED = "replaced"
+    """Dropped and added again: the old values are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """One change of a table's columns."""
+
+    kind: ChangeKind
+    column: str
+    detail: str = ""
+
+    @property
+    def text(self) -> str:
+        """The change for people."""
+        if self.kind is ChangeKind.KEPT:
+            return f"column {self.column} dropped; its values are kept"
+        if self.kind is ChangeKind.REPLACED:
+            return f"column {self.column} dropped and added again; its old values are gone"
+        return f"column {self.column} {self.kind.value}" + (f" {self.detail}" if self.detail else "")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """A column of a relation version: its name there, and the one that it has in the mirror."""
+
+    name: str
+    target: str
+    type: ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorColumn:
+    """A column of a mirror table.
+
+    Attributes:
+        id: the column's own within the table; none is used again.
+        source: its name in the source, and ``name`` the one in the mirror.
+        dropped: the source has it no more.
+        added: rows were there before it, which have NULL in it, whatever its default.
+    """
+
+    id: int
+    source: str
+    name: str
+    type: ColumnType
+    dropped: bool = False
+    added: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """A mirror table's columns in their order, and the id that comes next."""
+
+    columns: tuple[MirrorColumn, ...] = ()
+    next_id: int = 0
+
+    @property
+    def present(self) -> tuple[MirrorColumn, ...]:
+        """The columns that the source has."""
+        return tuple(column for column in self.columns if not column.dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the configuration says about changes of columns.
+
+    Attributes:
+        keep_dropped: dropped columns stay, with their values.
+        renames: old names to new ones.
+        infer_renames: a column that has another name in its place was renamed.
+    """
+
+    keep_dropped: bool = True
+    renames: tuple[tuple[str, str], ...] = ()
+    infer_renames: bool = True
+
+
+def converts(chain: Sequence[ColumnType]) -> bool:
+    """Say whether values that go through these types are changed on the way."""
+    return bool(conversions(chain))
+
+
+def conversions(chain: Sequence[ColumnType]) -> list[tuple[ColumnType, ColumnType]]:
+    """Give the changes of type, old and new, that values have to be converted for.
+
+    A change that keeps all values leaves those alone, too, that are rescued: when it comes alone nothing is done to
+    the table, so nothing may be done where others follow in the same run.
+    """
+    return [(old, new) for old, new in pairwise(chain) if not keeps_values(old, new)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Advance:
+    """A table's shape behind a version, and the id of each of the version's columns."""
+
+    shape: TableShape
+    ids: tuple[int, ...]
+    changes: tuple[ColumnChange, ...]
+
+
+def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy, *, anew: bool = False) -> _Advance:
+    """Go on to the next version.
+
+    Args:
+        anew: the relation is another one than before, so that its columns' order says nothing of their past.
+    """
+    before = _of_same_name(shape.present, columns) if anew else _survivors(shape.present, columns, policy)
+    changes: list[ColumnChange] = []
+    survivors: dict[int, MirrorColumn] = {}
+    news: dict[str, MirrorColumn] = {}
+    gone = [column for column in shape.columns if column.id not in {one.id for one in before.values()}]
+    for column in columns:
+        old = before.get(column.name)
+        if old is not None:
+            survivors[old.id] = replace(old, source=column.name, name=column.target, type=column.type)
+            changes += _changes_of(old, column)
+            continue
+        # A name that was another column's: what has it now is not what the table has by it.
+        again = any(one.source == column.name for one in gone)
+        detail = "" if again else f"({column.type.postgres_name})"
+        changes.append(ColumnChange(ChangeKind.REPLACED if again else ChangeKind.ADDED, column.target, detail))
+        news[column.name] = MirrorColumn(
+            shape.next_id + len(news), column.name, column.target, column.type, added=bool(shape.columns) and not anew
+        )
+    taken = {fold(column.target) for column in columns}
+    kept: dict[int, MirrorColumn] = {}
+    for one in gone:
+        if fold(one.name) in taken:
+            # Its name is another column's now.
+            if all(one.source != column.source for column in news.values()):
+                changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
+        elif one.dropped:
+            # Whatever is configured by now: its values were kept once.
+            kept[one.id] = one
+        elif policy.keep_dropped:
+            changes.append(ColumnChange(ChangeKind.KEPT, one.name))
+            kept[one.id] = replace(one, dropped=True)
+        else:
+            changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
+    ids = tuple(news[column.name].id if column.name in news else before[column.name].id for column in columns)
+    by_id = {**survivors, **{column.id: column for column in news.values()}, **kept}
+    order = _order([*ids, *kept] if anew else [column.id for column in shape.columns if column.id in by_id], ids)
+    # The mirror's own column stands behind the source's.
+    order.sort(key=lambda id_: by_id[id_].source == OWN)
+    after = TableShape(tuple(by_id[id_] for id_ in order), shape.next_id + len(news))
+    return _Advance(after, ids, tuple(changes))
+
+
+def _changes_of(old: MirrorColumn, column: SourceColumn) -> Iterator[ColumnChange]:
+    if old.name != column.target:
+        yield ColumnChange(ChangeKind.RENAMED, old.name, f"to {column.target}")
+    if not keeps_values(old.type, column.type):
+        detail = f"from {old.type.postgres_name} to {column.type.postgres_name}"
+        yield ColumnChange(ChangeKind.RETYPED, column.target, detail)
+
+
+def _order(table: Sequence[int], version: Sequence[int]) -> list[int]:
+    """Put the columns that are new to the table in front of those that they precede, or else behind all."""
+    order = list(table)
+    place = len(order)
+    for id_ in reversed(version):
+        if id_ in table:
+            place = order.index(id_)
+        else:
+            order.insert(place, id_)
+    return order
+
+
+def _of_same_name(present: Sequence[MirrorColumn], columns: Sequence[SourceColumn]) -> dict[str, MirrorColumn]:
+    names = {column.name for column in columns}
+    return {column.source: column for column in present if column.source in names}
+
+
+def _survivors(
+    present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], policy: Policy
+) -> dict[str, MirrorColumn]:
+    """Give the columns that go on, by the names that they have now."""
+    renamed = renamed_columns(
+        [column.source for column in present], [column.name for column in columns], policy.renames
+    )
+    old_names = {new: old for old, new in renamed.items()}
+    order = {column.source: number for number, column in enumerate(present)}
+    found: dict[str, int] = {}
+    last, added = -1, False
+    for column in columns:
+        at = order.get(old_names.get(column.name, column.name))
+        if column.name == OWN:
+            # Not PostgreSQL's to reorder.
+            if at is not None:
+                found[OWN] = at
+        elif at is not None and at > last and not added:
+            found[column.name] = last = at
+        elif at is not None:
+            # Behind a column that was added again stand only such as were added.
+            added = True
+    if policy.infer_renames:
+        found = _by_places(present, columns, found)
+    return {name: present[at] for name, at in found.items()}
+
+
+def _by_places(
+    present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], survivors: Mapping[str, int]
+) -> dict[str, int]:
+    """Add the renames that the columns' places prove: the new name, and the number of the column that it is.
+
+    What stands in front of a column that stays is as old as that, so it has only got another name.
+    """
+    own = survivors.get(OWN)
+    olds = [kind.type for kind in present if kind.source != OWN]
+    news = [column for column in columns if column.name != OWN]
+
+    def alike(old: slice, new: slice) -> bool:
+        pairs = list(zip(olds[old], (column.type for column in news[new]), strict=False))
+        count = old.stop - old.start
+        return count == new.stop - new.start and all(
+            one.postgres_name == other.postgres_name and same_type(one, other) for one, other in pairs
+        )
+
+    # The columns that stay, (number in the version, number in the table), between the beginning and the end.
+    anchors = [(-1, -1)]
+    anchors += [(number, survivors[column.name]) for number, column in enumerate(news) if column.name in survivors]
+    anchors.append((len(news), len(olds)))
+    at = 0
+    while at < len(anchors) - 2:
+        new, old = (slice(anchors[at][side] + 1, anchors[at + 1][side]) for side in (0, 1))
+        span = (at, at + 1)
+        if new.stop - new.start > old.stop - old.start:
+            # More than there was: a name has gone on to another column, too (a to a_old, b to a).
+            span = min(
+                (
+                    (left, right)
+                    for left in range(at + 1)
+                    for right in range(at + 1, len(anchors))
+                    if alike(
+                        slice(anchors[left][1] + 1, anchors[right][1]), slice(anchors[left][0] + 1, anchors[right][0])
+                    )
+                ),
+                key=lambda found: found[1] - found[0],
+                default=span,
+            )
+        (new_left, old_left), (new_right, old_right) = anchors[span[0]], anchors[span[1]]
+        if new_right - new_left > 1 and alike(slice(old_left + 1, old_right), slice(new_left + 1, new_right)):
+            within = [(new_left + n, old_left + n) for n in range(1, new_right - new_left)]
+            anchors[span[0] + 1 : span[1]] = within
+            at = span[0] + len(within)
+        at += 1
+    found = {news[new].name: old for new, old in anchors[1:-1]}
+    return found if own is None else {**found, OWN: own}
+
+
+def same_type(one: ColumnType, other: ColumnType) -> bool:
+    """Say whether values of both types are read and held alike."""
+    return one.arrow == other.arrow and one.family == other.family
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a column of the table as it ends comes from.
+
+    Attributes:
+        column: the number of a version's column, or the name of a column of the table as it was; None: from nowhere.
+        chain: the types that its values go through, the first being their own; see `conversions`.
+    """
+
+    column: int | str | None
+    chain: tuple[ColumnType, ...]
+
+
+@dataclass(slots=True)
+class Evolution:
+    """A table's way through the relation versions that a run has used, one after the other.
+
+    Attributes:
+        before: the table's columns; None: there is no table yet.
+        anew: the first version is another relation's, which goes on with the table's rows: its columns are those of
+            the same names.
+    """
+
+    before: TableShape | None
+    policy: Policy
+    anew: bool = False
+    shape: TableShape = field(default_factory=TableShape)
+    changes: list[ColumnChange] = field(default_factory=list)
+    _chains: dict[int, list[ColumnType]] = field(default_factory=dict)
+    _versions: list[tuple[tuple[int, ...], dict[int, int]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.before is not None:
+            self.shape = self.before
+            self._chains = {column.id: [column.type] for column in self.before.columns}
+
+    def take(self, columns: Sequence[SourceColumn]) -> None:
+        """Go on to the next version."""
+        step = self._next(columns)
+        if self.shape.columns:
+            self.changes.extend(step.changes)
+        self.shape = step.shape
+        for column in step.shape.columns:
+            chain = self._chains.setdefault(column.id, [column.type])
+            if chain[-1] != column.type:
+                chain.append(column.type)
+        self._versions.append((step.ids, {id_: len(self._chains[id_]) - 1 for id_ in step.ids}))
+
+    def ids_of(self, columns: Sequence[SourceColumn]) -> tuple[int, ...]:
+        """Give the ids that a version's columns would have, were it the next."""
+        return self._next(columns).ids
+
+    def _next(self, columns: Sequence[SourceColumn]) -> _Advance:
+        return _advance(self.shape, columns, self.policy, anew=self.anew and not self._versions)
+
+    def of_version(self, step: int) -> tuple[Source, ...]:
+        """Give the sources of the table's columns among those of the version that was taken as that step, from 0 on."""
+        ids, positions = self._versions[step]
+        return tuple(
+            Source(ids.index(column.id), tuple(self._chains[column.id][positions[column.id] :]))
+            if column.id in positions
+            else Source(None, (column.type,))
+            for column in self.shape.columns
+        )
+
+    def of_table(self) -> tuple[Source, ...]:
+        """Give the sources of the table's columns among those that it had before."""
+        names = {column.id: column.name for column in (self.before.columns if self.before else ())}
+        return tuple(
+            Source(names.get(column.id), tuple(self._chains[column.id]) if column.id in names else (column.type,))
+            for column in self.shape.columns
+        )
+
+    @property
+    def rewritten(self) -> tuple[MirrorColumn, ...]:
+        """The columns whose old values are converted in a way that Delta cannot do in place."""
+        return tuple(
+            column
+            for source, column in zip(self.of_table(), self.shape.columns, strict=True)
+            if any(not is_widening(old, new) for old, new in conversions(source.chain))
+        )
+
+    def number_of(self, step: int, column: int) -> int:
+        """Give the place in the table of a version's column.
+
+        Raises:
+            KeyError: when a later version has replaced it.
+        """
+        id_ = self._versions[step][0][column]
+        for number, one in enumerate(self.shape.columns):
+            if one.id == id_:
+                return number
+        raise KeyError(column)

@@ -1,0 +1,336 @@
+"""Reduce a table's changes to one row per row identity.
+
+Each row of the table as it was before the run is a *base*, named by its key.  The fold follows every base through
+the changes: it is deleted, or it ends as a row that may have another key.  Rows that were inserted have no base.
+What comes out has one row per base, so one MERGE on the base key applies it, whatever keys were swapped.
+
+Invariants of the kernel's tables, one slot per key:
+- ``slot_row`` is the event that the slot's live row comes from, or -1: no row has this key (any more).
+- ``slot_base`` is the slot of the base that the live row carries on, or -1: it carries on none.
+- ``carrier[b]`` is the slot whose live row carries base b on, or -1; ``carrier[slot_base[s]] == s`` where both are.
+- ``source[s, c]`` is the event that holds the live row's value of the tracked column c, `KEEP` where it is the
+  base's own value, `UNKNOWN` where nobody knows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from walreplay.decode.compile.kernel import kernel
+from walreplay.decode.compile.parameters import given, out
+from walreplay.sink.slots import HASHES, TABLE, Hashes, new_table, slot_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+INSERT: Final = 0
+"""A whole new row takes the key."""
+UPDATE: Final = 1
+"""The key's row changes; unchanged columns keep their values."""
+DELETE: Final = 2
+MOVE: Final = 3
+"""The row of the old key changes and takes the new one; unchanged columns keep their values."""
+
+EXPECTED: Final = 1
+"""The key has a row before the event."""
+CLAIMED: Final = 2
+"""The key has none before the event: if it has, it is not unique."""
+
+KEEP: Final = -1
+UNKNOWN: Final = -2
+
+NO_BASE: Final = -1
+
+
+@kernel(
+    given("uint8"),
+    given("uint8"),
+    *HASHES,
+    *HASHES,
+    out("uint8", ndim=2),
+    *TABLE,
+    out("int32"),
+    out("int32"),
+    out("int32"),
+    out("uint8"),
+    out("uint8"),
+    out("int32"),
+    out("uint8"),
+    out("int32", ndim=2),
+    out("int64"),
+)
+def _fold_keys(  # type: ignore[no-untyped-def]
+    action,
+    expected,
+    first,
+    second,
+    old_first,
+    old_second,
+    unchanged,
+    table,
+    slot_first,
+    slot_second,
+    slot_row,
+    slot_base,
+    carrier,
+    slot_expected,
+    slot_reset,
+    key_event,
+    key_is_old,
+    source,
+    conflicts,
+):
+    tracked = unchanged.shape[1]
+    used = 0
+    for i in range(action.shape[0]):
+        kind = action[i]
+        s = slot_of(first, second, i, table, slot_first, slot_second, used)
+        new_slot = s == used
+        if new_slot:
+            used += 1
+            # A key that is first met has its base untouched, and nothing is known of it.
+            slot_row[s] = -1
+            slot_base[s] = s
+            carrier[s] = s
+            slot_expected[s] = expected[i] if kind != 3 or expected[i] == 2 else 0
+            slot_reset[s] = 0
+            key_event[s] = i
+            key_is_old[s] = 0
+            for c in range(tracked):
+                source[s, c] = -1
+        elif expected[i] == 2 and slot_row[s] >= 0:
+            conflicts[0] += 1
+        if kind == 1:
+            if not new_slot and slot_row[s] == -1:
+                # The key's row was deleted or has moved away: what the update does not bring is not known.
+                slot_base[s] = s if carrier[s] == -1 else -1
+                if slot_base[s] == s:
+                    carrier[s] = s
+                for c in range(tracked):
+                    source[s, c] = -2
+            slot_row[s] = i
+            for c in range(tracked):
+                if unchanged[i, c] == 0:
+                    source[s, c] = i
+        elif kind == 0:
+            b = slot_base[s]
+            if b != -1 and b != s and carrier[b] == s:
+                carrier[b] = -1
+            slot_base[s] = -1
+            if carrier[s] == -1 or carrier[s] == s:
+                slot_base[s] = s
+                carrier[s] = s
+            slot_row[s] = i
+            slot_reset[s] = 1
+            for c in range(tracked):
+                source[s, c] = i if unchanged[i, c] == 0 else -2
+        elif kind == 2:
+            b = slot_base[s]
+            if b != -1 and carrier[b] == s:
+                carrier[b] = -1
+            slot_base[s] = -1
+            slot_row[s] = -1
+            slot_reset[s] = 1
+        else:
+            o = slot_of(old_first, old_second, i, table, slot_first, slot_second, used)
+            if o == used:
+                used += 1
+                slot_row[o] = -1
+                slot_base[o] = o
+                carrier[o] = o
+                slot_expected[o] = 1
+                slot_reset[o] = 0
+                key_event[o] = i
+                key_is_old[o] = 1
+                for c in range(tracked):
+                    source[o, c] = -1
+            elif slot_row[o] == -1:
+                # Nobody holds the old key: the row comes from nowhere.
+                slot_base[o] = -1
+                for c in range(tracked):
+                    source[o, c] = -2
+            # The holder of the new key gives way.
+            b = slot_base[s]
+            if b != -1 and carrier[b] == s:
+                carrier[b] = -1
+            slot_base[s] = slot_base[o]
+            if slot_base[s] != -1:
+                carrier[slot_base[s]] = s
+            elif carrier[s] == -1:
+                slot_base[s] = s
+                carrier[s] = s
+            slot_reset[s] = 1
+            for c in range(tracked):
+                source[s, c] = i if unchanged[i, c] == 0 else source[o, c]
+            slot_row[s] = i
+            slot_row[o] = -1
+            slot_base[o] = -1
+            slot_reset[o] = 1
+    return used
+
+
+@kernel(given("uint8"), *HASHES, *HASHES, *TABLE, out("int64"), out("uint64"))
+def _stretches(action, first, second, old_first, old_second, table, slot_first, slot_second, stretch, number):  # type: ignore[no-untyped-def]
+    used = 0
+    count = 0
+    for i in range(action.shape[0]):
+        s = slot_of(first, second, i, table, slot_first, slot_second, used)
+        if s == used:
+            used += 1
+            stretch[s] = -1
+        if action[i] == 3:
+            o = slot_of(old_first, old_second, i, table, slot_first, slot_second, used)
+            if o == used:
+                used += 1
+            stretch[s] = -1
+            stretch[o] = -1
+            number[i] = count
+            count += 1
+        else:
+            if stretch[s] < 0:
+                stretch[s] = count
+                count += 1
+            number[i] = stretch[s]
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """One row per base, or per new row without one.
+
+    All arrays have one entry a row.
+
+    Attributes:
+        row: the event that the final row is taken from; -1 for a base that is only deleted.
+        source: per tracked column, the event that the value is taken from, `KEEP` or `UNKNOWN`.
+        base: the event that the base's key is taken from, `NO_BASE` where there is none.
+        base_is_old: the base's key is that event's old key.
+        expected: `EXPECTED` where the base should be in the table, as a change named it first that was no insert;
+            `CLAIMED` where it should not; else 0.
+        reset: nothing is left of what the base held.
+        conflicts: how many keys were claimed while they had a row.
+    """
+
+    row: NDArray[np.int32]
+    source: NDArray[np.int32]
+    base: NDArray[np.int32]
+    base_is_old: NDArray[np.uint8]
+    expected: NDArray[np.uint8]
+    reset: NDArray[np.uint8]
+    conflicts: int = 0
+
+    @property
+    def content(self) -> NDArray[np.int32]:
+        """The event that stands for the row: the one that it is taken from, or its base's."""
+        return np.where(self.row < 0, self.base, self.row)
+
+    def take(self, at: slice | NDArray[np.intp]) -> Folded:
+        """Give some of the rows, in another order perhaps."""
+        return Folded(
+            self.row[at], self.source[at], self.base[at], self.base_is_old[at], self.expected[at], self.reset[at]
+        )
+
+
+def fold_keys(
+    action: NDArray[np.uint8],
+    expected: NDArray[np.uint8],
+    key: Hashes,
+    old_key: Hashes | None,
+    unchanged: NDArray[np.uint8],
+) -> Folded:
+    """Fold events in commit order.
+
+    Args:
+        action: `INSERT`, `UPDATE`, `DELETE` or `MOVE`, one a row.
+        expected: `EXPECTED`, `CLAIMED` or 0: whether the event's key should have a row before it.
+        key: the keys' hashes.
+        old_key: those of the old keys; looked at for `MOVE` only, None where there is none.
+        unchanged: rows x tracked columns, 1 where the event does not bring the value.
+    """
+    events, tracked = unchanged.shape
+    capacity = events + (0 if old_key is None else int(np.count_nonzero(action == MOVE)))
+    slot_row, slot_base, carrier, key_event = (np.empty(capacity, np.int32) for _ in range(4))
+    slot_expected, slot_reset, key_is_old = (np.empty(capacity, np.uint8) for _ in range(3))
+    source = np.empty((capacity, tracked), np.int32)
+    conflicts = np.zeros(1, np.int64)
+    used = _fold_keys(
+        action,
+        expected,
+        *key,
+        *(key if old_key is None else old_key),
+        unchanged,
+        new_table(capacity),
+        np.empty(capacity, np.uint64),
+        np.empty(capacity, np.uint64),
+        slot_row,
+        slot_base,
+        carrier,
+        slot_expected,
+        slot_reset,
+        key_event,
+        key_is_old,
+        source,
+        conflicts,
+    )
+    live = slot_row[:used] >= 0
+    # A base goes on only in the live row that carries it.
+    carried = np.zeros(used, np.bool_)
+    bases = slot_base[:used]
+    carried[bases[live & (bases >= 0)]] = True
+    rows, gone = np.nonzero(live)[0], np.nonzero(~carried)[0]
+    row_base = bases[rows]
+    base_slot = np.maximum(row_base, 0)
+    has_base = row_base >= 0
+    return Folded(
+        row=np.concatenate([slot_row[rows], np.full(len(gone), -1, np.int32)]),
+        source=np.concatenate([source[rows], np.full((len(gone), tracked), KEEP, np.int32)]),
+        base=np.concatenate([np.where(has_base, key_event[base_slot], np.int32(NO_BASE)), key_event[gone]]),
+        base_is_old=np.concatenate([key_is_old[base_slot], key_is_old[gone]]),
+        expected=np.concatenate([np.where(has_base, slot_expected[base_slot], np.uint8(0)), slot_expected[gone]]),
+        reset=np.concatenate([slot_reset[rows], slot_reset[gone]]),
+        conflicts=int(conflicts[0]),
+    )
+
+
+def fold_between_moves(
+    action: NDArray[np.uint8],
+    expected: NDArray[np.uint8],
+    key: Hashes,
+    old_key: Hashes,
+    unchanged: NDArray[np.uint8],
+) -> Folded:
+    """Fold each stretch of a key's events in which no `MOVE` touches it; see `fold_keys`.
+
+    Returns:
+        one row a stretch, and each `MOVE` as a row of its own: ``row`` and ``base`` are its event.
+    """
+    events, tracked = unchanged.shape
+    capacity = events + int(np.count_nonzero(action == MOVE))
+    number = np.empty(events, np.uint64)
+    slots = np.empty(capacity, np.uint64), np.empty(capacity, np.uint64)
+    _stretches(action, *key, *old_key, new_table(capacity), *slots, np.empty(capacity, np.int64), number)
+    moves, rest = np.nonzero(action == MOVE)[0], np.nonzero(action != MOVE)[0]
+    numbers = number[rest]
+    folded = fold_keys(action[rest], expected[rest], (numbers, numbers), None, unchanged[rest])
+
+    def back(at: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Give the events' own numbers; those below 0 are none."""
+        if not len(rest):
+            return at
+        return np.where(at >= 0, rest[np.maximum(at, 0)], at).astype(np.int32)
+
+    own = moves.astype(np.int32)
+    none = np.zeros(len(moves), np.uint8)
+    sources = np.where(unchanged[moves] == 1, np.int32(KEEP), own[:, None])
+    return Folded(
+        row=np.concatenate([back(folded.row), own]),
+        source=np.concatenate([back(folded.source), sources.reshape(len(moves), tracked)]),
+        base=np.concatenate([back(folded.base), own]),
+        base_is_old=np.concatenate([folded.base_is_old, none]),
+        expected=np.concatenate([folded.expected, expected[moves]]),
+        reset=np.concatenate([folded.reset, none]),
+        conflicts=folded.conflicts,
+    )

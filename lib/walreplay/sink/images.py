@@ -1,0 +1,156 @@
+"""Rows told apart by their whole image: the counts of a multiset, and keys whose old rows are sent whole.
+
+Where a key is configured over replica identity full, every change is an old image that goes and a new one that
+comes.  A deferrable key may have two rows inside a transaction; then the image tells which of them goes:
+
+- A row that goes takes away the last one that came, in the same transaction, with the very same image.  What is
+  left of a part of a transaction (`unmatched`) means to what follows what its changes meant.
+- What goes without having come is the row that the key had when the transaction began, whatever is known of its
+  image; where that is gone already, it is the oldest that came.
+- Behind each transaction a key has one row at most (`settle`).
+
+Equal images are one another's double: which of two such rows goes cannot be seen but by its commit LSN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from walreplay.decode.compile.kernel import kernel
+from walreplay.decode.compile.parameters import given, out
+from walreplay.sink.slots import HASHES, TABLE, Hashes, new_table, slot_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@kernel(given("int64"), given("int64"), *HASHES, *TABLE, out("int64"), out("int64"), out("int32"))
+def _net_counts(count, needed, first, second, table, slot_first, slot_second, net, need, last):  # type: ignore[no-untyped-def]
+    used = 0
+    for i in range(count.shape[0]):
+        s = slot_of(first, second, i, table, slot_first, slot_second, used)
+        if s == used:
+            used += 1
+            net[s] = 0
+            need[s] = 0
+        need[s] = max(need[s], needed[i] - net[s])
+        net[s] += count[i]
+        last[s] = i
+    return used
+
+
+def count_images(
+    count: NDArray[np.int64], needed: NDArray[np.int64], image: Hashes
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """Count how often each distinct row image comes and goes.
+
+    Args:
+        count: +n for n rows that come, -n for n that go.
+        needed: how many of the image have to be there before.
+        image: the images' hashes.
+
+    Returns:
+        the event of each image's last appearance, its net count, and how many have to be there before all; images
+        that come and go again without a trace are left out.
+    """
+    events = len(count)
+    net, need, last = np.empty(events, np.int64), np.empty(events, np.int64), np.empty(events, np.int32)
+    slots = np.empty(events, np.uint64), np.empty(events, np.uint64)
+    used = _net_counts(count, needed, *image, new_table(events), *slots, net, need, last)
+    kept = np.nonzero((net[:used] != 0) | (need[:used] > 0))[0]
+    return last[kept], net[kept], need[kept]
+
+
+@kernel(given("bool"), *HASHES, *TABLE, out("int32"), out("int32"), out("bool"))
+def _unmatched(comes, first, second, table, slot_first, slot_second, newest, before, left):  # type: ignore[no-untyped-def]
+    used = 0
+    for i in range(comes.shape[0]):
+        s = slot_of(first, second, i, table, slot_first, slot_second, used)
+        if s == used:
+            used += 1
+            newest[s] = -1
+        if comes[i]:
+            before[i] = newest[s]
+            newest[s] = i
+            left[i] = True
+        elif newest[s] >= 0:
+            left[newest[s]] = False
+            newest[s] = before[newest[s]]
+        else:
+            left[i] = True
+    return used
+
+
+def unmatched(comes: NDArray[np.bool_], image: Hashes) -> NDArray[np.int64]:
+    """Give the events that are left where a row that goes takes away the last equal one that came.
+
+    Args:
+        comes: a row comes; else one goes.
+        image: the rows' hashes.
+
+    Returns:
+        the numbers of those events, in their order.
+    """
+    events = len(comes)
+    left = np.zeros(events, np.bool_)
+    slots = np.empty(events, np.uint64), np.empty(events, np.uint64)
+    newest, before = np.empty(events, np.int32), np.empty(events, np.int32)
+    _unmatched(comes, *image, new_table(events), *slots, newest, before, left)
+    return np.nonzero(left)[0]
+
+
+@kernel(given("bool"), *HASHES, *TABLE, out("int32"), out("int32"), out("int32"), out("int32"))
+def _settle(comes, first, second, table, slot_first, slot_second, base, oldest, newest, after):  # type: ignore[no-untyped-def]
+    used = 0
+    for i in range(comes.shape[0]):
+        s = slot_of(first, second, i, table, slot_first, slot_second, used)
+        if s == used:
+            used += 1
+            base[s] = -1
+            oldest[s] = -1
+            newest[s] = -1
+        if comes[i]:
+            after[i] = -1
+            if oldest[s] < 0:
+                oldest[s] = i
+            else:
+                after[newest[s]] = i
+            newest[s] = i
+        elif base[s] < 0:
+            base[s] = i
+        elif oldest[s] >= 0:
+            oldest[s] = after[oldest[s]]
+    return used
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a transaction does to each key; all arrays have one entry a key.
+
+    Attributes:
+        row: the event that brings the row that the key has in the end, or -1.
+        base: the event by which the row of the beginning went, or -1: nothing says that there was one.
+        several: the key has further rows.
+    """
+
+    row: NDArray[np.int32]
+    base: NDArray[np.int32]
+    several: NDArray[np.bool_]
+
+
+def settle(comes: NDArray[np.bool_], key: Hashes) -> Settled:
+    """Follow what `unmatched` has left, by key.
+
+    Args:
+        comes: a row comes; else one goes.
+        key: the hashes of the keys, different in each transaction.
+    """
+    events = len(comes)
+    slots = np.empty(events, np.uint64), np.empty(events, np.uint64)
+    base, oldest, newest, after = (np.empty(events, np.int32) for _ in range(4))
+    used = _settle(comes, *key, new_table(events), *slots, base, oldest, newest, after)
+    row = oldest[:used]
+    return Settled(row, base[:used], (row >= 0) & (row != newest[:used]))

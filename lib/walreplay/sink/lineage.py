@@ -1,0 +1,205 @@
+"""What has become of a table since the ledger's last run has left it, told by its commits.
+
+A commit of a run says in the table's history whose it is (`CommitId`).  What others do to a table is told by its
+commits, too: what keeps its rows (OPTIMIZE, VACUUM, properties) is nobody's concern here, what does not is
+somebody else's change, and a RESTORE gives back the table that it goes back to, with all that was true of that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+_KEEP_ROWS: Final = frozenset(
+    {
+        "ADD COLUMNS",
+        "ADD CONSTRAINT",
+        "ANALYZE",
+        "CHANGE COLUMN",
+        "CHANGE COLUMNS",
+        "CLUSTER BY",
+        "COMPUTE STATS",
+        "DOMAIN METADATA CLEANUP",
+        "DROP CONSTRAINT",
+        "DROP FEATURE",
+        "Deletion Vector Tombstones",
+        "Empty Commit",
+        "OPTIMIZE",
+        "OPTIMIZE CHECKPOINT",
+        "RENAME COLUMN",
+        "REORG",
+        "ROW TRACKING BACKFILL",
+        "ROW TRACKING UNBACKFILL",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "UPGRADE PROTOCOL",
+        "VACUUM END",
+        "VACUUM START",
+    }
+)
+"""Operations after which a table has the rows that it had.  What its columns are by then is looked at anyway."""
+
+_RESTORE: Final = "RESTORE"
+
+
+@dataclass(frozen=True, slots=True)
+class RunId:
+    """What a run applies, by which its commits are told from those of any other.
+
+    A number is not enough: a ledger that was set back gives numbers out again.
+
+    Attributes:
+        id: of the plan, and of no other.
+        upto: the commit LSN that the plan goes up to.
+        applied: how many transactions there are from the target's beginning up to there.
+    """
+
+    id: str
+    upto: int
+    applied: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitId:
+    """What makes a commit the only one of its kind.
+
+    Attributes:
+        application: the ledger's own id; Delta refuses (by skipping) a second commit of one number.
+        number: the run's and its step's; later ones are higher.
+        run: what it holds; None in the ledgers of earlier versions.
+        oid: the relation whose rows the table has; None for the ledger's own tables.
+        counts: what people are told of its rows and the history has not: the run that goes on for one that was killed
+            behind the commit says it, too.  None where it is not known before the commit.
+    """
+
+    application: str
+    number: int
+    run: RunId | None = None
+    oid: int | None = None
+    counts: Mapping[str, int] | None = field(default=None, compare=False)
+
+    @property
+    def mark(self) -> str:
+        """What stands in the table's history."""
+        told: dict[str, Any] = {"walreplay": self.application, "number": self.number}
+        if self.run is not None:
+            told |= {"run": self.run.id, "upto": self.run.upto, "applied": self.run.applied}
+        if self.oid is not None:
+            told["oid"] = self.oid
+        if self.counts is not None:
+            told["counts"] = dict(self.counts)
+        return json.dumps(told)
+
+    @classmethod
+    def of_mark(cls, text: str | None) -> CommitId | None:
+        """Read what `mark` wrote; None for whatever others have there."""
+        try:
+            told = json.loads(text or "")
+            run = RunId(str(told["run"]), int(told["upto"]), int(told["applied"])) if "run" in told else None
+            oid = int(told["oid"]) if "oid" in told else None
+            counts = {str(k): int(v) for k, v in told["counts"].items()} if "counts" in told else None
+            return cls(str(told["walreplay"]), int(told["number"]), run, oid, counts)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options that make a DataFrame's write this commit."""
+        return {"txnAppId": self.application, "txnVersion": str(self.number), "userMetadata": self.mark}
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCommit:
+    """A commit as a table's history or its log tells it.
+
+    Attributes:
+        mark: the user's metadata.
+        keeps_files: no rows have come or gone; None where only the operation tells.
+        keeps_metadata: the table's columns and properties are as they were; likewise.
+    """
+
+    version: int
+    operation: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    mark: str | None = None
+    keeps_files: bool | None = None
+    keeps_metadata: bool | None = None
+
+    @property
+    def restored(self) -> int | None:
+        """The version that the table has gone back to; None for all but a RESTORE of a version."""
+        if self.operation != _RESTORE:
+            return None
+        try:
+            return int(self.parameters["version"])
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Say whether the table has the rows that it had."""
+        if self.keeps_files is None:
+            return self.operation in _KEEP_ROWS
+        return self.keeps_files and (bool(self.keeps_metadata) or self.operation in _KEEP_ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a table is, against what the ledger has of it.
+
+    Attributes:
+        latest: the table's newest version.
+        left: the version that has what it should have.
+        changed: the first change by somebody else; None if there is none.
+        ahead: commits of this ledger that it does not know of: it is older than the table.
+        steps: the numbers of the commits that the run in question has made.
+    """
+
+    latest: int
+    left: int
+    changed: LoggedCommit | None = None
+    ahead: tuple[CommitId, ...] = ()
+    steps: frozenset[int] = frozenset()
+
+    @property
+    def is_sound(self) -> bool:
+        """The table has what it should have."""
+        return self.changed is None and not self.ahead
+
+
+def follow(commits: Iterable[LoggedCommit], *, ledger: str, left: int, run: str | None = None) -> Standing:
+    """Follow a table's commits from where the ledger's last run has left it.
+
+    Args:
+        commits: those behind that version, in their order.
+        ledger: the ledger's id.
+        left: that version; -1 for a table that the ledger does not know.
+        run: the id of a run that was interrupted and now goes on.  What was there before its first commit it has
+            looked at then.
+    """
+    line = Standing(left, left)
+    lines = {left: line}
+    back: Standing | None = None
+    for commit in commits:
+        own = CommitId.of_mark(commit.mark)
+        if own is not None and own.application != ledger:
+            own = None
+        back = None if commit.restored is None else lines.get(commit.restored)
+        if back is not None:
+            line = back
+        elif own is not None and own.run is not None and own.run.id == run:
+            line = Standing(commit.version, commit.version, steps=line.steps | {own.number})
+        elif own is not None:
+            line = replace(line, ahead=(*line.ahead, own))
+        elif not commit.keeps_rows:
+            line = replace(line, changed=line.changed or commit)
+        line = replace(line, latest=commit.version)
+        lines[commit.version] = line
+    # Of the versions that are sound, the one in which a run that was interrupted had come furthest.
+    best = max((one for one in lines.values() if one.is_sound), key=lambda one: len(one.steps))
+    if back is not None and line.is_sound and line.steps < best.steps:
+        # Delta knows of steps that it does not have any more.
+        line = replace(line, changed=commit)
+    return replace(line, left=best.left)

@@ -1,0 +1,32 @@
+"""Soft deletes: a row that is deleted stays, and a column of its own says so.
+
+To the fold a delete then is an update that leaves all columns alone but that one, so whatever becomes of the row
+afterwards comes out as it does for any other update.  A row that takes another key is not deleted: key changes have to
+be followed (`walreplay.sink.intake.events_of`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from walreplay.sink.events import Events, Identity
+from walreplay.sink.fold import DELETE, UPDATE
+
+
+def with_marks(events: Events, identity: Identity) -> Events:
+    """Add the column that says of each row whether it is deleted, behind the others."""
+    gone = events.action == DELETE
+    unchanged = dict(events.unchanged)
+    if gone.any():
+        for number in range(len(events.columns)):
+            if number not in identity.key:
+                unchanged[number] = np.where(gone, 1, unchanged.get(number, 0)).astype(np.uint8)
+    return replace(
+        events,
+        columns=[*events.columns, pa.array(gone)],
+        action=np.where(gone, UPDATE, events.action),
+        unchanged=unchanged,
+    )

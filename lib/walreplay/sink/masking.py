@@ -1,0 +1,108 @@
+"""Masked columns: each value becomes a salted hash, as with Debezium's ``column.mask.hash.v2`` and SHA-256.
+
+A hash is SHA-256 over the salt and the value's text, both UTF-8, in 64 hexadecimal digits; NULL stays NULL.  The text
+is PostgreSQL's, made from the typed value: what is sent in text and in binary has one hash, and so has a time stamp
+whatever the sender's TimeZone (it is written in UTC), and an interval whatever its IntervalStyle.  A value that its
+column's type could not hold is hashed from its rescued text, which then is rescued no more: it would stand there for
+all to read.
+
+Equal values have equal hashes, so that masked keys still tell rows apart and masked columns still join.  It also means
+that whoever knows the salt can try values out; with few possible values that is quickly done.
+
+It costs a Python call for each distinct value of a batch: some hundred thousand a second and core.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from walreplay.decode.change_batch import METADATA_COLUMNS, ChangeBatch
+from walreplay.decode.rescued import read_rescued, rescued_array
+from walreplay.sink.by_value import by_value
+from walreplay.sink.rendering import output_of
+from walreplay.types.base import ColumnType, Family
+from walreplay.types.by_value import Form, form_of
+
+_MASKED: Final = "masked "
+"""No type's name begins so."""
+
+
+def masked_type(type_: ColumnType) -> ColumnType:
+    """Give the type that a masked column has in the mirror table."""
+    return ColumnType(pa.string(), Family.STRING, f"{_MASKED}{type_.postgres_name}")
+
+
+def is_masked(type_: ColumnType) -> bool:
+    """Say whether a type is a masked column's."""
+    return type_.postgres_name.startswith(_MASKED)
+
+
+def mask(values: pa.Array, column_type: ColumnType, rescued: pa.Array | None, salt: bytes) -> pa.Array:
+    """Hash a column's values.
+
+    Args:
+        values: of the type ``column_type.arrow``.
+        column_type: how they were read.
+        rescued: PostgreSQL's text of those values that the column cannot hold (and that are NULL in it), or None.
+
+    Returns:
+        strings, NULL where there is no value.
+    """
+    form = form_of(column_type)
+    # The other forms are for comparing alone: they are no text of PostgreSQL's.
+    text = output_of(by_value(values, form) if form in (Form.INTERVAL, Form.MOMENTS) else values, column_type)
+    if rescued is not None and rescued.null_count < len(rescued):
+        text = pc.coalesce(text, rescued)
+    if len(text) == text.null_count:
+        return pa.nulls(len(text), pa.string())
+    distinct = text.dictionary_encode()
+    hashes = [hashlib.sha256(salt + text).hexdigest() for text in distinct.dictionary.cast(pa.binary()).to_pylist()]
+    return pa.array(hashes, pa.string()).take(distinct.indices)
+
+
+def mask_batch(batch: ChangeBatch, masked: Sequence[tuple[int, ColumnType]], salt: bytes) -> ChangeBatch:
+    """Mask columns of decoded changes, old tuples and rescued values among them.
+
+    Args:
+        masked: the columns' numbers in the relation, and their types.
+    """
+    if not masked:
+        return batch
+    names = [column.name for column in batch.relation.columns]
+    data, rescued = _mask_columns(batch.data, METADATA_COLUMNS, names, masked, batch.rescued, salt)
+    before, before_rescued = batch.before, batch.before_rescued
+    if before is not None:
+        before, before_rescued = _mask_columns(before, 1, names, masked, before_rescued, salt)
+    return replace(batch, data=data, rescued=rescued, before=before, before_rescued=before_rescued)
+
+
+def _mask_columns(
+    rows: pa.RecordBatch,
+    first: int,
+    names: Sequence[str],
+    masked: Sequence[tuple[int, ColumnType]],
+    rescued: pa.Array | None,
+    salt: bytes,
+) -> tuple[pa.RecordBatch, pa.Array | None]:
+    columns, fields = list(rows.columns), list(rows.schema)
+    texts, rescued = _take_rescued(rescued, [names[number] for number, _ in masked])
+    for number, column_type in masked:
+        at = first + number
+        columns[at] = mask(columns[at], column_type, texts.get(names[number]), salt)
+        fields[at] = pa.field(fields[at].name, pa.string())
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)), rescued
+
+
+def _take_rescued(rescued: pa.Array | None, names: Sequence[str]) -> tuple[dict[str, pa.Array], pa.Array | None]:
+    """Take some columns' texts out of the rescued values; give them, and what is left."""
+    if rescued is None:
+        return {}, None
+    rows = read_rescued(rescued)
+    texts = {name: pa.array([values.pop(name, None) for values in rows], pa.string()) for name in names}
+    return texts, rescued_array(rows) if any(rows) else None

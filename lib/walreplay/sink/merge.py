@@ -1,0 +1,410 @@
+"""Folding a table's events: within a file to fewer events, of all files to the rows to merge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from walreplay.decode.rescued import read_rescued, rescued_array
+from walreplay.errors import CaptureError
+from walreplay.sink.events import (
+    ADD,
+    PARTITIONS_REMEDY,
+    REMOVE,
+    Events,
+    Identity,
+    Mode,
+    bucket_of,
+    concat,
+    image_hashes,
+    interleave,
+    key_hashes,
+    narrow,
+)
+from walreplay.sink.fold import (
+    CLAIMED,
+    DELETE,
+    EXPECTED,
+    INSERT,
+    KEEP,
+    MOVE,
+    UNKNOWN,
+    UPDATE,
+    Folded,
+    fold_between_moves,
+    fold_keys,
+)
+from walreplay.sink.identity import contiguous, hash_rows, rescued_of
+from walreplay.sink.images import count_images, settle, unmatched
+from walreplay.sink.rendering import filled
+from walreplay.sink.slots import Hashes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TIMESTAMP: Final = pa.timestamp("us", "UTC")
+
+_OUTPUT_ROWS: Final = 1 << 16
+
+
+def fold_events(
+    events: Events, identity: Identity, names: Sequence[str], table: str | None = None, *, buckets: int = 1
+) -> Events:
+    """Fold the events of a part of the stream to fewer that mean the same to the fold behind it.
+
+    What comes out is a few events for each key that the part names: of `MOVE`s all, and one for each stretch of a
+    key's events between those; where old rows are sent whole, what is left of the part's first and last transaction
+    besides, which may go on in other parts.
+
+    Args:
+        table: for errors.
+        buckets: where they need not stay in order, they come in that of their keys' buckets, so that nothing has to
+            be moved to part them.
+
+    Raises:
+        CaptureError: the key is not unique.
+    """
+    if identity.mode is Mode.APPEND or events.rows == 0:
+        return events
+    if identity.mode is Mode.MULTISET:
+        last, net, needed = count_images(events.action, events.expected, image_hashes(events, identity))
+        folded = events.take(last)
+        folded.action, folded.expected = net, needed
+        return folded
+    if (events.action >= REMOVE).any():
+        return _fold_whole(events, identity, names, table)
+    hashes = key_hashes(events, identity, names)
+    result, tracked = _fold(events, hashes, identity, table, between_moves=events.has_moves)
+    if buckets > 1 and not events.has_moves:
+        # A key that only goes is named by its base's event.
+        result = result.take(np.argsort(bucket_of(hashes[0][result.content], buckets), kind="stable"))
+    gone, content = result.row < 0, result.content
+    action = np.where(gone, DELETE, np.where(result.reset == 1, INSERT, UPDATE))
+    moves = events.action[content] == MOVE
+    action[moves] = MOVE
+    masks = {number: ((result.source[:, t] < 0) & ~gone).astype(np.uint8) for t, number in enumerate(tracked)}
+    folded = _assemble(events, content, result, tracked, names)
+    folded = replace(folded, action=action, expected=result.expected, unchanged=_without_empty(masks))
+    if not events.has_moves:
+        return folded
+    # A stretch's place is anywhere within it.
+    return folded.take(np.argsort(content, kind="stable"))
+
+
+def settled(events: Events, identity: Identity, names: Sequence[str], table: str | None = None) -> Events:
+    """Make of rows that come and go (`REMOVE`, `ADD`) what their transactions do to their keys.
+
+    To be called for events whose transactions are whole; where a table's columns change, on those before and those
+    behind separately, as an image holds for the columns that it was taken of.
+
+    Returns:
+        events with the other actions alone: `UPDATE` where a row takes the place of the key's, `INSERT` (`CLAIMED`)
+        where it comes, `DELETE` where the key's goes.
+
+    Raises:
+        CaptureError: the key is not unique.
+    """
+    if identity.mode is not Mode.KEYED:
+        return events
+    whole = events.action >= REMOVE
+    if not whole.any():
+        return events if events.image is None else replace(events, image=None)
+    rows_at = _left(events, np.nonzero(whole)[0])
+    rows = events.take(rows_at)
+    result = settle(rows.action == ADD, _by_transaction(key_hashes(rows, identity, names), rows.lsn))
+    if result.several.any():
+        raise _not_unique(table, int(result.several.sum()), identity)
+    some = (result.row >= 0) | (result.base >= 0)
+    row, base = result.row[some], result.base[some]
+    content = np.where(row >= 0, row, base)
+    ended = rows.take(content)
+    partial = np.zeros(len(content), np.bool_)
+    for mask in ended.unchanged.values():
+        partial |= mask == 1
+    # What an insert leaves out is not the former row's.
+    action = np.where(row < 0, DELETE, np.where((base >= 0) & ~partial, UPDATE, INSERT))
+    expected = np.where(base >= 0, EXPECTED, CLAIMED).astype(np.uint8)
+    ended = replace(ended, action=action, expected=expected, image=None)
+    others = np.nonzero(~whole)[0]
+    if not len(others):
+        return ended.take(np.argsort(rows_at[content], kind="stable"))
+    return interleave([(replace(events.take(others), image=None), others), (ended, rows_at[content])])
+
+
+def _by_transaction(hashes: Hashes, lsn: pa.Array) -> Hashes:
+    """Give hashes that differ between transactions."""
+    salt = contiguous(lsn).to_numpy(zero_copy_only=False).astype(np.uint64)
+    return hashes[0] ^ (salt * np.uint64(0x9E3779B97F4A7C15)), hashes[1] + salt * np.uint64(0xD6E8FEB86659FD93)
+
+
+def _left(events: Events, at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give those of some `REMOVE` and `ADD` that their transactions do not take back themselves."""
+    assert events.image is not None
+    image = _by_transaction((events.image[0][at], events.image[1][at]), events.lsn.take(pa.array(at)))
+    return at[unmatched(events.action[at] == ADD, image)]
+
+
+def _fold_whole(events: Events, identity: Identity, names: Sequence[str], table: str | None) -> Events:
+    """Fold events that have whole old rows: transactions that lie within as keyed events, the others by image."""
+    whole = events.action >= REMOVE
+    lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
+    # Stretches of one transaction and one kind of action.
+    stretch = np.concatenate([[0], np.cumsum((lsn[1:] != lsn[:-1]) | (whole[1:] != whole[:-1]))])
+    first, last = stretch == 0, stretch == stretch[-1]
+    inner = np.nonzero(~(whole & (first | last)))[0]
+    parts: list[Events] = []
+    for edge in (first, last & ~first):
+        at = np.nonzero(whole & edge)[0]
+        parts.append(_bare(events.take(_left(events, at)), identity, names))
+    if len(inner):
+        ended = settled(events.take(inner), identity, names, table)
+        parts.insert(1, fold_events(ended, identity, names, table))
+    # None is left out for being empty: the columns have to come from somewhere.
+    return concat(parts)
+
+
+def _bare(events: Events, identity: Identity, names: Sequence[str]) -> Events:
+    """Leave out what is not needed of rows that go: all but the key, as their images' hashes are known."""
+    goes = events.action == REMOVE
+    if not goes.any():
+        return events
+    index = pa.array(np.arange(events.rows), mask=goes)
+    key_texts = rescued_of(events.rescued, [names[number] for number in identity.key])
+    if key_texts is None:
+        key_texts = pa.nulls(events.rows, pa.string())
+    return replace(
+        events,
+        columns=[
+            column if number in identity.key else column.take(index) for number, column in enumerate(events.columns)
+        ],
+        rescued=_choose(goes, key_texts, events.rescued),
+    )
+
+
+def _not_unique(table: str | None, keys: int, identity: Identity) -> CaptureError:
+    if identity.claims:
+        return CaptureError(
+            "the replica identity of the table's partitions is not unique in the whole table: "
+            f"{keys:,} of its values have several rows at one time",
+            table=table,
+            remedy=PARTITIONS_REMEDY,
+        )
+    return CaptureError(
+        f"the configured key is not unique: {keys:,} of its values have several rows at one time",
+        table=table,
+        remedy="Configure keys that are unique in the source, or none, which counts equal rows; if the publication "
+        "leaves deletes or updates out, name them in skipped_operations",
+    )
+
+
+def _fold(
+    events: Events, hashes: Hashes, identity: Identity, table: str | None, *, between_moves: bool = False
+) -> tuple[Folded, list[int]]:
+    """Fold keyed events by their keys' hashes; give what `Folded` tells, and the tracked columns."""
+    tracked = sorted(events.unchanged)
+    unchanged = np.zeros((events.rows, len(tracked)), np.uint8)
+    for t, number in enumerate(tracked):
+        unchanged[:, t] = events.unchanged[number]
+    old_hashes = None
+    if events.old_key is not None:
+        old_hashes = hash_rows(identity.compared(events.old_key, identity.key), events.rows, events.old_rescued)
+    action = events.action.astype(np.uint8)
+    if between_moves:
+        assert old_hashes is not None
+        folded = fold_between_moves(action, events.expected, hashes, old_hashes, unchanged)
+    else:
+        folded = fold_keys(action, events.expected, hashes, old_hashes, unchanged)
+    if folded.conflicts:
+        raise _not_unique(table, folded.conflicts, identity)
+    return folded, tracked
+
+
+def _without_empty(masks: dict[int, NDArray[np.uint8]]) -> dict[int, NDArray[np.uint8]]:
+    return {number: mask for number, mask in masks.items() if mask.any()}
+
+
+def _assemble(
+    events: Events, content: NDArray[np.int32], folded: Folded, tracked: list[int], names: Sequence[str]
+) -> Events:
+    """Take each row from its event, and its tracked columns from theirs."""
+    rows = events.take(content)
+    live = folded.row >= 0
+    for t, number in enumerate(tracked):
+        source = folded.source[:, t]
+        if (source[live] != content[live]).any():
+            rows.columns[number] = events.columns[number].take(pa.array(source, mask=source < 0))
+    if tracked and events.rescued.null_count < events.rows:
+        rows.rescued = _assemble_rescued(events, content, folded, tracked, names)
+    return rows
+
+
+def _assemble_rescued(
+    events: Events, content: NDArray[np.int32], folded: Folded, tracked: list[int], names: Sequence[str]
+) -> pa.Array:
+    """Let rescued values go along with the columns that they were rescued from."""
+    valid = events.rescued.is_valid().to_numpy(zero_copy_only=False)
+    # Rows that neither have nor get any need no look.
+    concerned = valid[content]
+    for t in range(len(tracked)):
+        source = folded.source[:, t]
+        concerned |= (source >= 0) & valid[np.maximum(source, 0)]
+    concerned &= folded.row >= 0
+    result = contiguous(events.rescued).take(pa.array(content))
+    if not concerned.any():
+        return result
+    at = np.nonzero(concerned)[0]
+    rows = read_rescued(result.take(pa.array(at)))
+    for i, values in zip(at.tolist(), rows, strict=True):
+        for t, number in enumerate(tracked):
+            at_event, name = int(folded.source[i, t]), names[number]
+            if at_event == int(content[i]):
+                continue
+            values.pop(name, None)
+            (other,) = read_rescued(events.rescued[at_event : at_event + 1]) if at_event >= 0 else ({},)
+            if name in other:
+                values[name] = other[name]
+    return filled(result, at, rescued_array(rows))
+
+
+def merge_schema(types: Sequence[pa.DataType], identity: Identity, tracked: Sequence[int], *, moves: bool) -> pa.Schema:
+    """Give the columns of the rows to merge.
+
+    ``c0`` … are the table's columns, ``lsn``, ``ts`` and ``rescued`` its metadata, ``unknown`` says that a row ends
+    with a value that nobody knows (NULL stands for it).
+
+    Keyed tables have ``deleted``; ``expected`` (the base should be in the table before: what named its key first
+    was no insert); ``claimed`` (the base should not: whole old rows prove that the key was free); ``k<n>`` for each
+    tracked column (true: the target's value stays); and where keys have moved ``matches`` (false: a new row,
+    whatever the target holds) and the base's key, ``b0`` … and ``base_rescued``.
+
+    Multisets have ``net``, and ``needed``: how many copies should be there before.  With fewer, as many are to be
+    made up: a table that had n copies has max(n, needed) + net then.
+    """
+    fields = [pa.field(f"c{number}", kind) for number, kind in enumerate(types)]
+    fields += [pa.field("lsn", pa.int64()), pa.field("ts", TIMESTAMP), pa.field("rescued", pa.string())]
+    fields.append(pa.field("unknown", pa.bool_()))
+    if identity.mode is Mode.MULTISET:
+        fields += [pa.field("net", pa.int64()), pa.field("needed", pa.int64())]
+    if identity.mode is Mode.KEYED:
+        fields += [pa.field(name, pa.bool_()) for name in ("deleted", "expected", "claimed")]
+        fields += [pa.field(f"k{number}", pa.bool_()) for number in tracked]
+        if moves:
+            fields.append(pa.field("matches", pa.bool_()))
+            fields += [pa.field(f"b{k}", types[number]) for k, number in enumerate(identity.key)]
+            fields.append(pa.field("base_rescued", pa.string()))
+    return pa.schema(fields)
+
+
+def rows_to_merge(
+    events: Events,
+    identity: Identity,
+    names: Sequence[str],
+    tracked: Sequence[int],
+    *,
+    moves: bool,
+    table: str | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Fold all events of some row identities; see `merge_schema` for what comes out, some rows at a time.
+
+    Args:
+        tracked: the columns that have unchanged values anywhere in the run.
+        moves: key changes have to be followed somewhere in the run.
+        table: for errors.
+
+    Raises:
+        CaptureError: the key is not unique.
+    """
+    schema = merge_schema([narrow(column.type) for column in events.columns], identity, tracked, moves=moves)
+    if identity.mode is Mode.APPEND:
+        for start in range(0, events.rows, _OUTPUT_ROWS):
+            rows = events.take(np.arange(start, min(start + _OUTPUT_ROWS, events.rows)))
+            yield _batch([*rows.columns, rows.lsn, rows.ts, rows.rescued, _unknown(rows)], schema)
+        return
+    if identity.mode is Mode.MULTISET:
+        last, net, needed = count_images(events.action, events.expected, image_hashes(events, identity))
+        for start in range(0, len(last), _OUTPUT_ROWS):
+            part = slice(start, start + _OUTPUT_ROWS)
+            rows = events.take(last[part])
+            arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, _unknown(rows)]
+            yield _batch([*arrays, pa.array(net[part]), pa.array(needed[part])], schema)
+        return
+    events = settled(events, identity, names, table)
+    if events.rows == 0:
+        return
+    folded, here = _fold(events, key_hashes(events, identity, names), identity, table)
+    for start in range(0, len(folded.row), _OUTPUT_ROWS):
+        some = folded.take(slice(start, start + _OUTPUT_ROWS))
+        yield _batch(_keyed_arrays(events, identity, names, some, here, tracked, moves=moves), schema)
+
+
+def _batch(arrays: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    columns = [contiguous(array) for array in arrays]
+    columns = [
+        array if array.type == field.type else array.cast(field.type)
+        for array, field in zip(columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _unknown(rows: Events) -> pa.Array:
+    unknown = np.zeros(rows.rows, np.bool_)
+    for mask in rows.unchanged.values():
+        unknown |= mask == 1
+    return pa.array(unknown)
+
+
+def _keyed_arrays(
+    events: Events,
+    identity: Identity,
+    names: Sequence[str],
+    folded: Folded,
+    here: list[int],
+    tracked: Sequence[int],
+    *,
+    moves: bool,
+) -> list[pa.Array]:
+    gone, content = folded.row < 0, folded.content
+    rows = _assemble(events, content, folded, here, names)
+    if events.old_key is not None:
+        # A base that is only deleted may be known by an old key alone.
+        by_old = gone & (folded.base_is_old == 1)
+        if by_old.any():
+            for k, number in enumerate(identity.key):
+                rows.columns[number] = _choose(by_old, events.old_key[k].take(pa.array(content)), rows.columns[number])
+    unknown = (folded.source == UNKNOWN).any(axis=1) & ~gone
+    arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, pa.array(unknown), pa.array(gone)]
+    arrays += [pa.array(folded.expected == EXPECTED), pa.array(folded.expected == CLAIMED)]
+    for number in tracked:
+        keep = np.zeros(len(content), np.bool_)
+        if number in here:
+            keep = (folded.source[:, here.index(number)] == KEEP) & ~gone
+        arrays.append(pa.array(keep))
+    return [*arrays, *_bases(events, identity, names, folded)] if moves else arrays
+
+
+def _bases(events: Events, identity: Identity, names: Sequence[str], folded: Folded) -> list[pa.Array]:
+    """Give ``matches``, the base's key and its rescued texts."""
+    has_base = folded.base >= 0
+    index = pa.array(folded.base, mask=~has_base)
+    by_old = folded.base_is_old == 1
+    result = [pa.array(has_base)]
+    for k, number in enumerate(identity.key):
+        column = events.columns[number].take(index)
+        if events.old_key is not None:
+            column = _choose(by_old, events.old_key[k].take(index), column)
+        result.append(column)
+    rescued = rescued_of(events.rescued.take(index), [names[number] for number in identity.key])
+    if rescued is None:
+        rescued = pa.nulls(len(index), pa.string())
+    if events.old_rescued is not None:
+        rescued = _choose(by_old, events.old_rescued.take(index), rescued)
+    return [*result, rescued]
+
+
+def _choose(mask: NDArray[np.bool_], yes: pa.Array, no: pa.Array) -> pa.Array:
+    return pc.if_else(pa.array(mask), contiguous(yes), contiguous(no))

@@ -1,0 +1,148 @@
+"""Rows of one relation version, or of the table as it was, as rows of the table as it is now.
+
+Columns are taken, converted, or filled with NULL, as `walreplay.sink.evolution` says; the texts of values that a
+column cannot hold go along with their columns, and are tried again where the column's type has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from walreplay.decode.rescued import read_rescued, rescued_array
+from walreplay.errors import CaptureError
+from walreplay.sink.convert import convert
+from walreplay.sink.evolution import Source, conversions, converts
+from walreplay.sink.identity import contiguous
+
+if TYPE_CHECKING:
+    from walreplay.sink.events import Events
+    from walreplay.types.base import ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """How rows get another shape.
+
+    Attributes:
+        numbers: for each column of the result, its number among the given ones; None: from nowhere.
+        chains: the types that its values go through; see `walreplay.sink.evolution.conversions`.
+        before, after: the columns' names, which `_rescued_data` uses.
+        rescues: the table has a column for the texts of what others cannot hold.
+    """
+
+    numbers: tuple[int | None, ...]
+    chains: tuple[tuple[ColumnType, ...], ...]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    rescues: bool = True
+
+    @classmethod
+    def of(
+        cls, sources: Sequence[Source], before: Sequence[str], after: Sequence[str], *, rescues: bool = True
+    ) -> Projection:
+        """Make one of sources that are numbers, or names among ``before``."""
+        places = {name: number for number, name in enumerate(before)}
+        numbers = tuple(places[one.column] if isinstance(one.column, str) else one.column for one in sources)
+        return cls(numbers, tuple(one.chain for one in sources), tuple(before), tuple(after), rescues)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether nothing changes."""
+        return (
+            self.numbers == tuple(range(len(self.before)))
+            and self.before == self.after
+            and not any(map(converts, self.chains))
+        )
+
+
+def project_columns(
+    columns: Sequence[pa.Array], rescued: pa.Array, rows: int, projection: Projection
+) -> tuple[list[pa.Array], pa.Array]:
+    """Give the columns and the rescued texts (JSON, or NULL) of the other shape.
+
+    Raises:
+        CaptureError: a column's new type does not hold a value, and the table has no column for such.
+    """
+    texts = _texts(rescued)
+    result, found = [], dict[str, pa.Array]()
+    for number, chain, name in zip(projection.numbers, projection.chains, projection.after, strict=True):
+        if number is None:
+            result.append(pa.nulls(rows, chain[-1].arrow))
+            continue
+        old = _of_column(texts, projection.before[number])
+        column = contiguous(columns[number])
+        for change in conversions(chain):
+            column, old = convert(column, old, change)
+        result.append(column)
+        if old is not None and old.null_count < rows:
+            if not projection.rescues:
+                raise CaptureError(
+                    f"the column {name!r} has another type now, which does not hold all of its values, and the table "
+                    "has no column for such",
+                    remedy="Give metadata_columns: rescued_data a name, and apply to a new target; or keep the "
+                    "column's type by type_overrides",
+                )
+            found[name] = old
+    return result, _joined(found, rows)
+
+
+def project(events: Events, key: Sequence[int], projection: Projection, *, keyed: bool) -> Events:
+    """Give events the other shape.
+
+    Args:
+        key: the numbers of the key's columns among the events' own, in the order of ``old_key``.
+        keyed: a change leaves a column alone that its version does not have; else such a column is NULL.
+    """
+    if projection.is_identity:
+        return events
+    columns, rescued = project_columns(events.columns, events.rescued, events.rows, projection)
+    untouched = np.zeros(0, np.uint8)
+    if keyed and None in projection.numbers:
+        untouched = events.leaves_alone()
+    unchanged = {}
+    for number, before in enumerate(projection.numbers):
+        if before is None and untouched.any():
+            unchanged[number] = untouched
+        elif before is not None and before in events.unchanged:
+            unchanged[number] = events.unchanged[before]
+    result = replace(events, columns=columns, rescued=rescued, unchanged=unchanged)
+    if events.old_key is not None:
+        chains = dict(zip(projection.numbers, projection.chains, strict=True))
+        old_names = tuple(projection.before[number] for number in key)
+        names = dict(zip(projection.numbers, projection.after, strict=True))
+        old = Projection(
+            tuple(range(len(key))),
+            tuple(chains[number] for number in key),
+            old_names,
+            tuple(names[number] for number in key),
+            projection.rescues,
+        )
+        assert events.old_rescued is not None
+        result.old_key, result.old_rescued = project_columns(events.old_key, events.old_rescued, events.rows, old)
+    return result
+
+
+def _texts(rescued: pa.Array) -> list[dict[str, str]] | None:
+    """Take the rescued texts apart; None where no row has any."""
+    return None if rescued.null_count == len(rescued) else read_rescued(rescued)
+
+
+def _of_column(texts: list[dict[str, str]] | None, name: str) -> pa.Array | None:
+    if texts is None:
+        return None
+    found = pa.array([values.get(name) for values in texts], pa.string())
+    return None if found.null_count == len(found) else found
+
+
+def _joined(texts: dict[str, pa.Array], rows: int) -> pa.Array:
+    if not texts:
+        return pa.nulls(rows, pa.string())
+    lists = {name: column.to_pylist() for name, column in texts.items()}
+    return rescued_array(
+        {name: column[row] for name, column in lists.items() if column[row] is not None} for row in range(rows)
+    )

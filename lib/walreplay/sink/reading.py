@@ -1,0 +1,317 @@
+"""From texts to a column: each text is held exactly, or not at all.
+
+A number's text makes a float only if the float is that number, or is written as it; PostgreSQL would round.  The
+builders of `walreplay.decode.columns` read what is in the type's own form, piece by piece; a piece with anything
+else goes one by one through the reader of overridden columns, which takes numbers and times as any type writes
+them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from walreplay.decode.columns import NULL, make_builder
+from walreplay.errors import ValueFormatError
+from walreplay.sink.rendering import CHARACTER, INET, filled, output_of
+from walreplay.types.base import ColumnType, DoesNotFit, Family
+from walreplay.types.modes import encoded_from_bytea
+from walreplay.types.overrides import read_overridden
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+_SPACE: Final = " \t\n\v\f\r"
+"""What PostgreSQL takes for white space."""
+
+_TRUE: Final = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
+_FALSE: Final = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]{1,9})?", re.IGNORECASE)
+_PLAIN_NUMBER: Final = r"^(?:0(?:\.0+)?|-?0\.[0-9]*[1-9][0-9]*|-?[1-9][0-9]{0,100}(?:\.[0-9]{1,100})?|NaN|-?Infinity)$"
+"""A numeric as PostgreSQL writes it."""
+_NOT_FINITE: Final = {"nan": "NaN", "infinity": "Infinity", "+infinity": "Infinity", "-infinity": "-Infinity"}
+_NUMERIC_EXPONENTS: Final = (-16_383, 131_071)
+"""The power of ten of the last digit that a numeric can have, and of the first."""
+_NUMERIC_NAME = re.compile(r"numeric(?:\((-?[0-9]+),(-?[0-9]+)\))?")
+
+_UUID = re.compile(r"(\{)?(?:[0-9a-f]{4}-?){7}[0-9a-f]{4}(?(1)\})", re.IGNORECASE)
+_PLAIN_UUID: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+
+_ONE_ADDRESS: Final = r"^(?:([0-9.]+)/32|([0-9A-Fa-f.:]*:[0-9A-Fa-f.:]*)/128)$"
+"""An inet whose network is itself; PostgreSQL does not write the size then, but in a cast to text."""
+
+_HEADER_SIZE: Final = 4
+"""PostgreSQL adds the size of a varlena header to the length of char(n)."""
+
+_PIECES: Final = 8
+"""A piece that its builder does not take is cut into so many, until it has no more rows than that."""
+
+
+def is_numeric(column_type: ColumnType) -> bool:
+    """Tell whether a string column holds numerics."""
+    return column_type.family == Family.STRING and _NUMERIC_NAME.fullmatch(column_type.postgres_name) is not None
+
+
+def read_texts(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    """Read texts as a type that has no elements.
+
+    Args:
+        texts: strings as any type of the same meaning writes them, or as a person would.
+        column_type: of the column to make.
+
+    Returns:
+        A column of the type ``column_type.arrow``, as long; NULL where the text is, or is not held exactly.
+    """
+    return _READERS.get(column_type.family, _read_fixed)(texts, column_type)
+
+
+def _read_booleans(texts: pa.Array, _column_type: ColumnType) -> pa.Array:
+    words = pc.ascii_lower(pc.ascii_trim(texts, _SPACE))
+    found = pc.index_in(words, pa.array([*_TRUE, *_FALSE]))
+    return pc.less(found, len(_TRUE))
+
+
+def _read_binary(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    if column_type.family == Family.BINARY:
+        return _pieces(texts, column_type)
+    return _each(texts, lambda text: encoded_from_bytea(text, column_type.family))
+
+
+def _read_strings(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    modifiers = _NUMERIC_NAME.fullmatch(column_type.postgres_name)
+    if modifiers is not None:
+        if modifiers[1] is not None:
+            precision, scale = int(modifiers[1]), int(modifiers[2])
+            return _each(texts, lambda text: _numeric(text, precision, scale))
+        return _each_unless(pc.match_substring_regex(texts, _PLAIN_NUMBER), texts, _numeric)
+    if column_type.postgres_name == "uuid":
+        return _each_unless(pc.match_substring_regex(texts, _PLAIN_UUID), texts, _uuid)
+    if column_type.postgres_name == CHARACTER and not column_type.overridden and column_type.typmod > _HEADER_SIZE:
+        size = column_type.typmod - _HEADER_SIZE
+        stripped = pc.utf8_rtrim(texts, " ")
+        padded = pc.utf8_rpad(stripped, size, " ")
+        return pc.if_else(pc.less_equal(pc.utf8_length(stripped), size), padded, None)
+    if column_type.postgres_name == INET:
+        return pc.replace_substring_regex(texts, _ONE_ADDRESS, r"\1\2")
+    return texts
+
+
+def _read_integers(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    # What has a fraction is common, where numeric or floats become integers, and needs no reader to be refused.
+    return _pieces(_with_decimals(_trimmed(texts), 0), column_type)
+
+
+def _read_decimals(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    scale = column_type.arrow.scale
+    texts = _with_decimals(_trimmed(texts), scale)
+    if scale:  # the kernels take all decimals of a scale, or leave the value to a reader
+        texts = pc.replace_substring_regex(texts, r"^(-?[0-9]+)$", r"\1." + scale * "0")
+    return _pieces(texts, column_type)
+
+
+def _read_floats(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    values = _pieces(texts, column_type)
+    written = output_of(values, column_type)
+    differ = pc.fill_null(pc.not_equal(_trimmed(written), _trimmed(texts)), False)
+    rows = np.flatnonzero(differ.to_numpy(zero_copy_only=False))
+    index = pa.array(rows)
+    if column_type.family == Family.FLOAT32:
+        # A number that is this single, or is written as it, is the same double as either.
+        double = replace(column_type, arrow=pa.float64(), family=Family.FLOAT64)
+        numbers = _pieces(texts.take(index), double)
+        near = pc.or_(
+            pc.equal(numbers, values.take(index).cast(pa.float64())),
+            pc.equal(numbers, pc.cast(written.take(index), pa.float64())),
+        )
+        sure = ~pc.fill_null(pc.or_(near, pc.is_nan(numbers)), False).to_numpy(zero_copy_only=False)
+        values = _without(values, rows[sure])
+        rows = rows[~sure]
+        index = pa.array(rows)
+    inexact = [
+        row
+        for row, *texts_and_value in zip(
+            rows.tolist(),
+            texts.take(index).to_pylist(),
+            written.take(index).to_pylist(),
+            values.take(index).to_pylist(),
+            strict=True,
+        )
+        if not _is_exact(*texts_and_value)
+    ]
+    return _without(values, np.array(inexact, dtype=np.intp))
+
+
+def _read_nearest(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    """Read numerics as the nearest doubles, as the table's settings have it."""
+    values = _pieces(texts, replace(column_type, family=Family.FLOAT64))
+    infinite = pc.and_(pc.is_inf(values), pc.invert(pc.match_substring(texts, "inf", ignore_case=True)))
+    return pc.if_else(infinite, None, values)
+
+
+def _read_fixed(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    return _pieces(texts, column_type)
+
+
+_READERS: Final[dict[Family, Callable[[pa.Array, ColumnType], pa.Array]]] = {
+    Family.BOOLEAN: _read_booleans,
+    Family.INT16: _read_integers,
+    Family.INT32: _read_integers,
+    Family.INT64: _read_integers,
+    Family.UNSIGNED: _read_integers,
+    Family.FLOAT32: _read_floats,
+    Family.FLOAT64: _read_floats,
+    Family.NUMERIC_AS_DOUBLE: _read_nearest,
+    Family.DECIMAL: _read_decimals,
+    Family.STRING: _read_strings,
+    Family.BINARY: _read_binary,
+    Family.BYTEA_AS_BASE64: _read_binary,
+    Family.BYTEA_AS_BASE64_URL: _read_binary,
+    Family.BYTEA_AS_HEX: _read_binary,
+}
+
+
+def _pieces(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    """Read a column through the type's builder, and exactly where that refuses."""
+    rows = len(texts)
+    if not rows:
+        return pa.nulls(0, column_type.arrow)
+    _, ends, data = texts.buffers()
+    buf = np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.zeros(1, dtype=np.uint8)
+    offsets = np.frombuffer(ends, dtype=np.int32)[texts.offset : texts.offset + rows + 1]
+    length = np.where(texts.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets), NULL).astype(np.int32)
+    builder = make_builder(column_type)
+    refused: list[int] = []
+
+    def read(start: int, stop: int) -> None:
+        first = np.arange(start, stop, dtype=np.int32)
+        try:
+            builder.append(buf, offsets[:-1], length, first, 0)
+        except (ValueFormatError, pa.ArrowInvalid):
+            if stop - start <= _PIECES:
+                builder.append(buf, offsets[:-1], length, np.full(stop - start, -1, dtype=np.int32), 0)
+                refused.extend(range(start, stop))
+                return
+            bounds = np.linspace(start, stop, _PIECES + 1).astype(int).tolist()
+            for place in range(_PIECES):
+                read(bounds[place], bounds[place + 1])
+
+    read(0, rows)
+    values = builder.finish()
+    if not refused:
+        return values
+    return filled(values, np.array(refused), _exactly(texts.take(pa.array(refused)), column_type))
+
+
+def _exactly(texts: pa.Array, column_type: ColumnType) -> pa.Array:
+    """Read texts one by one."""
+    values: list[Any] = []
+    for text in texts.to_pylist():
+        try:
+            values.append(None if text is None else read_overridden(_stripped(text), column_type))
+        except DoesNotFit:
+            values.append(None)
+    if column_type.family == Family.DECIMAL:
+        scale = column_type.arrow.scale
+        values = [None if value is None else Decimal(f"{value}E-{scale}") for value in values]
+        return pa.array(values, column_type.arrow)
+    if column_type.family == Family.DATE:
+        return pa.array(values, pa.int32()).view(column_type.arrow)
+    if column_type.family in (Family.TIMESTAMP, Family.TIMESTAMPTZ):
+        return pa.array(values, pa.int64()).view(column_type.arrow)
+    return pa.array(values, column_type.arrow)
+
+
+def _each(texts: pa.Array, read: Callable[[str], str]) -> pa.Array:
+    """Read strings one by one."""
+    values: list[str | None] = []
+    for text in texts.to_pylist():
+        try:
+            values.append(None if text is None else read(text))
+        except (DoesNotFit, ValueFormatError):
+            values.append(None)
+    return pa.array(values, pa.string())
+
+
+def _each_unless(plain: pa.Array, texts: pa.Array, read: Callable[[str], str]) -> pa.Array:
+    rows = np.flatnonzero(~pc.fill_null(plain, True).to_numpy(zero_copy_only=False))
+    return filled(texts, rows, _each(texts.take(pa.array(rows)), read)) if rows.size else texts
+
+
+def _without(values: pa.Array, rows: NDArray[np.intp]) -> pa.Array:
+    if not rows.size:
+        return values
+    gone: NDArray[np.bool_] = np.zeros(len(values), dtype=np.bool_)
+    gone[rows] = True
+    return pc.if_else(pa.array(gone), None, values)
+
+
+def _trimmed(texts: pa.Array) -> pa.Array:
+    """Cut the zeros behind a number's decimals."""
+    return pc.replace_substring_regex(texts, r"^(-?[0-9]+)(?:\.0*|(\.[0-9]*[1-9])0+)$", r"\1\2")
+
+
+def _with_decimals(texts: pa.Array, most: int) -> pa.Array:
+    """Leave out the numbers with more decimals."""
+    return pc.if_else(pc.match_substring_regex(texts, rf"^-?[0-9]+\.[0-9]{{{most + 1},}}$"), None, texts)
+
+
+def _stripped(text: str) -> str:
+    stripped = text.strip(_SPACE)
+    if stripped != stripped.strip():  # Python knows more white space than PostgreSQL
+        raise DoesNotFit
+    return stripped
+
+
+def _is_exact(text: str, written: str, value: float) -> bool:
+    stripped = text.strip(_SPACE)
+    if _NUMBER.fullmatch(stripped) is None:
+        return _NOT_FINITE.get(stripped.lower()) == written
+    number = Decimal(stripped)
+    # The last is for a double that is a single: `value` is one then, and written with fewer digits.
+    return number in (Decimal(value), Decimal(written), Decimal(repr(value)))
+
+
+def _numeric(text: str, precision: int | None = None, scale: int = 0) -> str:
+    """Write a number as a numeric, with as many decimals as it has or as the scale says.
+
+    Raises:
+        DoesNotFit: it is no number, or not exactly one of that precision and scale.
+    """
+    stripped = text.strip(_SPACE)
+    if stripped.lower() in _NOT_FINITE:
+        return _NOT_FINITE[stripped.lower()]
+    if _NUMBER.fullmatch(stripped) is None:
+        raise DoesNotFit
+    number = Decimal(stripped)
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    if exponent < _NUMERIC_EXPONENTS[0] or number.adjusted() > _NUMERIC_EXPONENTS[1]:
+        raise DoesNotFit
+    if not number:
+        sign = 0
+    if precision is not None:
+        if not number:
+            digits, exponent = (0,), -max(scale, 0)
+        while digits[-1] == 0 and exponent < -scale:
+            digits, exponent = digits[:-1], exponent + 1
+        if exponent < -scale or (number and number.adjusted() >= precision - scale):
+            raise DoesNotFit
+        if scale > 0:
+            digits, exponent = digits + (0,) * (exponent + scale), -scale
+    return format(Decimal((sign, digits, exponent)), "f")
+
+
+def _uuid(text: str) -> str:
+    if _UUID.fullmatch(text) is None:
+        raise DoesNotFit
+    return str(UUID(text))

@@ -1,0 +1,241 @@
+"""A small table's rows as they are once folded rows are merged into them.
+
+The same as the MERGE of `walreplay.spark.writing.merge`, for the plain case that most small tables are.  Whatever is
+not plain, or not known here, is left to that: None stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from walreplay.sink.by_value import by_value
+from walreplay.sink.data_files import FileColumn, as_named
+from walreplay.sink.identity import contiguous, hash_rows
+from walreplay.types.by_value import Form
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_BYTES: Final = 64 << 20
+"""So much is a table in memory, at most, and so much are the rows that are merged into it: they are there three times
+for a while."""
+
+_ROWS_READ: Final = 1 << 10
+_OUTPUT_ROWS: Final = 1 << 16
+
+_OTHER_TEXTS: Final = (pa.large_string(), pa.string_view())
+_OTHER_BYTES: Final = (pa.large_binary(), pa.binary_view())
+
+_OLD_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+"""What a file has whose dates are those of another calendar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A table before, and what of the folded rows goes where.
+
+    Attributes:
+        paths: its files.
+        columns: of the table; ``sources`` are the folded rows' columns that go there.
+        key: the numbers of the columns that tell rows apart.
+        tracked: columns that some rows leave as they are.
+        rescued: the number of the column with rescued texts.
+        marks_deleted: the number of the column that says that a row is deleted.
+        forms: of key columns that are compared by value, by their places in ``key``.
+        claims: a row that takes a key which another one has is refused, by a MERGE.
+    """
+
+    paths: tuple[Path, ...]
+    columns: tuple[FileColumn, ...]
+    sources: tuple[str, ...]
+    key: tuple[int, ...]
+    tracked: tuple[int, ...]
+    rescued: int | None
+    marks_deleted: int | None
+    claims: bool = False
+    forms: tuple[tuple[int, Form], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A table's rows, and what has become of those before.
+
+    Attributes:
+        counts: rows that were ``updated``, ``deleted``, ``inserted`` and ``copied``.
+        missing: changes that should have found a row and have not: ``without_base``, ``deletes_without_row``.
+    """
+
+    columns: tuple[pa.Array, ...]
+    places: tuple[NDArray[np.int64], ...]
+    counts: Mapping[str, int]
+    missing: Mapping[str, int]
+
+    @property
+    def changes(self) -> bool:
+        """Something is not as it was."""
+        return any(count for name, count in self.counts.items() if name != "copied")
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Give the rows, some at a time."""
+        names = [str(number) for number in range(len(self.columns))]
+        for start in range(0, len(self.places[0]), _OUTPUT_ROWS):
+            part = slice(start, start + _OUTPUT_ROWS)
+            arrays = [column.take(pa.array(at[part])) for column, at in zip(self.columns, self.places, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def key_is_plain(kind: pa.DataType) -> bool:
+    """Say whether values of a type are equal where their bytes are, and only there."""
+    tests = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary, pa.types.is_date)
+    return any(test(kind) for test in (*tests, pa.types.is_timestamp, pa.types.is_decimal))
+
+
+def rewrite(before: Before, folded: Sequence[pa.RecordBatch]) -> Rewritten | None:
+    """Merge folded rows (see `walreplay.sink.merge.merge_schema`) of a keyed table into its rows.
+
+    Args:
+        folded: of a table without key changes.
+    """
+    try:
+        old = _read(before)
+        return None if old is None else _rewrite(before, old, folded)
+    except (OSError, pa.ArrowException):
+        return None
+
+
+def _rewrite(before: Before, old: Sequence[pa.Array], folded: Sequence[pa.RecordBatch]) -> Rewritten | None:
+    rows = pa.Table.from_batches(folded).combine_chunks()
+    new = [as_named(contiguous(rows.column(s)), c.type) for s, c in zip(before.sources, before.columns, strict=True)]
+    matches = _matches(_key_of(old, before), _key_of(new, before))
+    if matches is None:
+        return None
+    deleted, matched = _flags(rows, "deleted"), matches >= 0
+    updated = np.nonzero(matched & ~deleted)[0]
+    if before.claims and (_flags(rows, "claimed") & matched).any():
+        return None
+    gone = matches[matched & deleted]
+    is_new = ~matched & ~deleted
+    if before.marks_deleted is not None:
+        # What is deleted without having been there leaves nothing.  As in SQL, what is not known is not inserted.
+        marked = _flags(rows, before.sources[before.marks_deleted], unknown=True)
+        is_new &= ~(marked & _flags(rows, "expected"))
+    inserted = np.nonzero(is_new)[0]
+    if before.tracked and before.rescued is not None:
+        # Rescued texts go along with the columns that they are of.
+        texts = old[before.rescued].take(pa.array(matches[updated]))
+        if texts.null_count < len(updated):
+            return None
+    count = len(old[0])
+    # Where each row comes from: of the table's rows with those behind them that are folded.
+    at = np.arange(count)
+    at[matches[updated]] = count + updated
+    at = np.concatenate([np.delete(at, gone), count + inserted])
+    places = [at] * len(old)
+    of_update = np.nonzero(at >= count)[0][: len(updated)]
+    for number in before.tracked:
+        rows_of = at[of_update] - count
+        stays = _flags(rows, f"k{number}")[rows_of]
+        if stays.any():
+            places[number] = at.copy()
+            places[number][of_update[stays]] = matches[rows_of[stays]]
+    columns = tuple(pa.concat_arrays([one, other]) for one, other in zip(old, new, strict=True))
+    counts = {
+        "updated": len(updated),
+        "deleted": len(gone),
+        "inserted": len(inserted),
+        "copied": count - len(updated) - len(gone),
+    }
+    lost = _flags(rows, "expected") & ~matched
+    missing = {
+        "without_base": int(np.count_nonzero(lost & ~deleted)),
+        "deletes_without_row": int(np.count_nonzero(lost & deleted)),
+    }
+    return Rewritten(columns, tuple(places), counts, missing)
+
+
+def _key_of(columns: Sequence[pa.Array], before: Before) -> list[pa.Array]:
+    forms = dict(before.forms)
+    return [by_value(columns[number], forms.get(place)) for place, number in enumerate(before.key)]
+
+
+def _flags(rows: pa.Table, name: str, *, unknown: bool = False) -> NDArray[np.bool_]:
+    column = contiguous(rows.column(name))
+    return np.asarray(column.fill_null(unknown).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _matches(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> NDArray[np.int64] | None:
+    """Give for each new key the number of the old one, -1 for none; None where that is not plain.
+
+    Keys are the same if both halves of their hashes are, as in the fold; the first halves find them, and have to be
+    different for different keys.
+    """
+    if any(column.null_count for column in (*old, *new)):
+        # In SQL NULL is not NULL.
+        return None
+    (first, second), (wanted, checked) = hash_rows(old, len(old[0])), hash_rows(new, len(new[0]))
+    order = np.argsort(first, kind="stable")
+    ordered = first[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        return None
+    if not len(ordered):
+        return np.full(len(wanted), -1)
+    at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+    found = np.where(ordered[at] == wanted, order[at], -1)
+    some = np.nonzero(found >= 0)[0]
+    if (second[found[some]] != checked[some]).any() or len(np.unique(found[some])) < len(some):
+        return None
+    return found
+
+
+def _read(before: Before) -> list[pa.Array] | None:
+    """Read a table's columns; None where a file is not of the kind that is known, or there is too much."""
+    parts: list[list[pa.Array]] = [[] for _ in before.columns]
+    size = 0
+    for path in before.paths:
+        file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        if any(name in (file.metadata.metadata or {}) for name in _OLD_CALENDAR):
+            return None
+        there = set(file.schema_arrow.names)
+        wanted = [column.physical for column in before.columns if column.physical in there]
+        if not wanted or len(there) < len(file.schema_arrow.names):
+            return None
+        # Some at a time: what a file says of its sizes holds before its texts are spread out.
+        for batch in file.iter_batches(_ROWS_READ, columns=wanted):
+            size += batch.nbytes
+            if size > MOST_BYTES:
+                return None
+            for part, column in zip(parts, before.columns, strict=True):
+                if column.physical not in there:
+                    # It is younger than the file.
+                    part.append(pa.nulls(batch.num_rows, column.type))
+                    continue
+                array = _conformed(batch.column(column.physical), column.type)
+                if array is None:
+                    return None
+                part.append(array)
+    kinds = [column.type for column in before.columns]
+    return [pa.concat_arrays(part) if part else pa.nulls(0, kind) for part, kind in zip(parts, kinds, strict=True)]
+
+
+def _conformed(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Give what a file has as the table's type; None where that would need to be thought about."""
+    own = array.type
+    if own == kind:
+        return array
+    if pa.types.is_signed_integer(own) and pa.types.is_signed_integer(kind) and own.bit_width < kind.bit_width:
+        return array.cast(kind)
+    if (kind == pa.string() and own in _OTHER_TEXTS) or (kind == pa.binary() and own in _OTHER_BYTES):
+        # So have files that delta-rs has compacted.
+        return array.cast(kind)
+    if own == pa.timestamp("us") and kind == pa.timestamp("us", "UTC"):
+        # Parquet's oldest timestamps do not say that they are of UTC; and of the oldest of these Arrow makes 1970.
+        return None if pc.any(pc.equal(array.cast(pa.int64()), 0)).as_py() else array.cast(kind)
+    return None

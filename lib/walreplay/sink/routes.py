@@ -1,0 +1,170 @@
+"""Which bucket an event goes to: that of its key, or where keys have moved that of all keys linked to it.
+
+A row that takes another key and keeps values which are not sent links the two keys: their events have to be folded
+together.  Which keys hang together is told by the links alone, 16 bytes each, so they can meet in one place:
+
+1. `split` parts a file's events by key, `links_of` gives its links.
+2. `components` makes `Routes` of all files' links; `Routes.split` parts them as `split` does the events.
+3. `route` parts each bucket's events again, by the routes of that bucket.  Events whose keys have no link stay
+   where they are; a component comes together in the bucket of one of its keys.
+
+Half of a key's hash names it here: two keys that share it merely come to one bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from walreplay.decode.compile.kernel import helper, kernel
+from walreplay.decode.compile.parameters import given, out
+from walreplay.sink.events import Events, Identity, Mode, batch_from_ipc, batch_to_ipc, bucket_of, key_hashes
+from walreplay.sink.fold import MOVE
+from walreplay.sink.identity import hash_rows
+from walreplay.sink.slots import TABLE, new_table, slot_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Where linked keys go; or, from `links_of`, pairs of keys that are linked, in any order.
+
+    Attributes:
+        key: the linked keys' half hashes, sorted.
+        to: for each the least of its component's.
+    """
+
+    key: NDArray[np.uint64]
+    to: NDArray[np.uint64]
+
+    def of(self, key: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Give what stands for each key."""
+        if not len(self.key):
+            return key
+        at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
+        return np.where(self.key[at] == key, self.to[at], key)
+
+    def split(self, buckets: int) -> list[tuple[int, Routes]]:
+        """Part the routes as `split` parts their keys' events."""
+        bucket = bucket_of(self.key, buckets)
+        order = np.argsort(bucket, kind="stable")
+        key, to = self.key[order], self.to[order]
+        return [(number, Routes(key[start:stop], to[start:stop])) for number, start, stop in _runs(bucket[order])]
+
+    def to_ipc(self) -> pa.Buffer:
+        """Write them as an Arrow IPC stream."""
+        return batch_to_ipc(pa.RecordBatch.from_arrays([pa.array(self.key), pa.array(self.to)], names=["key", "to"]))
+
+    @classmethod
+    def from_ipc(cls, data: pa.Buffer | bytes) -> Routes:
+        """Read what `to_ipc` wrote."""
+        batch = batch_from_ipc(data)
+        return cls(batch.column("key").to_numpy(), batch.column("to").to_numpy())
+
+
+NO_ROUTES = Routes(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+
+
+def links_of(events: Events, identity: Identity, names: Sequence[str]) -> Routes | None:
+    """Give the links that the events make, a pair of keys each; None where there are none."""
+    if events.old_key is None:
+        return None
+    moves = events.action == MOVE
+    new = key_hashes(events, identity, names)[0][moves]
+    old_key = identity.compared(events.old_key, identity.key)
+    old = hash_rows(old_key, events.rows, events.old_rescued)[0][moves]
+    return Routes(new, old)
+
+
+@helper
+def _root(parent, s):  # type: ignore[no-untyped-def]
+    while parent[s] != s:
+        parent[s] = parent[parent[s]]
+        s = parent[s]
+    return s
+
+
+@kernel(given("uint64"), given("uint64"), given("uint64"), *TABLE, out("int32"))
+def _components(one, other, zero, table, key, unused, parent):  # type: ignore[no-untyped-def]
+    used = 0
+    for i in range(one.shape[0]):
+        a = slot_of(one, zero, i, table, key, unused, used)
+        if a == used:
+            parent[used] = used
+            used += 1
+        b = slot_of(other, zero, i, table, key, unused, used)
+        if b == used:
+            parent[used] = used
+            used += 1
+        a = _root(parent, a)
+        b = _root(parent, b)
+        # The least key stands for all, whatever the order of the links.
+        if key[a] < key[b]:
+            parent[b] = a
+        else:
+            parent[a] = b
+    for s in range(used):
+        parent[s] = _root(parent, s)
+    return used
+
+
+def components(links: Sequence[Routes]) -> Routes:
+    """Put links together to routes; takes about 80 bytes of memory a link."""
+    if not links:
+        return NO_ROUTES
+    one, other = (np.concatenate([getattr(part, name) for part in links]) for name in ("key", "to"))
+    capacity = 2 * len(one)
+    key, unused, parent = np.empty(capacity, np.uint64), np.empty(capacity, np.uint64), np.empty(capacity, np.int32)
+    used = _components(one, other, np.zeros(len(one), np.uint64), new_table(capacity), key, unused, parent)
+    order = np.argsort(key[:used])
+    return Routes(key[:used][order], key[parent[:used]][order])
+
+
+def _runs(bucket: NDArray[np.uint16]) -> list[tuple[int, int, int]]:
+    """Give the buckets of sorted events: number, start and stop of each."""
+    numbers, starts = np.unique(bucket, return_index=True)
+    stops = np.append(starts[1:], len(bucket)) if len(starts) else starts
+    return list(zip(numbers.tolist(), starts.tolist(), stops.tolist(), strict=True))
+
+
+def split(
+    events: Events, identity: Identity, names: Sequence[str], buckets: int, turn: int = 0
+) -> list[tuple[int, Events]]:
+    """Part events by row identity, so that all events of one row come to one task.
+
+    Where there are `MOVE`s, one goes with its new key, and the parts have their events' positions.
+
+    Args:
+        turn: the number of these events among others; rows that are only added go to the buckets in turn.
+    """
+    if buckets == 1 or events.rows == 0:
+        return [(0, events)]
+    if identity.mode is Mode.APPEND:
+        return [(turn % buckets, events)]
+    if events.has_moves:
+        events = replace(events, position=np.arange(events.rows))
+    return route(events, identity, names, NO_ROUTES, buckets)
+
+
+def route(
+    events: Events, identity: Identity, names: Sequence[str], routes: Routes, buckets: int
+) -> list[tuple[int, Events]]:
+    """Part events by row identity, those of linked keys together."""
+    bucket = bucket_of(routes.of(key_hashes(events, identity, names)[0]), buckets)
+    if not (bucket[1:] >= bucket[:-1]).all():
+        order = np.argsort(bucket, kind="stable")
+        events, bucket = events.take(order), bucket[order]
+    return [(number, _trimmed(events.slice(start, stop))) for number, start, stop in _runs(bucket)]
+
+
+def _trimmed(events: Events) -> Events:
+    """Leave out what parts without a `MOVE`, or without unchanged values, do not need."""
+    if events.has_moves and not (events.action == MOVE).any():
+        events = replace(events, old_key=None, old_rescued=None)
+    return replace(events, unchanged={number: mask for number, mask in events.unchanged.items() if mask.any()})

@@ -1,0 +1,169 @@
+"""What a Delta table's log says of its files, read without Spark (Delta's protocol, "Action Reconciliation").
+
+Of a table's state Delta knows the files by a query of Spark's, which takes longer than all that is done with a few of
+them.  For a log of the plain kind, commits behind a checkpoint in one file, Python finds them by itself, and holds what
+it finds against the version's checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from walreplay.sink.lineage import LoggedCommit
+
+_MOST_COMMITS: Final = 100
+"""Delta writes a checkpoint every ten, if a table does not say otherwise."""
+
+_OF_VERSION: Final = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
+"""The log's files that show that a table has had a version."""
+
+
+class LoggedVersion:
+    """A table's version, by its log; None stands for what that does not tell plainly.
+
+    Args:
+        folder: the table's.
+        version: below 0 for a table that is not there yet.
+    """
+
+    def __init__(self, folder: str, version: int) -> None:
+        self._log = Path(folder, "_delta_log")
+        self._version = version
+
+    @cached_property
+    def _sums(self) -> Mapping[str, Any] | None:
+        return _checksum(self._log, self._version)
+
+    def size(self) -> tuple[int, int] | None:
+        """Give how many files the table has, and their bytes."""
+        return None if self._sums is None else (int(self._sums["numFiles"]), int(self._sums["tableSizeBytes"]))
+
+    def transactions(self) -> dict[str, int] | None:
+        """Give the number of each application's last commit."""
+        if self._version < 0:
+            return {}
+        if self._sums is None or self._sums.get("setTransactions") is None:
+            return None
+        return {one["appId"]: int(one["version"]) for one in self._sums["setTransactions"]}
+
+    def files(self) -> list[Mapping[str, Any]] | None:
+        """Give the table's files, as the log has them (``add``)."""
+        if self._sums is None:
+            return None
+        try:
+            found = _replayed(self._log, self._version)
+        except (OSError, ValueError, KeyError, pa.ArrowException):
+            return None
+        if found is None or (len(found), sum(file["size"] for file in found)) != self.size():
+            return None
+        return found
+
+
+def newest_version(folder: str) -> int:
+    """Give a table's newest version by the names of its log's files; -1 where there is no table."""
+    try:
+        names = [path.name for path in Path(folder, "_delta_log").iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
+    return max((int(found[1]) for name in names if (found := _OF_VERSION.fullmatch(name))), default=-1)
+
+
+def commits_from(folder: str, first: int, last: int) -> Iterator[LoggedCommit]:
+    """Give the commits of some versions; those that the log has no more are left out."""
+    for version in range(max(first, 0), last + 1):
+        try:
+            lines = Path(folder, "_delta_log", f"{version:020}.json").read_bytes().splitlines()
+        except FileNotFoundError:
+            continue
+        actions = [json.loads(line) for line in lines]
+        info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+        files = [action for one in actions for kind in ("add", "remove") if (action := one.get(kind)) is not None]
+        yield LoggedCommit(
+            version,
+            str(info.get("operation", "a commit that does not say what it does")),
+            info.get("operationParameters") or {},
+            info.get("userMetadata"),
+            keeps_files=not any(file.get("dataChange", True) for file in files),
+            keeps_metadata=not any("metaData" in one for one in actions),
+        )
+
+
+def whole_file(folder: str, logged: Mapping[str, Any]) -> Path | None:
+    """Give where a file of a table is that lies in its folder, and all of whose rows the table has; None for others."""
+    path: str = logged["path"]
+    if logged.get("deletionVector") or ":" in path or path.startswith("/"):
+        return None
+    return Path(folder, unquote(path))
+
+
+def _checksum(log: Path, version: int) -> Mapping[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads((log / f"{version:020}.crc").read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not {"numFiles", "tableSizeBytes", "txnId"} <= found.keys():
+        return None
+    return found if found["txnId"] == _writer(log, version) else None
+
+
+def _writer(log: Path, version: int) -> str | None:
+    """Give what a commit is called by who made it: a checksum may have been left by another that was taken back."""
+    try:
+        for line in (log / f"{version:020}.json").read_bytes().splitlines():
+            action = json.loads(line)
+            if "commitInfo" in action:
+                name: str | None = action["commitInfo"].get("txnId")
+                return name
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _replayed(log: Path, version: int) -> list[Mapping[str, Any]] | None:
+    """Go back to a checkpoint or the first commit; the newest word on a file counts."""
+    files: dict[tuple[str, str | None], Mapping[str, Any] | None] = {}
+    for number in range(version, max(version - _MOST_COMMITS, -1), -1):
+        checkpoint = log / f"{number:020}.checkpoint.parquet"
+        if checkpoint.is_file():
+            for file in _of_checkpoint(checkpoint):
+                files.setdefault(_identity(file), file)
+            break
+        told: dict[tuple[str, str | None], Mapping[str, Any] | None] = {}
+        for line in (log / f"{number:020}.json").read_bytes().splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                told[_identity(action["add"])] = action["add"]
+            elif "remove" in action:
+                told.setdefault(_identity(action["remove"]), None)
+        files = {**told, **files}
+        if number == 0:
+            break
+    else:
+        return None
+    return [file for file in files.values() if file is not None]
+
+
+def _identity(file: Mapping[str, Any]) -> tuple[str, str | None]:
+    """A file is told apart from itself with other rows marked as deleted."""
+    vector = file.get("deletionVector")
+    return file["path"], None if vector is None else json.dumps(vector, sort_keys=True)
+
+
+def _of_checkpoint(path: Path) -> list[Mapping[str, Any]]:
+    file = pq.ParquetFile(path)
+    # delta-rs has a column for them in every checkpoint.
+    if "sidecar" in file.schema_arrow.names and file.read(columns=["sidecar"]).column("sidecar").drop_null():
+        raise ValueError("a checkpoint whose files are listed elsewhere")
+    adds = file.read(columns=["add"]).column("add").drop_null().to_pylist()
+    told = [{name: add.get(name) for name in ("path", "size", "deletionVector")} for add in adds]
+    # Of a map Arrow makes a list of pairs.
+    return [one | {"partitionValues": dict(add["partitionValues"])} for one, add in zip(told, adds, strict=True)]

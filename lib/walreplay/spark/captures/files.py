@@ -1,0 +1,237 @@
+"""Capture files as Spark sees them: listing, and scanning in parallel."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from walreplay.decode.summary import FileScan
+from walreplay.errors import CaptureError, ConfigError, from_dict
+from walreplay.listing import escape_glob, refuse_endless, sort_key
+from walreplay.numbering import Hole
+from walreplay.settings import CaptureSettings
+from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.session.isolation import settings
+from walreplay.spark.session.session import local_cores
+from walreplay.spark.workers.rows import SCAN
+from walreplay.spark.workers.scan import LOCAL_SCHEME, ScanTask, scan_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MAX_FILE_BYTES: Final = 2**31 - 1
+
+ONE_FILE_A_BATCH: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
+"""How many records an Arrow batch has is set for the session; set to 1 it would make every later mapInArrow crawl,
+so it is set around the jobs alone whose files' bytes come from Spark."""
+
+_FEW_FILES: Final = 32
+_MANY_TASKS: Final = 64
+_FILES_A_TASK: Final = 4
+_BYTES_A_TASK: Final = 32 << 20
+_TASKS_A_CORE: Final = 4
+
+_GLOB = re.compile(r"[\[\]{}*?\\]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+_HIDDEN: Final = (".", "_")
+"""Files that Spark leaves out begin so."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureFile:
+    """A file of the captures' listing; its path as Spark gives it.
+
+    Attributes:
+        modified: its modification time, in µs since 1970.
+    """
+
+    path: str
+    length: int
+    modified: int
+
+
+def root_of(captures: str) -> str:
+    """Give the captures' root as it is named in the ledger: absolute, without a trailing slash."""
+    if "://" in captures or captures.startswith(("file:", "dbfs:")):
+        return captures.rstrip("/")
+    return str(Path(captures).absolute())
+
+
+def name_in(root: str, path: str) -> str:
+    """Give a file's name below the captures' root, which it keeps when the captures are moved as a whole."""
+    _, found, name = path.partition(root)
+    return name if found else path
+
+
+def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -> list[CaptureFile]:
+    """List the capture files in the order that is configured; their contents are not read.
+
+    Raises:
+        ConfigError: when the place does not exist, or no file is there.
+        CaptureError: for a file too large to be read as one.
+    """
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", str(wanted.recursive).lower())
+    if wanted.pattern is not None:
+        reader = reader.option("pathGlobFilter", wanted.pattern)
+    root = root_of(captures)
+    if root.startswith((LOCAL_SCHEME, "/")):
+        refuse_endless(Path(re.sub(r"^file:/+", "/", root)), pattern=wanted.pattern, recursive=wanted.recursive)
+    try:
+        listing = reader.load(escape_glob(root) if not _is_glob(root) else root)
+        # As a number: a timestamp is collected in local time, of which an hour comes twice in autumn.
+        rows = listing.select("path", "length", F.unix_micros("modificationTime").alias("modified")).collect()
+    except AnalysisException as error:
+        if _is_not_found(error):
+            raise ConfigError("no such file or folder", path=captures, remedy="Check --captures") from None
+        raise
+    _refuse_unread_names(root, wanted)
+    if not rows:
+        raise ConfigError(
+            "there are no capture files",
+            path=captures,
+            remedy="Check --captures and, in the configuration, captures: pattern",
+        )
+    files = [CaptureFile(row.path, row.length, row.modified) for row in rows]
+    for file in files:
+        if file.length > MAX_FILE_BYTES:
+            raise CaptureError(
+                f"the file has {file.length:,} bytes, and Spark reads at most {MAX_FILE_BYTES:,} as one",
+                path=file.path,
+                remedy="Split it anywhere, by `split -b 1G -d FILE FILE.`",
+            )
+    return sorted(files, key=lambda file: sort_key(wanted.order, file.path, file.modified))
+
+
+def _refuse_unread_names(root: str, wanted: CaptureSettings) -> None:
+    """Refuse files in a folder of this machine whose names are not UTF-8: Java lists none of them, and says nothing."""
+    if not Path(root).is_dir():
+        return
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if wanted.recursive and not name.startswith(_HIDDEN)]
+        for name in (*folders, *files):
+            # Of bytes that are no text Python makes halves of surrogate pairs.
+            if name.isascii() or not _SURROGATE.search(name) or name.startswith(_HIDDEN):
+                continue
+            if name in folders or wanted.pattern is None or fnmatch(name, wanted.pattern):
+                raise ConfigError(
+                    "the name is not UTF-8, and Spark does not see the file",
+                    path=str(Path(folder, name)),
+                    remedy="Rename it",
+                )
+
+
+def confirm_holes(spark: SparkSession, holes: Sequence[Hole]) -> list[Hole]:
+    """Leave out of the holes what is there, but empty: Spark's listing has no empty files."""
+    confirmed = []
+    for hole in holes:
+        # Beyond the names nothing is looked for, and it counts as missing.
+        absent = [name for name, glob in hole.names if not _is_empty_file(spark, glob)]
+        more = hole.missing - len(hole.names)
+        if absent or more:
+            confirmed.append(replace(hole, missing=len(absent) + more, example=(absent or [hole.example])[0]))
+    return confirmed
+
+
+def _is_empty_file(spark: SparkSession, glob: str) -> bool:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return not spark.read.format("binaryFile").load(glob).select("length").take(1)
+    except AnalysisException as error:
+        if _is_not_found(error):
+            return False
+        raise
+
+
+def _is_not_found(error: Exception) -> bool:
+    return "PATH_NOT_FOUND" in str(error) or "does not exist" in str(error)
+
+
+def _is_glob(path: str) -> bool:
+    return not Path(path).exists() and _GLOB.search(path) is not None
+
+
+def read_files(spark: SparkSession, paths: Sequence[str], size: int) -> DataFrame:
+    """Give one row for each file: its path and content; or its number in the list alone.
+
+    Of files in a file system that the executors have mounted (``file:``) the Python workers need no more: they map
+    them into memory.  So Spark has nothing to list, and the bytes take no room in the JVM, where they would stand
+    several times.
+
+    Args:
+        size: bytes of all files, about.
+    """
+    if are_mapped(paths):
+        return number_files(spark, len(paths), _tasks_for(len(paths), size, local_cores(spark)))
+    frame = spark.read.format("binaryFile").load([escape_glob(path) for path in paths])
+    return frame.select("path", "content")
+
+
+def are_mapped(paths: Iterable[str]) -> bool:
+    """Say whether the workers map some files by themselves; the bytes of others come from Spark, and are dear."""
+    return all(path.startswith(LOCAL_SCHEME) for path in paths)
+
+
+def files_a_batch(paths: Iterable[str]) -> Mapping[str, str]:
+    """Give the settings for a job that reads files: by number they may come many at a time."""
+    return {} if are_mapped(paths) else ONE_FILE_A_BATCH
+
+
+def number_files(spark: SparkSession, files: int, tasks: int | None = None) -> DataFrame:
+    """Give one row for each file: its number in some list.
+
+    Args:
+        tasks: how many share the files; None for one a core.
+    """
+    return spark.range(0, files, 1, tasks).withColumnRenamed("id", "file")
+
+
+def _tasks_for(files: int, size: int, cores: int | None) -> int | None:
+    """Say how many tasks should share some files of so many bytes; None for one a core.
+
+    A task that fails is done again as a whole, and each is told about all files: of many, a few go into one; of small
+    ones many, as each task costs some time, and writes files of its own.  In local mode no task is done again: there
+    are as many as share the work out evenly.
+
+    Args:
+        cores: in local mode, how many there are.
+    """
+    if files <= _FEW_FILES:
+        return None
+    if cores is not None:
+        return min(files, _TASKS_A_CORE * cores)
+    return min(files, max(_MANY_TASKS, min(files // _FILES_A_TASK, size // _BYTES_A_TASK)))
+
+
+def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
+    """Scan files in parallel.
+
+    Raises:
+        WalReplayError: what the first file in the stream's order has against it.
+    """
+    files = read_files(spark, list(tasks), sum(task.length for task in tasks.values()))
+    frame = files.mapInArrow(partial(scan_batches, tasks=dict(tasks)), sql_schema(SCAN))
+    with settings(spark, files_a_batch(tasks)):
+        rows = frame.collect()
+    errors = [from_dict(json.loads(row.error)) for row in rows if row.error is not None]
+    if errors:
+        order = list(tasks)
+        raise min(errors, key=lambda error: order.index(error.path) if error.path in order else -1)
+    scans = [pickle.loads(row.scan) for row in rows]
+    found = {scan.path: scan for scan in scans}
+    for path in tasks:
+        if path not in found:
+            raise CaptureError("the file has vanished while the run went on", path=path)
+    return found

@@ -1,0 +1,60 @@
+"""Whether captures and target are where they can be, before anything is done."""
+
+from __future__ import annotations
+
+import os
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from walreplay.errors import ConfigError
+from walreplay.spark.delta.target import Target
+
+_S3: Final = {"s3n": "s3a", "s3": "s3a"}
+_GLOB: Final = re.compile(r"[*?\[\]{}]")
+
+
+def check_places(captures: str, target: Target) -> None:
+    """Refuse captures that lie in the target's folder, and a target in that of the captures.
+
+    Raises:
+        ConfigError: what one of them holds would be taken for the other's.
+    """
+    if target.root is None:
+        return
+    source, place = _parts(captures), _parts(target.root)
+    if source == place:
+        problem = "the captures and the target are one folder"
+    elif _holds(source, place):
+        problem = f"the target lies in the captures' folder, {captures}: its files would be read as captures"
+    elif _holds(place, source):
+        problem = f"the captures, {captures}, lie in the target's folder, where tables and the ledger are"
+    else:
+        return
+    raise ConfigError(problem, path=target.text, remedy="Give each a folder of its own, beside the other")
+
+
+def _holds(outer: tuple[str, ...], inner: tuple[str, ...]) -> bool:
+    """Say whether a folder, of which parts may be globs, holds another one."""
+    if len(outer) > len(inner):
+        return False
+    return all(
+        mine == other or (_GLOB.search(mine) is not None and fnmatchcase(other, mine))
+        for mine, other in zip(outer, inner, strict=False)
+    )
+
+
+def _parts(place: str) -> tuple[str, ...]:
+    """Give the parts of a path or a URI, links and dots resolved: the file system first, then folder by folder."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:", place):
+        found = urlsplit(place)
+        if found.scheme != "file":
+            path = os.path.normpath(f"/{found.path}")
+            return (_S3.get(found.scheme, found.scheme), found.netloc, *Path(path).parts[1:])
+        place = unquote(found.path)
+    return ("", "", *Path(os.path.realpath(place)).parts[1:])
+
+
+__all__ = ["check_places"]

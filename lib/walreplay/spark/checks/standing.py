@@ -1,0 +1,178 @@
+"""Whether a mirror table is as the ledger's last run has left it: looked at before anything is applied to it.
+
+What is not this ledger's own doing is refused, with the statement that undoes it.  A table that is ahead of its
+ledger, because that one was set back, is told apart from that (`Standing.ahead`): see
+`walreplay.spark.checks.setting_back`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.errors import TargetError
+from walreplay.sink.lineage import CommitId, LoggedCommit, Standing, follow
+from walreplay.sink.table_log import commits_from, newest_version
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.mounted import local_folder
+from walreplay.spark.delta.target import TableName
+from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.session.isolation import has_own_sessions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+_NEWEST: Final = 20
+"""So many commits are looked at for the newest of the ledger's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the ledger knows of a table, and of the run that looks at it.
+
+    Attributes:
+        name: for people.
+        ledger: the ledger's id.
+        entry: None for a table that the ledger does not know.
+        run: the id of the run, if it was interrupted and goes on now.
+    """
+
+    name: str
+    ledger: str
+    entry: MirrorEntry | None
+    run: str | None = None
+
+
+def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing | None:
+    """Say how a table stands that is there; None where the ledger, being older than that, cannot tell.
+
+    Raises:
+        TargetError: it is not the table that the ledger knows, or was set back as a whole.
+    """
+    entry = known.entry
+    if entry is not None and entry.left is None:
+        return None
+    left = -1 if entry is None or entry.left is None else entry.left
+    try:
+        newest, commits = _commits(spark, table, left)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise TargetError(
+            f"the table's log is damaged ({type(error).__name__})",
+            table=known.name,
+            path=table.text,
+            remedy="Nothing was applied; bring the table back as it was, or apply to a new target",
+        ) from error
+    if newest < left and known.run is not None and entry is not None and entry.table.place != table.place:
+        # It was copied to where it is now.
+        left, commits = -1, _commits(spark, table, -1)[1]
+    if newest < left:
+        raise TargetError(
+            f"the table's newest version is {newest}, and the ledger's last run has left version {left}: it was set "
+            "back as a whole, or made anew by somebody else",
+            table=known.name,
+            path=table.text,
+            remedy="Nothing was applied; bring the table back as it was, or apply to a new target",
+        )
+    first = commits.pop(0) if entry is not None and commits and commits[0].version == left else None
+    if first is not None and entry is not None and not _is_left_by(first, entry, strict=has_own_sessions(spark)):
+        if known.run is None:
+            raise _not_the_one(table, known)
+        # It was copied to where it is now.
+        left, commits = -1, _commits(spark, table, -1)[1]
+    return follow(commits, ledger=known.ledger, left=left, run=known.run)
+
+
+def newest_number(spark: SparkSession, table: TableName, application: str) -> int:
+    """Give the number of an application's newest commit in a table of the ledger; 0 where there is none."""
+    folder = local_folder(spark, table.path)
+    found: Iterable[LoggedCommit]
+    if folder is not None:
+        newest = newest_version(folder)
+        versions = range(newest, max(newest - _NEWEST, -1), -1)
+        found = (commit for version in versions for commit in commits_from(folder, version, version))
+    elif delta.exists(spark, table):
+        found = [_of_history(row) for row in _history(spark, table, _NEWEST)]
+    else:
+        return 0
+    marks = (CommitId.of_mark(commit.mark) for commit in found)
+    return next((mark.number for mark in marks if mark is not None and mark.application == application), 0)
+
+
+def refuse_changed(table: TableName, name: str, standing: Standing) -> TargetError:
+    """Say that somebody else has changed a table, and how to undo it."""
+    return TargetError(
+        _change(standing), table=name, path=table.text, remedy=f"Nothing was applied. {_undone(table, standing)}"
+    )
+
+
+def told_of_change(table: TableName, name: str, standing: Standing) -> str:
+    """Warn of the same where a run has nothing for the table."""
+    return (
+        f"{name}: {_change(standing)}. The run that next has changes for it will refuse it. {_undone(table, standing)}"
+    )
+
+
+def _change(standing: Standing) -> str:
+    changed = standing.changed
+    assert changed is not None
+    return (
+        "the table was changed by somebody else since the ledger's last run has left it: its version "
+        f"{changed.version} is made by {changed.operation}"
+    )
+
+
+def _undone(table: TableName, standing: Standing) -> str:
+    return (
+        f"Set it back by RESTORE TABLE {table.sql} TO VERSION AS OF {standing.left}; or go on from the rows that it "
+        "has, by --accept-changed-tables"
+    )
+
+
+def _not_the_one(table: TableName, known: Known) -> TargetError:
+    return TargetError(
+        f"the table is not the one that the ledger's last run has left there: its version "
+        f"{known.entry.left if known.entry else 0} was made by something else. Either it was replaced, or the ledger "
+        "is older than its tables, which were renamed or made anew since",
+        table=known.name,
+        path=table.text,
+        remedy="Nothing was applied; bring back the table, or the ledger, as it was; or apply to a new target",
+    )
+
+
+def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bool:
+    """Say whether a commit is the one that the ledger's last run has left.
+
+    Args:
+        strict: that run's commits surely say so.
+    """
+    mark = CommitId.of_mark(commit.mark)
+    if mark is not None and mark.run is None:
+        # A run that an earlier version had begun.
+        return not entry.run
+    if mark is None:
+        # What optimizes a table by itself may have come right behind the commit.
+        return commit.keeps_rows or not strict
+    return mark.run is not None and mark.run.id == entry.run and mark.oid == entry.oid
+
+
+def _commits(spark: SparkSession, table: TableName, left: int) -> tuple[int, list[LoggedCommit]]:
+    """Give a table's newest version, and its commits from a version on."""
+    folder = local_folder(spark, table.path)
+    if folder is not None:
+        newest = newest_version(folder)
+        return newest, list(commits_from(folder, left, newest))
+    rows = _history(spark, table, 1)
+    newest = rows[0].version if rows else -1
+    if newest > left:
+        rows = _history(spark, table, newest - max(left, 0) + 1)
+    return newest, [_of_history(row) for row in reversed(rows) if row.version >= left]
+
+
+def _history(spark: SparkSession, table: TableName, count: int) -> list[Row]:
+    return spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {count}").collect()
+
+
+def _of_history(row: Row) -> LoggedCommit:
+    parameters: Mapping[str, Any] = row.operationParameters or {}
+    return LoggedCommit(int(row.version), str(row.operation), parameters, row.userMetadata)

@@ -1,0 +1,291 @@
+"""That tables are as they should be, before a run writes to them; and what is done where its ledger is older."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from walreplay.errors import TargetError
+from walreplay.sink.lineage import Standing
+from walreplay.sink.table_log import newest_version
+from walreplay.spark.checks.setting_back import (
+    Ahead,
+    check_bytes,
+    clear_runs,
+    highest_of,
+    highest_runs,
+    refuse_newer,
+    set_tables_back,
+    told,
+)
+from walreplay.spark.checks.standing import Known, refuse_changed, standing_of, told_of_change
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.mounted import local_folder
+from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.delta.target import Target
+from walreplay.spark.ledger.ledger import Ledger, run_id
+from walreplay.spark.ledger.state import State
+from walreplay.spark.ledger.transactions import History
+from walreplay.spark.planning.plan import RunPlan, TablePlan
+from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.table_run import TableRun, table_schema
+from walreplay.spark.session.failures import failures_told
+from walreplay.spark.session.isolation import session_with
+from walreplay.transactions.plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a table was found to be, before anything is applied to it.
+
+    Attributes:
+        exists: it is there.
+        standing: against what the ledger knows; None where that does not tell, or is told later.
+    """
+
+    exists: bool
+    standing: Standing | None = None
+
+
+def check_table(
+    spark: SparkSession, plan: TablePlan, ledger: str, *, resumed: bool, moves_in: bool, accepts: bool
+) -> Found:
+    """Say whether a table is there, and how it stands, before anything is applied.
+
+    Args:
+        ledger: the ledger's id.
+        resumed: the run may have written to it already: how it stands is looked at when it has its place.
+        moves_in: it will have come from elsewhere, or its place will have been left.
+        accepts: what others have changed is taken as it is.
+
+    Raises:
+        TargetError: when it is there, but is somebody else's, or has been changed by somebody else.
+    """
+    table = plan.before.table if plan.before is not None and not resumed else plan.table
+    if moves_in and (resumed or plan.before is None):
+        # Where it lies just now depends on how far the moves have come.
+        return Found(plan.before is not None)
+    with session_with(spark, delta.SMALL_STATE) as own:
+        found = delta.columns_of(own, table)
+        if found is None:
+            if plan.before is not None and not resumed:
+                raise TargetError(
+                    "the table is gone, though the ledger has written to it: it was removed, or it was renamed by a "
+                    "run that the ledger does not know of any more",
+                    table=plan.name,
+                    path=table.text,
+                    remedy="Nothing was applied; bring back what is gone, or the ledger as it was; or apply to a new "
+                    "target",
+                )
+            return Found(False)
+        if resumed:
+            return Found(True)
+        standing = standing_of(own, table, Known(plan.name, ledger, plan.before))
+        if plan.before is None:
+            if standing is None or not _is_of_ledger(standing, plan.oid):
+                raise _not_made(plan)
+            return Found(True, standing)
+        if standing is not None and standing.changed is not None and (standing.ahead or not accepts):
+            raise refuse_changed(table, plan.name, standing)
+        if standing is None or not standing.ahead:
+            _check_columns(own, plan, found)
+    return Found(True, standing)
+
+
+def check_begun(spark: SparkSession, run: TableRun, run_id: str, *, accepts: bool) -> Standing | None:
+    """Say how a table stands that an interrupted run goes on with; None if it is not there yet.
+
+    Args:
+        run_id: of that run.
+
+    Raises:
+        TargetError: when somebody else has changed it meanwhile.
+    """
+    plan = run.plan
+    with session_with(spark, delta.SMALL_STATE) as own:
+        if not delta.exists(own, plan.table):
+            return None
+        standing = standing_of(own, plan.table, Known(plan.name, run.commit.application, plan.before, run_id))
+    if standing is None or standing.changed is None or accepts:
+        return standing
+    if plan.before is None and not standing.steps:
+        raise _not_made(plan)
+    raise refuse_changed(plan.table, plan.name, standing)
+
+
+def _is_of_ledger(standing: Standing, oid: int) -> bool:
+    """Say whether a table that the ledger does not know was made by it for a relation all the same."""
+    ahead = standing.ahead
+    return standing.changed is None and bool(ahead) and all(commit.oid == oid for commit in ahead)
+
+
+def _not_made(plan: TablePlan) -> TargetError:
+    return TargetError(
+        "the table is there already, but was not made by this target's ledger",
+        table=plan.name,
+        path=plan.table.text,
+        remedy="Nothing was applied; move the table away, or apply to another target",
+    )
+
+
+def _check_columns(spark: SparkSession, plan: TablePlan, found: Sequence[tuple[str, str]]) -> None:
+    """Refuse a table whose columns are not what the last run has left."""
+    assert plan.before is not None
+    schema = spark.createDataFrame([], sql_schema(table_schema(plan.before.shape, plan.metadata))).schema
+    expected = [(item.name, item.dataType.simpleString()) for item in schema.fields]
+    if list(found) == expected:
+        return
+    there, wanted = dict(found), dict(expected)
+    before = plan.before
+    restore = f" (RESTORE TABLE {before.table.sql} TO VERSION AS OF {before.left})" if before.left is not None else ""
+    differing = [name for name in [*wanted, *there] if there.get(name) != wanted.get(name)]
+    raise TargetError(
+        "the table's columns are not those that its last run has left"
+        + (f" ({', '.join(dict.fromkeys(differing))})" if differing else ", in their order"),
+        table=plan.name,
+        path=plan.before.table.text,
+        remedy=f"A mirror must have no other writer; undo the change{restore}, or apply to a new target. Names of "
+        "metadata columns and soft deletes cannot be changed for a table that is there",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TableChecks:
+    """What a run asks of its tables.
+
+    Attributes:
+        accepts: what others have changed is taken as it is.
+        at_once: how many tables are looked at at a time.
+        warnings: where to note what a person should know.
+    """
+
+    spark: SparkSession
+    target: Target
+    ledger: Ledger
+    accepts: bool
+    at_once: int
+    warnings: list[str]
+
+    def check(self, tables: RunPlan, *, resumed: bool) -> list[Found]:
+        """Say which tables are there, and refuse those that are not as they should be."""
+        moving = {move.destination for move in tables.placement.moves}
+
+        def look(table: TablePlan) -> Found:
+            left = any(move.source == table.table for move in tables.placement.moves)
+            moves_in = left or table.table in moving
+            with failures_told(table=table.name, path=(table.before or table).table.text):
+                return check_table(
+                    self.spark, table, self.ledger.id, resumed=resumed, moves_in=moves_in, accepts=self.accepts
+                )
+
+        with ThreadPoolExecutor(self.at_once) as pool:
+            found = list(pool.map(look, tables.tables))
+        for table, there in zip(tables.tables, found, strict=True):
+            self._warn_of_change(table, there.standing)
+        return found
+
+    def check_again(self, runs: Sequence[TableRun], plan: Plan) -> list[TableRun]:
+        """Give the tables of a run that was interrupted with how they stand, and refuse those that others have changed.
+
+        Raises:
+            TargetError: naming one.
+        """
+
+        def look(run: TableRun) -> TableRun:
+            with failures_told(table=run.plan.name, path=run.plan.table.text):
+                standing = check_begun(self.spark, run, plan.id, accepts=self.accepts)
+            checked = replace(run, standing=standing)
+            if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
+                one = Ahead(run.plan.name, run.plan.table, run.plan.oid, standing, known=True)
+                raise refuse_newer(one, standing.ahead[0], plan.upto_lsn)
+            return checked
+
+        with ThreadPoolExecutor(self.at_once) as pool:
+            checked = list(pool.map(look, runs))
+        for run in checked:
+            self._warn_of_change(run.plan, run.standing)
+        return checked
+
+    def look_at_others(self, entries: Sequence[MirrorEntry], written: Collection[int]) -> list[Ahead]:
+        """Look at the tables that a run does not write to, as far as a look at their logs tells, and warn of changes.
+
+        Args:
+            entries: what the ledger knows of all tables.
+            written: the oids of those that are looked at otherwise.
+
+        Returns:
+            those that are ahead of the ledger.
+        """
+        others = [entry for entry in entries if not entry.set_aside and entry.oid not in written]
+        with ThreadPoolExecutor(self.at_once) as pool:
+            standings = list(pool.map(self._changed_standing, others))
+        ahead: list[Ahead] = []
+        for entry, standing in zip(others, standings, strict=True):
+            if isinstance(standing, TargetError):
+                self.warnings.append(f"{entry.name}: {standing.problem}")
+            elif standing is not None and standing.ahead:
+                ahead.append(Ahead(entry.name, entry.table, entry.oid, standing, known=True))
+            elif standing is not None and standing.changed is not None and not self.accepts:
+                self.warnings.append(told_of_change(entry.table, entry.name, standing))
+        return ahead
+
+    def _changed_standing(self, entry: MirrorEntry) -> Standing | TargetError | None:
+        """Say how a table stands that is there, and is not at the version that was left; None for all others.
+
+        Returns:
+            an error for one that is not the table that the ledger knows.
+        """
+        folder = local_folder(self.spark, entry.table.path)
+        if folder is None or entry.left is None or newest_version(folder) in (-1, entry.left):
+            return None
+        with session_with(self.spark, delta.SMALL_STATE) as own:
+            try:
+                return standing_of(own, entry.table, Known(entry.name, self.ledger.id, entry))
+            except TargetError as error:
+                return error
+
+    def _warn_of_change(self, table: TablePlan, standing: Standing | None) -> None:
+        changed = None if standing is None else standing.changed
+        if changed is not None:
+            self.warnings.append(
+                f"{table.name}: somebody else has changed it (version {changed.version}, {changed.operation}); its "
+                "rows are taken as they are"
+            )
+
+    def go_back(
+        self, plan: Plan, tables: RunPlan, found: Sequence[Found], before: State | None, history: History
+    ) -> int:
+        """Set back what is ahead of the ledger, if the captures have all of that; give the new run's number.
+
+        Tables that the run does not write to are looked at, too.
+        """
+        known = before.run if before is not None else 0
+        recorded = highest_runs(self.spark, self.target, self.ledger.id, self.at_once)
+        ahead = [
+            Ahead(
+                table.name,
+                (table.before or table).table,
+                (table.before or table).oid,
+                there.standing,
+                known=table.before is not None,
+            )
+            for table, there in zip(tables.tables, found, strict=True)
+            if there.standing is not None and there.standing.ahead
+        ]
+        if before is not None:
+            written = [(table.before or table).oid for table in tables.tables]
+            ahead += self.look_at_others(before.tables, written)
+        highest = highest_of(recorded, ahead)
+        if highest <= known and not ahead:
+            return known + 1
+        check_bytes(ahead, plan, history)
+        commit = delta.CommitId(self.ledger.id, highest + 1, run_id(plan))
+        set_tables_back(self.spark, ahead, commit, self.ledger.check_lock)
+        clear_runs(self.spark, self.target, self.ledger.id, recorded, known, highest, self.ledger.check_lock)
+        self.warnings.append(told(ahead, known, highest))
+        return max(known, highest) + 1

@@ -1,0 +1,358 @@
+"""Delta's private classes, driven by py4j: the one place that knows them.
+
+Delta has no public interface for the commit of files that somebody else has written.  `USED` lists each method that is
+called here, with the types that it takes.  Before the first call it is held against the Delta that is loaded, by
+reflection: where a method is another than is known, `internals_of` says which, and Spark's statements do the work.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.spark.session.isolation import has_own_sessions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SQL: Final = "org.apache.spark.sql"
+_DELTA: Final = f"{_SQL}.delta"
+_SESSION: Final = f"{_SQL}.SparkSession"
+_OPTION, _SEQ, _MAP = "scala.Option", "scala.collection.immutable.Seq", "scala.collection.immutable.Map"
+_TEXT: Final = "java.lang.String"
+_STRUCT: Final = f"{_SQL}.types.StructType"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method that is called here.
+
+    Attributes:
+        of: the class; a Scala object's ends in ``$``.
+        takes: the types of what it takes.
+        more: others may follow, each of which has a default.
+    """
+
+    of: str
+    name: str
+    takes: tuple[str, ...] = ()
+    more: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.of}.{self.name}({', '.join(self.takes)}{', …' if self.more else ''})"
+
+
+_TRANSACTION: Final = f"{_DELTA}.OptimisticTransaction"
+_METADATA: Final = f"{_DELTA}.actions.Metadata"
+
+COMMITS: Final = "commits"
+MERGES: Final = "merges"
+COLUMNS: Final = "columns"
+PROPERTIES: Final = "properties"
+FORGETTING: Final = "forgetting"
+CHECKPOINTS: Final = "checkpoints"
+
+USED: Final[Mapping[str, tuple[Method, ...]]] = {
+    COMMITS: (
+        Method(f"{_SQL}.classic.SparkSession", "setActiveSession", (_SESSION,)),
+        Method(f"{_SQL}.execution.metric.SQLMetrics$", "createMetric", ("org.apache.spark.SparkContext", _TEXT)),
+        Method(f"{_SQL}.execution.metric.SQLMetric", "set", ("long",)),
+        Method("org.apache.spark.api.python.PythonUtils", "toSeq", ("java.util.List",)),
+        Method("org.apache.spark.api.python.PythonUtils", "toScalaMap", ("java.util.Map",)),
+        Method("scala.collection.mutable.ArrayBuffer", "$plus$eq", ("java.lang.Object",)),
+        Method(f"{_DELTA}.DeltaLog$", "forTable", (_SESSION, _TEXT)),
+        Method(f"{_DELTA}.DeltaLog", "startTransaction"),
+        Method(_TRANSACTION, "readVersion"),
+        Method(_TRANSACTION, "metadata"),
+        Method(_TRANSACTION, "protocol"),
+        Method(_TRANSACTION, "snapshot"),
+        Method(_TRANSACTION, "updateMetadataForNewTable", (_METADATA,)),
+        Method(_TRANSACTION, "txnVersion", (_TEXT,)),
+        Method(_TRANSACTION, "readTxn"),
+        Method(_TRANSACTION, "readWholeTable"),
+        Method(_TRANSACTION, "registerSQLMetrics", (_SESSION, _MAP)),
+        Method(_TRANSACTION, "commit", (_SEQ, f"{_DELTA}.DeltaOperations$Operation")),
+        Method(f"{_DELTA}.Snapshot", "allFiles"),
+        Method(f"{_DELTA}.actions.Action$", "fromJson", (_TEXT,)),
+        Method(f"{_DELTA}.actions.Action", "json"),
+        # What it takes behind the mode, the partitions' columns, a predicate and the user's metadata differs.
+        Method(f"{_DELTA}.DeltaOperations$Write$", "apply", (f"{_SQL}.SaveMode", _OPTION, _OPTION, _OPTION), more=True),
+    ),
+    MERGES: (
+        Method(f"{_DELTA}.DeltaOperations$Merge$", "apply", (_OPTION, _OPTION, _OPTION, _OPTION, _SEQ, _SEQ, _SEQ)),
+    ),
+    FORGETTING: (Method(f"{_DELTA}.DeltaLog", "invalidateCache", (_SESSION, "org.apache.hadoop.fs.Path")),),
+    CHECKPOINTS: (Method(f"{_DELTA}.DeltaLog", "checkpoint"),),
+    COLUMNS: (
+        Method(_TRANSACTION, "updateMetadata", (_METADATA, "boolean")),
+        Method(f"{_SQL}.types.DataType", "fromJson", (_TEXT,)),
+        Method(f"{_DELTA}.DeltaOperations$UpdateSchema$", "apply", (_STRUCT, _STRUCT)),
+    ),
+    PROPERTIES: (
+        Method(_TRANSACTION, "updateMetadata", (_METADATA, "boolean")),
+        Method(f"{_DELTA}.DeltaOperations$SetTableProperties$", "apply", (_MAP,)),
+    ),
+}
+"""What is called, by what it is needed for.  Seen to be in Delta 4.0.0, 4.0.1, 4.1.0, 4.2.0, 4.3.0 and 4.4.0."""
+
+_SIGNATURE: Final = re.compile(r"([\w$]+)\(([^)]*)\)")
+
+
+class _Classes:
+    """The classes that a JVM has loaded, by their names."""
+
+    def __init__(self, jvm: Any) -> None:
+        self._jvm = jvm
+        self._loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        self._methods: dict[str, set[tuple[str, tuple[str, ...]]] | None] = {}
+
+    def companion(self, name: str) -> Any:
+        """Give a Scala object; its name ends in ``$``."""
+        return self._named(name).getField("MODULE$").get(None)
+
+    def methods(self, name: str) -> set[tuple[str, tuple[str, ...]]] | None:
+        """Give a class' public methods, each with the types that it takes; None where there is no such class."""
+        from py4j.protocol import Py4JError
+
+        if name not in self._methods:
+            try:
+                # As one text: each method asked by itself would be a call to Java, and classes have hundreds.
+                listed = str(self._jvm.org.apache.commons.lang3.ArrayUtils.toString(self._named(name).getMethods()))
+            except (Py4JError, TypeError):
+                self._methods[name] = None
+            else:
+                found = _SIGNATURE.findall(listed)
+                self._methods[name] = {(called, tuple(filter(None, taken.split(",")))) for called, taken in found}
+        return self._methods[name]
+
+    def has(self, method: Method) -> bool:
+        """Say whether there is a method."""
+        return bool(self.taken(method))
+
+    def taken(self, method: Method) -> list[tuple[str, ...]]:
+        """Give the types that a method takes, those that may follow included; nothing where there is none."""
+        count = len(method.takes)
+        return sorted(
+            (
+                taken
+                for name, taken in self.methods(method.of) or ()
+                if name == method.name and taken[:count] == method.takes and (method.more or len(taken) == count)
+            ),
+            key=len,
+        )
+
+    def _named(self, name: str) -> Any:
+        return self._jvm.java.lang.Class.forName(name, True, self._loader)
+
+
+def missing(jvm: Any, methods: Sequence[Method]) -> list[Method]:
+    """Give those of some methods that the classes which a JVM has loaded do not have, or have otherwise."""
+    classes = _Classes(jvm)
+    return [method for method in methods if not classes.has(method)]
+
+
+@dataclass(frozen=True, slots=True)
+class Internals:
+    """Delta's classes as a session's JVM has them.
+
+    Attributes:
+        missing: what is not as it is known, by what it is needed for.
+    """
+
+    jvm: Any
+    missing: Mapping[str, tuple[Method, ...]]
+    _objects: Mapping[str, Any] = field(default_factory=dict)
+    _write_defaults: tuple[Any, ...] = ()
+
+    def can(self, what: str) -> bool:
+        """Say whether all is there that something needs: `COMMITS`, and with it `MERGES`, `COLUMNS` or `PROPERTIES`."""
+        return not self.missing[COMMITS] and not self.missing[what]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a person should know of what is missing."""
+        told = {
+            COMMITS: "rows are written by Spark's statements, which take longer",
+            MERGES: "small tables are merged into by Spark's statements, which take longer",
+            COLUMNS: "columns are changed by ALTER TABLE",
+            PROPERTIES: "tables' properties are changed by ALTER TABLE",
+        }
+        needs = [COMMITS] if self.missing[COMMITS] else [MERGES, COLUMNS, PROPERTIES]
+        return [
+            f"{told[what]}: the Delta that is loaded has no {', no '.join(map(str, self.missing[what]))}"
+            for what in needs
+            if self.missing[what]
+        ]
+
+    def begin(self, spark: SparkSession, path: str) -> DeltaTransaction:
+        """Begin a transaction on a table, or on what is to become one."""
+        self._activate(spark)
+        log = self._objects["DeltaLog$"].forTable(spark._jsparkSession, path)
+        return DeltaTransaction(spark, self, log.startTransaction())
+
+    def write(self, mark: str | None, *, anew: bool) -> Any:
+        """Give what a history calls a WRITE.
+
+        Args:
+            mark: the user's metadata.
+            anew: it takes the place of all that there was.
+        """
+        modes = self.jvm.org.apache.spark.sql.SaveMode
+        partitioned, predicate, _, *others = self._write_defaults
+        mode = modes.Overwrite if anew else modes.Append
+        user = self.jvm.scala.Option.apply(mark)
+        return self._objects["DeltaOperations$Write$"].apply(mode, partitioned, predicate, user, *others)
+
+    def merge(self) -> Any:
+        """Give a MERGE that does not say on what, nor what it does with which rows."""
+        nothing = {_OPTION: self.jvm.scala.Option.apply(None), _SEQ: self.seq([])}
+        (method,) = USED[MERGES]
+        return self._objects["DeltaOperations$Merge$"].apply(*(nothing[kind] for kind in method.takes))
+
+    def update_schema(self, before: str, after: str) -> Any:
+        """Give what a history calls a change of columns.
+
+        Args:
+            before, after: the columns, as the log has them (JSON).
+        """
+        kinds = self.jvm.org.apache.spark.sql.types.DataType
+        operation = self._objects["DeltaOperations$UpdateSchema$"]
+        return operation.apply(kinds.fromJson(before), kinds.fromJson(after))
+
+    def set_properties(self, properties: Mapping[str, str]) -> Any:
+        """Give what a history calls a change of properties."""
+        told = self.jvm.PythonUtils.toScalaMap(dict(properties))
+        return self._objects["DeltaOperations$SetTableProperties$"].apply(told)
+
+    def action(self, kind: str, values: Mapping[str, Any]) -> Any:
+        """Give what a log's line says."""
+        return self._objects["actions.Action$"].fromJson(json.dumps({kind: values}))
+
+    def metric(self, context: Any, name: str, value: int) -> Any:
+        """Give a count for the history."""
+        metric = self._objects["SQLMetrics$"].createMetric(context, name)
+        metric.set(value)
+        return metric
+
+    def seq(self, values: Sequence[Any]) -> Any:
+        """Give Scala's sequence of some values."""
+        return self.jvm.PythonUtils.toSeq(values)
+
+    def _activate(self, spark: SparkSession) -> None:
+        """Have Delta go by what a session has set: it asks the one that is active in Java's thread."""
+        getattr(self.jvm, f"{_SQL}.classic.SparkSession").setActiveSession(spark._jsparkSession)
+
+
+class DeltaTransaction:
+    """Delta's own transaction on one table."""
+
+    def __init__(self, spark: SparkSession, internals: Internals, begun: Any) -> None:
+        self._spark = spark
+        self._internals = internals
+        self._begun = begun
+        self.version = int(begun.readVersion())
+
+    @property
+    def internals(self) -> Internals:
+        """The classes that it is of."""
+        return self._internals
+
+    def metadata(self) -> dict[str, Any]:
+        """Give the table's metadata as the log has them."""
+        found: dict[str, Any] = json.loads(self._begun.metadata().json())["metaData"]
+        return found
+
+    def protocol(self) -> dict[str, Any]:
+        """Give the table's features as the log has them."""
+        found: dict[str, Any] = json.loads(self._begun.protocol().json())["protocol"]
+        return found
+
+    def create(self, metadata: Mapping[str, Any]) -> None:
+        """Have the commit make the table."""
+        self._begun.updateMetadataForNewTable(self._internals.action("metaData", metadata))
+
+    def change(self, metadata: Mapping[str, Any]) -> None:
+        """Have the commit change the table's metadata."""
+        self._begun.updateMetadata(self._internals.action("metaData", metadata), False)
+
+    def files(self) -> list[dict[str, Any]]:
+        """Give the table's files as the log has them, by a query of Delta's."""
+        return [json.loads(file.json())["add"] for file in self._begun.snapshot().allFiles().collectAsList()]
+
+    def last_number(self, application: str, known: Mapping[str, int] | None) -> int:
+        """Give the number of an application's last commit, and have this one fail if another is made meanwhile.
+
+        Args:
+            known: the numbers, where the log has told them; Delta would run a query of the table's state else, which
+                takes longer than the commit.
+        """
+        if known is None:
+            return int(self._begun.txnVersion(application))
+        getattr(self._begun.readTxn(), "$plus$eq")(application)
+        return known.get(application, -1)
+
+    def read_all(self) -> None:
+        """Have the commit fail if anybody has changed the table meanwhile."""
+        self._begun.readWholeTable()
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Have the history tell what is written, as of Spark's own writes."""
+        context = self._spark._jsc.sc()
+        metrics = {name: self._internals.metric(context, name, value) for name, value in counts.items()}
+        told = self._internals.jvm.PythonUtils.toScalaMap(metrics)
+        self._begun.registerSQLMetrics(self._spark._jsparkSession, told)
+
+    def activate(self) -> None:
+        """Have Delta go by the session's settings: Python's threads have one of Java's each."""
+        self._internals._activate(self._spark)
+
+    def commit(self, actions: Sequence[tuple[str, Mapping[str, Any]]], operation: Any) -> int:
+        """Commit, and give the table's new version."""
+        lines = [self._internals.action(kind, values) for kind, values in actions]
+        return int(self._begun.commit(self._internals.seq(lines), operation))
+
+
+def internals_of(spark: SparkSession) -> Internals | None:
+    """Find Delta's classes; None where a session has no JVM at hand."""
+    return _of_jvm(spark._jvm) if has_own_sessions(spark) and spark._jvm is not None else None
+
+
+@lru_cache(maxsize=4)
+def _of_jvm(jvm: Any) -> Internals:
+    classes = _Classes(jvm)
+    lacking = {what: tuple(method for method in used if not classes.has(method)) for what, used in USED.items()}
+    if lacking[COMMITS]:
+        return Internals(jvm, lacking)
+    objects = {
+        method.of.removeprefix(f"{_DELTA}.").removeprefix(f"{_SQL}.execution.metric."): classes.companion(method.of)
+        for what, used in USED.items()
+        for method in used
+        if method.of.endswith("$") and not lacking[what]
+    }
+    write = objects["DeltaOperations$Write$"]
+    takes = classes.taken(next(method for method in USED[COMMITS] if method.more))[-1]
+    defaults = tuple(getattr(write, f"apply$default${n}")() for n in range(2, len(takes) + 1))
+    return Internals(jvm, lacking, objects, defaults)
+
+
+def checkpoint_log(spark: SparkSession, path: str) -> None:
+    """Have a path's log begin anew (see `walreplay.spark.delta.statements.checkpoint`)."""
+    # Other builds of Delta have the class elsewhere; and Delta writes a checkpoint by itself before long.
+    with suppress(Exception):
+        jvm: Any = spark._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path).checkpoint()
+
+
+def forget_log(spark: SparkSession, path: str) -> None:
+    """Have Delta read a path's log anew (see `walreplay.spark.delta.statements.forget`)."""
+    # Other builds of Delta have the class elsewhere.
+    with suppress(Exception):
+        jvm: Any = spark._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
+            spark._jsparkSession, jvm.org.apache.hadoop.fs.Path(path)
+        )

@@ -1,0 +1,293 @@
+"""Delta's statements: creating tables, one commit that is made once, and looking it up afterwards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException
+
+from walreplay.errors import TargetError
+from walreplay.sink.features import needed_by, of_new
+from walreplay.sink.lineage import CommitId as CommitId
+from walreplay.spark.delta.internals import checkpoint_log, forget_log
+from walreplay.spark.delta.mounted import local_folder
+from walreplay.spark.delta.target import TableName, quote
+from walreplay.spark.session.isolation import AS_WRITTEN, has_own_sessions, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_HISTORY_DEPTH: Final = 20
+
+WHOLE_HISTORY: Final = 10_000
+"""How far back an interrupted run looks for its own commits."""
+
+_MISSING: Final = (
+    "PATH_NOT_FOUND",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "DELTA_MISSING_DELTA_TABLE",
+)
+"""The conditions under which there is no table at a path."""
+
+NO_PROPERTIES: Final[Mapping[str, str]] = {}
+"""A table has none but those that its columns need."""
+
+_LAST_VERSION: Final = "spark.databricks.delta.lastCommitVersionInSession"
+"""Where Delta tells a session which version its last commit has made."""
+
+_CONFLICT: Final = re.compile(r"\[DELTA_(CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED)")
+
+_MERGED: Final = {
+    "num_inserted_rows": "numTargetRowsInserted",
+    "num_updated_rows": "numTargetRowsUpdated",
+    "num_deleted_rows": "numTargetRowsDeleted",
+}
+"""What a MERGE gives back, by the names that the history has for it."""
+
+SMALL_STATE: Final = {
+    **AS_WRITTEN,
+    # Delta reads a table's state in 50 tasks by default, whatever its size.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # To write a table's files into its checksum Delta runs a query, for a new table too.  Nothing reads them there.
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
+    # What Spark generates for a table's statistics is else ordered by hashes of its columns' random names: every table
+    # gets code of its own, which Java compiles anew, where tables of one shape could share it.
+    "spark.sql.subexpressionElimination.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Spark's default is a form of Parquet's first days, which others read as nanoseconds: years 1677 to 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+FEW_ROWS: Final = SMALL_STATE | {
+    # For a row or two, to compile a plan and to look at it again between its stages takes longer than to run it.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+"""What a session's commits have as their user's metadata."""
+
+FEW_ROWS_REWRITTEN: Final = FEW_ROWS | {
+    # To write a small file anew takes fewer steps than to mark rows in it.
+    "spark.databricks.delta.merge.deletionVectors.persistent": "false",
+    "spark.databricks.delta.update.deletionVectors.persistent": "false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit as the table's history tells it.
+
+    Attributes:
+        counts: see `CommitId`.
+    """
+
+    version: int
+    metrics: Mapping[str, str]
+    counts: Mapping[str, int] | None = None
+
+    def rows(self, *names: str) -> int:
+        """Give the first of some row counts that the history has."""
+        for name in names:
+            if name in self.metrics:
+                return int(self.metrics[name])
+        return 0
+
+    def joined(self, later: Commit) -> Commit:
+        """Give a later commit with the counts of both."""
+        names = dict.fromkeys([*self.metrics, *later.metrics])
+        counts = {name: str(self.rows(name) + later.rows(name)) for name in names if name.startswith("num")}
+        return Commit(later.version, counts)
+
+
+@contextmanager
+def committing(spark: SparkSession, commit: CommitId) -> Iterator[None]:
+    """Have the one statement within make this very commit.
+
+    Only where the session is the caller's own: the settings would reach other tables' commits else.  There the
+    history, asked before, is what guards against a second commit.
+    """
+    if not has_own_sessions(spark):
+        # The mark in the history does no harm to another commit; one thing is done after the other here.
+        with settings(spark, {USER_METADATA: commit.mark}):
+            yield
+        return
+    values = {
+        "spark.databricks.delta.write.txnAppId": commit.application,
+        "spark.databricks.delta.write.txnVersion": str(commit.number),
+        USER_METADATA: commit.mark,
+    }
+    with settings(spark, values):
+        yield
+
+
+def exists(spark: SparkSession, table: TableName) -> bool:
+    """Say whether a Delta table is there."""
+    return columns_of(spark, table) is not None
+
+
+def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] | None:
+    """Give a table's columns, (name, SQL type) each; None where there is no table."""
+    folder = local_folder(spark, table.path)
+    if folder is not None and not Path(folder, "_delta_log").exists():
+        # Spark needs a tenth of a second to say so.
+        return None
+    try:
+        if table.path is None and not spark.catalog.tableExists(table.sql):
+            return None
+        schema = read(spark, table).schema
+    except AnalysisException as error:
+        if error.getCondition() in _MISSING:
+            return None
+        raise
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
+
+
+def find_commit(
+    spark: SparkSession, table: TableName, commit: CommitId, *, depth: int = _HISTORY_DEPTH
+) -> Commit | None:
+    """Look a commit up in the newest entries of a table's history."""
+    rows = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {depth}").collect()
+    for row in rows:
+        own = CommitId.of_mark(row.userMetadata)
+        if own == commit:
+            return Commit(int(row.version), dict(row.operationMetrics or {}), own.counts)
+    return None
+
+
+def size_of(spark: SparkSession, table: TableName) -> int:
+    """Give how many bytes a table's files have."""
+    (row,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("sizeInBytes").collect()
+    return int(row.sizeInBytes)
+
+
+def is_conflict(error: Exception) -> bool:
+    """Say whether a commit was not made because somebody else has made one in between."""
+    return _CONFLICT.search(str(error)) is not None
+
+
+def last_version(spark: SparkSession) -> int | None:
+    """Give the version that the session's last commit has made, where that is known; see `forget_version`."""
+    try:
+        version = spark.conf.get(_LAST_VERSION, None)
+    except Exception:
+        # Not every platform has it.
+        return None
+    return None if version is None else int(version)
+
+
+def forget_version(spark: SparkSession) -> None:
+    """Have `last_version` tell of commits from here on alone, as one that is skipped sets nothing."""
+    with suppress(Exception):
+        spark.conf.unset(_LAST_VERSION)
+
+
+def merge(spark: SparkSession, statement: str) -> dict[str, str]:
+    """Run a MERGE, and count its rows as the history does; one that is skipped as made already counts none."""
+    found = spark.sql(statement).collect()
+    return {name: str(row[column] or 0) for row in found for column, name in _MERGED.items()}
+
+
+def write(
+    frame: DataFrame,
+    table: TableName,
+    mode: str,
+    commit: CommitId | None = None,
+    *,
+    create: bool = False,
+    new_schema: bool = False,
+    properties: Mapping[str, str] = NO_PROPERTIES,
+) -> None:
+    """Append to a table or overwrite its rows, in one commit.
+
+    Args:
+        mode: ``append`` or ``overwrite``.
+        commit: the commit that it is to be, where that matters.
+        create: the table is not there yet, and gets the ``properties``, and those that its columns need.
+        new_schema: an overwritten table gets the frame's columns.
+    """
+    if create:
+        properties = of_new({**properties, **needed_by(frame.schema.jsonValue()["fields"])})
+    writer = frame.write.format("delta").mode(mode)
+    if new_schema:
+        writer = writer.option("overwriteSchema", "true")
+    if table.path is not None:
+        for key, value in {**(properties if create else {}), **(commit.options if commit else {})}.items():
+            writer = writer.option(key, value)
+        writer.save(table.path)
+        return
+    # A catalog's tables do not take these options: the table is made first, and the session says which commit it is.
+    if create:
+        # A mark of its own: it is not yet the commit, but the run's doing.
+        mark = {} if commit is None else {USER_METADATA: replace(commit, number=0).mark}
+        with settings(frame.sparkSession, mark):
+            _create(frame.sparkSession, table, frame.schema, properties)
+    if commit is None:
+        writer.saveAsTable(table.sql)
+        return
+    with committing(frame.sparkSession, commit):
+        writer.saveAsTable(table.sql)
+
+
+def _create(spark: SparkSession, table: TableName, schema: StructType, properties: Mapping[str, str]) -> None:
+    columns = ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
+    given = f" TBLPROPERTIES ({listed(properties)})" if properties else ""
+    try:
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {TableName(parts=table.parts[:-1]).sql}")
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta{given}")
+    except AnalysisException as error:
+        if error.getCondition() != "INVALID_SCHEMA_OR_RELATION_NAME":
+            raise
+        raise TargetError(
+            "the catalog does not take a table or schema of this name",
+            table=table.text,
+            remedy="Apply to a folder instead, where every name is possible",
+        ) from None
+
+
+def checkpoint(spark: SparkSession, table: TableName) -> None:
+    """Have a table's log begin anew, where columns of the same names have got other types.
+
+    Files that the table has no more stand in its log until then, with the least and greatest values of the old types.
+    DuckDB's reader reads these as the new ones, and fails.
+    """
+    if table.path is not None and has_own_sessions(spark):
+        checkpoint_log(spark, table.path)
+
+
+def listed(properties: Mapping[str, str]) -> str:
+    """Give properties as SQL lists them."""
+    return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+
+
+def literal(text: str) -> str:
+    """Write a text as SQL does."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def forget(spark: SparkSession, table: TableName) -> None:
+    """Have Delta read a path's log anew, where a folder has come or gone by other means than Delta's.
+
+    Delta keeps a path's log in mind, and takes it for unchanged while its commits have the same versions, lengths and
+    times of change (ms).  The logs of two tables that trade places can agree in all of these: their first commits may
+    be made in one millisecond.  The one would then be read for the other.
+    """
+    if table.path is None or not has_own_sessions(spark):
+        return
+    forget_log(spark, table.path)
+
+
+def read(spark: SparkSession, table: TableName) -> DataFrame:
+    """Give a table's rows."""
+    return spark.read.format("delta").load(table.path) if table.path is not None else spark.read.table(table.sql)

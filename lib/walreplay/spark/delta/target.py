@@ -1,0 +1,141 @@
+"""Where tables are written: a folder of Delta tables, or a catalog."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from walreplay.errors import ConfigError
+
+LEDGER_SCHEMA: Final = "_walreplay"
+_CATALOG = re.compile(r"[A-Za-z_][A-Za-z0-9_\-]*(\.[A-Za-z_][A-Za-z0-9_\-]*)?")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+_NOT_IN_CATALOGS = re.compile(rf"(?:[^A-Za-z0-9_]|_(?=_x)|\A_(?={LEDGER_SCHEMA[1:]}))+", re.IGNORECASE | re.ASCII)
+_UNSAFE = re.compile(r"[/\\%\x00-\x1f\x7f]")
+
+
+def encode_name(name: str) -> str:
+    """Write a PostgreSQL name as one folder's name.
+
+    Names stand as they are, but what would leave the folder, end the name or hide it from Spark (a leading ``.``
+    or ``_``) is percent-encoded, and so is ``%`` itself, so that no two names become one.
+    """
+    encoded = _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", name)
+    if encoded[:1] in (".", "_"):
+        encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
+    return encoded
+
+
+def encode_for_catalog(name: str) -> str:
+    """Write a PostgreSQL name as a schema's or table's name in a catalog.
+
+    Spark's own catalog and Hive's take ASCII letters, digits and ``_`` alone, Unity Catalog a little more.  So that a
+    name does not hang on the catalog, all else is written as ``__x<code>_<code>__``, the characters' code points in
+    hexadecimal: ``order-items`` is ``order__x2d__items``.  An underscore that begins ``__x``, or the ledger's name, is
+    written so too.  No two names become one, but for those that differ only by case: catalogs take upper for lower.
+    """
+    return _NOT_IN_CATALOGS.sub(lambda found: f"__x{'_'.join(f'{ord(char):x}' for char in found[0])}__", name)
+
+
+def quote(name: str) -> str:
+    """Quote a name for Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A Delta table: by path, or by its parts in a catalog."""
+
+    path: str | None = None
+    parts: tuple[str, ...] = ()
+
+    @property
+    def sql(self) -> str:
+        """The quoted name for SQL."""
+        if self.path is not None:
+            return f"delta.{quote(self.path)}"
+        return ".".join(quote(part) for part in self.parts)
+
+    @property
+    def text(self) -> str:
+        """The name for people."""
+        return self.path if self.path is not None else ".".join(self.parts)
+
+    @property
+    def place(self) -> str:
+        """What two names share that are one table: catalogs take upper for lower case."""
+        return self.path if self.path is not None else self.text.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The place of all tables of one source.
+
+    Attributes:
+        root: a folder's URI, or None.
+        catalog: the parts before a table's schema: ``catalog``, or ``catalog.schema`` for all tables alike.
+    """
+
+    root: str | None
+    catalog: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read ``--target``: what holds a slash or a colon is a URI, all else ``catalog`` or ``catalog.schema``.
+
+        Raises:
+            ConfigError: when it is neither.
+        """
+        text = text.strip()
+        if "/" in text or ":" in text:
+            if not _SCHEME.match(text):
+                # Delta takes delta.`path` for a table's name unless the path is absolute.
+                text = str(Path(text).absolute())
+            return cls(root=text.rstrip("/") or "/")
+        if _CATALOG.fullmatch(text):
+            return cls(root=None, catalog=tuple(text.split(".")))
+        raise ConfigError(
+            f"{text!r} is no target",
+            remedy="Give a folder's URI (./mirror, s3a://bucket/mirror), a catalog, or catalog.schema",
+        )
+
+    @property
+    def text(self) -> str:
+        """The target as people write it."""
+        return self.root if self.root is not None else ".".join(self.catalog)
+
+    def table(self, namespace: str, name: str) -> TableName:
+        """Give the mirror table of a source table; an empty namespace is PostgreSQL's ``pg_catalog``."""
+        namespace = namespace or "pg_catalog"
+        if self.root is not None:
+            return TableName(path=f"{self.root}/{encode_name(namespace)}/{encode_name(name)}")
+        encoded = encode_for_catalog(name)
+        if len(self.catalog) == 2:
+            return TableName(parts=(*self.catalog, encoded))
+        return TableName(parts=(*self.catalog, encode_for_catalog(namespace), encoded))
+
+    def ledger(self, name: str) -> TableName:
+        """Give a table of the ledger."""
+        if self.root is not None:
+            return TableName(path=f"{self.root}/{LEDGER_SCHEMA}/{name}")
+        if len(self.catalog) == 2:
+            return TableName(parts=(*self.catalog, f"{LEDGER_SCHEMA}_{name}"))
+        return TableName(parts=(*self.catalog, LEDGER_SCHEMA, name))
+
+    def relative(self, table: TableName) -> TableName:
+        """Give a table's name as the ledger keeps it: below a folder by ``./`` and the rest, so that this may move."""
+        if self.root is None or table.path is None or not table.path.startswith(f"{self.root}/"):
+            return table
+        return TableName(path=f".{table.path[len(self.root) :]}")
+
+    def absolute(self, table: TableName) -> TableName:
+        """Give the name of a table that the ledger has kept."""
+        if self.root is None or table.path is None or not table.path.startswith("./"):
+            return table
+        return TableName(path=f"{self.root}{table.path[1:]}")
+
+    def set_aside(self, oid: int) -> TableName:
+        """Give the place for the rows of a relation whose name another one has taken."""
+        return self.ledger(f"set_aside_{oid}")

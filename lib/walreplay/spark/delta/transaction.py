@@ -1,0 +1,342 @@
+"""Commits of files that this program has written itself, made by Delta's own transaction.
+
+A DataFrame's write takes rows one by one through the JVM, and an UPDATE of one row is a dozen of Spark's jobs.  Where a
+table lies in a folder that driver and executors have mounted, its files can be written by Python, from Arrow as it is;
+all that is left for Delta is the commit: the very transaction that its own statements make, with its checks for
+conflicts, its table features, checkpoints and checksums.
+
+What of Delta is driven for that stands in `walreplay.spark.delta.internals`.  `begin` gives None where the table has
+anything about it that files would have to heed and that is not known here.  Then the DataFrame's write does the same.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from walreplay.sink.data_files import DataFile, FileColumn, indexed_count
+from walreplay.sink.features import FEATURE, missing, needed_by, of_new, protocol_shown
+from walreplay.sink.table_log import LoggedVersion
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.internals import COLUMNS, MERGES, PROPERTIES, DeltaTransaction, Internals
+from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.delta.target import TableName
+from walreplay.spark.session.isolation import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_KNOWN_PROPERTIES: Final = (
+    "delta.appendOnly",
+    "delta.checkpoint",
+    "delta.columnMapping.",
+    "delta.dataSkipping",
+    "delta.deletedFileRetentionDuration",
+    "delta.enableChangeDataFeed",
+    "delta.enableDeletionVectors",
+    "delta.enableExpiredLogCleanup",
+    "delta.enableTypeWidening",
+    "delta.logRetentionDuration",
+    "delta.minReaderVersion",
+    "delta.minWriterVersion",
+    "delta.setTransactionRetentionDuration",
+    "delta.targetFileSize",
+)
+"""Properties of tables that files need not heed, or that are heeded; others (constraints, formats) may ask for more."""
+
+_WITHOUT_CHECKSUMS: Final = {"fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs"}
+"""In mounted folders Hadoop keeps checksums beside the log's files, and starts a program (chmod, readlink) for each
+step that it takes with them: without, a commit takes a third less time."""
+
+_LAST_CHECKPOINT_SUM: Final = "_delta_log/._last_checkpoint.crc"
+"""The checksum of the one file of the log that is written again and again."""
+
+_KNOWN_FIELDS: Final = {"comment", "delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.typeChanges"}
+"""The same of columns; others are generated, or must hold something."""
+
+
+def begin(
+    spark: SparkSession,
+    table: TableName,
+    folder: str,
+    internals: Internals,
+    *,
+    create: pa.Schema | None = None,
+    properties: Mapping[str, str] = delta.NO_PROPERTIES,
+) -> Transaction | None:
+    """Begin a transaction on a table; None where Spark has to write to it.
+
+    Args:
+        folder: the table's, where driver and executors have it mounted.
+        create: the columns, where the table is not there yet.
+    """
+    assert table.path is not None
+    transaction = Transaction(spark, internals.begin(spark, table.path), folder)
+    if transaction.is_new != (create is not None):
+        return None
+    if create is not None:
+        transaction.create(create, properties)
+    return transaction if transaction.is_plain else None
+
+
+class Transaction:
+    """A transaction on one table; whoever else commits in between makes it fail, if that matters."""
+
+    def __init__(self, spark: SparkSession, begun: DeltaTransaction, folder: str) -> None:
+        self._spark = spark
+        self._begun = begun
+        self._internals = begun.internals
+        self.folder = folder
+        self.version = begun.version
+        self.logged = LoggedVersion(folder, self.version)
+
+    @property
+    def is_new(self) -> bool:
+        """There is no table yet."""
+        return self.version < 0
+
+    def create(self, columns: pa.Schema, properties: Mapping[str, str]) -> None:
+        """Have the commit make the table."""
+        schema = declared(sql_schema(columns))
+        metadata = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps(schema),
+            "partitionColumns": [],
+            "configuration": of_new({**properties, **needed_by(schema["fields"])}),
+            "createdTime": _now(),
+        }
+        self._begun.create(metadata)
+
+    @property
+    def may_be_rewritten(self) -> bool:
+        """Rows may go with their files and come back in others, by what is told as a MERGE."""
+        if not self._internals.can(MERGES):
+            return False
+        configuration = self._begun.metadata()["configuration"]
+        # Changes that are fed to others are told by statements; a file that goes would be taken for all its rows.
+        return not any(
+            configuration.get(name, "false").lower() != "false"
+            for name in ("delta.appendOnly", "delta.enableChangeDataFeed")
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing is asked of the table's files that is not known here."""
+        metadata = self._begun.metadata()
+        if metadata.get("partitionColumns"):
+            return False
+        if not all(
+            name.startswith(_KNOWN_PROPERTIES) for name in metadata["configuration"] if name.startswith("delta.")
+        ):
+            return False
+        return all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in _fields(metadata))
+
+    def may_be_altered(self, *, drops: bool, renames: bool, widens: bool) -> bool:
+        """Columns may change by what is written to the log, with nothing else that would have to know of it."""
+        configuration, protocol = self._begun.metadata()["configuration"], self._protocol()
+        mapping = configuration.get("delta.columnMapping.mode", "none")
+        return (
+            self._internals.can(COLUMNS)
+            and (mapping == "name" or (mapping == "none" and not (drops or renames)))
+            and "delta.dataSkippingStatsColumns" not in configuration
+            and not (widens and configuration.get("delta.enableTypeWidening", "false").lower() != "true")
+            and not (widens and f"{FEATURE}typeWidening" not in protocol)
+            and not (drops and f"{FEATURE}clustering" in protocol)
+        )
+
+    @property
+    def may_have_properties(self) -> bool:
+        """The table may get properties by `set_properties`."""
+        return self._internals.can(PROPERTIES)
+
+    def lacks(self, wanted: Mapping[str, str]) -> dict[str, str]:
+        """Give those of some properties that the table has not."""
+        return missing(wanted, self._begun.metadata()["configuration"] | self._protocol())
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Commit properties; whoever has committed anything else since fails it."""
+        self._begun.activate()
+        metadata = self._begun.metadata()
+        self._begun.change(metadata | {"configuration": metadata["configuration"] | dict(properties)})
+        self._begun.read_all()
+        self._commit([], self._internals.set_properties(properties), {})
+
+    def _protocol(self) -> dict[str, str]:
+        """Give the table's protocol, as SHOW TBLPROPERTIES shows it."""
+        return protocol_shown(self._begun.protocol())
+
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        """The table's columns as the log declares them."""
+        return _fields(self._begun.metadata())
+
+    def alter(self, fields: Sequence[Mapping[str, Any]], commit: delta.CommitId) -> int | None:
+        """Commit new columns; give the table's new version, or None if this very commit was made before."""
+        self._begun.activate()
+        if self._is_made(commit):
+            return None
+        metadata = self._begun.metadata()
+        before, after = metadata["schemaString"], json.dumps({"type": "struct", "fields": list(fields)})
+        self._begun.change(metadata | {"schemaString": after})
+        operation = self._internals.update_schema(before, after)
+        return self._commit([_txn(commit)], operation, {delta.USER_METADATA: commit.mark})
+
+    def has_only(self, wanted: pa.Schema) -> bool:
+        """Say whether the table has these columns and no other."""
+        names: list[str] = wanted.names
+        return [field["name"] for field in self.fields] == names
+
+    def columns(self, wanted: pa.Schema) -> tuple[FileColumn, ...] | None:
+        """Give some of the table's columns as its files have them; None where they are not of these types."""
+        metadata = self._begun.metadata()
+        found = {field["name"]: field for field in _fields(metadata)}
+        indexed = _indexed(list(found), metadata["configuration"])
+        columns = []
+        for column, expected in zip(wanted, declared(sql_schema(wanted))["fields"], strict=True):
+            field = found.get(column.name)
+            kind = None if field is None else _in_files(column.type, expected["type"], field["type"])
+            if field is None or kind is None:
+                return None
+            number = field["metadata"].get("delta.columnMapping.id")
+            columns.append(FileColumn(column.name, _physical(field), kind, number, column.name in indexed))
+        return tuple(columns)
+
+    def files(self) -> Sequence[Mapping[str, Any]]:
+        """Give what the log has of the table's files; to be asked of small tables alone."""
+        found = self.logged.files()
+        if found is not None:
+            return found
+        return self._begun.files()
+
+    def commit(
+        self,
+        added: Sequence[DataFile],
+        commit: delta.CommitId | None = None,
+        *,
+        instead_of: Sequence[Mapping[str, Any]] | None = None,
+        merged: Mapping[str, int] | None = None,
+    ) -> int | None:
+        """Commit files; give the table's new version, or None if this very commit was made before.
+
+        Args:
+            commit: the commit that it is to be, where that matters.
+            instead_of: files that the table has (see `files`), which go; and nobody may have changed it since.
+            merged: what the table's history tells of it as of a MERGE, which it stands for.
+        """
+        # The transaction may have begun in another of Java's threads.
+        self._begun.activate()
+        actions: list[tuple[str, Mapping[str, Any]]] = []
+        if commit is not None:
+            if self._is_made(commit):
+                return None
+            actions.append(_txn(commit))
+        for gone in instead_of or ():
+            names = ("path", "partitionValues", "size", "deletionVector")
+            kept = {name: gone[name] for name in names if gone.get(name) is not None}
+            removed = {"deletionTimestamp": _now(), "dataChange": True, "extendedFileMetadata": True}
+            actions.append(("remove", kept | removed))
+        actions += [("add", log_entry(file)) for file in added]
+        if instead_of is not None:
+            self._begun.read_all()
+        self._begun.count(_counts(added) if merged is None else merged)
+        mark = None if commit is None else commit.mark
+        internals = self._internals
+        operation = internals.write(mark, anew=instead_of is not None) if merged is None else internals.merge()
+        told = {} if merged is None or mark is None else {delta.USER_METADATA: mark}
+        return self._commit(actions, operation, told)
+
+    def _commit(self, actions: Sequence[tuple[str, Mapping[str, Any]]], operation: Any, told: Mapping[str, str]) -> int:
+        # A checksum that another program has left must not outlive what it is of, wherever this one is stopped.
+        Path(self.folder, _LAST_CHECKPOINT_SUM).unlink(missing_ok=True)
+        with settings(self._spark, {**_WITHOUT_CHECKSUMS, **told}):
+            return self._begun.commit(actions, operation)
+
+    def _is_made(self, commit: delta.CommitId) -> bool:
+        """Say whether a commit was made before, and have this one fail if it is made meanwhile."""
+        return self._begun.last_number(commit.application, self.logged.transactions()) >= commit.number
+
+
+def _txn(commit: delta.CommitId) -> tuple[str, Mapping[str, Any]]:
+    return "txn", {"appId": commit.application, "version": commit.number, "lastUpdated": _now()}
+
+
+def _counts(added: Sequence[DataFile]) -> dict[str, int]:
+    return {
+        "numFiles": len(added),
+        "numOutputRows": sum(file.rows for file in added),
+        "numOutputBytes": sum(file.size for file in added),
+    }
+
+
+def declared(columns: str) -> dict[str, Any]:
+    """Give columns that are declared in SQL as Delta's log has them."""
+    declared: dict[str, Any] = json.loads(StructType.fromDDL(columns).json())
+    return declared
+
+
+def _fields(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
+    fields: list[dict[str, Any]] = json.loads(metadata["schemaString"])["fields"]
+    return fields
+
+
+def _physical(field: Mapping[str, Any]) -> str:
+    name: str = field["metadata"].get("delta.columnMapping.physicalName", field["name"])
+    return name
+
+
+def _in_files(kind: pa.DataType, expected: Any, declared: Any) -> pa.DataType | None:
+    """Give a type with the files' names for what is in it; None where the table's column has another type.
+
+    Args:
+        expected: the type as Spark writes it (JSON); ``declared`` is the one of the table's schema.
+    """
+    if isinstance(expected, str) or isinstance(declared, str):
+        return kind if expected == declared else None
+    if expected["type"] != declared["type"]:
+        return None
+    if pa.types.is_list(kind):
+        element = _in_files(kind.value_type, expected["elementType"], declared["elementType"])
+        return None if element is None else pa.list_(element)
+    if [field["name"] for field in expected["fields"]] != [field["name"] for field in declared["fields"]]:
+        return None
+    fields = []
+    for own, wanted, field in zip(kind, expected["fields"], declared["fields"], strict=True):
+        part = _in_files(own.type, wanted["type"], field["type"])
+        if part is None:
+            return None
+        fields.append((_physical(field), part))
+    return pa.struct(fields)
+
+
+def _indexed(names: Sequence[str], configuration: Mapping[str, str]) -> set[str]:
+    """Give the columns of which the log has statistics."""
+    named = configuration.get("delta.dataSkippingStatsColumns")
+    if named is not None:
+        return {name.strip(" `") for name in named.split(",")}
+    count = indexed_count(configuration)
+    return set(names if count < 0 else names[:count])
+
+
+def log_entry(file: DataFile) -> dict[str, Any]:
+    """Give what a table's log has of a file that is added."""
+    return {
+        "path": file.name,
+        "partitionValues": {},
+        "size": file.size,
+        "modificationTime": _now(),
+        "dataChange": True,
+        "stats": file.stats,
+    }
+
+
+def _now() -> int:
+    """Give this moment as the log has it: ms since 1970."""
+    return int(time.time() * 1000)

@@ -1,0 +1,270 @@
+"""Scan files and decode them in one task each, where their bytes are dear: they are read once.
+
+What may be decoded before anything is planned, and what of it holds, says `walreplay.transactions.ahead`.  Files that
+the executors have mounted are mapped twice instead, which costs less.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from walreplay.decode.summary import FileScan
+from walreplay.errors import CaptureError, WalReplayError, from_dict
+from walreplay.protocol.compression import plain
+from walreplay.protocol.messages import Relation
+from walreplay.settings import Settings
+from walreplay.spark.captures.files import scan_captures
+from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.versions import Catalogue
+from walreplay.spark.staging.base import Staging
+from walreplay.spark.workers.decode import Assignment, DecodeTask, staged_rows
+from walreplay.spark.workers.process import spark_task
+from walreplay.spark.workers.rows import NO_RELATION, SCANS_TABLE, stage_batch, staged_row
+from walreplay.spark.workers.scan import ScanTask, capture_files, scan_of
+from walreplay.transactions.ahead import Confirmation, DecodedAhead, Guess, place_ahead, stretch_ahead
+from walreplay.transactions.plan import Plan, Resume, Step
+from walreplay.transactions.planned import PlannedBytes
+from walreplay.transactions.schedule import sequence_of
+from walreplay.transactions.stitch import Stitch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_MOST_VOID: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """What is guessed of a run before it is planned: what is in force at a file's start, and where its rows go."""
+
+    guess: Guess
+    assignments: Mapping[Relation, Assignment]
+
+    @classmethod
+    def at(cls, stitch: Stitch, settings: Settings, entries: Sequence[MirrorEntry]) -> Foresight | None:
+        """Guess what holds at the end of what was stitched; None where that cannot be.
+
+        Args:
+            entries: the tables that the ledger knows.
+        """
+        guess = Guess.at(stitch)
+        try:
+            # To plan ends what is open, and the stitch may be needed further.
+            catalogue = Catalogue.of(copy.deepcopy(stitch).plan(), settings, entries)
+        except WalReplayError:
+            # The plan of all files will tell.
+            return None
+        return cls(guess, catalogue.assignments)
+
+    def doubtful(self, assignments: Mapping[Relation, Assignment]) -> set[int]:
+        """Give the relations (by oid) whose rows go elsewhere, or are taken otherwise, than was guessed."""
+        return {
+            relation.oid
+            for relation in self.guess.relations
+            if self.assignments.get(relation) != assignments.get(relation)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AheadTask:
+    """What a task that scans and decodes has to know.
+
+    Attributes:
+        scans: how each file is scanned, by path.
+        numbers: of the files among those that the run reads.
+        foresight: None for the stream's first file, which announces itself what it uses.
+        buckets: as `DecodeTask` has them.
+    """
+
+    scans: Mapping[str, ScanTask]
+    numbers: Mapping[str, int]
+    foresight: Foresight | None
+    settings: Settings
+    buckets: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a task tells of one file.
+
+    Attributes:
+        own: the foresight that it has made itself.
+        is_whole: its rows are all there.
+    """
+
+    scan: FileScan
+    own: Foresight | None
+    is_whole: bool
+
+
+@spark_task
+def scan_ahead(batches: Iterable[pa.RecordBatch], *, task: AheadTask) -> Iterator[pa.RecordBatch]:
+    """Scan whole files, and decode what can be decoded ahead: rows as `decode_batches` gives them.
+
+    The last row of each file, of `SCANS_TABLE`, has its pickled `_Found`, or its error.
+    """
+    for path, content in capture_files(batches, task.scans):
+        found: _Found | None = None
+        error = ""
+        try:
+            if isinstance(content, WalReplayError):
+                raise content
+            view = memoryview(content)
+            opened = plain(view)
+            scan = scan_of(path, view, task.scans[path], opened)
+        except WalReplayError as problem:
+            error = json.dumps(problem.at(path=path).to_dict())
+        else:
+            own = None if task.foresight is not None else _own_foresight(scan, task.settings)
+            is_whole = True
+            try:
+                for row in _rows_ahead(scan, opened.data, view, task.foresight or own, task):
+                    yield stage_batch(row | {"ahead": task.numbers[path]})
+            except Exception:
+                # Bytes that are read as another type may fail in any way.  If it is not the guess, the plan will tell.
+                is_whole = False
+            found = _Found(scan, own, is_whole)
+        row = staged_row(SCANS_TABLE, NO_RELATION, task.numbers[path], error, data=pickle.dumps(found))
+        yield stage_batch(row | {"ahead": task.numbers[path]})
+
+
+def _own_foresight(scan: FileScan, settings: Settings) -> Foresight | None:
+    """Give what holds at the end of a stream's first file: what it has announced."""
+    stitch = Stitch(None)
+    try:
+        stitch.add(scan, exact=True)
+    except WalReplayError:
+        return None
+    return Foresight.at(stitch, settings, ())
+
+
+def _rows_ahead(
+    scan: FileScan, data: memoryview, content: memoryview, foresight: Foresight | None, task: AheadTask
+) -> Iterator[dict[str, object]]:
+    if foresight is None:
+        return
+    guess = foresight.guess
+    scan.ahead = stretch_ahead(scan, data, guess)
+    if scan.ahead is None:
+        return
+    step = Step(
+        sequence_of(task.numbers[scan.path]),
+        scan.ahead.start,
+        scan.ahead.stop,
+        place_ahead(scan, task.scans[scan.path].place),
+        tuple(range(len(guess.relations))),
+        tuple(range(len(guess.types))),
+    )
+    settings = task.settings.of_tasks
+    decode = DecodeTask({}, guess.relations, guess.types, foresight.assignments, {}, settings, task.buckets)
+    yield from staged_rows(PlannedBytes(scan.path, data), [step], decode, content)
+
+
+@dataclass
+class AheadScan:
+    """Scan a run's files, and keep what was decoded with that.
+
+    Args:
+        entries: the tables that the ledger knows.
+        buckets: how many parts a table's changes are split into.
+        stitch: stands where the run begins.
+        check: sees to it that the run may still write what it stages, or raises.
+    """
+
+    spark: SparkSession
+    staging: Staging
+    settings: Settings
+    entries: Sequence[MirrorEntry]
+    buckets: int
+    stitch: Stitch
+    check: Callable[[], None]
+    _found: dict[str, tuple[int, FileScan, Foresight]] = field(default_factory=dict)
+    _spoilt: list[int] = field(default_factory=list)
+
+    def scan(self, tasks: Mapping[str, ScanTask], resume: Resume | None) -> dict[str, FileScan]:
+        """Scan files, as `scan_captures` does.
+
+        At a stream's beginning its first file comes first: it says what is in force at the others' starts.
+        """
+        numbers = {path: number for number, path in enumerate(tasks)}
+        rest, scans, stitch = dict(tasks), {}, self.stitch
+        if resume is None:
+            first = next(iter(rest))
+            scans = self._scan({first: rest.pop(first)}, numbers, None)
+            try:
+                stitch.add(scans[first], exact=True)
+            except WalReplayError:
+                # It will be told when all files are there.
+                return scans | (scan_captures(self.spark, rest) if rest else {})
+        if not rest:
+            return scans
+        foresight = Foresight.at(stitch, self.settings, self.entries)
+        if foresight is None:
+            return scans | scan_captures(self.spark, rest)
+        return scans | self._scan(rest, numbers, foresight)
+
+    def _scan(
+        self, tasks: Mapping[str, ScanTask], numbers: Mapping[str, int], foresight: Foresight | None
+    ) -> dict[str, FileScan]:
+        task = AheadTask(tasks, numbers, foresight, self.settings, self.buckets)
+        self.check()
+        rows = self.staging.scan(self.spark, list(tasks), partial(scan_ahead, task=task))
+        paths = {numbers[path]: path for path in tasks}
+        rows = sorted((row for row in rows if row.ahead in paths), key=lambda row: row.ahead)
+        for row in rows:
+            if row.info:
+                raise from_dict(json.loads(row.info))
+        scans = {}
+        for row in rows:
+            found: _Found = pickle.loads(row.data)
+            scan, used = found.scan, foresight or found.own
+            scans[scan.path] = scan
+            if not found.is_whole:
+                self._spoilt.append(row.ahead)
+            elif scan.ahead is not None and used is not None:
+                self._found[scan.path] = row.ahead, scan, used
+        for path in tasks:
+            if path not in scans:
+                raise CaptureError("the file has vanished while the run went on", path=path)
+        return scans
+
+    def drop(self, path: str) -> None:
+        """Let a file's rows not count: its scan was not what the stream goes on with."""
+        dropped = self._found.pop(path, None)
+        if dropped is not None:
+            self._spoilt.append(dropped[0])
+
+    def forget(self) -> None:
+        """Let no file's rows count."""
+        self._found.clear()
+
+    def confirm(self, plan: Plan, assignments: Mapping[Relation, Assignment]) -> Confirmation | None:
+        """Say what of the rows holds; None where that is nothing.  What was kept of the files is let go.
+
+        Args:
+            assignments: where the plan's rows go.
+        """
+        files = list(self._found.values())
+        self._found.clear()
+        # One or two of them are all the files'.
+        foresights = {id(foresight): foresight for _, _, foresight in files}
+        doubtful = {key: foresight.doubtful(assignments) for key, foresight in foresights.items()}
+        confirmation = Confirmation(
+            plan,
+            (DecodedAhead(number, scan, foresight.guess, doubtful[id(foresight)]) for number, scan, foresight in files),
+        )
+        confirmation.void += self._spoilt
+        # To leave many files out costs every look at the staged rows more than to decode the others again.
+        return confirmation if confirmation.held and len(confirmation.void) <= _MOST_VOID else None
+
+
+__all__ = ["AheadScan", "AheadTask", "Foresight", "scan_ahead"]

@@ -1,0 +1,171 @@
+"""Scan the files in parallel, and stitch them to one stream: what comes of it is the plan of transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from walreplay.decode.summary import FileScan
+from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderError, ValueFormatError
+from walreplay.lsn import to_datetime
+from walreplay.protocol.framing import Framing
+from walreplay.spark.captures.files import scan_captures
+from walreplay.spark.job.ahead import AheadScan
+from walreplay.spark.job.context import RunContext
+from walreplay.spark.job.reading import Reading
+from walreplay.spark.workers.scan import ScanTask
+from walreplay.transactions.plan import Plan, Resume
+from walreplay.transactions.stitch import Stitch
+
+_LEAST_TWIN: Final = 64
+
+
+@dataclass
+class Scanning:
+    """The scan of a run.
+
+    Attributes:
+        holes: the files in front of which one is missing, by the files' own numbers, and how that is told.
+    """
+
+    run: RunContext
+    holes: Mapping[str, str]
+
+    def plan(self, reading: Reading, ahead: AheadScan | None = None) -> Plan:
+        """Scan the files in parallel and stitch them.
+
+        Args:
+            ahead: what decodes files with their scan.
+        """
+        resume = reading.resume
+        framing = None if self.run.settings.captures.framing == "auto" else Framing(self.run.settings.captures.framing)
+        codec = self.run.settings.source_codec
+        stitch = Stitch(
+            resume, wants_origin=self.run.settings.wants_origin, allow_gaps=self.run.settings.captures.allow_gaps
+        )
+        with self.run.stage("scan", len(reading.files)):
+            tasks: dict[str, ScanTask] = {}
+            for number, file in enumerate(reading.files):
+                is_first = number == 0
+                tasks[file.path] = ScanTask(
+                    framing=framing,
+                    place=resume.place if is_first and resume is not None else None,
+                    start=reading.first if is_first else 0,
+                    first=is_first and resume is None,
+                    known_length=resume.length if resume is not None and file.path == resume.path else 0,
+                    codec=codec,
+                    length=file.length,
+                    before=resume.last_path if is_first and resume is not None else "",
+                )
+            scans = self._scan(tasks, stitch, resume, ahead)
+            self._check_unchanged(resume, scans)
+            self._refuse_twins(scans)
+            for number, file in enumerate(reading.files):
+                scan = scans.get(file.path)
+                is_open = stitch.is_open
+                again = stitch.add(scan, exact=number == 0) if scan is not None else None
+                if again is not None:
+                    if ahead is not None:
+                        ahead.drop(file.path)
+                    where = again.prefix, again.edges, again.origins
+                    task = ScanTask(
+                        framing, again.place, 0, again.place is None, *where, codec=codec, before=again.before
+                    )
+                    self._rescan(stitch, task, file.path)
+                if file.path in self.holes and not is_open:
+                    # Where something is open that goes on here, nothing is missing.
+                    self._note_hole(self.holes[file.path], file.path)
+                self.run.progress.advance()
+        plan = stitch.plan()
+        check_times(plan)
+        before = resume.applied if resume is not None else 0
+        return replace(plan, resume=replace(plan.resume, applied=before + plan.transactions))
+
+    def _scan(
+        self, tasks: Mapping[str, ScanTask], stitch: Stitch, resume: Resume | None, ahead: AheadScan | None
+    ) -> dict[str, FileScan]:
+        """Scan all files; the first one, whose place is known, may not fit what was read before."""
+        try:
+            return scan_captures(self.run.own, tasks) if ahead is None else ahead.scan(tasks, resume)
+        except CaptureError as error:
+            first = next(iter(tasks))
+            if not self.run.settings.captures.allow_gaps or error.path != first or resume is None or tasks[first].start:
+                raise
+            place = stitch.gap(first, error.problem)
+            task = tasks[first]
+            if ahead is not None:
+                ahead.forget()
+            return scan_captures(
+                self.run.own, {**tasks, first: ScanTask(task.framing, place, gap=True, codec=task.codec)}
+            )
+
+    def _rescan(self, stitch: Stitch, task: ScanTask, path: str) -> None:
+        try:
+            stitch.add(scan_captures(self.run.own, {path: task})[path], exact=True)
+        except (NotACapture, FramingChange):
+            raise
+        except CaptureError as error:
+            if not self.run.settings.captures.allow_gaps or stitch.place is None:
+                raise not_joined(error, stitch) from None
+            behind = ScanTask(task.framing, stitch.gap(path, error.problem), gap=True, codec=task.codec)
+            stitch.add(scan_captures(self.run.own, {path: behind})[path], exact=True)
+
+    def _note_hole(self, problem: str, path: str) -> None:
+        if not self.run.settings.captures.allow_gaps:
+            raise OrderError(
+                problem,
+                path=path,
+                remedy="Bring the missing files; or go on without them by --allow-gaps, if they were empty",
+            )
+        self.run.warnings.append(f"{path}: {problem} (gaps are allowed)")
+
+    def _check_unchanged(self, resume: Resume | None, scans: Mapping[str, FileScan]) -> None:
+        """Refuse to go on in a file whose read part is another now."""
+        if resume is not None and resume.path in scans and scans[resume.path].known_fingerprint != resume.fingerprint:
+            raise OrderError(
+                "the part of the file that was read before has changed",
+                path=resume.path,
+                remedy="Captures must not change but by growing; restore the file, or apply to a new target",
+            )
+
+    def _refuse_twins(self, scans: Mapping[str, FileScan]) -> None:
+        """Refuse the same bytes under two names."""
+        names: dict[tuple[int, int], str] = {}
+        for path, scan in scans.items():
+            # Files without a message, as idle writers leave them, may be equal.
+            if scan.length < _LEAST_TWIN:
+                continue
+            other = names.setdefault((scan.length, scan.fingerprint), path)
+            if other != path:
+                raise OrderError(
+                    f"the file holds the same bytes as {other}",
+                    path=path,
+                    remedy="Remove one of them, or leave it out by `captures: pattern`",
+                )
+
+
+def not_joined(error: CaptureError, stitch: Stitch) -> CaptureError:
+    """Say of an error at a file's start that the file before it does not lead up to it."""
+    if error.offset != 0 or not stitch.is_open:
+        return error
+    return OrderError(
+        f"the file does not go on where the one before it ended ({error.problem})",
+        path=error.path,
+        offset=0,
+        remedy="A file between them is missing, or their names do not sort by time; bring it back, or leave out what "
+        "it cuts off by --allow-gaps",
+    )
+
+
+def check_times(plan: Plan) -> None:
+    """Refuse what no report, and no ledger, can say when it was, before anything is applied.
+
+    Raises:
+        ValueFormatError: see `to_datetime`.
+    """
+    try:
+        for time in (plan.upto_commit_time, *(item.commit_time for item in plan.decided)):
+            to_datetime(time)
+    except ValueFormatError as error:
+        raise error.at(path=plan.resume.last_path) from None

@@ -1,0 +1,135 @@
+"""Bring the tables of a run up to date: let them go to their places, then apply what is new to each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from functools import partial
+
+from walreplay.report import TableReport
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.fence import Fence
+from walreplay.spark.delta.storage import storage_told
+from walreplay.spark.job.context import RunContext
+from walreplay.spark.ledger.state import State
+from walreplay.spark.planning.placement import Move
+from walreplay.spark.planning.plan import RunPlan
+from walreplay.spark.planning.table_run import TableRun, step_of
+from walreplay.spark.session import steps
+from walreplay.spark.session.failures import failures_told
+from walreplay.spark.session.isolation import has_own_sessions, own_session
+from walreplay.spark.staging.base import Staging
+from walreplay.spark.tables.fold import Folded, fold_together, groups_of
+from walreplay.spark.tables.move import fence_of, move
+from walreplay.spark.tables.update import apply_table
+
+
+@dataclass(frozen=True)
+class RunTables:
+    """The tables of a run."""
+
+    run: RunContext
+
+    def move(self, tables: RunPlan, state: State, commit: delta.CommitId) -> tuple[State, dict[int, int | None]]:
+        """Let renamed tables, and those that give way, go to their places.
+
+        What leaves goes first, and that it has is written down: what stands in its place afterwards is another table.
+
+        Returns:
+            the state, and the versions of tables that were copied, by oid.
+        """
+        placement = tables.placement
+        copied: dict[int, int | None] = {}
+        if not placement.moves:
+            return state, copied
+        fence = fence_of(self.run.own, self.run.target, self.run.ledger.run_id)
+        with self.run.stage("move"):
+            try:
+                if fence is not None:
+                    fence.put_up(partial(self.run.ledger.check_lock, sure=True))
+                if not state.vacated:
+                    copied |= self._move_all(placement.leaving, commit, 0, fence)
+                    state = self.run.ledger.note_vacated(state)
+                    steps.reached("places left")
+                copied |= self._move_all(placement.arriving, commit, len(placement.leaving), fence)
+            finally:
+                if fence is not None:
+                    fence.take_down()
+        return state, copied
+
+    def _move_all(
+        self, moves: Sequence[Move], commit: delta.CommitId, first: int, fence: Fence | None
+    ) -> dict[int, int | None]:
+        copied: dict[int, int | None] = {}
+        for number, step in enumerate(moves, first):
+            self.run.ledger.check_lock()
+            named = replace(step_of(commit, number), oid=step.oid)
+            moved = move(own_session(self.run.spark), self.run.writer, step, named, self.run.ledger.check_lock, fence)
+            if moved.note is not None:
+                self.run.warnings.append(moved.note)
+            if moved.is_copy:
+                copied[step.oid] = moved.version
+            steps.reached(f"table moved: {step.name}")
+        return copied
+
+    def apply(
+        self, runs: Sequence[TableRun], staging: Staging, kept: Sequence[Callable[[], None]]
+    ) -> list[TableReport]:
+        """Apply the tables concurrently, and beside them write what the ledger keeps of transactions and files.
+
+        Args:
+            kept: writes that.
+        """
+        reports: list[TableReport] = []
+        with (
+            self.run.stage("apply", len(runs)),
+            ThreadPoolExecutor(len(kept)) as beside,
+            ThreadPoolExecutor(self.run.at_once) as pool,
+        ):
+            # In a shared session one thing is done after the other.
+            histories: list[Future[None]] = []
+            for write in kept:
+                histories.append(beside.submit(write))
+                if not has_own_sessions(self.run.spark):
+                    histories[-1].result()
+            waiting: list[Future[TableReport]] = []
+
+            def gather() -> None:
+                for done in as_completed(waiting):
+                    report = done.result()
+                    reports.append(report)
+                    self.run.progress.advance()
+                    steps.reached(f"table applied: {report.name}")
+                waiting.clear()
+
+            try:
+                for number, group in enumerate(groups_of(runs, staging)):
+                    # Those that share no job go on beside the first that do.
+                    if number > 1:
+                        gather()
+                    folded = self._fold_together(group, staging) if number else {}
+                    waiting += [
+                        pool.submit(self._apply_table, staging, run, folded.get(run.plan.number)) for run in group
+                    ]
+                gather()
+            except BaseException:
+                for other in waiting:
+                    other.cancel()
+                raise
+            for history in histories:
+                history.result()
+            steps.reached("history written")
+        return sorted(reports, key=lambda report: report.name)
+
+    def _fold_together(self, group: Sequence[TableRun], staging: Staging) -> Mapping[int, Folded]:
+        # Only for its own tables may a run write files.
+        self.run.ledger.check_lock()
+        return fold_together(self.run.spark, self.run.writer, staging, group, self.run.at_once)
+
+    def _apply_table(self, staging: Staging, run: TableRun, folded: Folded | None) -> TableReport:
+        # A process that stood still may have lost the lock: then the table is another run's by now.
+        self.run.ledger.check_lock()
+        place = run.plan.table.text
+        with failures_told(table=run.plan.name, path=place), storage_told(place):
+            return apply_table(self.run.spark, self.run.writer, staging, run, folded)

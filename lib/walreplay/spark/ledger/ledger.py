@@ -1,0 +1,370 @@
+"""The ledger: what was read, what was applied, and where the next run goes on.
+
+Delta tables of its own beside the mirror.  ``state`` (`walreplay.spark.ledger.state_table`) has one row, overwritten
+by every run; it alone is read to begin one, so that a run costs the same after ten thousand others.  ``runs``,
+``files`` and ``relations`` are history: appended to, never read by a run.
+
+A run's states: ``planned`` (its plan stands in ``state``, some tables may have its commit) and ``applied``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from walreplay.errors import TargetError
+from walreplay.lsn import to_datetime
+from walreplay.report import RunReport
+from walreplay.sink.lineage import RunId
+from walreplay.sink.merge import TIMESTAMP
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.delta.storage import damage_told
+from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.ledger import lock
+from walreplay.spark.ledger.state import APPLIED, PLANNED, Seen, State, now
+from walreplay.spark.ledger.state_table import StateTable
+from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.session import steps
+from walreplay.spark.session.isolation import own_session, session_with
+from walreplay.spark.writing.base import TableWriter
+from walreplay.transactions.plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_TABLE: Final = pa.struct(
+    [
+        ("name", pa.string()),
+        ("location", pa.string()),
+        ("action", pa.string()),
+        ("changes", pa.int64()),
+        ("inserted", pa.int64()),
+        ("updated", pa.int64()),
+        ("deleted", pa.int64()),
+        ("truncated", pa.bool_()),
+        ("version", pa.int64()),
+        ("oid", pa.int64()),
+        ("set_aside", pa.bool_()),
+        ("without_base", pa.int64()),
+        ("deletes_without_row", pa.int64()),
+        ("unknown", pa.int64()),
+        ("notes", pa.list_(pa.string())),
+    ]
+)
+_RUNS: Final = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("started_at", TIMESTAMP),
+        ("finished_at", TIMESTAMP),
+        ("captures", pa.string()),
+        ("files", pa.int64()),
+        ("bytes", pa.int64()),
+        ("transactions", pa.int64()),
+        ("changes", pa.int64()),
+        ("applied_lsn", pa.int64()),
+        ("applied_commit_ts", TIMESTAMP),
+        ("tables", pa.list_(_TABLE)),
+        ("warnings", pa.list_(pa.string())),
+        ("writer", pa.string()),
+    ]
+)
+_FILES: Final = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("path", pa.string()),
+        ("length", pa.int64()),
+        ("fingerprint", pa.int64()),
+        ("framing", pa.string()),
+        ("start", pa.int64()),
+        ("stop", pa.int64()),
+    ]
+)
+_COLUMN: Final = pa.struct(
+    [("name", pa.string()), ("type_oid", pa.int64()), ("typmod", pa.int64()), ("key", pa.bool_())],
+)
+_RELATIONS: Final = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("oid", pa.int64()),
+        ("namespace", pa.string()),
+        ("name", pa.string()),
+        ("replica_identity", pa.string()),
+        ("columns", pa.list_(_COLUMN)),
+        ("changes", pa.list_(pa.string())),
+    ]
+)
+
+
+def commit_of(state: State, name: str) -> delta.CommitId:
+    """Give the commit of a run in one of the ledger's tables."""
+    assert state.plan is not None
+    return delta.CommitId(f"{state.ledger}/{name}", state.run, run_id(state.plan))
+
+
+def run_id(plan: Plan) -> RunId | None:
+    """Give what a plan's commits say of it; None for a plan of an earlier version."""
+    return RunId(plan.id, plan.upto_lsn, plan.resume.applied) if plan.id else None
+
+
+def check_recorded(spark: SparkSession, table: TableName, commit: delta.CommitId, version: int | None) -> None:
+    """See that a commit is in a table, if it was left out as made before.
+
+    Args:
+        version: that it has made; None if it was left out.
+    """
+    if version is None and delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
+        raise TargetError(
+            f"the ledger's table has what another run {commit.number} has recorded",
+            path=table.text,
+            remedy="The ledger was set back while this run was at work; run again",
+        )
+
+
+class Ledger:
+    """The ledger of one target."""
+
+    def __init__(self, spark: SparkSession, target: Target, writer: TableWriter) -> None:
+        self._spark = own_session(spark)
+        self._target = target
+        self._writer = writer
+        self._state = StateTable(spark, target, writer)
+
+    @property
+    def id(self) -> str:
+        """The ledger's own id, once the lock is held."""
+        return self._state.ledger
+
+    def read(self) -> State | None:
+        """Give the newest state; None where nothing was ever applied.
+
+        Raises:
+            TargetError: when a newer walreplay wrote it.
+        """
+        return self._state.read()
+
+    @property
+    def holder(self) -> lock.Holder | None:
+        """Who held the lock when the state was read last."""
+        return self._state.holder
+
+    @property
+    def turn(self) -> int:
+        """Which of several places for what is not guarded is this run's own."""
+        return self._state.turn
+
+    def has_lock(self) -> bool:
+        """Say whether this run still has the lock, as far as is known."""
+        try:
+            self._state.check_lock()
+        except TargetError:
+            return False
+        return True
+
+    def acquire(self) -> State | None:
+        """Take the lock, and give the state under it: the very one that was read, or what has come in between.
+
+        Raises:
+            TargetError: when another run has it.
+        """
+        return self._state.acquire()
+
+    def release(self) -> None:
+        """Give the lock back if this run still has it."""
+        self._state.release()
+
+    def check_lock(self, *, sure: bool = False) -> None:
+        """Refuse to go on when another run may have taken over.
+
+        Args:
+            sure: look it up in any case.
+
+        Raises:
+            TargetError: when one has.
+        """
+        self._state.check_lock(sure=sure)
+
+    def why_lost(self) -> TargetError | None:
+        """Look whether another run has taken over, and say so; None if the lock is held, or was never taken."""
+        return self._state.why_lost()
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run that has the lock, by which nothing else is called."""
+        return self._state.run_id
+
+    @property
+    def taken_over(self) -> str | None:
+        """The id of the run that this one has taken the lock over from."""
+        return self._state.taken_over
+
+    @property
+    def warnings(self) -> list[str]:
+        """What `acquire` did that a person should know."""
+        return self._state.warnings
+
+    def write_plan(
+        self,
+        before: State | None,
+        plan: Plan,
+        run: int,
+        *,
+        source: str,
+        captures: str,
+        files: int,
+        size: int,
+        seen: Seen,
+    ) -> State:
+        """Write a run's plan down, before anything of it is applied.
+
+        Args:
+            run: its number.
+        """
+        state = State(
+            ledger=self.id,
+            source=source,
+            run=run,
+            phase=PLANNED,
+            started_at=now(),
+            captures=captures,
+            files=files,
+            bytes=size,
+            plan=plan,
+            seen=seen,
+            tables=before.tables if before else (),
+        )
+        self._state.write(state)
+        return state
+
+    def note_vacated(self, state: State) -> State:
+        """Write down that the run's tables that give way to others have left their places."""
+        vacated = replace(state, vacated=True)
+        self._state.write(vacated)
+        return vacated
+
+    def record_files(self, state: State, *, resumed: bool) -> None:
+        """Record the files that a run reads.
+
+        Args:
+            resumed: the run was begun before: it may have recorded them already.
+        """
+        plan = state.plan
+        assert plan is not None
+        files = [
+            (state.run, f.path, f.length, f.fingerprint, plan.resume.place.framing.value, f.start, f.stop)
+            for f in plan.files
+            if f.scanned
+        ]
+        self._append(state, "files", _FILES, files, resumed=resumed)
+
+    def record(self, state: State, report: RunReport, tables: Sequence[MirrorEntry], *, resumed: bool) -> State:
+        """Record a run as applied, behind its files: its history first, then the state that ends it.
+
+        Args:
+            tables: what is known of all mirror tables now.
+            resumed: the run was begun before: some of it may be recorded already.
+        """
+        plan = state.plan
+        assert plan is not None
+        ended = replace(
+            state,
+            phase=APPLIED,
+            finished_at=now(),
+            plan=None,
+            vacated=False,
+            resume=plan.resume,
+            tables=tuple(sorted(tables, key=lambda entry: entry.oid)),
+        )
+        run = [
+            (
+                state.run,
+                state.started_at,
+                ended.finished_at,
+                state.captures,
+                state.files,
+                state.bytes,
+                report.transactions,
+                report.changes,
+                None if plan.upto_lsn < 0 else plan.upto_lsn,
+                None if plan.upto_lsn < 0 else to_datetime(plan.upto_commit_time),
+                [
+                    (
+                        t.name,
+                        t.location,
+                        t.action,
+                        t.changes,
+                        t.inserted,
+                        t.updated,
+                        t.deleted,
+                        t.truncated,
+                        t.version,
+                        t.oid,
+                        t.set_aside,
+                        t.without_base,
+                        t.deletes_without_row,
+                        t.unknown,
+                        list(t.notes),
+                    )
+                    for t in report.tables
+                ],
+                list(report.warnings),
+                report.writer,
+            )
+        ]
+        # What a table's relation has changed in the table, with the version that the run has used last.
+        notes = {table.name: list(table.notes) for table in report.tables}
+        last = {r.qualified_name: r for r in plan.announced}
+        relations = [
+            (
+                state.run,
+                r.oid,
+                r.namespace,
+                r.name,
+                r.replica_identity,
+                [(c.name, c.type_oid, c.typmod, c.key) for c in r.columns],
+                notes.get(r.qualified_name, []) if last[r.qualified_name] is r else [],
+            )
+            for r in plan.announced
+        ]
+        history = [("runs", _RUNS, run), ("relations", _RELATIONS, relations)]
+        with ThreadPoolExecutor(len(history)) as pool:
+            list(pool.map(lambda item: self._append(state, *item, resumed=resumed), history))
+        steps.reached("history recorded")
+        self._state.write(ended)
+        return ended
+
+    def _append(
+        self, state: State, name: str, schema: pa.Schema, rows: Sequence[tuple[Any, ...]], *, resumed: bool
+    ) -> None:
+        if not rows:
+            return
+        commit = commit_of(state, name)
+        table = self._target.ledger(name)
+        with damage_told(table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
+            there = delta.columns_of(spark, table)
+            create = there is None
+            # A run that was interrupted here finds its own commit, and leaves it alone.
+            if create or not resumed or delta.find_commit(spark, table, commit) is None:
+                _add_columns(spark, table, schema, [column for column, _ in there or ()])
+                append = self._writer.append(spark, table, schema, create=create)
+                append.write_rows(rows, schema)
+                check_recorded(spark, table, commit, append.commit(commit))
+
+
+def _add_columns(spark: SparkSession, table: TableName, schema: pa.Schema, there: Sequence[str]) -> None:
+    """Give a table of an earlier version the columns that have come since.
+
+    Args:
+        there: those that it has; none where it will be made.
+    """
+    new = [field for field in schema if field.name not in there]
+    if there and new:
+        spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({sql_schema(pa.schema(new))})")
+
+
+__all__ = ["APPLIED", "PLANNED", "Ledger", "Seen", "State"]

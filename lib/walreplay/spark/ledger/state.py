@@ -1,0 +1,142 @@
+"""What the ledger's one row of ``state`` says: where a target stands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from walreplay.sink.merge import TIMESTAMP
+from walreplay.spark.delta.target import Target
+from walreplay.spark.ledger import lock
+from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.transactions.plan import Plan, Resume
+from walreplay.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
+
+NEW: Final = "new"
+
+PLANNED: Final = "planned"
+
+APPLIED: Final = "applied"
+
+FORMAT: Final = 2
+
+SCHEMA: Final = pa.schema(
+    [
+        ("format", pa.int32()),
+        ("ledger", pa.string()),
+        ("source", pa.string()),
+        ("run", pa.int64()),
+        ("phase", pa.string()),
+        ("started_at", TIMESTAMP),
+        ("finished_at", TIMESTAMP),
+        ("captures", pa.string()),
+        ("files", pa.int64()),
+        ("bytes", pa.int64()),
+        ("plan", pa.string()),
+        ("resume", pa.string()),
+        ("seen", pa.string()),
+        ("tables", pa.list_(pa.string())),
+        ("vacated", pa.bool_()),
+        ("holder", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The files up to a place in the listing's order, as a count and a sum over their paths.
+
+    A file that appears among them later has come too late; it shows without their paths being kept.
+    """
+
+    count: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The one row of ``state``.
+
+    Attributes:
+        ledger: the ledger's own id.
+        run: the newest run's number.
+        plan: what it applies, while it is `PLANNED`.
+        resume: where the run after it goes on, once it is `APPLIED`.
+        tables: what is known of the mirror tables that were ever written to.
+        vacated: the run's tables that give way to others have left their places.
+    """
+
+    ledger: str
+    source: str
+    run: int
+    phase: str
+    started_at: datetime
+    captures: str
+    files: int = 0
+    bytes: int = 0
+    finished_at: datetime | None = None
+    plan: Plan | None = None
+    resume: Resume | None = None
+    seen: Seen = Seen()
+    tables: tuple[MirrorEntry, ...] = ()
+    vacated: bool = False
+
+
+def now() -> datetime:
+    """Give this moment."""
+    return datetime.now(timezone.utc)
+
+
+def values_of(state: State, holder: lock.Holder | None, target: Target) -> dict[str, Any]:
+    """Give the row's values by their columns, in these columns' order."""
+    return {
+        "format": FORMAT,
+        "ledger": state.ledger,
+        "source": state.source,
+        "run": state.run,
+        "phase": state.phase,
+        "started_at": state.started_at,
+        "finished_at": state.finished_at,
+        "captures": state.captures,
+        "files": state.files,
+        "bytes": state.bytes,
+        "plan": None if state.plan is None else plan_to_json(state.plan),
+        "resume": None if state.resume is None else resume_to_json(state.resume),
+        "seen": json.dumps(asdict(state.seen)),
+        "tables": [replace(entry, table=target.relative(entry.table)).to_json() for entry in state.tables],
+        "vacated": state.vacated,
+        "holder": None if holder is None else holder.to_json(),
+    }
+
+
+def state_of(row: Row, target: Target) -> State:
+    """Read a row."""
+    entries = map(MirrorEntry.from_json, row.tables)
+    return State(
+        ledger=row.ledger,
+        source=row.source,
+        run=row.run,
+        phase=row.phase,
+        started_at=row.started_at.astimezone(timezone.utc),
+        finished_at=None if row.finished_at is None else row.finished_at.astimezone(timezone.utc),
+        captures=row.captures,
+        files=row.files,
+        bytes=row.bytes,
+        plan=None if row.plan is None else plan_from_json(row.plan),
+        resume=None if row.resume is None else resume_from_json(row.resume),
+        seen=Seen(**json.loads(row.seen)),
+        tables=tuple(replace(entry, table=target.absolute(entry.table)) for entry in entries),
+        vacated=bool(row.vacated),
+    )
+
+
+def at_work(state: State | None) -> int:
+    """Give the number of the run that has the lock."""
+    if state is None:
+        return 1
+    return state.run if state.phase == PLANNED else state.run + 1

@@ -1,0 +1,297 @@
+"""What a target holds, by its ledger: now, or as it was after a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from walreplay.errors import TargetError
+from walreplay.lsn import to_datetime
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.storage import damage_told, naming_the_catalog
+from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.ledger.ledger import APPLIED, PLANNED, Ledger, State
+from walreplay.spark.ledger.lock import Holder, why_dead
+from walreplay.spark.ledger.state import at_work
+from walreplay.spark.session.failures import failures_told
+from walreplay.spark.session.isolation import own_session, quiet_queries, settings
+from walreplay.spark.writing.choice import choose_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from walreplay.transactions import deferred
+
+
+_RUNS_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """One run: ``applied``, or ``planned`` while it goes on (or since it was interrupted).
+
+    Attributes:
+        writer: how rows were written; None of a run that has not ended, or in a ledger of an earlier version.
+    """
+
+    run: int
+    state: str
+    started_at: datetime
+    finished_at: datetime | None
+    applied_lsn: int | None
+    files: int
+    transactions: int | None
+    changes: int | None
+    tables: int | None
+    writer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunAtWork:
+    """The run that has the target's lock.
+
+    Attributes:
+        beat: its last sign of life.
+        alive: False when the next run takes over from it.
+    """
+
+    run: int
+    user: str
+    host: str
+    pid: int
+    since: datetime
+    beat: datetime
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that began in the captures and has not ended there yet.
+
+    Attributes:
+        kind: ``ordinary``, ``streamed`` or ``prepared``.
+        lsn: the commit's, of a prepared one the Prepare's; None while it is not known.
+        began_at_file, offset: where its first message stands.
+        since: when it began or was prepared, by the server's clock; ``age`` is from then until now.
+        bytes: what the captures hold of it, in ``segments`` pieces.
+    """
+
+    kind: str
+    xid: int
+    gid: str | None
+    lsn: int | None
+    began_at_file: str
+    offset: int
+    since: datetime | None
+    age: timedelta | None
+    bytes: int
+    segments: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStatus:
+    """What a target holds: everything committed up to ``applied_lsn``; its newest runs come last."""
+
+    target: str
+    applied_lsn: int | None
+    applied_commit_ts: datetime | None
+    at_work: RunAtWork | None
+    runs: tuple[RunStatus, ...]
+    open_transactions: tuple[OpenTransaction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """A mirror table and the Delta version that it had after a run; ``sql`` reads it."""
+
+    name: str
+    location: str
+    version: int
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """All mirror tables as of one run: together they are what the source held at ``applied_lsn``."""
+
+    target: str
+    run: int
+    applied_lsn: int | None
+    applied_commit_ts: datetime | None
+    tables: tuple[TableVersion, ...]
+
+
+def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
+    """Read a target's ledger.
+
+    Raises:
+        TargetError: when there is none.
+    """
+    place = Target.parse(str(target))
+    own = own_session(spark)
+    with failures_told(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
+        ledger = Ledger(spark, place, choose_writer(spark, place))
+        with naming_the_catalog(place):
+            state = ledger.read()
+        running = _run_at_work(state, ledger.holder)
+        if state is None:
+            raise _nothing_applied(place, running)
+        runs = _newest_runs(own, place, state.run)
+    if state.phase == PLANNED:
+        runs = [run for run in runs if run.run != state.run]
+        runs.append(RunStatus(state.run, PLANNED, state.started_at, None, None, state.files, None, None, None))
+    applied, applied_ts = _applied(state, runs)
+    return TargetStatus(place.text, applied, applied_ts, running, tuple(runs), _open_transactions(state))
+
+
+def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -> Cut:
+    """Give the Delta version of every mirror table after a run.
+
+    Raises:
+        TargetError: when there is no such run, or it has not come to its end.
+    """
+    place = Target.parse(str(target))
+    own = own_session(spark)
+    table = place.ledger("runs")
+    failures = failures_told(path=place.text)
+    with failures, quiet_queries(), settings(own, delta.SMALL_STATE), damage_told(table.text):
+        with naming_the_catalog(place):
+            is_there = delta.exists(own, table)
+        if not is_there:
+            raise _nothing_applied(place)
+        runs = delta.read(own, table)
+        found = runs.where(runs.run == run).select("applied_lsn", "applied_commit_ts").collect()
+        if not found:
+            there = [row.run for row in runs.select("run").orderBy("run").collect()]
+            raise TargetError(
+                f"there is no run {run} that has ended", path=place.text, remedy=f"There are: {spans(there)}"
+            )
+        rows = runs.where(runs.run <= run).selectExpr("run", "inline(tables)")
+        # Where a run made no version of a table, an earlier one's holds.
+        newest = rows.groupBy("oid").agg(
+            F.max(F.struct("run", "name", "location", "set_aside")).alias("last"),
+            F.max(F.when(F.col("version").isNotNull(), F.struct("run", "version"))).alias("newest"),
+        )
+        held = newest.where("newest IS NOT NULL AND NOT last.set_aside").select("oid", "last.*", "newest.version")
+        state = Ledger(own, place, choose_writer(own, place)).read()
+        # A table may have moved since.
+        now = {entry.oid: entry.table.text for entry in (state.tables if state is not None else ())}
+        tables = tuple(
+            _table_version(place, row.name, now.get(row.oid, row.location), row.version)
+            for row in held.orderBy("name").collect()
+        )
+    (row,) = found
+    return Cut(place.text, run, row.applied_lsn, _utc(row.applied_commit_ts), tables)
+
+
+def _table_version(target: Target, name: str, location: str, version: int) -> TableVersion:
+    table = TableName(path=location)
+    if target.root is None:
+        # No catalog knows a name with a dot in it.
+        table = TableName(parts=tuple(location.split(".")))
+    return TableVersion(name, location, version, f"SELECT * FROM {table.sql} VERSION AS OF {version}")
+
+
+def _nothing_applied(target: Target, running: RunAtWork | None = None) -> TargetError:
+    return TargetError(
+        "nothing was applied to this target yet" + ("; its first run is at work" if running and running.alive else ""),
+        path=target.text,
+        remedy="Check --target; begin with apply",
+    )
+
+
+def _run_at_work(state: State | None, holder: Holder | None) -> RunAtWork | None:
+    if holder is None:
+        return None
+    return RunAtWork(
+        run=at_work(state),
+        user=holder.user,
+        host=holder.host,
+        pid=holder.pid,
+        since=holder.since,
+        beat=holder.beat,
+        alive=why_dead(holder, datetime.now(timezone.utc)) is None,
+    )
+
+
+def _newest_runs(spark: SparkSession, target: Target, last: int) -> list[RunStatus]:
+    """Give the last runs that have ended, the newest last.
+
+    Args:
+        last: the newest run that the ledger's state knows; where that was set back, there are others.
+    """
+    table = target.ledger("runs")
+    with damage_told(table.text):
+        if not delta.exists(spark, table):
+            return []
+        runs = delta.read(spark, table).where(F.col("run") <= last)
+        newest = runs.orderBy("run", ascending=False).limit(_RUNS_SHOWN).collect()
+    return [
+        RunStatus(
+            run=row.run,
+            state=APPLIED,
+            started_at=row.started_at.astimezone(timezone.utc),
+            finished_at=_utc(row.finished_at),
+            applied_lsn=row.applied_lsn,
+            files=row.files,
+            transactions=row.transactions,
+            changes=row.changes,
+            tables=len(row.tables),
+            writer=row.asDict().get("writer"),
+        )
+        for row in reversed(newest)
+    ]
+
+
+def _applied(state: State, runs: Sequence[RunStatus]) -> tuple[int | None, datetime | None]:
+    if state.resume is None:
+        return (runs[-1].applied_lsn if runs else None), None
+    place = state.resume.place
+    return (place.high_lsn, to_datetime(place.high_commit_time)) if place.high_lsn >= 0 else (None, None)
+
+
+def _open_transactions(state: State) -> tuple[OpenTransaction, ...]:
+    if state.resume is None:
+        return ()
+    now = datetime.now(timezone.utc)
+
+    def describe(item: deferred.OpenTransaction) -> OpenTransaction:
+        since = None if item.since is None else to_datetime(item.since)
+        return OpenTransaction(
+            kind=item.kind,
+            xid=item.xid,
+            gid=item.gid,
+            lsn=item.lsn,
+            began_at_file=item.path,
+            offset=item.offset,
+            since=since,
+            age=None if since is None else now - since,
+            bytes=item.bytes,
+            segments=item.segments,
+        )
+
+    return tuple(describe(item) for item in state.resume.open_transactions)
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.astimezone(timezone.utc)
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Write ascending numbers for people.
+
+    >>> spans([1, 2, 3, 5])
+    '1 to 3, 5'
+    """
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in found)

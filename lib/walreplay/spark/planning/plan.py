@@ -1,0 +1,412 @@
+"""What a run does to each mirror table: where it lies, how its columns change, and in which steps its rows are merged.
+
+A table's rows of one run may belong to several relation versions.  Those among which rows are told apart in the same
+way are an *epoch*: its rows, given the shape that the table has at the epoch's end, are merged in one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import pyarrow as pa
+
+from walreplay.errors import ConfigError, NotSupported, OrderError
+from walreplay.selection import NO_LAYOUT, Layout, MetadataNames
+from walreplay.settings import Settings
+from walreplay.sink.convert import is_widening, may_be_rescued
+from walreplay.sink.data_files import indexed_count
+from walreplay.sink.events import Identity, Mode
+from walreplay.sink.evolution import OWN, ChangeKind, Evolution, Policy, TableShape, conversions, converts
+from walreplay.sink.masking import is_masked
+from walreplay.sink.projection import Projection
+from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.planning.placement import Placement, Use, Wanted, place
+from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.versions import Catalogue, Version, check_distinct
+from walreplay.spark.staging.base import Staged
+
+_MAX_EPOCHS: Final = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """Rows that are merged in one commit.
+
+    Attributes:
+        start, stop: the staged rows' sequence numbers, ``stop`` None for the last epoch.
+        evolution: from the table's columns before the epoch to those at its end.
+        projections: how the rows of each relation version get the table's columns, by the sequence that it begins at.
+        identity: in the table's columns.
+        tracked: columns that some change leaves unchanged.
+        converts_key: equal keys of different versions may not be staged alike.
+    """
+
+    start: int
+    stop: int | None
+    evolution: Evolution
+    projections: tuple[tuple[int, Projection, tuple[int, ...]], ...]
+    identity: Identity
+    configured: bool
+    tracked: tuple[int, ...]
+    moves: bool
+    deletes: bool
+    rows: int
+    converts_key: bool
+
+    @property
+    def shape(self) -> TableShape:
+        """The table's columns at the epoch's end."""
+        return self.evolution.shape
+
+    @property
+    def told_apart_by(self) -> tuple[Mode, tuple[int, ...]]:
+        """What tells its rows apart: the mode, and the ids of the key's columns."""
+        return self.identity.mode, tuple(self.shape.columns[number].id for number in self.identity.key)
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """What a run does to one table.
+
+    Attributes:
+        number: what the staged rows call it.
+        name: the source's name of it, when it was used last.
+        table: where it lies once tables have moved.
+        before: what the ledger knew of it; None for a new one.
+        truncated: all rows that it held before the run are gone.
+        rows: row changes.
+        names: see `MirrorEntry`.
+        stops_at_missing: an update or a delete that does not find its row stops the run.
+        layout: the properties and the clustering that it is to have.
+    """
+
+    number: int
+    oid: int
+    name: str
+    table: TableName
+    before: MirrorEntry | None
+    epochs: tuple[Epoch, ...]
+    metadata: MetadataNames
+    soft_deletes: bool
+    truncated: bool
+    rows: int
+    set_aside: bool
+    names: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    stops_at_missing: bool = False
+    layout: Layout = NO_LAYOUT
+
+    @property
+    def after(self) -> MirrorEntry:
+        """What the ledger will know of it."""
+        # What version it has then is known once it was made.
+        entry = MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
+        return replace(entry, layout=self.layout)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What a run does to its target's tables.
+
+    Attributes:
+        entries: the ledger's entries behind the run.
+    """
+
+    tables: tuple[TablePlan, ...]
+    placement: Placement
+    entries: tuple[MirrorEntry, ...]
+
+
+def plan_tables(
+    catalogue: Catalogue,
+    staged: Mapping[int, Staged],
+    uses: Sequence[int],
+    truncated: Sequence[int],
+    entries: Sequence[MirrorEntry],
+    settings: Settings,
+    target: Target,
+) -> RunPlan:
+    """Decide what becomes of each table that committed changes are for.
+
+    Args:
+        staged: what each table has, by its number.
+        uses: the numbers of the relation versions that are used, in commit order (see `Staging.uses`).
+        truncated: the oids of truncated relations.
+        entries: what the ledger knows.
+
+    Raises:
+        NotSupported: for a change that the configuration forbids.
+        OrderError: see `place`.
+        ConfigError: two tables would be written to one place, or what cannot be changed for a table that is there has
+            been.
+    """
+    versions = catalogue.by_number
+    numbers = {catalogue.oids[number]: number for number, found in staged.items() if found.segments}
+    last = _last_used(versions[number] for number in uses)
+    wanted = [
+        Wanted(
+            oid,
+            version.relation.qualified_name,
+            _destination(version, target),
+            version.selection.on_recreate,
+            written=oid in numbers,
+            said=version.selection.recreate_said,
+        )
+        for oid, version in last.items()
+    ]
+    last_used = [(one.name, one.table.place, version) for one, version in zip(wanted, last.values(), strict=True)]
+    check_distinct([*last_used, *_idle(catalogue, entries, wanted, target)])
+    placement = place(entries, wanted, (_use(versions[number], target) for number in uses), target)
+    tables = []
+    for one in wanted:
+        if not one.written:
+            continue
+        number = numbers[one.oid]
+        segments = [(segment.start, versions[segment.version]) for segment in staged[number].segments]
+        has_place = one.oid in placement.holders
+        before = placement.before.get(one.oid)
+        plan = _table(number, one, segments, staged[number], before, one.oid in truncated, settings)
+        notes = (*placement.notes.get(one.oid, ()), *plan.notes)
+        location = one.table if has_place else target.set_aside(one.oid)
+        tables.append(replace(plan, table=location, set_aside=not has_place, notes=notes))
+    after = {entry.oid: entry for entry in entries if entry.oid not in placement.replaced}
+    after |= {entry.oid: entry for entry in (*placement.aside, *placement.renamed)}
+    after |= {plan.oid: plan.after for plan in tables}
+    return RunPlan(tuple(tables), placement, tuple(after.values()))
+
+
+def _destination(version: Version, target: Target) -> TableName:
+    return target.table(version.selection.namespace, version.selection.name)
+
+
+def _last_used(versions: Iterable[Version]) -> dict[int, Version]:
+    """Give the version that each relation (by oid) was used by last, in the order of these uses."""
+    last: dict[int, Version] = {}
+    for version in versions:
+        last.pop(version.relation.oid, None)
+        last[version.relation.oid] = version
+    return last
+
+
+def _use(version: Version, target: Target) -> Use:
+    return Use(version.relation.oid, _destination(version, target).place)
+
+
+def _idle(
+    catalogue: Catalogue, entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], target: Target
+) -> list[tuple[str, str, Version]]:
+    """Give, as `check_distinct` takes them, tables that are not written to though others want their places."""
+    oids, places = {one.oid for one in wanted}, {one.table.place for one in wanted}
+    waiting = {
+        entry.oid for entry in entries if not entry.set_aside and entry.table.place in places and entry.oid not in oids
+    }
+    newest = {version.relation.oid: version for version in catalogue.versions.values()}
+    found = []
+    for oid in sorted(waiting & newest.keys()):
+        version = newest[oid]
+        found.append((version.relation.qualified_name, _destination(version, target).place, version))
+    return found
+
+
+def _table(
+    number: int,
+    wanted: Wanted,
+    segments: Sequence[tuple[int, Version]],
+    staged: Staged,
+    before: MirrorEntry | None,
+    truncated: bool,
+    settings: Settings,
+) -> TablePlan:
+    last = segments[-1][1]
+    selection = last.selection
+    policy = Policy(
+        keep_dropped=selection.on_drop_column == "keep",
+        renames=selection.renames,
+        infer_renames=settings.infer_renames,
+    )
+    shape = before.shape if before is not None else None
+    epochs: list[Epoch] = []
+    notes: list[str] = list(dict.fromkeys(note for _, version in segments for note in version.notes))
+    rest = list(segments)
+    # Its old rows are another relation's.
+    anew = before is not None and before.oid != wanted.oid
+    while rest:
+        evolution = Evolution(shape, policy, anew=anew and not epochs)
+        taken: list[tuple[int, Version]] = []
+        ids: tuple[int, ...] = ()
+        while rest:
+            start, version = rest[0]
+            next_ids = evolution.ids_of(version.columns)
+            if taken and not _told_apart_alike(taken[-1][1], ids, version, next_ids):
+                break
+            ids = next_ids
+            evolution.take(version.columns)
+            taken.append((start, version))
+            rest.pop(0)
+        epochs.append(_epoch(taken, rest[0][0] if rest else None, evolution, staged))
+        shape = evolution.shape
+        notes += [change.text for change in evolution.changes]
+        _check_marks(evolution, wanted.name)
+        if selection.on_type_change == "stop" and not (truncated and len(epochs) == 1 and not selection.soft_deletes):
+            _check_types(evolution, wanted.name)
+    _check_clustering(selection.layout, epochs[-1].shape, selection.metadata, wanted.name)
+    changed = sum(one.told_apart_by != other.told_apart_by for one, other in pairwise(epochs))
+    if changed:
+        notes.append(f"what tells its rows apart changed {'once' if changed == 1 else f'{changed} times'}")
+    if len(epochs) > _MAX_EPOCHS:
+        raise NotSupported("what tells the table's rows apart changes too often in one run", table=wanted.name)
+    return TablePlan(
+        number=number,
+        oid=wanted.oid,
+        name=wanted.name,
+        table=wanted.table,
+        before=before,
+        epochs=tuple(epochs),
+        metadata=selection.metadata,
+        soft_deletes=selection.soft_deletes,
+        truncated=truncated,
+        rows=sum(item.rows for item in staged.versions.values()),
+        set_aside=False,
+        # Of the newest version: an older one may have come back.
+        names=max((version for _, version in segments), key=lambda version: version.number).selection.given,
+        notes=tuple(dict.fromkeys(notes)),
+        stops_at_missing=selection.on_missing_row == "stop",
+        layout=selection.layout,
+    )
+
+
+def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_ids: Sequence[int]) -> bool:
+    """Say whether the rows of two versions, one next to the other, can be folded together.
+
+    Args:
+        ids, other_ids: of the versions' columns.
+    """
+    if (one.identity.mode, one.configured) != (other.identity.mode, other.configured):
+        return False
+    if one.identity.mode is Mode.MULTISET:
+        # A row is told from others by all that it has: an image of one layout is none of another's.
+        return [(id_, column.target) for id_, column in zip(ids, one.columns, strict=True)] == [
+            (id_, column.target) for id_, column in zip(other_ids, other.columns, strict=True)
+        ] and not any(converts((old.type, new.type)) for old, new in zip(one.columns, other.columns, strict=True))
+    return [ids[k] for k in one.identity.key] == [other_ids[k] for k in other.identity.key]
+
+
+def _check_marks(evolution: Evolution, name: str) -> None:
+    """Refuse what the configuration cannot change for rows that are there.
+
+    Raises:
+        ConfigError: for soft deletes, or masks, that are switched on or off.
+    """
+    if evolution.before is None:
+        return
+    marks = [any(column.source == OWN for column in shape.present) for shape in (evolution.before, evolution.shape)]
+    if marks[0] != marks[1]:
+        raise ConfigError(
+            f"soft deletes are switched {'on' if marks[1] else 'off'} for a table that is there",
+            table=name,
+            remedy="Nothing was applied; set soft_deletes as it was, or apply to a new target",
+        )
+    for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True):
+        masks = [is_masked(kind) for kind in source.chain]
+        if masks[0] != masks[-1]:
+            raise ConfigError(
+                f"the column {column.source!r} is {'' if masks[-1] else 'no longer '}masked now, but the table has its "
+                f"values {'as they are' if masks[-1] else 'masked'}",
+                table=name,
+                remedy="Nothing was applied; set column_mask_hash as it was, or apply to a new target",
+            )
+
+
+def _check_clustering(layout: Layout, shape: TableShape, metadata: MetadataNames, name: str) -> None:
+    """Refuse columns that Delta cannot cluster by: it needs their least and greatest values.
+
+    Raises:
+        ConfigError: naming one.
+    """
+    indexed = indexed_count(dict(layout.properties))
+    kinds = {column.name: column.type.arrow for column in shape.columns}
+    places = {column: number for number, column in enumerate([*kinds, *metadata.names])}
+    for column in layout.cluster_by:
+        kind = kinds.get(column)
+        if kind is not None and (pa.types.is_nested(kind) or pa.types.is_boolean(kind) or pa.types.is_binary(kind)):
+            why = f"is of a type ({kind}) that has no order"
+        elif 0 <= indexed <= places.get(column, 0):
+            why = f"stands behind the first {indexed} columns, of which alone Delta keeps statistics"
+        else:
+            continue
+        raise ConfigError(
+            f"cluster_by names {column!r}, which {why}",
+            table=name,
+            remedy="Nothing was applied; correct cluster_by, or raise delta.dataSkippingNumIndexedCols",
+        )
+
+
+def _check_types(evolution: Evolution, name: str) -> None:
+    """Refuse a change of a column's type that rewrites the table."""
+    if not evolution.rewritten:
+        return
+    names = {column.name for column in evolution.rewritten}
+    changes = [change for change in evolution.changes if change.kind is ChangeKind.RETYPED and change.column in names]
+    told = ", ".join(change.text for change in changes) or f"columns retyped: {', '.join(sorted(names))}"
+    raise OrderError(
+        f"{told}, which rewrites the table",
+        table=name,
+        remedy="Nothing was applied; set on_type_change: rewrite to have the old values converted",
+    )
+
+
+def _epoch(taken: Sequence[tuple[int, Version]], stop: int | None, evolution: Evolution, staged: Staged) -> Epoch:
+    names = [column.name for column in evolution.shape.columns]
+    rescues = taken[-1][1].selection.metadata.rescued_data is not None
+    last_number, last = len(taken) - 1, taken[-1][1]
+    key = tuple(evolution.number_of(last_number, k) for k in last.identity.key)
+    numbers = {number: evolution.number_of(last_number, number) for number, _ in last.identity.forms}
+    identity = last.identity.renumbered(numbers, key)
+    projections = []
+    tracked: set[int] = set()
+    for step, (start, version) in enumerate(taken):
+        projection = Projection.of(evolution.of_version(step), version.names, names, rescues=rescues)
+        projections.append((start, projection, version.identity.key))
+        found = staged.versions[version.number]
+        for number, source in enumerate(projection.numbers):
+            if source is None:
+                # Older than the column, or newer than its end: changes leave it alone.
+                if identity.mode is Mode.KEYED:
+                    tracked.add(number)
+            elif source in found.tracked:
+                tracked.add(number)
+    versions = [
+        staged.versions[version.number] for version in {version.number: version for _, version in taken}.values()
+    ]
+    return Epoch(
+        start=taken[0][0],
+        stop=stop,
+        evolution=evolution,
+        projections=tuple(projections),
+        identity=identity,
+        configured=last.configured,
+        tracked=tuple(sorted(tracked)),
+        moves=any(item.moves for item in versions),
+        deletes=any(item.deletes for item in versions),
+        rows=sum(item.rows for item in versions),
+        converts_key=any(_moves_keys(projection, k) for _, projection, _ in projections for k in key),
+    )
+
+
+def _moves_keys(projection: Projection, key: int) -> bool:
+    """Say whether the values of a key's column are hashed otherwise than they were staged."""
+    changes = conversions(projection.chains[key])
+    if any(
+        not is_widening(old, new)
+        or not pa.types.is_signed_integer(old.arrow)
+        or not pa.types.is_signed_integer(new.arrow)
+        for old, new in changes
+    ):
+        return True
+    # Rescued texts are hashed with their columns' names.
+    number = projection.numbers[key]
+    renamed = number is None or projection.before[number] != projection.after[key]
+    return renamed and may_be_rescued(projection.chains[key][0])

@@ -1,0 +1,109 @@
+"""What the ledger knows of every mirror table: whose rows it holds, where it lies, and its columns.
+
+A relation is its oid; its name says where it is written.  So entries go by oid, and a table whose name was taken by
+another relation has an entry too: its rows are set aside.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from walreplay.selection import NO_LAYOUT, Layout
+from walreplay.sink.evolution import MirrorColumn, TableShape
+from walreplay.spark.delta.target import TableName
+from walreplay.types.stored import type_from_dict, type_to_dict
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorEntry:
+    """A mirror table as the last run that wrote to it has left it.
+
+    Attributes:
+        oid: the source relation's.
+        name: its ``schema.table`` when it was used last.
+        table: where its rows lie.
+        set_aside: another relation has its place.
+        names: the mirror's name of every column that the relation has had, by the source's: none is given again.
+        left: the version that the table had then; None in a ledger of an earlier version.
+        run: the id of the run that has made that version; empty likewise.
+        layout: what the configuration wanted of it then.
+    """
+
+    oid: int
+    name: str
+    table: TableName
+    shape: TableShape
+    set_aside: bool = False
+    names: tuple[tuple[str, str], ...] = ()
+    left: int | None = None
+    run: str = ""
+    layout: Layout = NO_LAYOUT
+
+    def to_json(self) -> str:
+        """Write the entry."""
+        return json.dumps(
+            {
+                "oid": self.oid,
+                "name": self.name,
+                "path": self.table.path,
+                "parts": list(self.table.parts),
+                "set_aside": self.set_aside,
+                "names": [list(pair) for pair in self.names],
+                "left": self.left,
+                "run": self.run,
+                "properties": dict(self.layout.properties),
+                "cluster_by": list(self.layout.cluster_by),
+                "next_id": self.shape.next_id,
+                "columns": [
+                    {
+                        "id": column.id,
+                        "source": column.source,
+                        "name": column.name,
+                        "type": type_to_dict(column.type),
+                        "dropped": column.dropped,
+                        "added": column.added,
+                    }
+                    for column in self.shape.columns
+                ],
+            },
+            ensure_ascii=False,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> MirrorEntry:
+        """Read what `to_json` wrote."""
+        values = json.loads(text)
+        columns = tuple(
+            MirrorColumn(
+                one["id"], one["source"], one["name"], type_from_dict(one["type"]), one["dropped"], one["added"]
+            )
+            for one in values["columns"]
+        )
+        return cls(
+            oid=values["oid"],
+            name=values["name"],
+            table=TableName(path=values["path"], parts=tuple(values["parts"])),
+            shape=TableShape(columns, values["next_id"]),
+            set_aside=values["set_aside"],
+            names=tuple((source, name) for source, name in values["names"]),
+            left=values.get("left"),
+            run=values.get("run", ""),
+            layout=Layout(tuple(sorted(values.get("properties", {}).items())), tuple(values.get("cluster_by", ()))),
+        )
+
+
+def left_at(entries: Sequence[MirrorEntry], versions: Mapping[int, int | None], run: str) -> list[MirrorEntry]:
+    """Give entries with the versions that a run has left.
+
+    Args:
+        versions: by oid; of a table that is not among them the version is as it was.
+        run: the run's id.
+    """
+    return [
+        replace(entry, left=versions[entry.oid], run=run if versions[entry.oid] is not None else "")
+        if entry.oid in versions
+        else entry
+        for entry in entries
+    ]

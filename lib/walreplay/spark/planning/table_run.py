@@ -1,0 +1,219 @@
+"""What a run does to one table, said in the terms of its commits and its folds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from walreplay.selection import MetadataNames
+from walreplay.sink.data_files import has_statistics
+from walreplay.sink.events import Identity
+from walreplay.sink.evolution import OWN, TableShape
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.target import TableName, quote
+from walreplay.spark.workers.fold import FoldTask
+from walreplay.types.base import ColumnType
+from walreplay.types.by_value import Form
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from walreplay.sink.lineage import Standing
+from walreplay.spark.planning.plan import Epoch, TablePlan
+from walreplay.spark.staging.base import Rows, StagedRows, Staging
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SLOTS: Final = 3
+ALTER, TRUNCATE, MERGE = range(SLOTS)
+"""The commits of an epoch: each has a number of its own."""
+_RUN_BITS: Final = 16
+
+_EPOCHS: Final = 1 << 14
+"""The epochs' steps have numbers from here on; those before are the moves of tables, which come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRun:
+    """What a run does to one table, and how.
+
+    Attributes:
+        commit: the run's; its steps have numbers made of it (`step_of`).
+        resumed: the run was begun before: the table may have some of its commits already.
+        buckets: how many parts its changes were split into; ``tasks`` fold them.
+        size: bytes that are staged.
+        exists: the table is there, and as it should be.
+        check_lock: refuses to go on when the run has lost the lock.
+        standing: how the table stands, of a run that was begun before; None where only its history tells.
+    """
+
+    plan: TablePlan
+    commit: delta.CommitId
+    resumed: bool
+    buckets: int
+    tasks: int
+    size: int
+    exists: bool
+    standing: Standing | None = None
+    check_lock: Callable[..., None] = lambda **_: None
+
+    @property
+    def is_done(self) -> bool:
+        """The table has all of the run's steps already."""
+        steps = frozenset() if self.standing is None else self.standing.steps
+        return self.step(len(self.plan.epochs) - 1, MERGE).number in steps
+
+    @property
+    def anew(self) -> bool:
+        """The table is there, but the ledger does not know it: it is written from the beginning."""
+        return self.exists and self.plan.before is None
+
+    def step(self, epoch: int, slot: int) -> delta.CommitId:
+        """Give the commit of a step."""
+        return replace(step_of(self.commit, _EPOCHS + epoch * SLOTS + slot), oid=self.plan.oid)
+
+    def may_have(self, commit: delta.CommitId) -> bool:
+        """Say whether the table may have a step already, so that its history has to be asked."""
+        return self.resumed and (self.standing is None or commit.number in self.standing.steps)
+
+    @property
+    def needs_statements(self) -> bool:
+        """The table is clustered by a column of which the files that are written here do not tell enough."""
+        kinds = {column.name: column.type.arrow for column in self.plan.epochs[-1].shape.columns}
+        return any(name in kinds and not has_statistics(kinds[name]) for name in self.plan.layout.cluster_by)
+
+    def fold_task(self, epoch: Epoch) -> FoldTask:
+        """Say how an epoch's events become rows to merge."""
+        return FoldTask(
+            types=tuple(column.type.arrow for column in epoch.shape.columns),
+            names=tuple(column.name for column in epoch.shape.columns),
+            identity=epoch.identity,
+            tracked=epoch.tracked,
+            moves=epoch.moves,
+            projections=epoch.projections,
+            table=self.plan.name,
+        )
+
+    def events(self, spark: SparkSession, staging: Staging, epoch: Epoch, task: FoldTask) -> Rows:
+        """Give an epoch's staged events."""
+        rows = StagedRows(
+            self.plan.number,
+            epoch.start,
+            epoch.stop,
+            epoch.moves,
+            together=epoch.converts_key,
+            buckets=self.buckets,
+            tasks=self.tasks,
+        )
+        return staging.read(spark, rows, task)
+
+    def merge(self, number: int) -> Merge:
+        """Say what the commit of an epoch is made for."""
+        plan, epoch = self.plan, self.plan.epochs[number]
+        return Merge(
+            table=plan.table,
+            name=plan.name,
+            shape=epoch.shape,
+            metadata=plan.metadata,
+            identity=epoch.identity,
+            configured=epoch.configured,
+            tracked=epoch.tracked,
+            moves=epoch.moves,
+            deletes=epoch.deletes,
+            schema=table_schema(epoch.shape, plan.metadata),
+            commit=self.step(number, MERGE),
+            converts_key=epoch.converts_key,
+            stops_at_missing=plan.stops_at_missing,
+            properties=plan.layout.properties,
+        )
+
+
+def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:
+    """Give the number of one of a run's steps on a table; those of later runs are higher."""
+    return replace(commit, number=commit.number << _RUN_BITS | step)
+
+
+def run_of(step: delta.CommitId) -> int:
+    """Give the number of the run that a step on a table is one of."""
+    return step.number >> _RUN_BITS
+
+
+def metadata_fields(metadata: MetadataNames) -> list[pa.Field]:
+    """Give the columns that a table has behind its own."""
+    fields = [
+        (metadata.commit_lsn, pa.int64()),
+        (metadata.commit_ts, pa.timestamp("us", "UTC")),
+        (metadata.rescued_data, pa.string()),
+    ]
+    return [pa.field(name, kind) for name, kind in fields if name is not None]
+
+
+def table_schema(shape: TableShape, metadata: MetadataNames) -> pa.Schema:
+    """Give the Delta table's columns: the source's, in their order, then the metadata."""
+    own = [pa.field(column.name, column.type.arrow) for column in shape.columns]
+    return pa.schema([*own, *metadata_fields(metadata)])
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What a commit is made for.
+
+    Attributes:
+        schema: the table's columns, with the metadata.
+        configured: the key comes from the configuration, so that it may hold NULLs.
+        tracked: the columns that some change leaves unchanged.
+        moves: keys have changed and have to be followed.
+        deletes: some rows are deleted.
+        converts_key: the key has another type than it had for some of the changes, which it may not hold.
+        stops_at_missing: nothing is committed where a change does not find its row.
+        properties: what the table is made with, if it is not there yet.
+        has_bases: each row brings the key that it has in the table, as it stands there.
+    """
+
+    table: TableName
+    name: str
+    shape: TableShape
+    metadata: MetadataNames
+    identity: Identity
+    configured: bool
+    tracked: tuple[int, ...]
+    moves: bool
+    deletes: bool
+    schema: pa.Schema
+    commit: delta.CommitId
+    converts_key: bool = False
+    stops_at_missing: bool = False
+    has_bases: bool = False
+    properties: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Pair each target column (quoted) with the source's."""
+        found = [(quote(column.name), f"c{number}") for number, column in enumerate(self.shape.columns)]
+        own = self.metadata
+        metadata = ((own.commit_lsn, "lsn"), (own.commit_ts, "ts"), (own.rescued_data, "rescued"))
+        return [*found, *((quote(name), source) for name, source in metadata if name is not None)]
+
+    @property
+    def marks_deleted(self) -> int | None:
+        """The number of the column that says that a row is deleted, where deletes are soft."""
+        for number, column in enumerate(self.shape.columns):
+            if column.source == OWN:
+                return number
+        return None
+
+    @property
+    def key_forms(self) -> tuple[tuple[int, Form], ...]:
+        """The forms of key columns that are compared by value, by their places in the key."""
+        forms = dict(self.identity.forms)
+        return tuple((k, forms[number]) for k, number in enumerate(self.identity.key) if number in forms)
+
+    def type_of(self, number: int) -> ColumnType:
+        """Give a column's type."""
+        return self.shape.columns[number].type

@@ -1,0 +1,112 @@
+"""What Spark, Delta or Java throw, told as an error of ours.
+
+Their own messages quote rows' values (of a cast that fails, say), so only what is known to hold none is passed on: the
+message of an error that is not about data, else its condition alone.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from walreplay.errors import SparkFailure, WalReplayError
+
+_GO_ON: Final = "Nothing is half applied; run it again, it goes on where it stopped"
+_SEE_MORE: Final = "Run with --traceback to see more"
+
+_JAVA_GONE: Final = (
+    "Spark's JVM has ended, perhaps for want of memory; give it more (--driver-memory, or spark.driver.memory)"
+)
+_WORKER_GONE: Final = "a Python worker of Spark's was killed, perhaps for want of memory"
+
+_DEATHS: Final = {
+    "OutOfMemoryError": "Spark's JVM ran out of memory; give it more (--driver-memory, --executor-memory)",
+    "Answer from Java side is empty": _JAVA_GONE,
+    "Python worker exited unexpectedly": _WORKER_GONE,
+    "Python worker process terminated": _WORKER_GONE,
+}
+"""What the text of an error says of how a process ended, and how to put it."""
+
+_DATA_EXCEPTION: Final = "22"
+"""The class of SQLSTATEs whose messages quote values."""
+
+_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] .*?SQLSTATE: (\w{5})", re.DOTALL)
+"""What stands in the text of an error that Spark has given a condition, wherever it was wrapped."""
+
+
+@contextmanager
+def failures_told(*, table: str | None = None, path: str | None = None) -> Iterator[None]:
+    """Raise what Spark, Delta or Java throw within as `SparkFailure`.
+
+    Args:
+        table: whose statements these are, ``schema.table``; and ``path`` where it lies.
+    """
+    try:
+        yield
+    except WalReplayError:
+        raise
+    except Exception as error:
+        told = failure_of(error, table=table, path=path)
+        if told is None:
+            raise
+        # What it was stays in __context__, and is not shown, for the values that it may quote.
+        raise told from None
+
+
+def failure_of(error: Exception, *, table: str | None = None, path: str | None = None) -> WalReplayError | None:
+    """Tell an error of Spark's, Delta's or Java's; None for any other."""
+    if _has_lost_java(error):
+        return SparkFailure(_JAVA_GONE, table=table, path=path, remedy=_GO_ON)
+    if not any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in type(error).__mro__):
+        return None
+    text = str(error)
+    # An error of ours that was raised on an executor stands at the end of the traceback that Spark passes on.
+    ours = re.findall(r"^(?:\w+\.)*walreplay\.errors\.(\w+): (.*)$", text, re.MULTILINE)
+    if ours:
+        return SparkFailure(str(ours[-1][1]))
+    for sign, told in _DEATHS.items():
+        if sign in text:
+            return SparkFailure(told, table=table, path=path, remedy=_GO_ON)
+    return SparkFailure(
+        f"Spark: {_problem(error, text)}",
+        table=table,
+        path=path,
+        remedy=_SEE_MORE if table is None else f"{_GO_ON} once the cause is gone. {_SEE_MORE}",
+    )
+
+
+def _problem(error: Exception, text: str) -> str:
+    condition, state = (_ask(error, name) for name in ("getCondition", "getSqlState"))
+    if state is None:
+        # Of what Java has thrown as it is, the text alone has them.
+        found = _CONDITION.search(text)
+        condition, state = (found[1], found[2]) if found else (condition, None)
+        return condition if condition and state else _thrown(text) or type(error).__name__
+    if state.startswith(_DATA_EXCEPTION):
+        return condition or type(error).__name__
+    return text.strip().splitlines()[0].removesuffix(".")
+
+
+def _thrown(text: str) -> str | None:
+    """Give the class of what Java has thrown; its message may hold anything."""
+    found = re.search(r"^: ((?:[\w$]+\.)+[\w$]+)", text, re.MULTILINE)
+    return None if found is None else found[1]
+
+
+def _has_lost_java(error: Exception) -> bool:
+    """Say whether Java could not be asked at all: what is raised first may hang on an answer of its."""
+    if not isinstance(error, ConnectionError):
+        return False
+    return any("py4j" in Path(frame.filename).parts for frame in traceback.extract_tb(error.__traceback__))
+
+
+def _ask(error: Exception, name: str) -> str | None:
+    try:
+        value = getattr(error, name)()
+    except Exception:  # py4j's errors have no such method, and some of Spark's cannot answer
+        return None
+    return value if isinstance(value, str) else None

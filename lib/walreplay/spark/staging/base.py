@@ -1,0 +1,316 @@
+"""Decoded and folded events between the pass over the files and the tables' merges.
+
+The files are decoded once, whatever the number of tables; what comes out lies in a folder (or table) of the
+ledger's until the run ends.  Each row is an Arrow IPC stream: the events of one table and key bucket of one file.
+Here is what all ways of staging share; `walreplay.spark.staging.files` has tasks write and read files by themselves,
+`walreplay.spark.staging.by_spark` leaves that to Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from walreplay.errors import from_dict
+from walreplay.spark.captures.files import files_a_batch, number_files, read_files
+from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.workers.decode import DecodeTask, decode_batches, decode_carried, unpack_batches
+from walreplay.spark.workers.fold import FoldTask, link_batches, route_batches
+from walreplay.spark.workers.rows import ERROR_TABLE, ROUTE, USES_TABLE, Scanned, Total, Work, links_table
+from walreplay.transactions.ahead import Confirmation
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+FEW_PARTS_A_BATCH: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}
+"""How staged events come from Spark to the workers that fold them: a row may have megabytes, and all of a task's rows
+would come at once else.  It is set around those jobs alone: with it every other mapInArrow would crawl."""
+
+
+class Rows(Protocol):
+    """Rows that tasks work on: a DataFrame, or what tasks find by themselves."""
+
+    def mapInArrow(self, func: Work, schema: str, /) -> DataFrame:  # noqa: N802
+        """Give what a function makes of each task's rows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StagedVersion:
+    """What is staged of one relation version.
+
+    Attributes:
+        rows: row changes decoded.
+        tracked: the version's columns that some change leaves unchanged.
+        moves: some key changes have to be followed.
+        deletes: some rows are deleted.
+        first, last: the sequence numbers between which its rows, or its truncates, lie.
+    """
+
+    rows: int
+    tracked: tuple[int, ...]
+    moves: bool
+    deletes: bool
+    first: int
+    last: int
+
+
+class Segment(NamedTuple):
+    """A table's rows of one relation version, up to those of another.
+
+    Attributes:
+        start: their first sequence number.
+        version: the relation version's number.
+    """
+
+    start: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What is staged for one table.
+
+    Attributes:
+        versions: by the relation versions' numbers.
+        segments: in commit order.
+        size: bytes.
+    """
+
+    versions: Mapping[int, StagedVersion]
+    segments: tuple[Segment, ...]
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """Which of a table's rows are meant.
+
+    Attributes:
+        start, stop: sequence numbers; ``stop`` None for all that follow.
+        moves: keys that are linked have to be brought together.
+        together: all rows have to come to one task.
+        buckets: how many there are, and ``tasks`` to read them.
+    """
+
+    table: int
+    start: int
+    stop: int | None
+    moves: bool
+    together: bool
+    buckets: int
+    tasks: int
+
+
+def decoding(
+    spark: SparkSession, task: DecodeTask, confirmed: Confirmation | None = None
+) -> list[tuple[DataFrame, Work]]:
+    """Give what has to be done to files that are decoded by a plan, and what on: rows to be staged come of it.
+
+    Args:
+        confirmed: what holds of the files that were decoded ahead, which are not among the task's.
+    """
+    works: list[tuple[DataFrame, Work]] = []
+    if task.files:
+        files = read_files(spark, list(task.files), sum(file.length for file in task.files.values()))
+        works.append((files, partial(decode_batches, task=task)))
+    if confirmed is not None and confirmed.rest:
+        carried = replace(task, files={file.path: file for file in confirmed.rest})
+        # However many files they are of, these are few bytes (`MOST_CARRIED_IN_ALL`).
+        works.append((number_files(spark, len(confirmed.rest)), partial(decode_carried, task=carried)))
+    return works
+
+
+class Staging(ABC):
+    """The staged events of a run."""
+
+    def __init__(self) -> None:
+        self._written = self._decoded = False
+        self._sizes: Counter[int] = Counter()
+        self._void: tuple[int, ...] = ()
+        self._uses: tuple[int, ...] = ()
+
+    @property
+    def written(self) -> bool:
+        """Whether there is something to throw away."""
+        return self._written
+
+    @property
+    def decoded(self) -> bool:
+        """Whether a plan's events were staged."""
+        return self._decoded
+
+    @property
+    def uses(self) -> tuple[int, ...]:
+        """The numbers of the relation versions that committed rows and truncates use, in commit order.
+
+        Those whose rows are left out are among them.
+        """
+        return self._uses
+
+    @property
+    @abstractmethod
+    def kept_rows_folder(self) -> str | None:
+        """A mounted folder for rows that are folded already; gone with the rest.  None where there is none."""
+
+    def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> Sequence[Scanned]:
+        """Scan files in parallel and stage what is decoded ahead; give the rows of `SCANS_TABLE`.
+
+        Of earlier calls there may be some among them.
+
+        Args:
+            work: what a task does with its files.
+        """
+        return self._stage(spark, [(read_files(spark, paths, 0), work)], files_a_batch(paths), scans=True)
+
+    def decode(self, spark: SparkSession, task: DecodeTask, confirmed: Confirmation | None = None) -> dict[int, Staged]:
+        """Decode files in parallel and stage their events (see `decoding`); give what each table has.
+
+        Raises:
+            WalReplayError: what the first file in the stream's order has against it.
+        """
+        if confirmed is None:
+            self._written = False
+        else:
+            self._void = tuple(confirmed.void)
+        works = decoding(spark, task, confirmed)
+        if works:
+            self._stage(spark, works, files_a_batch(task.files))
+        self._decoded = True
+        totals = self._totals(spark)
+        for total in totals:
+            self._sizes[total.table] += total.size
+        return self._summarise(spark, totals)
+
+    def has(self, table: int) -> bool:
+        """Say whether something was staged under a table's number."""
+        return table in self._sizes
+
+    def read(self, spark: SparkSession, rows: StagedRows, task: FoldTask) -> Rows:
+        """Give a table's events by bucket, each bucket's in commit order and in one task: bucket, sequence, data.
+
+        Args:
+            task: how they are folded.
+        """
+        if rows.together or (rows.tasks == 1 and rows.moves):
+            return self._events(spark, replace(rows, together=True))
+        if not rows.moves:
+            return self._events(spark, rows)
+        links = self._links(spark, replace(rows, table=links_table(rows.table)))
+        routes = links.mapInArrow(partial(link_batches, buckets=rows.buckets), sql_schema(ROUTE))
+        together = by_bucket(self._frame_of_events(spark, rows).unionByName(routes), rows.tasks)
+        routed = together.mapInArrow(partial(route_batches, task=task, buckets=rows.buckets), sql_schema(ROUTE))
+        return by_bucket(routed, rows.tasks)
+
+    def records(self, spark: SparkSession, table: int, schema: pa.Schema) -> DataFrame:
+        """Give what was recorded of transactions or messages.
+
+        Args:
+            table: `TRANSACTIONS_TABLE`, `PARTS_TABLE` or `MESSAGES_TABLE`; ``schema`` is its rows'.
+        """
+        columns = sql_schema(schema)
+        if not self.has(table):
+            return spark.createDataFrame([], columns)
+        return self.staged(spark, table).mapInArrow(unpack_batches, columns)
+
+    @abstractmethod
+    def staged(self, spark: SparkSession, table: int) -> Rows:
+        """Give what was staged under a table's number, as `walreplay.spark.workers.decode.unpack_batches` takes it."""
+
+    @abstractmethod
+    def clear(self, spark: SparkSession) -> None:
+        """Throw the staged events away.
+
+        Raises:
+            TargetError: they cannot be deleted.
+        """
+
+    @abstractmethod
+    def _stage(
+        self,
+        spark: SparkSession,
+        works: Sequence[tuple[DataFrame, Work]],
+        values: Mapping[str, str],
+        *,
+        scans: bool = False,
+    ) -> Sequence[Scanned]:
+        """Stage what comes of whole files: in place of what an earlier run may have left, then beside what is there.
+
+        Args:
+            values: settings for the job.
+            scans: there are rows of `SCANS_TABLE`, which are given back.
+        """
+
+    @abstractmethod
+    def _totals(self, spark: SparkSession) -> Sequence[Total]:
+        """Gather what the staged rows say of themselves, their contents unread."""
+
+    @abstractmethod
+    def _places(self, spark: SparkSession, table: int) -> Iterable[tuple[int, int]]:
+        """Give sequence and relation of a table's rows, once each, in order."""
+
+    @abstractmethod
+    def _events(self, spark: SparkSession, rows: StagedRows) -> Rows:
+        """Give a table's events, sorted by bucket and sequence, each bucket's in one task."""
+
+    @abstractmethod
+    def _frame_of_events(self, spark: SparkSession, rows: StagedRows) -> DataFrame:
+        """Give a table's events in any order."""
+
+    @abstractmethod
+    def _links(self, spark: SparkSession, rows: StagedRows) -> Rows:
+        """Give the data of a table's links (see `walreplay.spark.workers.fold.link_batches`), in one task."""
+
+    def _summarise(self, spark: SparkSession, totals: Sequence[Total]) -> dict[int, Staged]:
+        """Sum up each table's versions, or raise the first error."""
+        failed = [row for row in totals if row.table == ERROR_TABLE]
+        if failed:
+            raise from_dict(json.loads(min(failed, key=lambda row: row.first).info))
+        told = sorted(json.loads(row.info) for row in totals if row.table == USES_TABLE)
+        self._uses = tuple(number for _, *numbers in told for number in numbers)
+        found: dict[int, dict[int, StagedVersion]] = {}
+        for row in totals:
+            if row.table < 0:
+                continue
+            info = json.loads(row.info)
+            versions = found.setdefault(row.table, {})
+            unknown = StagedVersion(0, (), False, False, row.first, row.last)
+            before = versions.get(row.relation, unknown)
+            versions[row.relation] = StagedVersion(
+                rows=before.rows + row.rows,
+                tracked=tuple(sorted({*before.tracked, *info["tracked"]})),
+                moves=before.moves or info["moves"],
+                deletes=before.deletes or info["deletes"],
+                first=min(before.first, row.first),
+                last=max(before.last, row.last),
+            )
+        return {
+            table: Staged(versions, self._segments(spark, table, versions), self._sizes[table])
+            for table, versions in found.items()
+        }
+
+    def _segments(self, spark: SparkSession, table: int, versions: Mapping[int, StagedVersion]) -> tuple[Segment, ...]:
+        """Give the versions in the order in which they were used."""
+        ranges = sorted((found.first, found.last, number) for number, found in versions.items())
+        if all(one[1] < other[0] for one, other in pairwise(ranges)):
+            return tuple(Segment(first, number) for first, _, number in ranges)
+        # A version may come back: what a table has become, it may have been before.
+        segments: list[Segment] = []
+        for sequence, relation in self._places(spark, table):
+            if not segments or segments[-1].version != relation:
+                segments.append(Segment(sequence, relation))
+        return tuple(segments)
+
+
+def by_bucket(frame: DataFrame, tasks: int) -> DataFrame:
+    """Bring each bucket's rows to one task, sorted."""
+    return frame.repartition(tasks, "bucket").sortWithinPartitions("bucket", "sequence")

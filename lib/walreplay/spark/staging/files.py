@@ -1,0 +1,195 @@
+"""Staged events in files of a mounted folder, which tasks write and read by themselves.
+
+Where Spark stages them (`walreplay.spark.staging.by_spark`), every byte goes through the JVM four times: out of a
+worker, into a shuffle, out of it, and into another worker.  Here a decoding task writes what comes of its files into
+one file (`walreplay.sink.staged_file`) and gives back what the rows come to; a task that folds is given a number
+alone, and reads its share.  A file of a task that failed is named by nobody, and goes with the folder.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from walreplay.sink.events import batch_from_ipc
+from walreplay.sink.staged_file import Sharing, Wanted, read_columns
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.session.isolation import settings
+from walreplay.spark.staging.base import Rows, StagedRows, Staging
+from walreplay.spark.staging.tasks import (
+    TOLD_APART,
+    WRITTEN,
+    Shares,
+    as_they_are,
+    over_shares,
+    refused,
+    stage_into_file,
+    summed,
+)
+from walreplay.spark.workers.refusals import refusals_told
+from walreplay.spark.workers.rows import NO_BUCKET, ROUTE, Scanned, Total, Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+_BYTES_A_TASK: Final = 4 << 20
+
+_OLD: Final = 7 * 24 * 3600.0
+"""Nothing is at work still in a folder that has not changed for so many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """Shares of staged rows, and where they can be worked on."""
+
+    spark: SparkSession
+    shares: Shares
+
+    def mapInArrow(self, func: Work, schema: str, /) -> DataFrame:  # noqa: N802
+        """Give what a function makes of each share."""
+        numbers = self.spark.range(0, self.shares.count, 1, self.shares.count)
+        return numbers.mapInArrow(partial(over_shares, work=func, shares=self.shares), schema)
+
+
+class FileStaging(Staging):
+    """Staged events in files of a mounted folder.
+
+    Each run has one of its own in there, so that one that was paused, and wakes up when another has taken over, does
+    nothing to what that one has staged.
+
+    Args:
+        folder: for those of all runs.
+        own: the name of the run's; and ``before`` that of the run that it has taken over from.
+    """
+
+    def __init__(self, folder: str, own: str = "", before: str | None = None) -> None:
+        super().__init__()
+        self._runs = Path(folder)
+        self._folder = str(self._runs / own)
+        self._is_own = bool(own)
+        self._before = before
+        self._names: dict[int, list[str]] = {}
+        self._found: list[pa.RecordBatch] = []
+
+    @property
+    def kept_rows_folder(self) -> str:
+        """A mounted folder for rows that are folded already; gone with the rest."""
+        return self._folder
+
+    def staged(self, spark: SparkSession, table: int) -> Rows:
+        """Give what was staged under a table's number, as `walreplay.spark.workers.decode.unpack_batches` takes it."""
+        tasks = 1 + self._sizes[table] // _BYTES_A_TASK
+        return self._rows(spark, Wanted(table, least_bucket=NO_BUCKET, void=self._void), tasks, Sharing.IN_TURN)
+
+    def clear(self, spark: SparkSession | None = None) -> None:
+        """Throw the staged events away."""
+        self._written = False
+        self._names = {}
+        self._found = []
+        _remove(self._folder)
+        if self._is_own:
+            # If it was the last one.
+            with suppress(OSError):
+                self._runs.rmdir()
+
+    def _clear_before(self) -> None:
+        """Throw away what runs have left behind that cannot do so any more."""
+        self.clear()
+        try:
+            others = list(self._runs.iterdir()) if self._is_own else []
+        except FileNotFoundError:
+            return
+        for other in others:
+            if other.is_dir() and (other.name == self._before or _is_old(other)):
+                _remove(str(other))
+
+    def _stage(
+        self,
+        spark: SparkSession,
+        works: Sequence[tuple[DataFrame, Work]],
+        values: Mapping[str, str],
+        *,
+        scans: bool = False,
+    ) -> list[Scanned]:
+        if not self._written:
+            self._clear_before()
+        self._written = True
+        frames = [
+            rows.mapInArrow(partial(stage_into_file, work=work, folder=self._folder), sql_schema(WRITTEN))
+            for rows, work in works
+        ]
+        frame = reduce(lambda one, other: one.unionByName(other), frames)
+        with settings(spark, {**delta.FEW_ROWS, **values}), refusals_told():
+            told = frame.collect()
+        return self._take(told)
+
+    def _take(self, told: Sequence[Row]) -> list[Scanned]:
+        """Take in what tasks tell (see `stage_into_file`); give what is of scans."""
+        for row in told:
+            if row.name is not None:
+                totals = batch_from_ipc(row.totals)
+                self._found.append(totals)
+                for table in pc.unique(totals.column("table")).to_pylist():
+                    self._names.setdefault(table, []).append(row.name)
+        return [Scanned(row.ahead, row.info, row.data) for row in told if row.name is None]
+
+    def _totals(self, spark: SparkSession) -> list[Total]:
+        if not self._found:
+            return []
+        found = pa.Table.from_batches(self._found)
+        self._found = []
+        if self._void:
+            found = found.filter(pc.invert(pc.is_in(found.column("ahead"), pa.array(self._void, pa.int32()))))
+        return [Total(**row) for row in summed(found, TOLD_APART).to_pylist()]
+
+    def _places(self, spark: SparkSession, table: int) -> list[tuple[int, int]]:
+        wanted = Wanted(table, least_bucket=NO_BUCKET, void=self._void)
+        columns = ("sequence", "relation")
+        found = (read_columns(self._folder, name, wanted, columns) for name in self._names.get(table, ()))
+        return sorted(set(chain.from_iterable(found)))
+
+    def _events(self, spark: SparkSession, rows: StagedRows) -> Rows:
+        wanted = self._wanted(rows, least_bucket=0)
+        if rows.together:
+            return self._rows(spark, wanted, 1, Sharing.TOGETHER)
+        return self._rows(spark, wanted, rows.tasks, Sharing.BY_BUCKET)
+
+    def _frame_of_events(self, spark: SparkSession, rows: StagedRows) -> DataFrame:
+        return self._events(spark, rows).mapInArrow(as_they_are, sql_schema(ROUTE))
+
+    def _links(self, spark: SparkSession, rows: StagedRows) -> Rows:
+        return self._rows(spark, self._wanted(rows, least_bucket=NO_BUCKET), 1, Sharing.TOGETHER)
+
+    def _wanted(self, rows: StagedRows, *, least_bucket: int) -> Wanted:
+        return Wanted(rows.table, rows.start, rows.stop, least_bucket, self._void)
+
+    def _rows(self, spark: SparkSession, wanted: Wanted, tasks: int, sharing: Sharing) -> FileRows:
+        names = tuple(self._names.get(wanted.table, ()))
+        return FileRows(spark, Shares(self._folder, names, wanted, tasks, sharing))
+
+
+def _is_old(folder: Path) -> bool:
+    try:
+        return time.time() - folder.stat().st_mtime > _OLD
+    except FileNotFoundError:
+        return False
+
+
+def _remove(folder: str) -> None:
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise refused("cannot be deleted", error, folder) from None

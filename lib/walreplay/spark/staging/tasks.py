@@ -1,0 +1,156 @@
+"""What tasks do with staged events in files: write them, find their share by themselves, and work on it.
+
+What a worker imports for that is kept small: it waits for it before its first task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from walreplay.errors import TargetError
+from walreplay.sink.events import batch_to_ipc
+from walreplay.sink.staged_file import Sharing, StagedFileWriter, Wanted, read_rows
+from walreplay.spark.workers.process import spark_task
+from walreplay.spark.workers.refusals import refusal_text
+from walreplay.spark.workers.rows import SCANS_TABLE, Scanned, Work, route_batch
+
+WRITTEN: Final = pa.schema(
+    [
+        ("name", pa.string()),
+        ("totals", pa.binary()),
+        ("ahead", pa.int32()),
+        ("info", pa.string()),
+        ("data", pa.binary()),
+    ]
+)
+"""A row for each file that was scanned (see `Scanned`), then one for the file that was written."""
+
+
+@contextmanager
+def _refusing(problem: str, folder: str) -> Iterator[None]:
+    """Have the driver tell in one line what the file system has against staged rows."""
+    try:
+        yield
+    except OSError as error:
+        raise RuntimeError(refusal_text(refused(problem, error, folder))) from None
+
+
+def refused(problem: str, error: OSError, folder: str) -> TargetError:
+    """Give what the file system has against staged rows as an error for people."""
+    return TargetError(
+        f"staged rows {problem}: {error.strerror or 'an error of the file system'}",
+        path=folder,
+        remedy="The driver and all executors have to have the target mounted at this place, with room, and may write "
+        "there; WALREPLAY_COMMITS=spark in the environment leaves all writing to Spark",
+    )
+
+
+@spark_task
+def stage_into_file(batches: Iterable[pa.RecordBatch], *, work: Work, folder: str) -> Iterator[pa.RecordBatch]:
+    """Write the rows that some work gives into a file of the folder's; give those of scans, and the rows' totals."""
+    with _refusing("cannot be written", folder), StagedFileWriter(folder) as file:
+        for rows in work(batches):
+            scans = rows.column("table").to_numpy() == SCANS_TABLE
+            if scans.any():
+                told = rows.filter(pa.array(scans)).select(list(Scanned._fields))
+                yield from (_written(row) for row in told.to_pylist())
+                rows = rows.filter(pa.array(~scans))
+            if rows.num_rows:
+                file.add(rows)
+        closed = file.close()
+    if closed is not None:
+        name, index = closed
+        (totals,) = _totals(index).combine_chunks().to_batches()
+        yield _written({"name": name, "totals": batch_to_ipc(totals).to_pybytes()})
+
+
+def _written(row: dict[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([row], schema=WRITTEN)
+
+
+TOLD_APART: Final = ("table", "relation", "info")
+_SUMS: Final = (
+    ("rows", "sum"),
+    ("size", "sum"),
+    ("first", "min"),
+    ("last", "max"),
+)
+"""How totals are added up: `Total`'s fields behind those that tell them apart."""
+
+
+def _totals(index: pa.Table) -> pa.Table:
+    """Sum up what the rows say of themselves: `Total`, for each value of ``ahead``."""
+    sequence = index.column("sequence")
+    return summed(index.append_column("first", sequence).append_column("last", sequence), ["ahead", *TOLD_APART])
+
+
+def summed(totals: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Add totals up that have the same keys (see `TOLD_APART`)."""
+    found = totals.group_by(list(keys), use_threads=False).aggregate(list(_SUMS))
+    return found.select([*keys, *(f"{name}_{how}" for name, how in _SUMS)]).rename_columns(
+        [*keys, *(name for name, _ in _SUMS)]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Rows of staged files, shared out among tasks that find them by themselves."""
+
+    folder: str
+    names: tuple[str, ...]
+    wanted: Wanted
+    count: int
+    sharing: Sharing
+
+    def of(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Read a share: bucket, sequence and data."""
+        with _refusing("cannot be read", self.folder):
+            for row in read_rows(self.folder, self.names, self.wanted, (number, self.count), self.sharing):
+                yield route_batch(*row)
+
+
+@spark_task
+def over_shares(batches: Iterable[pa.RecordBatch], *, work: Work, shares: Shares) -> Iterator[pa.RecordBatch]:
+    """Do some work on each of some shares.
+
+    Args:
+        batches: of the shares' numbers.
+    """
+    for batch in batches:
+        for number in batch.column("id").to_pylist():
+            yield from work(shares.of(number))
+
+
+def as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give a share's rows themselves: the work of `over_shares` where Spark goes on with them."""
+    yield from batches
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A share of what is to be done for a table."""
+
+    slot: int
+    work: Work
+    shares: Shares
+    number: int
+
+
+@spark_task
+def work_together(batches: Iterable[pa.RecordBatch], *, bins: Sequence[Sequence[Part]]) -> Iterator[pa.RecordBatch]:
+    """Do what is in each of some bins.
+
+    Args:
+        batches: of the bins' numbers.
+    """
+    for batch in batches:
+        for number in batch.column("id").to_pylist():
+            for part in bins[number]:
+                for rows in part.work(part.shares.of(part.number)):
+                    slots = pa.array([part.slot] * rows.num_rows, pa.int32())
+                    yield pa.RecordBatch.from_arrays([slots, *rows.columns], names=["slot", *rows.schema.names])

@@ -1,0 +1,335 @@
+"""Give a mirror table the columns that its relation has by now.
+
+What Delta can do by its metadata alone is done so: in one commit with the run's number, where Delta's own transaction
+can be had (`walreplay.spark.delta.transaction`), else by ALTER TABLE, statement by statement, each of which is left
+out where the table shows that it was made already.  All else, such as a type that Delta cannot widen or a column that
+was dropped and added again, rewrites the table in one commit: by the same conversions that the run's own rows of
+earlier versions go through, so that nothing hangs on where runs end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from walreplay.errors import TargetError, WalReplayError
+from walreplay.names import fold
+from walreplay.sink.declared import Added, Changes, changed
+from walreplay.sink.evolution import Evolution, MirrorColumn, TableShape, converts
+from walreplay.sink.features import COLUMN_MAPPING, TYPE_WIDENING, needed_by
+from walreplay.sink.projection import Projection, project_columns
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.sql_types import sql_schema, sql_type
+from walreplay.spark.delta.target import TableName, quote
+from walreplay.spark.delta.transaction import declared
+from walreplay.spark.session import steps
+from walreplay.spark.workers.refusals import refusal_in, refusal_text
+from walreplay.spark.writing.base import TableWriter
+from walreplay.spark.writing.features import ensure
+from walreplay.types.base import ColumnType
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class _Statements:
+    """What the table's metadata has to learn; no statement undoes another."""
+
+    drops: tuple[str, ...]
+    renames: tuple[tuple[str, str], ...]
+    types: tuple[tuple[str, ColumnType], ...]
+    adds: tuple[MirrorColumn, ...]
+
+    @property
+    def any(self) -> bool:
+        return bool(self.drops or self.renames or self.types or self.adds)
+
+
+def alter(
+    spark: SparkSession,
+    writer: TableWriter,
+    table: TableName,
+    evolution: Evolution,
+    metadata: Sequence[pa.Field],
+    rescued: str | None,
+    commit: delta.CommitId,
+    check_lock: Callable[..., None],
+    *,
+    resumed: bool,
+) -> bool:
+    """Bring a table's columns up to date; say whether anything had to be done.
+
+    Args:
+        spark: a session of the caller's own.
+        evolution: from the columns that the table has to those that it shall have.
+        metadata: the table's columns behind the source's, and ``rescued`` the name of the one with what others
+            cannot hold.
+        commit: the one that is made of it.
+        check_lock: refuses to go on when the run has lost the lock.
+        resumed: some of it, or all, may be done already.
+    """
+    if not alters(evolution):
+        return False
+    statements = _statements(evolution)
+    if (
+        statements is not None
+        and rescued is not None
+        and _touches_rescued(evolution)
+        and _has_rescued(spark, table, rescued)
+    ):
+        statements = None
+    if statements is None:
+        if not resumed or delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
+            _rewrite(spark, writer, table, evolution, metadata, rescued, commit, check_lock)
+        delta.checkpoint(spark, table)
+        return True
+    ensure(spark, writer, table, _needed(statements), check_lock)
+    if not _commit(spark, writer, table, statements, evolution.shape, commit, check_lock):
+        _run(spark, table, statements, evolution.shape, check_lock)
+    return statements.any
+
+
+def _commit(
+    spark: SparkSession,
+    writer: TableWriter,
+    table: TableName,
+    statements: _Statements,
+    after: TableShape,
+    commit: delta.CommitId,
+    check_lock: Callable[..., None],
+) -> bool:
+    """Do all of it in one commit, and say whether that could be done.
+
+    It has the run's number, so that a run that was taken over and wakes up makes it no more.  A statement has none.
+    """
+    transaction = writer.begin_change(spark, table)
+    if transaction is None or not transaction.may_be_altered(
+        drops=bool(statements.drops), renames=bool(statements.renames), widens=bool(statements.types)
+    ):
+        return False
+    before = transaction.fields
+    fields = changed(before, _changes(statements, after))
+    if fields != before:
+        check_lock()
+        steps.reached(f"columns are to change: {table.text}")
+        try:
+            transaction.alter(fields, commit)
+        except Exception as error:
+            if not delta.is_conflict(error):
+                raise
+            check_lock(sure=True)
+            raise TargetError(
+                "somebody else has written to the table at the same time",
+                path=table.text,
+                remedy="A mirror must have no other writer; run again",
+            ) from error
+    return True
+
+
+def _needed(statements: _Statements) -> dict[str, str]:
+    """Give the properties without which the table cannot change so."""
+    columns = [*((column.name, column.type) for column in statements.adds), *statements.types]
+    needed = needed_by({"name": name, "type": _declared(kind)} for name, kind in columns)
+    if statements.drops or statements.renames:
+        needed |= COLUMN_MAPPING
+    if statements.types:
+        needed |= TYPE_WIDENING
+    return needed
+
+
+def _changes(statements: _Statements, after: TableShape) -> Changes:
+    """Give what the statements do as what becomes of the log's columns."""
+    kinds = {column.name: _declared(column.type) for column in statements.adds}
+    adds, previous = [], None
+    for column in after.columns:
+        if column.name in kinds:
+            field = {"name": column.name, "type": kinds[column.name], "nullable": True}
+            adds.append(Added(field, previous))
+        previous = column.name
+    types = {name: _declared(kind) for name, kind in statements.types}
+    return Changes(statements.drops, statements.renames, types, adds)
+
+
+def _declared(kind: ColumnType) -> Any:
+    """Give a type as Delta's log has it."""
+    return declared(f"c {sql_type(kind.arrow)}")["fields"][0]["type"]
+
+
+def alters(evolution: Evolution) -> bool:
+    """Say whether the Delta table itself changes: a column that is merely kept does not change it."""
+    before = evolution.before
+    return before is not None and (
+        [(column.id, column.name) for column in before.columns]
+        != [(column.id, column.name) for column in evolution.shape.columns]
+        or any(converts(source.chain) for source in evolution.of_table())
+    )
+
+
+def _statements(evolution: Evolution) -> _Statements | None:
+    """Give the statements; None where the table has to be rewritten."""
+    before, after = evolution.before, evolution.shape
+    assert before is not None
+    if evolution.rewritten:
+        return None
+    old = {column.id: column for column in before.columns}
+    new = {column.id: column for column in after.columns}
+    drops = tuple(column.name for column in before.columns if column.id not in new)
+    renames = tuple((old[id_].name, new[id_].name) for id_ in old if id_ in new and old[id_].name != new[id_].name)
+    adds = tuple(column for column in after.columns if column.id not in old)
+    types = tuple(
+        (column.name, column.type)
+        for source, column in zip(evolution.of_table(), after.columns, strict=True)
+        if converts(source.chain)
+    )
+    # Only where no name both goes and comes does the table show which statements are done.
+    gone = {fold(name) for name in (*drops, *(name for name, _ in renames))}
+    come = {fold(name) for name in (*(column.name for column in adds), *(name for _, name in renames))}
+    kept = [column.id for column in before.columns if column.id in new]
+    in_order = [column.id for column in after.columns if column.id in old] == kept
+    if gone & come or not in_order:
+        return None
+    return _Statements(drops, renames, types, adds)
+
+
+def _touches_rescued(evolution: Evolution) -> bool:
+    """Say whether rescued texts, if there are any, have to change.
+
+    They go by their columns' names, and are tried again under a new type.  Any column may have them, whatever its
+    type: by an earlier change of it.
+    """
+    assert evolution.before is not None
+    stays = {column.id for column in evolution.shape.columns}
+    return any(column.id not in stays for column in evolution.before.columns) or any(
+        source.column is not None and (source.column != column.name or converts(source.chain))
+        for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True)
+    )
+
+
+def _has_rescued(spark: SparkSession, table: TableName, rescued: str) -> bool:
+    return bool(delta.read(spark, table).where(f"{quote(rescued)} IS NOT NULL").limit(1).collect())
+
+
+def _run(
+    spark: SparkSession,
+    table: TableName,
+    statements: _Statements,
+    after: TableShape,
+    check_lock: Callable[..., None],
+) -> None:
+    """Run the statements that the table does not show to be done."""
+    found = delta.columns_of(spark, table)
+    if found is None:
+        raise TargetError("the table is gone", path=table.text, remedy="Restore it, or apply to a new target")
+    for statement in _pending(table, statements, after, dict(found)):
+        check_lock()
+        steps.reached(f"columns are to change: {table.text}")
+        spark.sql(statement)
+
+
+def _pending(table: TableName, statements: _Statements, after: TableShape, there: Mapping[str, str]) -> Iterator[str]:
+    """Give the SQL of the statements that are still to be run.
+
+    Args:
+        there: the table's columns, with their SQL types.
+    """
+    there = dict(there)
+    drops = [name for name in statements.drops if name in there]
+    if drops:
+        yield f"ALTER TABLE {table.sql} DROP COLUMNS ({', '.join(map(quote, drops))})"
+    for old, new in statements.renames:
+        if old in there:
+            yield f"ALTER TABLE {table.sql} RENAME COLUMN {quote(old)} TO {quote(new)}"
+            there[new] = there.pop(old)
+    for name, kind in statements.types:
+        if there.get(name, "").upper() != sql_type(kind.arrow).upper():
+            yield f"ALTER TABLE {table.sql} ALTER COLUMN {quote(name)} TYPE {sql_type(kind.arrow)}"
+    previous: str | None = None
+    adds = []
+    new_names = {column.name for column in statements.adds}
+    for column in after.columns:
+        if column.name in new_names and column.name not in there:
+            place = f"AFTER {quote(previous)}" if previous is not None else "FIRST"
+            adds.append(f"{quote(column.name)} {sql_type(column.type.arrow)} {place}")
+        previous = column.name
+    if adds:
+        yield f"ALTER TABLE {table.sql} ADD COLUMNS ({', '.join(adds)})"
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTask:
+    """How a table's rows get its new columns, by number: to Spark names are expressions, and a table's may be anything.
+
+    Attributes:
+        before: where the projection's columns stand among the rows'.
+        metadata: where those stand that come behind the projection's, and ``rescued`` the one with rescued texts.
+        schema: of what comes out.
+    """
+
+    projection: Projection
+    before: tuple[int, ...]
+    metadata: tuple[int, ...]
+    rescued: int | None
+    schema: pa.Schema
+
+
+def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> Iterator[pa.RecordBatch]:
+    """Give rows their table's new columns.
+
+    Raises:
+        RuntimeError: what the driver tells by `refusal_in`.
+    """
+    for batch in batches:
+        rows = batch.num_rows
+        rescued = batch.column(task.rescued) if task.rescued is not None else pa.nulls(rows, pa.string())
+        try:
+            columns, rescued = project_columns(
+                [batch.column(number) for number in task.before], rescued, rows, task.projection
+            )
+        except WalReplayError as problem:
+            raise RuntimeError(refusal_text(problem)) from None
+        metadata = [rescued if number == task.rescued else batch.column(number) for number in task.metadata]
+        arrays = zip([*columns, *metadata], task.schema.types, strict=True)
+        yield pa.RecordBatch.from_arrays([array.cast(kind) for array, kind in arrays], schema=task.schema)
+
+
+def _rewrite(
+    spark: SparkSession,
+    writer: TableWriter,
+    table: TableName,
+    evolution: Evolution,
+    metadata: Sequence[pa.Field],
+    rescued: str | None,
+    commit: delta.CommitId,
+    check_lock: Callable[..., None],
+) -> None:
+    before = evolution.before
+    assert before is not None
+    rows = delta.read(spark, table)
+    places = {name: number for number, name in enumerate(rows.columns)}
+    names = [column.name for column in before.columns]
+    after = [column.name for column in evolution.shape.columns]
+    types = [*(column.type.arrow for column in evolution.shape.columns), *(field.type for field in metadata)]
+    task = RewriteTask(
+        projection=Projection.of(evolution.of_table(), names, after, rescues=rescued is not None),
+        before=tuple(places[name] for name in names),
+        metadata=tuple(places[field.name] for field in metadata),
+        rescued=None if rescued is None else places[rescued],
+        schema=pa.schema([pa.field(f"c{number}", kind) for number, kind in enumerate(types)]),
+    )
+    numbered = rows.toDF(*(f"c{number}" for number in range(len(places))))
+    rewritten = numbered.mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
+    frame = rewritten.toDF(*after, *(field.name for field in metadata))
+    ensure(spark, writer, table, needed_by(frame.schema.jsonValue()["fields"]), check_lock)
+    try:
+        delta.write(frame, table, "overwrite", commit, new_schema=True)
+    except Exception as error:
+        refusal = refusal_in(str(error))
+        if refusal is None:
+            raise
+        refusal.table = table.text
+        raise refusal from None

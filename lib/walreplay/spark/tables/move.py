@@ -1,0 +1,158 @@
+"""Let a Delta table go to another place, so that a run that is killed at any moment can do it again.
+
+Where the file system can rename a folder at once, that is done: the table keeps its history.  Elsewhere (object
+stores, catalogs) its rows are copied in one commit, and then the old table is removed.
+
+A rename in a mounted folder cannot be made any more once the lock is lost (`walreplay.spark.delta.fence`).  Elsewhere,
+and before a table is removed, the lock is looked at just before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.errors import TargetError
+from walreplay.sink.features import needed_by
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.fence import Fence
+from walreplay.spark.delta.mounted import local_folder
+from walreplay.spark.delta.target import LEDGER_SCHEMA, TableName, Target
+from walreplay.spark.planning.placement import Move
+from walreplay.spark.writing.base import TableWriter
+from walreplay.spark.writing.features import ensure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_RENAMING: Final = ("file", "hdfs", "viewfs", "abfs", "abfss")
+"""The file systems that rename a folder in one atomic step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What became of a move.
+
+    Attributes:
+        note: what a person should know.
+        is_copy: the table is a copy, whose own ``version`` this is; else it has those that it had.
+    """
+
+    note: str | None = None
+    is_copy: bool = False
+    version: int | None = None
+
+
+def move(
+    spark: SparkSession,
+    writer: TableWriter,
+    step: Move,
+    commit: delta.CommitId,
+    check_lock: Callable[..., None],
+    fence: Fence | None,
+) -> Moved:
+    """Move a table; one that has moved already is left alone.
+
+    Args:
+        spark: a session of the caller's own.
+        commit: the copy's commit, where rows are copied.
+        check_lock: refuses to go on when the run has lost the lock.
+        fence: the run's; None where folders are not mounted.
+    """
+    source, destination = (local_folder(spark, table.path) for table in (step.source, step.destination))
+    if fence is not None and source is not None and destination is not None:
+        fence.rename(source, destination)
+        return _moved(spark, step)
+    if step.source.path is not None and step.destination.path is not None:
+        files = _file_system(spark, step.source.path)
+        if files is not None and files.scheme in _RENAMING:
+            files.rename(step.source.path, step.destination.path, check_lock)
+            return _moved(spark, step)
+    note = None
+    if delta.exists(spark, step.source):
+        there = delta.exists(spark, step.destination)
+        if not there or delta.find_commit(spark, step.destination, commit) is None:
+            mode, rows = "overwrite" if there else "append", delta.read(spark, step.source)
+            if there:
+                ensure(spark, writer, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
+            delta.write(rows, step.destination, mode, commit, create=not there, new_schema=there)
+        note = _remove(spark, step.source, check_lock)
+    copy = delta.find_commit(spark, step.destination, commit) if delta.exists(spark, step.destination) else None
+    return Moved(note, is_copy=True, version=None if copy is None else copy.version)
+
+
+def _moved(spark: SparkSession, step: Move) -> Moved:
+    """Say that a folder has gone to its place, and have Delta look at both places anew."""
+    for place in (step.source, step.destination):
+        delta.forget(spark, place)
+    return Moved()
+
+
+def fence_of(spark: SparkSession, target: Target, run_id: str) -> Fence | None:
+    """Give the fence of a run; None where folders are not mounted.
+
+    Args:
+        run_id: the id of the lock's holder.
+    """
+    root = local_folder(spark, target.root)
+    return None if root is None else Fence(root, str(Path(root, LEDGER_SCHEMA)), run_id)
+
+
+def _remove(spark: SparkSession, table: TableName, check_lock: Callable[[], None]) -> str | None:
+    check_lock()
+    if table.path is None:
+        spark.sql(f"DROP TABLE IF EXISTS {table.sql}")
+        return None
+    files = _file_system(spark, table.path)
+    if files is not None:
+        files.delete(table.path)
+        return None
+    # Spark Connect has no way to the files.
+    spark.sql(f"DELETE FROM {table.sql}")
+    return f"{table.path} is left behind without rows, for it cannot be removed from here; remove it by hand"
+
+
+class _FileSystem:
+    """Hadoop's view of a folder's file system, by the JVM that a session has at hand."""
+
+    def __init__(self, jvm: Any, configuration: Any, path: str) -> None:
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._files = self._path(path).getFileSystem(configuration)
+
+    @property
+    def scheme(self) -> str:
+        return str(self._files.getUri().getScheme())
+
+    def rename(self, source: str, destination: str, check_lock: Callable[[], None]) -> None:
+        """Rename a folder that is there."""
+        here, there = self._path(source), self._path(destination)
+        if not self._files.exists(here):
+            return
+        # Into a folder that is there it would be moved, not renamed.
+        if self._files.exists(there):
+            raise TargetError(
+                "a table cannot be moved here, for something is there",
+                path=destination,
+                remedy="Move it away, and run again",
+            )
+        self._files.mkdirs(there.getParent())
+        check_lock()
+        if not self._files.rename(here, there):
+            remedy = "Run again when it can"
+            raise TargetError(f"the table's folder cannot be renamed to {destination}", path=source, remedy=remedy)
+
+    def delete(self, path: str) -> None:
+        self._files.delete(self._path(path), True)
+
+
+def _file_system(spark: SparkSession, path: str) -> _FileSystem | None:
+    """Give the file system of a path; None where the session has no JVM of its own."""
+    try:
+        jvm, context = spark._jvm, spark._jsc
+    except Exception:
+        return None
+    if jvm is None or context is None:
+        return None
+    return _FileSystem(jvm, context.hadoopConfiguration(), path)

@@ -1,0 +1,257 @@
+"""Bring one mirror table up to date: its columns, then one commit for each of its epochs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from walreplay.errors import TargetError
+from walreplay.report import Action, TableReport
+from walreplay.sink.events import Mode
+from walreplay.sink.evolution import OWN
+from walreplay.sink.features import DELETION_VECTORS, needed_by
+from walreplay.sink.table_log import LoggedVersion, newest_version
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.mounted import local_folder
+from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.delta.target import quote
+from walreplay.spark.delta.transaction import declared
+from walreplay.spark.planning.plan import Epoch
+from walreplay.spark.planning.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, metadata_fields
+from walreplay.spark.session import steps
+from walreplay.spark.session.isolation import session_with, settings
+from walreplay.spark.staging.base import FEW_PARTS_A_BATCH, Staging
+from walreplay.spark.tables.alter import alter
+from walreplay.spark.tables.fold import Folded, begin_fold
+from walreplay.spark.tables.layout import leave_clustering, set_layout, set_properties
+from walreplay.spark.workers.refusals import refusals_told
+from walreplay.spark.workers.write import FilesWritten
+from walreplay.spark.writing.base import Fold, TableWriter
+from walreplay.spark.writing.features import ensure
+from walreplay.spark.writing.merge import Counts, Written, append_rows, count_rows
+from walreplay.spark.writing.statements import folded_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SHUFFLED: Final = "spark.sql.shuffle.partitions"
+
+_FEW_CHANGES: Final = 10_000
+_SMALL_TABLE: Final = 16 << 20
+
+
+def apply_table(
+    spark: SparkSession, writer: TableWriter, staging: Staging, run: TableRun, folded: Folded | None = None
+) -> TableReport:
+    """Bring one table up to date; every commit is made once, whatever happened before.
+
+    Args:
+        folded: what was folded of it with other tables.
+    """
+    began = time.monotonic()
+    plan = run.plan
+    action: Action = "unchanged"
+    counts = Counts()
+    done: delta.Commit | None = None
+    depth = delta.WHOLE_HISTORY if run.resumed else len(plan.epochs) * SLOTS + 20
+    session = session_with(spark, delta.SMALL_STATE) if folded is None else nullcontext(folded.spark)
+    with session as own, settings(own, _shuffled(own, run)):
+        exists = run.exists
+        for number, epoch in enumerate(plan.epochs):
+            commit = run.step(number, MERGE)
+            truncated = plan.truncated and number == 0
+            if run.resumed and not exists:
+                exists = delta.exists(own, plan.table)
+            found = delta.find_commit(own, plan.table, commit, depth=depth) if run.may_have(commit) and exists else None
+            if found is None:
+                overwrite = exists and number == 0 and (plan.before is None or (truncated and not plan.soft_deletes))
+                if exists and number == 0:
+                    set_properties(own, writer, run)
+                    leave_clustering(own, run)
+                if exists and not overwrite:
+                    _alter(own, writer, run, number, epoch)
+                    if truncated:
+                        _mark_deleted(own, run, number)
+                delta.forget_version(own)
+                action, written = _commit(own, writer, staging, run, number, folded, exists=exists, overwrite=overwrite)
+                more = written.counts
+                if overwrite and _changes_types(run):
+                    delta.checkpoint(own, plan.table)
+                found = _made(own, run, commit, written, depth)
+            else:
+                more = _counts_of(own, staging, run, number, found)
+            counts = (counts + more).against(found, more)
+            done = found if done is None else done.joined(found)
+            exists = True
+        set_layout(own, writer, run)
+    assert done is not None
+    return TableReport(
+        name=plan.name,
+        location=plan.table.text,
+        action=action,
+        changes=plan.rows,
+        inserted=done.rows("numTargetRowsInserted", "numOutputRows"),
+        updated=done.rows("numTargetRowsUpdated"),
+        deleted=done.rows("numTargetRowsDeleted"),
+        truncated=plan.truncated,
+        version=done.version,
+        seconds=time.monotonic() - began,
+        without_base=counts.without_base,
+        deletes_without_row=counts.deletes_without_row,
+        unknown=counts.unknown,
+        oid=plan.oid,
+        set_aside=plan.set_aside,
+        notes=(*plan.notes, *counts.notes),
+    )
+
+
+def _counts_of(spark: SparkSession, staging: Staging, run: TableRun, number: int, found: delta.Commit) -> Counts:
+    """Give what the rows of a commit are counted for that the run had made before it was interrupted."""
+    epoch = run.plan.epochs[number]
+    if found.counts is not None:
+        # A later version may count more.
+        return Counts(**{name: found.counts.get(name, 0) for name in Counts.__dataclass_fields__})
+    if not epoch.rows or "numTargetRowsUpdated" in found.metrics:
+        return Counts()
+    with refusals_told():
+        return count_rows(folded_rows(spark, staging, run, epoch), epoch.identity.mode)
+
+
+def _made(spark: SparkSession, run: TableRun, commit: delta.CommitId, written: Written, depth: int) -> delta.Commit:
+    """Give the commit that was made, as the table's history has it.
+
+    Raises:
+        TargetError: when it is not there.
+    """
+    plan = run.plan
+    version = written.version if written.version is not None else delta.last_version(spark)
+    if version is not None:
+        return delta.Commit(version, written.metrics)
+    # It was skipped as made already, or the platform does not tell.
+    found = delta.find_commit(spark, plan.table, commit, depth=depth)
+    if found is not None and (run.standing is None or found.version > run.standing.latest):
+        return found
+    raise TargetError(
+        "the table's commit is not in its history: another one has its number, or something else writes to the table",
+        table=plan.name,
+        path=plan.table.text,
+        remedy="A mirror must have no other writer, and its ledger must not be set back while a run is at work; run "
+        "again, which looks at both",
+    )
+
+
+def _shuffled(spark: SparkSession, run: TableRun) -> dict[str, str]:
+    """Have a MERGE shuffle into as many parts as fold its rows, if that is more than is usual.
+
+    It is not for fewer: what is merged into may be large.  Spark puts small parts together again by itself.
+    """
+    usual = spark.conf.get(_SHUFFLED, None) or ""
+    # Databricks has "auto" there.
+    return {_SHUFFLED: str(run.tasks)} if usual.isdigit() and int(usual) < run.tasks else {}
+
+
+def _alter(spark: SparkSession, writer: TableWriter, run: TableRun, number: int, epoch: Epoch) -> None:
+    plan = run.plan
+    changed = alter(
+        spark,
+        writer,
+        plan.table,
+        epoch.evolution,
+        metadata_fields(plan.metadata),
+        plan.metadata.rescued_data,
+        run.step(number, ALTER),
+        run.check_lock,
+        resumed=run.may_have(run.step(number, ALTER)),
+    )
+    if changed:
+        steps.reached(f"columns changed: {plan.name}")
+
+
+def _changes_types(run: TableRun) -> bool:
+    """Say whether a table that is overwritten may have had columns of the same names with other types."""
+    before = run.plan.before
+    if before is None:
+        return True
+    kinds = {column.name: column.type.arrow for column in before.shape.columns}
+    return any(kinds.get(one.name, one.type.arrow) != one.type.arrow for one in run.plan.epochs[0].shape.columns)
+
+
+def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
+    """Mark all rows as deleted, where a truncate deletes softly."""
+    name = next(column.name for column in run.plan.epochs[number].shape.columns if column.source == OWN)
+    commit = run.step(number, TRUNCATE)
+    if run.may_have(commit) and delta.find_commit(spark, run.plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
+        return
+    with delta.committing(spark, commit):
+        spark.sql(f"UPDATE {run.plan.table.sql} SET {quote(name)} = true WHERE NOT {quote(name)}")
+
+
+def _commit(
+    spark: SparkSession,
+    writer: TableWriter,
+    staging: Staging,
+    run: TableRun,
+    number: int,
+    folded: Folded | None,
+    *,
+    exists: bool,
+    overwrite: bool,
+) -> tuple[Action, Written]:
+    """Bring an epoch's rows to the table, if they are not on their way yet, and make its commit."""
+    epoch, merge = run.plan.epochs[number], run.merge(number)
+    is_merged = exists and not overwrite and epoch.identity.mode is not Mode.APPEND
+    action: Action = "created" if not exists else "overwritten" if overwrite else "merged" if is_merged else "appended"
+    if is_merged and epoch.rows == 0:
+        # Only the columns change: an empty commit stands for it.
+        return action, append_rows(spark, None, merge, "append", create=False)
+    ready = partial(_ready, spark, writer, run, number, exists=exists, overwrite=overwrite, is_merged=is_merged)
+    with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
+        fold: Fold
+        files: FilesWritten | None
+        if folded is not None:
+            fold, files = folded.fold, folded.written
+        else:
+            fold = begin_fold(spark, writer, staging, run, number, exists=exists, overwrite=overwrite)
+            files = fold.run(spark)
+        run.check_lock()
+        return action, fold.commit(spark, files, ready)
+
+
+def _ready(
+    spark: SparkSession,
+    writer: TableWriter,
+    run: TableRun,
+    number: int,
+    *,
+    exists: bool,
+    overwrite: bool,
+    is_merged: bool,
+) -> Mapping[str, str]:
+    """Give a table what a statement that commits an epoch needs it to have; give the settings for the statement."""
+    merge = run.merge(number)
+    is_small = is_merged and _is_small(spark, run)
+    if overwrite:
+        ensure(spark, writer, merge.table, needed_by(declared(sql_schema(merge.schema))["fields"]), run.check_lock)
+    if is_merged and not is_small and run.plan.layout.marks_rows:
+        ensure(spark, writer, merge.table, DELETION_VECTORS, run.check_lock)
+    if run.plan.epochs[number].rows > _FEW_CHANGES:
+        return {}
+    if not is_merged:
+        return {} if exists else delta.FEW_ROWS
+    return delta.FEW_ROWS_REWRITTEN if is_small else {}
+
+
+def _is_small(spark: SparkSession, run: TableRun) -> bool:
+    """Say whether a table is so small that a MERGE may write its files anew."""
+    folder = local_folder(spark, run.plan.table.path)
+    told = None if folder is None else LoggedVersion(folder, newest_version(folder)).size()
+    if told is not None:
+        return told[1] <= _SMALL_TABLE
+    with settings(spark, delta.FEW_ROWS):
+        return delta.size_of(spark, run.plan.table) <= _SMALL_TABLE
+
+
+__all__ = ["apply_table"]

@@ -1,0 +1,143 @@
+"""Fold staged events, which all files have of a table, to rows to merge."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import pyarrow as pa
+
+from walreplay.errors import WalReplayError
+from walreplay.sink.events import Events, Identity, Mode, concat, from_ipc, rejoin, to_ipc
+from walreplay.sink.merge import merge_schema, rows_to_merge, settled
+from walreplay.sink.projection import Projection, project
+from walreplay.sink.routes import NO_ROUTES, Routes, components, route
+from walreplay.spark.workers.process import spark_task
+from walreplay.spark.workers.refusals import refusal_text
+from walreplay.spark.workers.rows import (
+    ROUTES_SEQUENCE,
+    route_batch,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldTask:
+    """How one table's staged events become rows to merge.
+
+    Attributes:
+        projections: how the rows of each relation version get the table's columns, and the numbers of its key's: by
+            the sequence number that it begins at, in order.
+        table: the source's name, for errors.
+    """
+
+    types: tuple[pa.DataType, ...]
+    names: tuple[str, ...]
+    identity: Identity
+    tracked: tuple[int, ...]
+    moves: bool
+    projections: tuple[tuple[int, Projection, tuple[int, ...]], ...]
+    table: str | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The rows' columns."""
+        return merge_schema(self.types, self.identity, self.tracked, moves=self.moves)
+
+    def version_of(self, sequence: int) -> int:
+        """Give the number of the projection that events are due."""
+        return bisect_right(self.projections, sequence, key=lambda item: item[0]) - 1
+
+    def named(self, version: int) -> tuple[Identity, tuple[str, ...]]:
+        """Give the identity and the columns' names that a version's events have."""
+        _, projection, key = self.projections[version]
+        return self.identity.renumbered(dict(enumerate(projection.numbers)), key), projection.before
+
+    def project(self, version: int, events: Events) -> Events:
+        """Give the events of one version, of whole transactions, the table's columns."""
+        _, projection, key = self.projections[version]
+        # An image holds for the columns that it was taken of.
+        events = settled(events, *self.named(version), self.table)
+        return project(events, key, projection, keyed=self.identity.mode is Mode.KEYED)
+
+
+@spark_task
+def link_batches(batches: Iterable[pa.RecordBatch], *, buckets: int) -> Iterator[pa.RecordBatch]:
+    """Make of all the links between a table's keys the routes of each bucket, to stand in front of its events.
+
+    Args:
+        batches: the data of all staged rows of the table's `links_table`, in one task.
+        buckets: as many as the events were parted into.
+    """
+    links = [Routes.from_ipc(value.as_buffer()) for batch in batches for value in batch.column("data")]
+    for bucket, routes in components(links).split(buckets):
+        yield route_batch(bucket, ROUTES_SEQUENCE, routes.to_ipc())
+
+
+@spark_task
+def route_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask, buckets: int) -> Iterator[pa.RecordBatch]:
+    """Bring the staged events of linked keys to one bucket.
+
+    Args:
+        batches: bucket, sequence and data, sorted by bucket and sequence: each bucket's routes, if it has any, then
+            its events, none of a bucket in another task.
+        buckets: as many as the events were parted into.
+    """
+    current: int | None = None
+    routes = NO_ROUTES
+    for batch in batches:
+        columns = batch.column("bucket"), batch.column("sequence"), batch.column("data")
+        for bucket, sequence, data in zip(*columns, strict=True):
+            if bucket.as_py() != current:
+                current, routes = bucket.as_py(), NO_ROUTES
+            if sequence.as_py() == ROUTES_SEQUENCE:
+                routes = Routes.from_ipc(data.as_buffer())
+            elif not len(routes.key):
+                yield route_batch(bucket.as_py(), sequence.as_py(), data.as_buffer())
+            else:
+                events = from_ipc(data.as_buffer())
+                own = task.named(task.version_of(sequence.as_py()))
+                for to, part in route(events, *own, routes, buckets):
+                    yield route_batch(to, sequence.as_py(), to_ipc(part))
+
+
+@spark_task
+def fold_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator[pa.RecordBatch]:
+    """Fold staged events, sorted by bucket and sequence, to rows to merge.
+
+    Raises:
+        RuntimeError: what the driver tells by `refusal_in`.
+    """
+    current: int | None = None
+    parts: list[tuple[int, Events]] = []
+    # Rows that are only added need not meet: a table of such may have all of an archive's.
+    is_alone = task.identity.mode is Mode.APPEND
+    for batch in batches:
+        columns = batch.column("bucket"), batch.column("sequence"), batch.column("data")
+        for bucket, sequence, data in zip(*columns, strict=True):
+            if (is_alone or bucket.as_py() != current) and parts:
+                yield from _merge_rows(parts, task)
+                parts = []
+            current = bucket.as_py()
+            parts.append((sequence.as_py(), from_ipc(data.as_buffer())))
+    if parts:
+        yield from _merge_rows(parts, task)
+
+
+def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.RecordBatch]:
+    try:
+        events = concat([task.project(version, run) for version, run in _runs(parts, task)])
+        parts.clear()
+        yield from rows_to_merge(events, task.identity, task.names, task.tracked, moves=task.moves, table=task.table)
+    except WalReplayError as problem:
+        problem.table = problem.table or task.table
+        # There is no row to give it back in: the rows go into the table.
+        raise RuntimeError(refusal_text(problem)) from None
+
+
+def _runs(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[tuple[int, Events]]:
+    """Put together what is of one version, file by file."""
+    for version, run in groupby(parts, key=lambda item: task.version_of(item[0])):
+        files = [[part for _, part in group] for _, group in groupby(run, key=lambda item: item[0])]
+        yield version, concat([rejoin(group) for group in files])

@@ -1,0 +1,125 @@
+"""Scan files: which sessions, transactions and relation versions each one holds."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from walreplay.decode.files import scan_file
+from walreplay.decode.place import Place
+from walreplay.decode.summary import FileScan
+from walreplay.errors import CaptureError, WalReplayError
+from walreplay.listing import map_file
+from walreplay.protocol.compression import Plain
+from walreplay.protocol.framing import Framing
+from walreplay.spark.workers.process import spark_task
+from walreplay.spark.workers.rows import SCAN
+from walreplay.types.text import UTF8
+
+LOCAL_SCHEME: Final = "file:"
+
+_SCANS_A_BATCH: Final = 256
+
+_BYTES_A_BATCH: Final = 1 << 20
+"""Scans are told some at a time: each batch costs Spark as much as the scan of a small file."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """How one file is scanned; see `walreplay.decode.files.scan_file`.
+
+    Attributes:
+        length: the file's bytes, where they were listed.
+    """
+
+    framing: Framing | None
+    place: Place | None = None
+    start: int = 0
+    first: bool = False
+    prefix: bytes = b""
+    edges: tuple[int, ...] = ()
+    origins: tuple[tuple[str, int], ...] = ()
+    gap: bool = False
+    known_length: int = 0
+    codec: str = UTF8
+    length: int = 0
+    before: str = ""
+
+
+def capture_files(
+    batches: Iterable[pa.RecordBatch], paths: Iterable[str]
+) -> Iterator[tuple[str, pa.Buffer | memoryview | WalReplayError]]:
+    """Give each file's path and bytes, without copying them, or why they cannot be had.
+
+    Args:
+        batches: of files by path, with their content; or by number, and they are read here.
+        paths: what these numbers mean.
+    """
+    numbered = list(paths)
+    for batch in batches:
+        if "content" not in batch.schema.names:
+            for number in batch.column("file").to_pylist():
+                yield numbered[number], _map(numbered[number])
+            continue
+        for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
+            yield path.as_py(), content.as_buffer()
+
+
+def _map(path: str) -> memoryview | WalReplayError:
+    name = path.removeprefix(LOCAL_SCHEME)
+    try:
+        # A path has one slash in front, or three.
+        return map_file("/" + name.lstrip("/"))
+    except OSError as error:
+        return CaptureError(
+            f"the file cannot be read: {error.strerror or 'an error of the file system'}",
+            path=path,
+            remedy="A file: path has to be mounted at the same place on every executor",
+        )
+
+
+@spark_task
+def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanTask]) -> Iterator[pa.RecordBatch]:
+    """Scan whole files; one row a file, its pickled `FileScan` or its error."""
+    told: list[dict[str, Any]] = []
+    size = 0
+    for path, content in capture_files(batches, tasks):
+        scan, error = None, None
+        try:
+            if isinstance(content, WalReplayError):
+                raise content
+            scan = pickle.dumps(scan_of(path, memoryview(content), tasks[path]))
+        except WalReplayError as problem:
+            error = json.dumps(problem.to_dict())
+        told.append({"scan": scan, "error": error})
+        size += len(scan or "")
+        if len(told) >= _SCANS_A_BATCH or size >= _BYTES_A_BATCH:
+            yield pa.RecordBatch.from_pylist(told, schema=SCAN)
+            told, size = [], 0
+    if told:
+        yield pa.RecordBatch.from_pylist(told, schema=SCAN)
+
+
+def scan_of(path: str, content: memoryview, task: ScanTask, opened: Plain | None = None) -> FileScan:
+    """Scan a file as a task says."""
+    return scan_file(
+        path,
+        content,
+        framing=task.framing,
+        place=task.place,
+        start=task.start,
+        first=task.first,
+        prefix=task.prefix,
+        edges=task.edges,
+        origins=task.origins,
+        gap=task.gap,
+        known_length=task.known_length,
+        codec=task.codec,
+        opened=opened,
+        before=task.before,
+    )

@@ -1,0 +1,263 @@
+"""What writes a table's files in Spark's Python workers, where the table lies in a folder that they have mounted."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from walreplay.sink.data_files import DataFile, DataFileWriter, FileColumn
+from walreplay.sink.events import Mode
+from walreplay.sink.rewriting import MOST_BYTES, Before, rewrite
+from walreplay.spark.workers.decode import unpack_batches
+from walreplay.spark.workers.fold import FoldTask, fold_batches
+from walreplay.spark.workers.process import spark_task
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pyspark.sql import Row
+
+
+_ROWS_AT_ONCE: Final = 1 << 16
+_BYTES_AT_ONCE: Final = 64 << 20
+
+FILES: Final = pa.schema(
+    [
+        ("name", pa.string()),
+        ("size", pa.int64()),
+        ("rows", pa.int64()),
+        ("stats", pa.string()),
+        ("counts", pa.string()),
+        ("anew", pa.bool_()),
+    ]
+)
+"""The row that a task gives of what it has written."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesWritten:
+    """What tasks have written.
+
+    Attributes:
+        counts: what the rows are counted for.
+        anew: the files are all that a table is to have; otherwise their rows are new to it, or are to be merged.
+    """
+
+    files: tuple[DataFile, ...]
+    counts: Mapping[str, int]
+    anew: bool = False
+
+    @classmethod
+    def of(cls, told: Iterable[Row]) -> FilesWritten:
+        """Gather what the tasks tell, rows of `FILES`."""
+        files, counts, anew = [], Counter[str](), False
+        for row in told:
+            anew |= row.anew
+            counts.update(json.loads(row.counts))
+            if row.name is not None:
+                files.append(DataFile(row.name, row.size, row.rows, row.stats))
+        return cls(tuple(files), counts, anew)
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """Where rows are written to.
+
+    Attributes:
+        folder: the table's, at the same place for all.
+        columns: the table's; ``sources`` are the rows' columns that go there.
+        written_by: Spark's version.
+    """
+
+    folder: str
+    columns: tuple[FileColumn, ...]
+    sources: tuple[str, ...]
+    written_by: str
+
+
+@spark_task
+def write_folded(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: FileTask) -> Iterator[pa.RecordBatch]:
+    """Fold staged events to rows (see `fold_batches`) of a table that holds none before them, and write these.
+
+    One row comes out: the file, if there is one, and what its rows are counted for (JSON).
+    """
+    counts: Counter[str] = Counter()
+    final = _FINAL[task.identity.mode]
+    with _file(files) as write:
+        for batch in fold_batches(batches, task=task):
+            parts, found = final(batch)
+            counts.update(found)
+            for part in parts:
+                write(part)
+    yield _written(write.file, counts)
+
+
+@spark_task
+def write_kept(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: FileTask) -> Iterator[pa.RecordBatch]:
+    """Fold staged events to rows (see `fold_batches`) of a keyed table, and write all of them, to be merged.
+
+    One row comes out, as of `write_folded`.
+    """
+    yield _keep(fold_batches(batches, task=task), files)
+
+
+def _keep(folded: Iterable[pa.RecordBatch], files: FileTask) -> pa.RecordBatch:
+    counts: Counter[str] = Counter()
+    with _file(files) as write:
+        for batch in folded:
+            counts.update(_keyed_counts(batch))
+            write(batch)
+    return _written(write.file, counts)
+
+
+@spark_task
+def write_rewritten(
+    batches: Iterable[pa.RecordBatch], *, task: FoldTask, before: Before, files: FileTask, kept: FileTask
+) -> Iterator[pa.RecordBatch]:
+    """Fold all staged events of a small keyed table to rows, and write the table anew with them.
+
+    One row comes out, as of `write_folded`, whose counts have those of `Rewritten` too; as of `write_kept` where the
+    table is left to a MERGE.
+
+    Args:
+        kept: where the rows are written to then.
+    """
+    rest, folded, size = fold_batches(batches, task=task), [], 0
+    for batch in rest:
+        folded.append(batch)
+        size += batch.nbytes
+        if size > MOST_BYTES:
+            break
+    rewritten = rewrite(before, folded) if folded and size <= MOST_BYTES else None
+    if rewritten is None:
+        yield _keep(chain(folded, rest), kept)
+        return
+    counts = sum((Counter(_keyed_counts(batch)) for batch in folded), Counter())
+    counts.update(rewritten.counts)
+    counts.update(rewritten.missing)
+    with _file(files) as write:
+        if rewritten.changes:
+            for batch in rewritten.batches():
+                write(batch.rename_columns(files.sources))
+    yield _written(write.file, counts, anew=True)
+
+
+@spark_task
+def write_records(
+    batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array], files: FileTask
+) -> Iterator[pa.RecordBatch]:
+    """Write staged records of transactions or messages (see `unpack_batches`).
+
+    Args:
+        constants: columns besides, of one value that holds for all.
+    """
+    with _file(files) as write:
+        for batch in unpack_with(batches, constants=constants):
+            write(batch)
+    yield _written(write.file, {})
+
+
+def unpack_with(batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array]) -> Iterator[pa.RecordBatch]:
+    """Give staged records (see `unpack_batches`) with columns behind them that have one value for all."""
+    for batch in unpack_batches(batches):
+        more = [pa.repeat(value[0], batch.num_rows) for value in constants.values()]
+        yield pa.RecordBatch.from_arrays([*batch.columns, *more], names=[*batch.schema.names, *constants])
+
+
+@spark_task
+def write_batches(batches: Iterable[pa.RecordBatch], *, files: FileTask) -> Iterator[pa.RecordBatch]:
+    """Write rows as they come."""
+    with _file(files) as write:
+        for batch in batches:
+            write(batch)
+    yield _written(write.file, {})
+
+
+class _Write:
+    """Writes the wanted columns of batches into one file."""
+
+    def __init__(self, task: FileTask) -> None:
+        self._sources = list(task.sources)
+        self.writer = DataFileWriter(task.folder, task.columns, written_by=task.written_by)
+        self.file: DataFile | None = None
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        self.writer.write(batch.select(self._sources))
+
+
+@contextmanager
+def _file(task: FileTask) -> Iterator[_Write]:
+    write = _Write(task)
+    with write.writer:
+        yield write
+        write.file = write.writer.close()
+
+
+def _written(file: DataFile | None, counts: Mapping[str, int], *, anew: bool = False) -> pa.RecordBatch:
+    row = {"name": None, "size": 0, "rows": 0, "stats": None, "counts": json.dumps(counts), "anew": anew}
+    if file is not None:
+        row |= {"name": file.name, "size": file.size, "rows": file.rows, "stats": file.stats}
+    return pa.RecordBatch.from_pylist([row], schema=FILES)
+
+
+# The rows of a table that held none before, and what they are counted for: see `walreplay.spark.writing.merge.Counts`.
+
+
+def _true(mask: pa.Array) -> int:
+    return int(pc.sum(mask).as_py() or 0)
+
+
+_Final: TypeAlias = tuple[Iterable[pa.RecordBatch], dict[str, int]]
+
+
+def _keyed(batch: pa.RecordBatch) -> _Final:
+    deleted = batch.column("deleted")
+    return [batch.filter(pc.invert(deleted)) if _true(deleted) else batch], _keyed_counts(batch)
+
+
+def _keyed_counts(batch: pa.RecordBatch) -> dict[str, int]:
+    deleted, expected = batch.column("deleted"), batch.column("expected")
+    live = pc.invert(deleted)
+    return {
+        "live": _true(pc.and_(live, expected)),
+        "gone": _true(pc.and_(deleted, expected)),
+        "unknown": _true(pc.and_(batch.column("unknown"), live)),
+    }
+
+
+def _multiset(batch: pa.RecordBatch) -> _Final:
+    net, needed = (batch.column(name).to_numpy() for name in ("net", "needed"))
+    copies = np.where((net > 0) | (needed + net > 0), np.maximum(needed, 0) + net, 0)
+    unknown = batch.column("unknown").to_numpy(zero_copy_only=False)
+    counts = {"unknown": int((unknown & (net > 0)).sum()), "missing": int(needed.sum())}
+    return [batch] if (copies == 1).all() else _repeated(batch, np.cumsum(copies)), counts
+
+
+def _repeated(batch: pa.RecordBatch, ends: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """Give each row as often as it is there, some at a time: a few rows may have millions of copies, or be long."""
+    total = int(ends[-1])
+    texts = [column for column in batch.columns if pa.types.is_string(column.type) or pa.types.is_binary(column.type)]
+    longest = sum(pc.max(pc.binary_length(column)).as_py() or 0 for column in texts)
+    at_once = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(1, longest)))
+    for start in range(0, total, at_once):
+        places = np.arange(start, min(start + at_once, total))
+        yield batch.take(pa.array(np.searchsorted(ends, places, side="right")))
+
+
+def _appended(batch: pa.RecordBatch) -> _Final:
+    return [batch], {"unknown": _true(batch.column("unknown"))}
+
+
+_FINAL: Final[Mapping[Mode, Callable[[pa.RecordBatch], _Final]]] = {
+    Mode.KEYED: _keyed,
+    Mode.MULTISET: _multiset,
+    Mode.APPEND: _appended,
+}

@@ -1,0 +1,34 @@
+"""Which way a target's rows are written: found out once, here."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from walreplay.spark.delta.internals import COMMITS, internals_of
+from walreplay.spark.delta.mounted import local_folder
+from walreplay.spark.delta.target import Target
+from walreplay.spark.writing.base import TableWriter
+from walreplay.spark.writing.files import FileWriter
+from walreplay.spark.writing.statements import StatementWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SWITCH: Final = "WALREPLAY_COMMITS"
+"""An environment variable: ``spark`` has all that is written be written by Spark's own statements."""
+
+
+def choose_writer(spark: SparkSession, target: Target) -> TableWriter:
+    """Give the writer of a target's tables.
+
+    Files are written where driver and executors have the target mounted, and Delta's classes are as they are known.
+    Where these alone are lacking, the writer has a warning that names what is missing.
+    """
+    folder = local_folder(spark, target.root)
+    if folder is None or os.environ.get(_SWITCH) == "spark":
+        return StatementWriter()
+    internals = internals_of(spark)
+    if internals is None or target.root is None:
+        return StatementWriter()
+    return FileWriter(target.root, folder, internals) if internals.can(COMMITS) else StatementWriter(internals.warnings)

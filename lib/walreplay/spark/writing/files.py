@@ -1,0 +1,165 @@
+"""Rows to tables in files that Python writes and Delta's own transaction commits; what asks for more, by statements.
+
+This is four to five times as fast.  It takes a target that this program and the workers reach by themselves, and
+Delta's classes as they are known here (`walreplay.spark.delta.internals`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+import pyarrow as pa
+
+from walreplay.report import Way
+from walreplay.sink.events import Mode
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta import transaction
+from walreplay.spark.delta.internals import Internals
+from walreplay.spark.delta.mounted import local_folder
+from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.delta.transaction import Transaction
+from walreplay.spark.planning.table_run import TableRun
+from walreplay.spark.staging.base import Staging
+from walreplay.spark.staging.files import FileStaging
+from walreplay.spark.writing.append import FileAppend
+from walreplay.spark.writing.base import Append, Fold, OneRow
+from walreplay.spark.writing.fold import AppendFold, FileFold, MergeFold, RewriteFold
+from walreplay.spark.writing.kept_rows import keeping
+from walreplay.spark.writing.one_row import FileRow
+from walreplay.spark.writing.rewrite import begin_rewrite
+from walreplay.spark.writing.statements import STAGING, StatementWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class FileWriter(StatementWriter):
+    """Writes files by itself, and leaves to statements the tables that ask for more than is known of here.
+
+    Args:
+        target: its root, and ``folder`` where driver and executors have that mounted.
+    """
+
+    way: ClassVar[Way] = "files"
+
+    def __init__(self, target: str, folder: str, internals: Internals) -> None:
+        super().__init__(internals.warnings)
+        self._target = target
+        self._folder = folder
+        self._internals = internals
+
+    def staging(self, target: Target, own: str, before: str | None, turn: int) -> Staging:
+        """Give a run's place for staged events."""
+        table = target.ledger(STAGING)
+        assert table.path is not None
+        return FileStaging(self._folder + table.path.removeprefix(self._target), own, before)
+
+    def one_row(self, spark: SparkSession, table: TableName, schema: pa.Schema) -> OneRow:
+        """Give a table of one row, which need not be there yet."""
+        return FileRow(spark, table, schema, lambda create: self.begin(spark, table, create=create))
+
+    def append(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        schema: pa.Schema,
+        *,
+        create: bool,
+        properties: Mapping[str, str] = delta.NO_PROPERTIES,
+    ) -> Append:
+        """Begin to append to a table."""
+        append = self._append(spark, table, schema, create=create, properties=properties)
+        if append is None:
+            return super().append(spark, table, schema, create=create, properties=properties)
+        return append
+
+    def fold(
+        self,
+        spark: SparkSession,
+        staging: Staging,
+        run: TableRun,
+        number: int,
+        *,
+        exists: bool,
+        overwrite: bool,
+        may_rewrite: bool,
+    ) -> Fold:
+        """Begin to bring an epoch's rows to their table."""
+        fold = None
+        if not overwrite:
+            fold = self._fold(spark, staging, run, number, exists=exists, may_rewrite=may_rewrite)
+        if fold is not None:
+            return fold
+        return super().fold(spark, staging, run, number, exists=exists, overwrite=overwrite, may_rewrite=may_rewrite)
+
+    def begin_change(self, spark: SparkSession, table: TableName) -> Transaction | None:
+        """Begin a commit of columns alone; None where they are changed by statements."""
+        return self.begin(spark, table)
+
+    def begin(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        *,
+        create: pa.Schema | None = None,
+        properties: Mapping[str, str] = delta.NO_PROPERTIES,
+    ) -> Transaction | None:
+        """Begin a transaction on a table; None where that asks for more than is known here.
+
+        Args:
+            create: the columns, where the table is not there yet.
+        """
+        folder = self._folder_of(spark, table)
+        if folder is None:
+            return None
+        return transaction.begin(spark, table, folder, self._internals, create=create, properties=properties)
+
+    def _folder_of(self, spark: SparkSession, table: TableName) -> str | None:
+        """Give a table's folder: nearly all lie below the target's."""
+        if table.path is not None and table.path.startswith(f"{self._target}/"):
+            return self._folder + table.path.removeprefix(self._target)
+        return local_folder(spark, table.path)
+
+    def _append(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        schema: pa.Schema,
+        *,
+        create: bool,
+        properties: Mapping[str, str],
+    ) -> FileAppend | None:
+        begun = self.begin(spark, table, create=schema if create else None, properties=properties)
+        columns = None if begun is None else begun.columns(schema)
+        return None if begun is None or columns is None else FileAppend(begun, columns)
+
+    def _fold(
+        self, spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool, may_rewrite: bool
+    ) -> FileFold | None:
+        """Say how an epoch is folded to files; None where statements have to write them, or nothing is to be written.
+
+        Args:
+            run: of a table whose rows stay, if it holds any.
+        """
+        if run.needs_statements:
+            return None
+        epoch, merge = run.plan.epochs[number], run.merge(number)
+        task, folder = run.fold_task(epoch), staging.kept_rows_folder
+        if not exists or epoch.identity.mode is Mode.APPEND:
+            append = self._append(
+                spark, merge.table, merge.schema, create=not exists, properties=dict(merge.properties)
+            )
+            if append is None:
+                return None
+            work = append.folding(task, [source for _, source in merge.pairs])
+            rows = run.events(spark, staging, epoch, task) if epoch.rows else None
+            return AppendFold(rows, work, merge, append)
+        if epoch.identity.mode is not Mode.KEYED or not epoch.rows or folder is None:
+            return None
+        rewrite = begin_rewrite(merge, run.size, partial(self.begin, spark, merge.table)) if may_rewrite else None
+        rows = run.events(spark, staging, epoch, task)
+        if rewrite is None:
+            return MergeFold(rows, keeping(task, folder), merge, task, folder)
+        return RewriteFold(rows, rewrite.folding(task, merge, folder), merge, task, folder, rewrite)

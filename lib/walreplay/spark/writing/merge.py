@@ -1,0 +1,405 @@
+"""One commit of folded rows: an append, an overwrite, or a MERGE on the key.
+
+That of a table without a key is in `walreplay.spark.writing.multiset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Observation
+from pyspark.sql import functions as f
+
+from walreplay.errors import CaptureError
+from walreplay.sink.convert import may_be_rescued
+from walreplay.sink.events import PARTITIONS_REMEDY, Mode
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.delta.target import quote
+from walreplay.spark.planning.table_run import Merge
+from walreplay.spark.session.isolation import has_own_sessions, settings
+from walreplay.spark.workers.refusals import refusal_in, refusal_text
+from walreplay.spark.writing.by_value import may_differ, with_bases
+from walreplay.spark.writing.missing_rows import refuse_missing
+from walreplay.types.by_value import Form
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SOURCE: Final = "walreplay_source"
+APPENDED: Final = "numOutputRows"
+
+_NOT_UNIQUE: Final = "the configured key is not unique: a row takes one that another row of the table has"
+_NOT_UNIQUE_IN_ROOT: Final = (
+    "the replica identity of the table's partitions is not unique in the whole table: a row takes a key that another "
+    "row of the table has"
+)
+_UNIQUE_REMEDY: Final = (
+    "Correct keys in the configuration; if the captures lack deletes, say so by skipped_operations or allow_gaps"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a person should know of a commit's rows.
+
+    Attributes:
+        live, gone: rows that end, or are deleted, and of which a row should have been in the table before.
+        unknown: rows that end with a value that nobody knows.
+        without_base: rows that were not in the table though they should have been.
+        deletes_without_row: likewise of deleted ones.
+    """
+
+    live: int = 0
+    gone: int = 0
+    unknown: int = 0
+    without_base: int = 0
+    deletes_without_row: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.live + other.live,
+            self.gone + other.gone,
+            self.unknown + other.unknown,
+            self.without_base + other.without_base,
+            self.deletes_without_row + other.deletes_without_row,
+        )
+
+    @property
+    def told(self) -> dict[str, int]:
+        """The counts that are not 0, by their names; `Counts` takes them again."""
+        return {name: count for name, count in asdict(self).items() if count}
+
+    def against(self, commit: delta.Commit, own: Counts) -> Counts:
+        """Compare what a MERGE should have found with what it has."""
+        if "numTargetRowsUpdated" not in commit.metrics or not (own.live or own.gone):
+            return self
+        without_base = max(0, own.live - commit.rows("numTargetRowsMatchedUpdated", "numTargetRowsUpdated"))
+        without_row = max(0, own.gone - commit.rows("numTargetRowsMatchedDeleted", "numTargetRowsDeleted"))
+        return replace(
+            self,
+            without_base=self.without_base + without_base,
+            deletes_without_row=self.deletes_without_row + without_row,
+        )
+
+    def counted(self, merge: Merge) -> delta.CommitId:
+        """Give a commit with what its rows are counted for."""
+        return replace(merge.commit, counts=self.told)
+
+    def check(self, merge: Merge) -> Counts:
+        """Give them, or refuse a commit for rows that are missing, where that is wished.
+
+        Raises:
+            MissingRow: see `refuse_missing`.
+        """
+        if merge.stops_at_missing:
+            refuse_missing(merge.name, updates=self.without_base, deletes=self.deletes_without_row)
+        return self
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The counts for people."""
+        told = (
+            (self.without_base, "updated {} not in the table: written with what is known of {}"),
+            (self.deletes_without_row, "deleted {} not in the table"),
+            (self.unknown, "{} with values that are not known: NULL stands for them"),
+        )
+        return tuple(
+            text.format("1 row" if count == 1 else f"{count:,} rows", "it" if count == 1 else "them")
+            for count, text in told
+            if count
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a commit has come to.
+
+    Attributes:
+        metrics: rows written, by the names that the table's history has for them.
+        version: that it has made, where that is known.
+    """
+
+    counts: Counts
+    metrics: Mapping[str, str]
+    version: int | None = None
+
+
+_COUNTED: Final = {
+    Mode.KEYED: {
+        "live": "NOT deleted AND expected",
+        "gone": "deleted AND expected",
+        "unknown": "unknown AND NOT deleted",
+    },
+    Mode.MULTISET: {"unknown": "unknown AND net > 0"},
+    Mode.APPEND: {"unknown": "unknown"},
+}
+
+_IS_THERE: Final = "net > 0 OR needed + net > 0"
+_COPIES: Final = "greatest(needed, 0L) + net"
+
+_ROWS: Final = {
+    Mode.KEYED: "count_if(NOT deleted)",
+    Mode.MULTISET: f"sum(CASE WHEN {_IS_THERE} THEN {_COPIES} END)",
+    Mode.APPEND: "count(1)",
+}
+"""How many rows `append_rows` writes."""
+
+
+def _totals(mode: Mode) -> dict[str, str]:
+    return {name: f"count_if({condition})" for name, condition in _COUNTED[mode].items()}
+
+
+def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode: str, *, create: bool) -> Written:
+    """Write the rows of a table that holds none before them, or to which rows can only be added.
+
+    Args:
+        rows: folded rows; None for none.
+        mode: ``append`` or ``overwrite``.
+
+    Raises:
+        MissingRow: see `Counts.check`.
+    """
+    if rows is None:
+        empty, anew = spark.createDataFrame([], sql_schema(merge.schema)), mode == "overwrite"
+        properties = dict(merge.properties)
+        delta.write(empty, merge.table, mode, merge.commit, create=create, new_schema=anew, properties=properties)
+        return Written(Counts(), {APPENDED: "0"})
+    totals = _totals(merge.identity.mode) | _more(merge.identity.mode)
+    # What replaces a catalog's table is a query of Delta's own, of which no observation is told.
+    if (mode == "overwrite" and merge.table.path is None) or merge.stops_at_missing:
+        with kept_rows(spark, rows, totals) as (kept, found):
+            numbers = _numbers(found)
+            counts = appended(merge.identity.mode, numbers).check(merge)
+            _write_rows(kept, merge, mode, create=create)
+    else:
+        observed = Observation()
+        frame = rows.observe(observed, *(f.expr(expression).alias(name) for name, expression in totals.items()))
+        _write_rows(frame, merge, mode, create=create)
+        numbers = _numbers(observed.get)
+        counts = appended(merge.identity.mode, numbers)
+    return Written(counts, {APPENDED: str(numbers["written"])})
+
+
+def _write_rows(frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
+    if merge.identity.mode is Mode.KEYED:
+        frame = frame.where("NOT deleted")
+    if merge.identity.mode is Mode.MULTISET:
+        frame = frame.where(_IS_THERE).selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
+    # Names are no expressions.
+    written = frame.select(*(f.col(source) for _, source in merge.pairs)).toDF(*merge.schema.names)
+    properties, anew = dict(merge.properties), mode == "overwrite"
+    delta.write(written, merge.table, mode, merge.commit, create=create, new_schema=anew, properties=properties)
+
+
+def count_rows(rows: DataFrame, mode: Mode) -> Counts:
+    """Count rows that `append_rows` has written, which only counts them as it goes."""
+    totals = _totals(mode) | _more(mode)
+    (found,) = rows.agg(*(f.expr(expression).alias(name) for name, expression in totals.items())).collect()
+    return appended(mode, _numbers(found.asDict()))
+
+
+def _numbers(found: Mapping[str, Any]) -> dict[str, int]:
+    """Give totals of no rows as 0."""
+    return {name: value or 0 for name, value in found.items()}
+
+
+def appended(mode: Mode, found: Mapping[str, int]) -> Counts:
+    """Say what rows of a table come to that held none before, or to which rows can only be added."""
+    unknown = found.get("unknown", 0)
+    if mode is Mode.KEYED:
+        return Counts(unknown=unknown, without_base=found.get("live", 0), deletes_without_row=found.get("gone", 0))
+    return Counts(unknown=unknown, deletes_without_row=found.get("missing", 0))
+
+
+def _more(mode: Mode) -> dict[str, str]:
+    return {"written": _ROWS[mode], **({"missing": "sum(needed)"} if mode is Mode.MULTISET else {})}
+
+
+MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
+
+
+@contextmanager
+def kept_rows(
+    spark: SparkSession, rows: DataFrame, totals: Mapping[str, str]
+) -> Iterator[tuple[DataFrame, Mapping[str, Any]]]:
+    """Keep rows that are read several times, so that the fold runs once; Delta would do so itself else.
+
+    Where a platform keeps nothing, they are read as they are, and Delta keeps them for itself.
+
+    Args:
+        totals: expressions over all rows, by the names of what they come to.
+    """
+    columns = [f.expr(expression).alias(name) for name, expression in totals.items()]
+    if has_own_sessions(spark):
+        # While they are kept: a query of its own takes a small MERGE a twentieth more.
+        observed = Observation()
+        kept = rows.observe(observed, *columns).localCheckpoint(eager=True)
+        found = {name: observed.get.get(name) for name in totals}
+    else:
+        try:
+            kept = rows.localCheckpoint(eager=True)
+        except Exception as error:
+            if refusal_in(str(error)) is not None:
+                raise
+            yield rows, rows.agg(*columns).collect()[0].asDict()
+            return
+        found = kept.agg(*columns).collect()[0].asDict()
+    with settings(spark, {MATERIALIZE: "none"}):
+        yield kept, found
+
+
+def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
+    """MERGE rows on the key that each had before the run.
+
+    Raises:
+        Exception: whose text holds what `walreplay.spark.workers.refusals.refusal_in` finds.
+    """
+    with kept_rows(spark, rows, _totals(Mode.KEYED)) as (kept, found):
+        return merge_kept(spark, kept, found, merge)
+
+
+def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+    """MERGE rows that are kept.
+
+    Args:
+        found: what they are counted for.
+    """
+    if not merge.has_bases and _needs_bases(kept, merge):
+        rows = with_bases(spark, kept, merge.table.sql, _compared_keys(merge))
+        with kept_rows(spark, rows, {"rows": "count(1)"}) as (translated, _):
+            return merge_kept(spark, translated, found, replace(merge, has_bases=True))
+    counts = keyed_counts(found)
+    kept.createOrReplaceTempView(_SOURCE)
+    if merge.stops_at_missing and (counts.live or counts.gone):
+        _missing(spark, merge).check(merge)
+    with delta.committing(spark, counts.counted(merge)):
+        metrics = delta.merge(spark, _keyed_statement(merge))
+    return Written(counts, metrics)
+
+
+def _compared_keys(merge: Merge) -> list[tuple[str, str, pa.DataType, Form | None]]:
+    """Give what `with_bases` has to know of the key's columns."""
+    forms, columns = dict(merge.key_forms), merge.shape.columns
+    return [
+        (f"b{k}" if merge.moves else f"c{n}", quote(columns[n].name), columns[n].type.arrow, forms.get(k))
+        for k, n in enumerate(merge.identity.key)
+    ]
+
+
+def _needs_bases(kept: DataFrame, merge: Merge) -> bool:
+    """Say whether a key may stand in the table as another text for the same value."""
+    forms = {column: form for column, _, _, form in _compared_keys(merge) if form is not None}
+    return bool(forms) and may_differ(kept, forms)
+
+
+def _missing(spark: SparkSession, merge: Merge) -> Counts:
+    """Count the rows that are changed and are not in the table."""
+    (row,) = spark.sql(
+        "SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes "
+        f"FROM {_SOURCE} AS s LEFT ANTI JOIN {merge.table.sql} AS t ON {_match(merge)} WHERE s.expected"
+    ).collect()
+    return Counts(without_base=row.updates, deletes_without_row=row.deletes)
+
+
+def keyed_counts(found: Mapping[str, Any]) -> Counts:
+    """Give what rows of a keyed table are counted for."""
+    return Counts(**{name: found.get(name) or 0 for name in _COUNTED[Mode.KEYED]})
+
+
+def _keyed_statement(merge: Merge) -> str:
+    pairs = merge.pairs
+    values = {target: f"s.{source}" for target, source in pairs}
+    for number in merge.tracked:
+        target = quote(merge.shape.columns[number].name)
+        values[target] = f"CASE WHEN s.k{number} THEN t.{target} ELSE s.c{number} END"
+    rescued = merge.metadata.rescued_data
+    if rescued is not None and merge.tracked:
+        # Whatever the columns' types: by an earlier one their values may be rescued, too.
+        values[quote(rescued)] = _merged_rescued(merge, quote(rescued))
+    updates = ", ".join(f"t.{target} = {value}" for target, value in values.items())
+    columns = ", ".join(target for target, _ in pairs)
+    inserts = ", ".join(f"s.{source}" for _, source in pairs)
+    deletes = "WHEN MATCHED AND s.deleted THEN DELETE " if merge.deletes or merge.moves else ""
+    live = "AND NOT s.deleted " if deletes else ""
+    marks = merge.marks_deleted
+    if marks is not None:
+        # What is deleted without having been there leaves nothing.
+        live += f"AND NOT (s.c{marks} AND s.expected) "
+    return (
+        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s ON {_match(merge)} "
+        f"{_refuse_claimed(merge)}{deletes}WHEN MATCHED THEN UPDATE SET {updates} "
+        f"WHEN NOT MATCHED {live}THEN INSERT ({columns}) VALUES ({inserts})"
+    )
+
+
+def _refuse_claimed(merge: Merge) -> str:
+    """Stop where a row takes a key that a row of the table has, though whole old rows say that it was free."""
+    if not (merge.configured or merge.identity.claims) or merge.identity.evicts:
+        return ""
+    error = CaptureError(_NOT_UNIQUE, table=merge.name, remedy=_UNIQUE_REMEDY)
+    if merge.identity.claims:
+        error = CaptureError(_NOT_UNIQUE_IN_ROOT, table=merge.name, remedy=PARTITIONS_REMEDY)
+    target = quote(merge.shape.columns[merge.identity.key[0]].name)
+    return f"WHEN MATCHED AND s.claimed THEN UPDATE SET t.{target} = raise_error({delta.literal(refusal_text(error))}) "
+
+
+def _rescued_text(row: str, column: str) -> str:
+    return f"from_json({row}, 'map<string,string>')[{delta.literal(column)}]"
+
+
+def key_may_be_rescued(merge: Merge, number: int) -> bool:
+    """Say whether a key column's value may stand in the rescued data."""
+    rescuable = may_be_rescued(merge.type_of(number)) or merge.converts_key
+    return rescuable and merge.metadata.rescued_data is not None
+
+
+def _match(merge: Merge) -> str:
+    """Give the ON clause: the target's key is the base's."""
+    terms = ["s.matches"] if merge.moves else []
+    base_rescued = "s.base_rescued" if merge.moves else "s.rescued"
+    for k, number in enumerate(merge.identity.key):
+        column = merge.shape.columns[number]
+        kind = column.type.arrow
+        source = f"s.b{k}" if merge.moves or merge.has_bases else f"s.c{number}"
+        target = f"t.{quote(column.name)}"
+        rescuable = key_may_be_rescued(merge, number)
+        if not merge.configured and not rescuable and not pa.types.is_floating(kind):
+            terms.append(f"{target} = {source}")
+            continue
+        terms.append(same_image(target, source, kind))
+        if rescuable:
+            rescued = _rescued_text(f"t.{quote(merge.metadata.rescued_data or '')}", column.name)
+            terms.append(f"({source} IS NOT NULL OR {rescued} <=> {_rescued_text(base_rescued, column.name)})")
+    return " AND ".join(terms)
+
+
+def _merged_rescued(merge: Merge, rescued: str) -> str:
+    """Keep the target's rescued values of those columns that are left unchanged."""
+    kept = ", ".join(
+        f"CASE WHEN s.k{number} THEN {delta.literal(merge.shape.columns[number].name)} END" for number in merge.tracked
+    )
+    old = f"map_filter(from_json(t.{rescued}, 'map<string,string>'), (k, v) -> array_contains(array({kept}), k))"
+    new = "from_json(s.rescued, 'map<string,string>')"
+    return (
+        f"CASE WHEN t.{rescued} IS NULL THEN s.rescued ELSE "
+        f"nullif(to_json(map_concat(coalesce({new}, map()), coalesce({old}, map()))), '{{}}') END"
+    )
+
+
+def same_image(target: str, source: str, kind: pa.DataType | None) -> str:
+    """Compare two values by their exact image."""
+    return f"{image_of(target, kind)} <=> {image_of(source, kind)}"
+
+
+def image_of(value: str, kind: pa.DataType | None) -> str:
+    """Give what differs where the value does; SQL itself takes -0 for 0, in lists too."""
+    if kind is not None and pa.types.is_floating(kind):
+        return f"CAST({value} AS STRING)"
+    if kind is not None and pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
+        return f"CAST({value} AS ARRAY<STRING>)"
+    return value

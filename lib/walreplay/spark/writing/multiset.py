@@ -1,0 +1,275 @@
+"""One commit of a table without a key: each distinct row's net count."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.sql_types import sql_type
+from walreplay.spark.delta.target import quote
+from walreplay.spark.planning.table_run import Merge
+from walreplay.spark.writing.by_value import formed, may_differ
+from walreplay.spark.writing.merge import Counts, Written, append_rows, image_of, kept_rows, same_image
+from walreplay.types.by_value import Form
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ROWS: Final = "walreplay_rows"
+_COUNTED: Final = "walreplay_counted"
+_OLDER: Final = "walreplay_older"
+_STORED: Final = "walreplay_stored"
+
+_TOTALS: Final = {"needed": "max(needed)", "unknown": "count_if(unknown AND net > 0)"}
+
+_COUNTS: Final = ("image", "copies", "stay")
+"""What `_Images.counted` adds to the rows."""
+
+
+def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
+    """Apply net counts of equal rows.
+
+    A MERGE cannot delete some of several equal rows.  So where an image loses some all its copies are deleted, and
+    those that stay are inserted again as they were: how many there are, the target is asked before.
+
+    A row from before a column was added has NULL there in the mirror, but its old row is sent with the column's
+    default.  So a delete that finds no such row takes one that is equal but for columns added since.
+
+    An image whose rows were deleted more often than the table has it ends as if they had been there: the deletes that
+    found nothing are counted.
+
+    Args:
+        rows: see `walreplay.sink.merge.merge_schema`.
+    """
+    images = _Images.of(spark, merge)
+    added = [column.id for column in merge.shape.present if column.added]
+    with kept_rows(spark, rows, _TOTALS) as (folded, totals):
+        if not totals["needed"]:
+            # Nothing goes: the target need not be asked.
+            return append_rows(spark, folded, merge, "append", create=False)
+        unknown = Counts(unknown=totals["unknown"] or 0)
+        return _apply(images, images.counted(_as_stored(images, folded)), added, unknown)
+
+
+def _as_stored(images: _Images, folded: DataFrame) -> DataFrame:
+    """Have rows that go name rows of the table as these stand there: their texts may be others of the same values.
+
+    A row whose image the table has in several forms is parted: each form loses what it has, the row's own first.
+    """
+    forms = {f"c{number}": form for number, form in images.merge.identity.forms}
+    if not may_differ(folded, forms, "needed > 0"):
+        return folded
+    spark = images.spark
+    folded.selectExpr("*", "monotonically_increasing_id() AS image").createOrReplaceTempView(_ROWS)
+    texts = [source for _, source in images.image if source in forms]
+    listed = ", ".join(f"x{source}" for source in texts)
+    spark.sql(
+        f"SELECT image, {listed}, taken FROM (SELECT *, greatest(0L, least(copies, needed - (sum(copies) OVER "
+        f"(PARTITION BY image ORDER BY is_own DESC, {listed} ROWS UNBOUNDED PRECEDING) - copies))) AS taken "
+        f"FROM ({_stored(images, forms, texts)})) WHERE NOT is_own AND taken > 0"
+    ).createOrReplaceTempView(_STORED)
+    kept = {"needed": "s.needed - coalesce(o.moved, 0L)", "net": "s.net + coalesce(o.moved, 0L)"}
+    other = {"needed": "o.taken", "net": "-o.taken", "unknown": "false"} | {name: f"o.x{name}" for name in texts}
+    kept_rows_, other_rows = (
+        ", ".join(f"{changed.get(name, f's.{name}')} AS {name}" for name in folded.columns) for changed in (kept, other)
+    )
+    return spark.sql(
+        f"SELECT {kept_rows_} FROM {_ROWS} AS s LEFT JOIN "
+        f"(SELECT image, sum(taken) AS moved FROM {_STORED} GROUP BY image) AS o ON s.image = o.image "
+        f"UNION ALL SELECT {other_rows} FROM {_ROWS} AS s JOIN {_STORED} AS o ON s.image = o.image"
+    ).where("needed > 0 OR net != 0")
+
+
+def _stored(images: _Images, forms: Mapping[str, Form], texts: Sequence[str]) -> str:
+    """Give a query of the forms (``x<column>``) that the table has of each image that goes, and how often."""
+    target = images.merge.table.sql
+    places = {source: place for place, source in images.merge.pairs}
+    joins: dict[str, list[str]] = {"t": [], "s": []}
+    for source in texts:
+        kind = images.merge.type_of(int(source[1:])).arrow
+        for side, table, column in (("t", target, places[source]), ("s", _ROWS, source)):
+            query = f"SELECT DISTINCT {column} AS text FROM {table} WHERE {column} IS NOT NULL"
+            view = formed(images.spark, query, forms[source], kind, f"walreplay_forms_{side}_{source}")
+            joins[side].append(f"LEFT JOIN {view} AS m{source} ON {side}.{column} <=> m{source}.text")
+    found = ", ".join(f"m{source}.form AS v{source}" for source in texts)
+    # Under the source's names: the table may have any.
+    there = ", ".join(f"t.{place} AS {source}" for place, source in images.merge.pairs)
+    same_forms = " AND ".join(f"s.v{source} <=> u.v{source}" for source in texts)
+    is_own = " AND ".join(f"s.{source} <=> u.{source}" for source in texts)
+    stored = ", ".join(f"u.{source} AS x{source}" for source in texts)
+    listed = ", ".join(f"x{source}" for source in texts)
+    return (
+        f"SELECT image, needed, is_own, {listed}, count(*) AS copies FROM "
+        f"(SELECT s.image, s.needed, ({is_own}) AS is_own, {stored} "
+        f"FROM (SELECT s.*, {found} FROM {_ROWS} AS s {' '.join(joins['s'])} WHERE s.needed > 0) AS s "
+        f"JOIN (SELECT {there}, {found} FROM {target} AS t {' '.join(joins['t'])}) AS u "
+        f"ON {images.same('u', 's', without=texts)} AND {same_forms}) GROUP BY image, needed, is_own, {listed}"
+    )
+
+
+def _apply(images: _Images, counted: DataFrame, added: list[int], unknown: Counts) -> Written:
+    """Commit what is counted; add how many deletes have found no row.
+
+    Args:
+        added: the ids of the columns that rows of the table may be older than, which rise as time goes on.
+        unknown: the counts that are known already.
+    """
+    with kept_rows(images.spark, counted, {"missing": "sum(greatest(needed - copies, 0L))"}) as (known, totals):
+        missing = totals["missing"] or 0
+        if missing and added:
+            newest = max(added)
+            older = images.counted(images.older(known, newest))
+            return _apply(images, older, [one for one in added if one < newest], unknown)
+        counts = unknown + Counts(deletes_without_row=int(missing)).check(images.merge)
+        known.createOrReplaceTempView(_COUNTED)
+        with delta.committing(images.spark, counts.counted(images.merge)):
+            metrics = delta.merge(images.spark, images.statement())
+    return Written(counts, metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Images:
+    """What a table's statements are made of.
+
+    Attributes:
+        image: the target's columns (quoted) and the source's that tell rows from others.
+    """
+
+    spark: SparkSession
+    merge: Merge
+    image: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, spark: SparkSession, merge: Merge) -> _Images:
+        """Leave out what a row's image does not have: columns that were dropped, and the commit's LSN and time."""
+        own = (merge.metadata.commit_lsn, merge.metadata.commit_ts)
+        outside = {column.name for column in merge.shape.columns if column.dropped} | {name for name in own if name}
+        quoted = {quote(name) for name in outside}
+        return cls(spark, merge, tuple(pair for pair in merge.pairs if pair[0] not in quoted))
+
+    def same(self, one: str, other: str, *, without: Collection[str] = ()) -> str:
+        """Say in SQL that two rows are equal; ``t`` is the target's.
+
+        Args:
+            without: the source's columns that are not compared.
+        """
+        terms = ["true"] if without else []
+        for target, source in self.image:
+            if source in without:
+                continue
+            first, second = f"{one}.{target if one == 't' else source}", f"{other}.{source}"
+            if source == "rescued":
+                first, second = self._rescued(first), self._rescued(second)
+            terms.append(same_image(first, second, self._kind(source)))
+        return " AND ".join(terms)
+
+    def _rescued(self, text: str, without: Sequence[str] = ()) -> str:
+        """Give rescued values in one form, whoever wrote them, without those of dropped and of some other columns."""
+        names = [*(column.name for column in self.merge.shape.columns if column.dropped), *without]
+        values = f"from_json({text}, 'map<string,string>')"
+        if names:
+            listed = ", ".join(map(delta.literal, names))
+            values = f"map_filter({values}, (k, v) -> NOT array_contains(array({listed}), k))"
+        ordered = f"map_from_entries(array_sort(map_entries({values})))"
+        return f"CASE WHEN {text} IS NOT NULL THEN nullif(to_json({ordered}), '{{}}') END"
+
+    def _kind(self, source: str) -> pa.DataType | None:
+        return self.merge.type_of(int(source[1:])).arrow if source[0] == "c" else None
+
+    def counted(self, rows: DataFrame) -> DataFrame:
+        """Add how many copies the table has, asked where some are needed, and how many are to ``stay``."""
+        rows.selectExpr("*", "monotonically_increasing_id() AS image").createOrReplaceTempView(_ROWS)
+        return self.spark.sql(
+            f"SELECT s.*, coalesce(c.copies, 0L) AS copies FROM {_ROWS} AS s LEFT JOIN "
+            f"(SELECT s.image, count(*) AS copies FROM {_ROWS} AS s JOIN {self.merge.table.sql} AS t "
+            f"ON {self.same('t', 's')} WHERE s.needed > 0 GROUP BY s.image) AS c ON s.image = c.image"
+        ).selectExpr("*", "greatest(copies, needed) + net AS stay")
+
+    def older(self, counted: DataFrame, since: int) -> DataFrame:
+        """Let deletes that have found no row take one from before some columns.
+
+        Args:
+            since: the id of the first of these columns.
+        """
+        counted.createOrReplaceTempView(_COUNTED)
+        columns = self.merge.shape.columns
+        newer = [number for number, column in enumerate(columns) if column.id >= since and not column.dropped]
+        nothing = {f"c{number}": f"CAST(NULL AS {sql_type(columns[number].type.arrow)})" for number in newer}
+        nothing["rescued"] = self._rescued("rescued", [columns[number].name for number in newer])
+        sources = [source for _, source in self.image]
+        before = ", ".join(f"{nothing.get(source, source)} AS {source}" for source in sources)
+        has_newer = " OR ".join(
+            [
+                *(f"c{number} IS NOT NULL" for number in newer),
+                f"NOT ({self._rescued('rescued')} <=> {nothing['rescued']})",
+            ]
+        )
+        alike = ", ".join(image_of(source, self._kind(source)) for source in sources)
+        # Of equal images the first, `place`, stands for all; `prior` is what those in front of one want.
+        self.spark.sql(
+            f"SELECT *, min(image) OVER (PARTITION BY {alike}) AS place, "
+            f"sum(missing) OVER (PARTITION BY {alike} ORDER BY image) - missing AS prior FROM "
+            f"(SELECT image, needed - copies AS missing, {before} FROM {_COUNTED} "
+            f"WHERE needed > copies AND ({has_newer}))"
+        ).createOrReplaceTempView(_OLDER)
+        first = f"(SELECT * FROM {_OLDER} WHERE image = place)"
+        there = (
+            f"SELECT o.place, count(*) AS copies FROM {first} AS o JOIN {self.merge.table.sql} AS t "
+            f"ON {self.same('t', 'o')} GROUP BY o.place"
+        )
+        known = (
+            f"SELECT o.place, n.image, n.needed, n.net FROM {first} AS o JOIN {_COUNTED} AS n ON {self.same('n', 'o')}"
+        )
+        taken = (
+            "SELECT o.*, k.image AS known, greatest(0L, least(o.missing, least(t.copies, "
+            "coalesce(greatest(t.copies, k.needed) + k.net, t.copies)) - o.prior)) AS taken "
+            f"FROM {_OLDER} AS o JOIN ({there}) AS t ON o.place = t.place LEFT JOIN ({known}) AS k ON o.place = k.place"
+        )
+        given = f"SELECT known, sum(taken) AS taken FROM ({taken}) WHERE known IS NOT NULL GROUP BY known"
+        changed = {
+            "net": "n.net + coalesce(o.taken, 0L) - coalesce(g.taken, 0L)",
+            # The table has to be asked for those that others take.
+            "needed": "greatest(n.needed - coalesce(o.taken, 0L), CASE WHEN g.taken > 0 THEN 1L ELSE 0L END)",
+        }
+        new = {**{source: source for source in sources}, "net": "-all_taken", "needed": "1L", "unknown": "false"}
+        kinds = {field.name: field.dataType.simpleString() for field in counted.schema.fields}
+        rows = [name for name in counted.columns if name not in _COUNTS]
+        changed_rows = ", ".join(f"{changed.get(name, f'n.{name}')} AS {name}" for name in rows)
+        new_rows = ", ".join(f"CAST({new.get(name, 'NULL')} AS {kinds[name]}) AS {name}" for name in rows)
+        return self.spark.sql(
+            f"SELECT {changed_rows} FROM {_COUNTED} AS n LEFT JOIN ({taken}) AS o ON n.image = o.image "
+            f"LEFT JOIN ({given}) AS g ON n.image = g.known UNION ALL "
+            f"SELECT {new_rows} FROM (SELECT *, sum(taken) OVER (PARTITION BY place) AS all_taken FROM ({taken})) "
+            "WHERE known IS NULL AND image = place AND all_taken > 0"
+        )
+
+    def statement(self) -> str:
+        """Give the MERGE of what is counted."""
+        pairs = self.merge.pairs
+        # The table may have columns of these names, too.
+        loses = "s.needed > 0 AND s.stay < s.copies"
+        targets = ", ".join(f"t.{target} AS {source}" for target, source in pairs)
+        staying = (
+            f"SELECT {targets}, s.stay, row_number() OVER (PARTITION BY s.image ORDER BY 1) AS place "
+            f"FROM {_COUNTED} AS s JOIN {self.merge.table.sql} AS t ON {self.same('t', 's')} "
+            f"WHERE {loses} AND s.stay > 0"
+        )
+        listed = ", ".join(source for _, source in pairs)
+        source = (
+            f"SELECT true AS gone, {listed} FROM {_COUNTED} AS s WHERE {loses} UNION ALL "
+            f"SELECT false AS gone, {listed} FROM ({staying}) WHERE place <= stay UNION ALL "
+            f"SELECT false AS gone, {listed} FROM (SELECT *, explode(sequence(1L, stay - "
+            f"CASE WHEN needed > 0 THEN copies ELSE 0L END)) FROM {_COUNTED} "
+            "WHERE stay > CASE WHEN needed > 0 THEN copies ELSE 0L END)"
+        )
+        names = ", ".join(target for target, _ in pairs)
+        inserts = ", ".join(f"s.{name}" for _, name in pairs)
+        return (
+            f"MERGE INTO {self.merge.table.sql} AS t USING ({source}) AS s ON s.gone AND {self.same('t', 's')} "
+            "WHEN MATCHED THEN DELETE "
+            f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({names}) VALUES ({inserts})"
+        )

@@ -1,0 +1,121 @@
+"""A table of one row, whose file Python reads and writes.
+
+A row is written in the place of the one that is known, and only if that is still the table's: so a commit that anybody
+has made in between is never overwritten.  Where that cannot be done, a statement with the condition in it has to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark
+
+from walreplay.sink.data_files import DataFileWriter
+from walreplay.sink.table_log import whole_file
+from walreplay.spark.delta.target import TableName
+from walreplay.spark.delta.transaction import Transaction, log_entry
+from walreplay.spark.writing.base import Condition
+from walreplay.spark.writing.row_statements import StatementRow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A table's row, and what it was read from.
+
+    Attributes:
+        version: the table's.
+        files: what its log has of its files.
+        values: by the columns' names.
+    """
+
+    version: int
+    files: Sequence[Mapping[str, Any]]
+    values: Mapping[str, Any]
+
+
+class FileRow(StatementRow):
+    """A table of one row, by its file.
+
+    Args:
+        begin: begins a transaction, which makes the table if it is given columns; None where statements have to do it.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        schema: pa.Schema,
+        begin: Callable[[pa.Schema | None], Transaction | None],
+    ) -> None:
+        super().__init__(spark, table, schema)
+        self._begin = begin
+        self._known: _Known | None = None
+
+    def read(self) -> Mapping[str, Any] | None:
+        """Give the row by its columns' names, of a table that is there; None where it has none."""
+        self._known = self._read()
+        return super().read() if self._known is None else self._known.values
+
+    def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
+        """Make the table with its row, or give its row to one that has none; say whether that was done."""
+        transaction = None if exists else self._begin(self._schema)
+        self._known = None if transaction is None else self._write(transaction, values, ())
+        return self._known is not None or super().create(values, exists=exists)
+
+    def change(self, values: Mapping[str, Any], condition: Condition) -> bool:
+        """Change some of the row's values; say whether the condition held."""
+        known = self._known
+        if known is not None and condition.is_in(known.values):
+            # It is not known until it is written.
+            self._known = None
+            self._known = self._replace(known, {**known.values, **values})
+            if self._known is not None:
+                return True
+        return super().change(values, condition)
+
+    def _read(self) -> _Known | None:
+        transaction = self._begin(None)
+        columns = None if transaction is None else transaction.columns(self._schema)
+        if transaction is None or columns is None:
+            return None
+        files = transaction.files()
+        path = whole_file(transaction.folder, files[0]) if len(files) == 1 else None
+        if path is None:
+            return None
+        rows = pq.ParquetFile(path).read()
+        if rows.num_rows != 1:
+            return None
+        values = {}
+        for column in columns:
+            # A column that is younger than the file is not in it.
+            there = column.physical in rows.column_names
+            values[column.name] = rows[column.physical].cast(column.type, safe=False)[0].as_py() if there else None
+        return _Known(transaction.version, files, values)
+
+    def _replace(self, known: _Known, values: Mapping[str, Any]) -> _Known | None:
+        """Write a row in the place of another; None, and nothing is written, if that is the table's row no longer."""
+        transaction = self._begin(None)
+        if transaction is None or transaction.version != known.version:
+            return None
+        return self._write(transaction, values, known.files)
+
+    def _write(
+        self, transaction: Transaction, values: Mapping[str, Any], before: Sequence[Mapping[str, Any]]
+    ) -> _Known | None:
+        columns = transaction.columns(self._schema)
+        if columns is None:
+            return None
+        with DataFileWriter(transaction.folder, columns, written_by=pyspark.__version__) as writer:
+            writer.write(pa.RecordBatch.from_pylist([dict(values)], self._schema))
+            file = writer.close()
+        assert file is not None
+        version = transaction.commit([file], instead_of=before)
+        assert version is not None
+        return _Known(version, [log_entry(file)], values)

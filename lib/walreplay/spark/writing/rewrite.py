@@ -1,0 +1,152 @@
+"""A small keyed table written anew with the rows that are merged into it, in place of a MERGE.
+
+A MERGE of a few rows takes Spark a dozen jobs and plans, however small the table.  Where a table lies in a folder that
+driver and executors have mounted, the task that folds its changes can read it, too, and write it anew, and Delta's own
+transaction commits that.  Only what is plain is done so; a MERGE does the rest, and whatever this gives up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pyspark
+
+from walreplay.errors import MissingRow
+from walreplay.sink.data_files import FileColumn
+from walreplay.sink.rewriting import Before, key_is_plain
+from walreplay.sink.table_log import whole_file
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.transaction import Transaction
+from walreplay.spark.planning.table_run import Merge
+from walreplay.spark.workers.fold import FoldTask
+from walreplay.spark.workers.rows import Work
+from walreplay.spark.workers.write import FilesWritten, FileTask, write_rewritten
+from walreplay.spark.writing.kept_rows import keeping_files
+from walreplay.spark.writing.merge import Counts, Written, key_may_be_rescued
+
+_MOST_BYTES: Final = 16 << 20
+"""Of what is small: the table's files, and what is staged of its changes."""
+
+_MOST_FILES: Final = 64
+
+_NOTHING: Final = (
+    "numTargetChangeFilesAdded",
+    "numTargetDeletionVectorsAdded",
+    "numTargetDeletionVectorsRemoved",
+    "numTargetDeletionVectorsUpdated",
+    "numTargetRowsNotMatchedBySourceDeleted",
+    "numTargetRowsNotMatchedBySourceUpdated",
+)
+"""What the history has of every MERGE, and of which there is none here."""
+
+
+class Rewrite:
+    """A table that may be written anew, as of the beginning of the transaction that commits that.
+
+    Args:
+        files: the table's, as its log has them; and their ``paths``.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        columns: tuple[FileColumn, ...],
+        files: Sequence[Mapping[str, Any]],
+        paths: tuple[Path, ...],
+    ) -> None:
+        self._transaction = transaction
+        self._columns = columns
+        self._files = files
+        self._paths = paths
+
+    def folding(self, task: FoldTask, merge: Merge, folder: str) -> Work:
+        """Give what folds a table's events and writes it anew, or keeps the rows in a folder for a MERGE."""
+        sources = [source for _, source in merge.pairs]
+        before = Before(
+            paths=self._paths,
+            columns=self._columns,
+            sources=tuple(sources),
+            key=merge.identity.key,
+            tracked=merge.tracked,
+            rescued=sources.index("rescued") if "rescued" in sources else None,
+            marks_deleted=merge.marks_deleted,
+            claims=merge.identity.claims,
+            forms=merge.key_forms,
+        )
+        files = FileTask(self._transaction.folder, self._columns, tuple(sources), pyspark.__version__)
+        return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))
+
+    def commit(self, written: FilesWritten, merge: Merge) -> Written | None:
+        """Commit the table as it was written (`FilesWritten.anew`); None where somebody has changed it in between."""
+        counts = written.counts
+        found = Counts(
+            unknown=counts["unknown"],
+            without_base=counts["without_base"],
+            deletes_without_row=counts["deletes_without_row"],
+        )
+        try:
+            found.check(merge)
+        except MissingRow:
+            self._discard(written)
+            raise
+        changed = {name: counts[name] for name in ("inserted", "updated", "deleted")}
+        gone = self._files if any(changed.values()) else ()
+        source_rows = sum(changed.values())
+        metrics = {
+            # Delta 4.4 looks for the first, and tells the second.
+            "operationNumSourceRows": source_rows,
+            "numSourceRows": source_rows,
+            "numOutputRows": sum(file.rows for file in written.files),
+            "numTargetRowsCopied": counts["copied"] if gone else 0,
+            **{f"numTargetRows{name.capitalize()}": count for name, count in changed.items()},
+            "numTargetRowsMatchedUpdated": counts["updated"],
+            "numTargetRowsMatchedDeleted": counts["deleted"],
+            "numTargetFilesAdded": len(written.files),
+            "numTargetFilesRemoved": len(gone),
+            "numTargetBytesAdded": sum(file.size for file in written.files),
+            "numTargetBytesRemoved": sum(file["size"] for file in gone),
+            **dict.fromkeys(_NOTHING, 0),
+        }
+        try:
+            version = self._transaction.commit(written.files, found.counted(merge), instead_of=gone, merged=metrics)
+        except Exception as error:
+            # Of what else may go wrong it is not known whether the table has the file.
+            if not delta.is_conflict(error):
+                raise
+            self._discard(written)
+            return None
+        return Written(found, {name: str(count) for name, count in metrics.items()}, version)
+
+    def _discard(self, written: FilesWritten) -> None:
+        for file in written.files:
+            Path(self._transaction.folder, file.name).unlink(missing_ok=True)
+
+
+def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], Transaction | None]) -> Rewrite | None:
+    """Begin to write a table anew; None where a MERGE has to be made.
+
+    Args:
+        staged: bytes of what its rows are folded from.
+        begin: begins a transaction on it, if files may be written to it.
+    """
+    if staged > _MOST_BYTES or merge.moves or merge.configured or merge.identity.evicts or merge.converts_key:
+        return None
+    for number in merge.identity.key:
+        if key_may_be_rescued(merge, number) or not key_is_plain(merge.type_of(number).arrow):
+            return None
+    transaction = begin()
+    if transaction is None or not transaction.may_be_rewritten or not transaction.has_only(merge.schema):
+        return None
+    columns = transaction.columns(merge.schema)
+    size = transaction.logged.size()
+    if columns is None or size is None:
+        return None
+    count, length = size
+    if count > _MOST_FILES or length > _MOST_BYTES:
+        return None
+    files = transaction.files()
+    paths = tuple(path for file in files if (path := whole_file(transaction.folder, file)) is not None)
+    return Rewrite(transaction, columns, files, paths) if len(paths) == len(files) else None

@@ -1,0 +1,154 @@
+"""Rows to tables by Spark's own statements, as anybody would write them: this works everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import pyarrow as pa
+
+from walreplay.report import Way
+from walreplay.sink.events import Mode
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.delta.transaction import Transaction
+from walreplay.spark.planning.plan import Epoch
+from walreplay.spark.planning.table_run import TableRun
+from walreplay.spark.session.isolation import settings
+from walreplay.spark.staging.base import Rows, Staging
+from walreplay.spark.staging.by_spark import TableStaging
+from walreplay.spark.workers.fold import fold_batches
+from walreplay.spark.workers.write import FilesWritten, unpack_with
+from walreplay.spark.writing.base import Append, Fold, OneRow, TableWriter
+from walreplay.spark.writing.merge import Written, append_rows, merge_keyed
+from walreplay.spark.writing.multiset import merge_multiset
+from walreplay.spark.writing.row_statements import StatementRow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STAGING: Final = "staging"
+"""Where in the ledger events are staged."""
+
+
+class StatementWriter(TableWriter):
+    """Writes by Spark's statements."""
+
+    way: ClassVar[Way] = "statements"
+
+    def staging(self, target: Target, own: str, before: str | None, turn: int) -> Staging:
+        """Give a run's place for staged events."""
+        return TableStaging(target.ledger(STAGING if turn == 0 else f"{STAGING}_{turn}"))
+
+    def one_row(self, spark: SparkSession, table: TableName, schema: pa.Schema) -> OneRow:
+        """Give a table of one row, which need not be there yet."""
+        return StatementRow(spark, table, schema)
+
+    def append(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        schema: pa.Schema,
+        *,
+        create: bool,
+        properties: Mapping[str, str] = delta.NO_PROPERTIES,
+    ) -> Append:
+        """Begin to append to a table."""
+        return StatementAppend(spark, table, schema, create=create, properties=properties)
+
+    def fold(
+        self,
+        spark: SparkSession,
+        staging: Staging,
+        run: TableRun,
+        number: int,
+        *,
+        exists: bool,
+        overwrite: bool,
+        may_rewrite: bool,
+    ) -> Fold:
+        """Begin to bring an epoch's rows to their table."""
+        return StatementFold(staging, run, number, exists=exists, overwrite=overwrite)
+
+    def begin_change(self, spark: SparkSession, table: TableName) -> Transaction | None:
+        """Begin a commit of columns alone; None, as they are changed by statements."""
+        return None
+
+
+class StatementAppend(Append):
+    """An append of what frames come to, all of them in the one statement that commits them."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        schema: pa.Schema,
+        *,
+        create: bool,
+        properties: Mapping[str, str],
+    ) -> None:
+        self._spark = spark
+        self._table = table
+        self._schema = schema
+        self._create = create
+        self._properties = properties
+        self._frames: list[DataFrame] = []
+
+    def write_rows(self, rows: Sequence[Sequence[Any]], schema: pa.Schema) -> None:
+        """Write a few rows from here."""
+        self.write_frame(self._spark.createDataFrame(list(rows), sql_schema(schema)).coalesce(1))
+
+    def write_staged(self, staged: Rows, schema: pa.Schema, constants: Mapping[str, pa.Array]) -> None:
+        """Have executors write staged records."""
+        more = pa.schema([*schema, *(pa.field(name, value.type) for name, value in constants.items())])
+        self.write_frame(staged.mapInArrow(partial(unpack_with, constants=dict(constants)), sql_schema(more)))
+
+    def write_frame(self, frame: DataFrame) -> None:
+        """Have executors write rows that Spark makes, whose columns are the table's."""
+        self._frames.append(frame.select(*self._schema.names))
+
+    def commit(self, commit: delta.CommitId) -> int | None:
+        """Commit what is written."""
+        frames = self._frames or [self._spark.createDataFrame([], sql_schema(self._schema))]
+        frame = reduce(lambda one, other: one.unionByName(other), frames)
+        delta.forget_version(self._spark)
+        delta.write(frame, self._table, "append", commit, create=self._create, properties=self._properties)
+        return delta.last_version(self._spark)
+
+
+@dataclass(frozen=True, slots=True)
+class StatementFold(Fold):
+    """The fold of an epoch in the very statement that commits it.
+
+    Attributes:
+        exists: the table is there; ``overwrite``: its rows go.
+    """
+
+    staging: Staging
+    table: TableRun
+    number: int
+    exists: bool
+    overwrite: bool
+
+    def commit(
+        self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
+    ) -> Written:
+        """Make the table's commit."""
+        epoch, merge = self.table.plan.epochs[self.number], self.table.merge(self.number)
+        mode = epoch.identity.mode
+        with settings(spark, ready()):
+            rows = folded_rows(spark, self.staging, self.table, epoch) if epoch.rows else None
+            if not self.exists or self.overwrite or mode is Mode.APPEND:
+                how = "overwrite" if self.overwrite else "append"
+                return append_rows(spark, rows, merge, how, create=not self.exists)
+            assert rows is not None
+            return (merge_multiset if mode is Mode.MULTISET else merge_keyed)(spark, rows, merge)
+
+
+def folded_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch) -> DataFrame:
+    """Give the rows to merge; see `walreplay.sink.merge.merge_schema`."""
+    task = run.fold_task(epoch)
+    return run.events(spark, staging, epoch, task).mapInArrow(partial(fold_batches, task=task), sql_schema(task.schema))

@@ -1,0 +1,56 @@
+"""The settings that tasks have to know, as plain values: pydantic would take every new worker a tenth of a second."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from walreplay.types.text import UTF8
+
+_NO_ORIGIN: Final = "none"
+"""Stands for changes without an origin, as in PostgreSQL's own ``origin = none``.
+
+From version 16 on PostgreSQL lets no origin be called ``none`` or ``any``, in whatever case.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Whose changes are wanted, by the replication origin that the server tells with them: no more than one is set."""
+
+    include: Collection[str] | None = None
+    exclude: Collection[str] | None = None
+
+    def wants(self, origin: str | None) -> bool:
+        """Tell whether the changes of an origin are wanted; None is for changes that were made on the server itself.
+
+        The word ``none`` in a list never means an origin that is really called so.
+        """
+        names = self.include or self.exclude
+        if names is None:
+            return True
+        if origin is None:
+            listed = any(name.lower() == _NO_ORIGIN for name in names)
+        else:
+            listed = origin in names and origin.lower() != _NO_ORIGIN
+        return listed == (self.include is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """What of the settings decides how changes are decoded and shown.
+
+    Attributes:
+        skipped: kinds of changes that are left out, by Debezium's letters (c, u, d, t).
+        codec: Python's name of the source's encoding.
+        mask_salt: what is hashed in front of every masked value.
+    """
+
+    origins: Origins = Origins()
+    skipped: frozenset[str] = frozenset()
+    codec: str = UTF8
+    mask_salt: bytes = field(default=b"", repr=False)
+
+
+__all__ = ["Origins", "TaskSettings"]

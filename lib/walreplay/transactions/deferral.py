@@ -1,0 +1,129 @@
+"""Streamed and prepared transactions, as the blocks and bodies come that hold their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from walreplay.decode.place import Place
+from walreplay.decode.summary import Block, Body, XidCounts
+from walreplay.errors import OrderError
+from walreplay.protocol import messages as m
+from walreplay.transactions.deferred import Announced, Deferred, Segment
+from walreplay.transactions.state import MISSING, StitchState, Walk
+
+
+def add_block(state: StitchState, block: Block, walked: Walk) -> None:
+    """Add a block of a streamed transaction.
+
+    Raises:
+        OrderError: the blocks before it are not there.
+    """
+    xid = block.xid
+    if xid == -1:
+        assert walked.before.stream is not None
+        xid = walked.before.stream
+    item = None if block.first else state.open.streams.get(xid)
+    path, offset = state.where(walked.scan, walked.part, block.start)
+    if item is None:
+        if not block.first:
+            state.refuse_gap(
+                OrderError(
+                    f"a block of the streamed transaction {xid} goes on, but its first one is not there",
+                    path=path,
+                    offset=offset,
+                    remedy=MISSING,
+                )
+            )
+            return
+        after_lsn, since = block.after_lsn, block.after_time
+        if after_lsn < 0:
+            after_lsn, since = walked.before.last_lsn, walked.before.last_commit_time
+        item = Deferred(xid, path, offset, since=since if after_lsn >= 0 else None, after_lsn=after_lsn)
+        state.open.streams[xid] = item
+    if block.origin is not None:
+        item.origin = block.origin
+    relations = used_by(state, block.used, walked, item.view)
+    types = types_of(relations, state.versions.types | item.types, all_=block.continues)
+    for _, relation in block.relations:
+        known = item.view.get(relation.oid)
+        if known is not None and known.relation != relation:
+            item.former.append(known.relation)
+        item.view[relation.oid] = Announced(relation, state.versions.next_number())
+    for _, type_ in block.types:
+        item.types[type_.oid] = replace(type_, xid=None)
+    place = Place(walked.framing, stream=xid if block.continues else None)
+    _add_segment(state, item, walked, block, place, relations, types, block.rows)
+
+
+def add_body(state: StitchState, body: Body, walked: Walk) -> None:
+    """Add rows of a transaction that is being prepared.
+
+    Raises:
+        OrderError: its start is not there.
+    """
+    path, offset = state.where(walked.scan, walked.part, body.start)
+    if body.begins:
+        state.open.begin_body(
+            Deferred(body.xid, path, offset, body.gid, streamed=False, lsn=body.prepare_lsn, since=body.prepare_time)
+        )
+    item = state.open.body
+    if item is None:
+        raise OrderError("a prepared transaction goes on whose start is not there", path=path, offset=offset)
+    item.origin = body.origin or item.origin
+    relations = used_by(state, body.used, walked, {})
+    place = Place(walked.framing)
+    if not body.begins:
+        opened = walked.before.transaction
+        place = replace(place, transaction=opened)
+    types = types_of(relations, state.versions.types, all_=not body.begins)
+    _add_segment(state, item, walked, body, place, relations, types, XidCounts(body.rows))
+    if body.complete:
+        state.open.prepare_body(item, body.gid)
+
+
+def _add_segment(
+    state: StitchState,
+    item: Deferred,
+    walked: Walk,
+    part: Block | Body,
+    place: Place,
+    relations: Iterable[m.Relation],
+    types: tuple[m.Type, ...],
+    rows: XidCounts,
+) -> None:
+    scan = walked.scan
+    item.segments.append(
+        Segment(
+            path=scan.path,
+            length=scan.length,
+            fingerprint=scan.fingerprint,
+            start=part.start,
+            stop=part.stop,
+            place=place,
+            relations=tuple(dict.fromkeys(relations)),
+            types=types,
+            rows=rows,
+            truncate=part.truncate if isinstance(part, Block) else None,
+            truncates=part.truncates if isinstance(part, Body) else (),
+            messages=part.messages,
+            seam=None if walked.part.data is None else walked.part.data[part.start : part.stop],
+            seam_path=walked.origin[0],
+            seam_offset=walked.origin[1] + part.start,
+        )
+    )
+
+
+def used_by(
+    state: StitchState, used: Iterable[tuple[int, int]], walked: Walk, view: dict[int, Announced]
+) -> list[m.Relation]:
+    """Give the versions of the relations that a deferred transaction's rows name: by its own view, or all's."""
+    return [(view.get(oid) or state.known(oid, at, walked)).relation for oid, at in used]
+
+
+def types_of(relations: Iterable[m.Relation], known: Mapping[int, m.Type], *, all_: bool) -> tuple[m.Type, ...]:
+    """Give the types of some relations' columns; all, where a cut may lie between a type and its relation."""
+    if all_:
+        return tuple(known.values())
+    oids = {column.type_oid for relation in relations for column in relation.columns}
+    return tuple(type_ for oid, type_ in known.items() if oid in oids)

@@ -1,0 +1,130 @@
+"""The streamed and prepared transactions that are open at a place of the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from walreplay.decode.place import Place
+from walreplay.protocol import messages as m
+from walreplay.transactions.deferred import Deferred
+
+
+class OpenTransactions:
+    """Transactions whose rows have come, in part or as a whole, and that may still commit or not.
+
+    ====================  ======================  =======================================================
+    a transaction is      by the message          then it is
+    ====================  ======================  =======================================================
+    not known             Stream Start            in `streams`
+    not known             Begin Prepare           the `body`
+    not known             Prepare                 in `prepared`: it is empty
+    in `streams`          Stream Abort            not known; of a subtransaction: there, without its rows
+    in `streams`          Stream Commit           committed
+    in `streams`          Stream Prepare          in `prepared`
+    the `body`            Prepare                 in `prepared`
+    in `prepared`         Commit Prepared         committed
+    in either             Rollback Prepared       not known
+    `streams`, the body   the session's end       not known: it comes again from its start
+    ====================  ======================  =======================================================
+
+    Attributes:
+        streams: by xid.
+        prepared: by gid and xid; they outlive their session.
+        body: the one that is being prepared, whose rows stand here as an ordinary transaction's.
+        gone: the session's subtransactions that have rolled back and of which nothing was streamed.
+    """
+
+    def __init__(self) -> None:
+        self.streams: dict[int, Deferred] = {}
+        self.prepared: dict[tuple[str, int], Deferred] = {}
+        self.body: Deferred | None = None
+        self.gone: set[int] = set()
+
+    def take_up(self, deferred: Iterable[Deferred]) -> None:
+        """Go on with those that the last run has left open."""
+        for item in deferred:
+            # Kept as it was: the run may be planned again.
+            copied = replace(
+                item,
+                segments=list(item.segments),
+                view=dict(item.view),
+                former=list(item.former),
+                aborted=set(item.aborted),
+            )
+            if copied.gid is None:
+                self.streams[copied.xid] = copied
+            elif copied.complete:
+                self.prepared[copied.gid, copied.xid] = copied
+            else:
+                self.body = copied
+
+    @property
+    def deferred(self) -> tuple[Deferred, ...]:
+        """All of them, the oldest first."""
+        found = [*self.prepared.values(), *self.streams.values(), *([self.body] if self.body else [])]
+        return tuple(sorted(found, key=lambda item: (item.since or 0, item.xid)))
+
+    def begin_body(self, item: Deferred) -> None:
+        """Begin one that is being prepared; what was streamed of it before does not count."""
+        self.streams.pop(item.xid, None)
+        self.body = item
+
+    def prepare_body(self, item: Deferred, gid: str) -> None:
+        """Have the body prepared."""
+        item.complete = True
+        self.prepared[gid, item.xid] = item
+        self.body = None
+
+    def prepare_stream(self, item: Deferred, message: m.StreamPrepare) -> None:
+        """Have one prepared that was streamed, and is taken out of the streams already."""
+        item.gid, item.complete = message.gid, True
+        item.lsn, item.since = message.prepare_lsn, message.prepare_time
+        self.prepared[message.gid, message.xid] = item
+
+    def abort(self, xid: int, subxid: int) -> None:
+        """Abort a streamed transaction, or the rows of a subtransaction."""
+        if xid == subxid:
+            self.streams.pop(xid, None)
+        elif xid in self.streams:
+            self.streams[xid].aborted.add(subxid)
+        else:
+            self.gone.add(subxid)
+
+    def is_partly_gone(self, item: Deferred) -> bool:
+        """Say whether rows of a transaction are a subtransaction's that has rolled back as one of another."""
+        return any(segment.rows.among(self.gone) for segment in item.segments)
+
+    def roll_back(self, gid: str, xid: int) -> bool:
+        """Roll a prepared transaction back, which may still be streamed; say whether it was prepared."""
+        self.streams.pop(xid, None)
+        return self.prepared.pop((gid, xid), None) is not None
+
+    def contradicts(self, message: m.CommitPrepared | m.RollbackPrepared) -> bool:
+        """Say whether a decision's transaction was prepared under another gid, or a commit's gid is another one's.
+
+        A gid may be used again once it was decided on; a rollback of the one before may come again then.
+        """
+        is_commit = isinstance(message, m.CommitPrepared)
+        return any(xid == message.xid or (is_commit and gid == message.gid) for gid, xid in self.prepared)
+
+    def end_session(self, before: Place, *, late: bool) -> None:
+        """End a session: what it was streaming comes again from its start.
+
+        Args:
+            before: where it ends.
+            late: only an LSN tells that it has ended, so that what began since the last commit may be the new one's.
+        """
+        self.streams = {
+            xid: item
+            for xid, item in self.streams.items()
+            if late and item.after_lsn == before.last_lsn and before.stream != xid
+        }
+        self.gone.clear()
+
+    def lose(self) -> None:
+        """Let go of what goes on nowhere, as bytes are missing."""
+        self.streams, self.body = {}, None
+
+
+__all__ = ["OpenTransactions"]

@@ -1,0 +1,217 @@
+"""What is decoded, in commit order: stretches of ordinary transactions, and deferred ones where they commit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Generic, TypeVar
+
+from walreplay.decode.decoder import Fate
+from walreplay.decode.place import Place
+from walreplay.protocol import messages as m
+from walreplay.transactions.deferred import Deferred, Segment
+from walreplay.transactions.plan import FilePlan, Step
+
+_STEPS_A_FILE: Final = 1 << 22
+
+
+def sequence_of(file: int) -> int:
+    """Give the sequence number of the first stretch of a file's own bytes, which can be told before any is planned.
+
+    Args:
+        file: its number among those that the run reads.
+
+    The number before it is that of what begins in front of the file.
+    """
+    return file * _STEPS_A_FILE + 1
+
+
+def file_of(sequence: int) -> int:
+    """Give the number of the file that a step is in, or in which its transaction commits."""
+    return sequence // _STEPS_A_FILE
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Ordinary transactions of a file; ``start``, ``stop`` are offsets in the file, or in its ``seam`` (see `Step`)."""
+
+    path: str
+    start: int
+    stop: int
+    place: Place
+    relations: tuple[m.Relation, ...]
+    types: tuple[m.Type, ...]
+    seam: bytes | None = None
+    seam_path: str = ""
+    seam_offset: int = 0
+    seam_base: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A streamed or prepared transaction that has committed, and the ordinals at which its segments begin.
+
+    ``resent`` says that it is a copy of one that is known.
+    """
+
+    decided: Deferred
+    starts: tuple[int, ...]
+    lsn: int
+    time: int
+    session: int
+    applied: bool
+    resent: bool
+
+
+_T = TypeVar("_T", bound=Hashable)
+
+
+class Numbers(Generic[_T]):
+    """Give equal things one number.
+
+    Args:
+        known: what has its number already, by its place.
+    """
+
+    def __init__(self, known: Iterable[_T] = ()) -> None:
+        self._numbers = {item: number for number, item in enumerate(known)}
+
+    def of(self, items: Iterable[_T]) -> tuple[int, ...]:
+        """Give some things' numbers."""
+        return tuple(self._numbers.setdefault(item, len(self._numbers)) for item in items)
+
+    def items(self) -> tuple[_T, ...]:
+        """Give what the numbers mean, in their order."""
+        return tuple(self._numbers)
+
+
+@dataclass
+class Schedule:
+    """The entries, in commit order."""
+
+    _entries: list[Stretch | Commit] = field(default_factory=list)
+
+    def mark(self) -> int:
+        """Give the number of the entry that comes next."""
+        return len(self._entries)
+
+    def stretch(self, stretch: Stretch) -> int:
+        """Add ordinary transactions; give the entry's number."""
+        self._entries.append(stretch)
+        return len(self._entries) - 1
+
+    def commit(self, commit: Commit) -> None:
+        """Add a streamed or prepared transaction."""
+        self._entries.append(commit)
+
+    def cut(self, entry: int, at: int) -> None:
+        """Take out what follows an offset in an entry: a transaction that begins there and is not ended."""
+        kept = self._entries[: entry + 1]
+        if entry < len(kept):
+            last = kept[entry]
+            assert isinstance(last, Stretch)
+            kept[entry] = replace(last, stop=at)
+            if last.start == at:
+                kept.pop()
+        self._entries = kept
+
+    def plan(
+        self, scanned: Mapping[str, tuple[int, int, int, int]]
+    ) -> tuple[tuple[FilePlan, ...], tuple[m.Relation, ...], tuple[m.Type, ...]]:
+        """Give each file's steps, and the lists that their numbers of relations and types mean.
+
+        Args:
+            scanned: length, fingerprint, start and stop of each file that the run has read.
+        """
+        versions: Numbers[m.Relation] = Numbers()
+        types: Numbers[m.Type] = Numbers()
+        steps: dict[str, list[Step]] = {}
+        files: dict[str, FilePlan] = {}
+        first = {path: sequence_of(number) for number, path in enumerate(scanned)}
+        sequence = 0
+        for entry in self._entries:
+            if isinstance(entry, Stretch):
+                sequence = max(sequence, first[entry.path] - (entry.seam is not None))
+                relations, known = versions.of(entry.relations), types.of(entry.types)
+                steps.setdefault(entry.path, []).append(_ordinary(sequence, entry, relations, known))
+                sequence += 1
+                continue
+            for segment, ordinal in zip(entry.decided.segments, entry.starts, strict=True):
+                if segment.is_empty:
+                    continue
+                relations, types_ = versions.of(segment.relations), types.of(segment.types)
+                step = _deferred(sequence, segment, entry, ordinal, relations, types_)
+                steps.setdefault(segment.path, []).append(step)
+                sequence += 1
+                planned_before = files.get(segment.path)
+                # The file may have grown between two of its segments.
+                if segment.path not in scanned and (planned_before is None or planned_before.length < segment.length):
+                    files[segment.path] = FilePlan(segment.path, segment.length, segment.fingerprint, scanned=False)
+        for path, (length, fingerprint, start, stop) in scanned.items():
+            files[path] = FilePlan(path, length, fingerprint, True, start, stop)
+        planned = tuple(replace(file, steps=tuple(steps.get(path, ()))) for path, file in files.items())
+        return planned, versions.items(), types.items()
+
+
+def _ordinary(sequence: int, entry: Stretch, relations: tuple[int, ...], types: tuple[int, ...]) -> Step:
+    if entry.seam is None:
+        return Step(sequence, entry.start, entry.stop, entry.place, relations, types)
+    return Step(
+        sequence,
+        0,
+        entry.stop - entry.start,
+        entry.place,
+        relations,
+        types,
+        seam=entry.seam[entry.start : entry.stop],
+        seam_path=entry.seam_path,
+        seam_offset=entry.seam_offset + entry.start,
+        seam_base=entry.seam_base + entry.start,
+    )
+
+
+def _aborted_in(segment: Segment, aborted: Collection[int]) -> tuple[int, ...]:
+    """Give the subtransactions that have rolled back and that the segment has something of."""
+    if segment.messages:
+        # Whose they are is not known.
+        return tuple(sorted(aborted))
+    found = segment.rows.among(aborted)
+    if segment.truncate is not None and segment.truncate[0] in aborted:
+        found.add(segment.truncate[0])
+    return tuple(sorted(found))
+
+
+def _deferred(
+    sequence: int,
+    segment: Segment,
+    commit: Commit,
+    ordinal: int,
+    relations: tuple[int, ...],
+    types: tuple[int, ...],
+) -> Step:
+    decided = commit.decided
+    fate = Fate(
+        xid=decided.xid,
+        gid=decided.gid,
+        commit_lsn=commit.lsn,
+        commit_time=commit.time,
+        ordinal=ordinal,
+        aborted=_aborted_in(segment, decided.aborted),
+        applied=commit.applied,
+        session=commit.session,
+        origin=decided.origin,
+        resent=commit.resent,
+    )
+    start, stop = (segment.start, segment.stop) if segment.seam is None else (0, len(segment.seam))
+    return Step(
+        sequence,
+        start,
+        stop,
+        segment.place,
+        relations,
+        types,
+        seam=segment.seam,
+        seam_path=segment.seam_path,
+        seam_offset=segment.seam_offset,
+        fate=fate,
+    )

@@ -1,0 +1,311 @@
+"""List the messages of capture files one by one, for people; without any cell value."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from walreplay.decode.files import RECOGNISABLE_BYTES, across_files, too_few
+from walreplay.decode.place import Place, Transaction
+from walreplay.decode.sessions.foreign_files import may_become, no_capture, stranger, told_for_paths
+from walreplay.decode.sessions.resync import guess_framing
+from walreplay.decode.sessions.torn_messages import is_torn
+from walreplay.errors import CaptureError, MalformedMessage, TruncatedMessage, WalReplayError
+from walreplay.listing import list_files
+from walreplay.lsn import format_lsn, to_datetime
+from walreplay.protocol import messages as m
+from walreplay.protocol.compression import plain
+from walreplay.protocol.detection import detect_framing
+from walreplay.protocol.foreign import what_is
+from walreplay.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, Framing
+from walreplay.protocol.reader import is_streaming_after, read_frames, read_message, read_unsized
+from walreplay.types.text import codec_of, names_in
+
+_OPTION: Final = "--framing"
+
+_KINDS: Final = {"n": "null", "u": "unchanged", "t": "text", "b": "binary"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message.
+
+    Attributes:
+        path: the file that the message begins in, ``offset`` bytes (decompressed) from its start.
+        message: the message's name, such as ``Insert``.
+    """
+
+    path: str
+    offset: int
+    message: str
+    details: str
+
+
+def transcribe(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    framing: str | None = None,
+    *,
+    source_encoding: str = "UTF8",
+) -> Iterator[Line]:
+    """List the messages of files that make one stream, in order.
+
+    Args:
+        paths: as `walreplay.read_changes` takes them.
+        framing: where the bytes do not tell.
+        source_encoding: the client_encoding that the captures were recorded with, by PostgreSQL's name.
+
+    Raises:
+        CaptureError: with file and offset of what cannot be.
+    """
+    reader = _Transcriber(Framing(framing) if framing else None, codec_of(source_encoding))
+    for path in list_files(paths):
+        yield from reader.read(path)
+    yield from reader.end()
+
+
+class _Transcriber:
+    """Go from file to file with what is carried across: framing, stream state, unfinished bytes."""
+
+    def __init__(self, framing: Framing | None, codec: str) -> None:
+        self._forced = framing
+        self._codec = codec
+        self._names = names_in(codec)
+        self._framing = framing
+        self._streaming = False
+        self._tail = b""
+        self._tail_at = ("", 0)
+        self._before = ""
+        self._compression: str | None = None
+        self._goes_on = False
+        """Messages of the stream were read already."""
+        self._describer = _Describer()
+
+    def read(self, path: str) -> Iterator[Line]:
+        data = self._opened(path)
+        seam, seam_at = len(self._tail), self._tail_at if self._tail else (path, 0)
+        joined = self._tail + data if self._tail else data
+        start = self._begin(path, joined)
+        self._tail = b""
+        place = start
+        try:
+            for begin, end, message in self._messages(joined, start):
+                at = (path, begin - seam) if begin >= seam else (seam_at[0], seam_at[1] + begin)
+                yield Line(*at, type(message).__name__, self._describer.describe(message))
+                place, self._goes_on = end, True
+            if self._framing is None:
+                self._tail, self._tail_at = joined, seam_at
+        except TruncatedMessage as error:
+            self._tail = joined[place:]
+            self._tail_at = (path, place - seam) if place >= seam else (seam_at[0], seam_at[1] + place)
+            if self._is_no_message():
+                found = (self._stranger(data) if place == seam else None) or _no_message(
+                    error.problem, path if place < seam else None
+                )
+                found.path, found.offset = self._tail_at
+                raise found from None
+        except CaptureError as error:
+            offset = error.offset or 0
+            if not offset and not seam:
+                error = self._stranger(data) or error
+            elif offset < seam:
+                error.remedy = across_files([path])
+            # The reader counts from the unfinished bytes that the file before left.
+            error.path, error.offset = (path, offset - seam) if offset >= seam else (seam_at[0], seam_at[1] + offset)
+            raise error from None
+        self._before = path
+
+    def _is_no_message(self) -> bool:
+        """Say whether the unfinished bytes cannot be the beginning of a message, wherever that stands."""
+        if self._framing is None or not self._tail:
+            return False
+        has_header = self._tail.startswith(PGCOPY_SIGNATURE)
+        tail, codec = memoryview(self._tail)[PGCOPY_HEADER.size if has_header else 0 :], self._codec
+        if not tail:
+            return False
+        places = (Place(self._framing), Place(self._framing, Transaction(0, 0, 0, 0)), Place(self._framing, stream=0))
+        return not any(is_torn(tail, 0, len(tail), place, codec) for place in places)
+
+    def _stranger(self, data: bytes) -> CaptureError | None:
+        """Say what a file is that does not go on in the stream, if it is something else."""
+        if self._framing is None or not self._before:
+            return None
+        view, packed = memoryview(data), self._compression
+        found = stranger(view, packed, self._framing, before=self._before, codec=self._codec)
+        return None if found is None else told_for_paths(found, _OPTION)
+
+    def _opened(self, path: str) -> bytes:
+        """Give a file's bytes, decompressed; what an earlier COPY has left unfinished does not go on in another one."""
+        try:
+            self._compression, view = plain(Path(path).read_bytes())
+        except WalReplayError as error:
+            raise error.at(path=path) from None
+        data = bytes(view)
+        if data.startswith(PGCOPY_SIGNATURE) and self._forced in (None, Framing.PGCOPY):
+            self._framing, self._tail, self._streaming, self._goes_on = Framing.PGCOPY, b"", False, False
+        return data
+
+    def end(self) -> Iterator[Line]:
+        """Tell of what is unfinished when there are no more files.
+
+        Raises:
+            FramingError: that is all there is.
+        """
+        if self._tail and self._framing is None:
+            yield from self._few_messages()
+        if self._tail and self._framing is not Framing.PGCOPY:
+            yield Line(
+                *self._tail_at,
+                "(unfinished)",
+                f"{len(self._tail):,} bytes of a message that goes on elsewhere",
+            )
+
+    def _few_messages(self) -> Iterator[Line]:
+        """Tell of bytes so few that their framing was left open, as more might have followed."""
+        (path, offset), place = self._tail_at, 0
+        self._framing = detect_framing(self._tail, names=_any_name)
+        if self._framing is None:
+            raise too_few(len(self._tail), path=path)
+        try:
+            for begin, end, message in self._messages(self._tail, 0):
+                yield Line(path, offset + begin, type(message).__name__, self._describer.describe(message))
+                place = end
+            place = len(self._tail)
+        except TruncatedMessage:
+            pass
+        except CaptureError as error:
+            raise error.at(path=path) from None
+        self._tail, self._tail_at = self._tail[place:], (path, offset + place)
+
+    def _begin(self, path: str, data: bytes) -> int:
+        """Give the place to start reading at, and find the framing where it is not known."""
+        is_foreign = what_is(data) is not None
+        if self._framing is None and not is_foreign and len(data) >= RECOGNISABLE_BYTES:
+            # In whatever encoding: a name that is not in it is told when it is read.
+            self._framing = detect_framing(data, names=_any_name)
+        if self._framing is not None or not data:
+            return 0
+        if len(data) < RECOGNISABLE_BYTES and may_become(data, self._codec):
+            return 0
+        guess = None if is_foreign else guess_framing(data, codec=self._codec)
+        if guess is None:
+            raise told_for_paths(no_capture(data, self._compression), _OPTION).at(path=path)
+        self._framing, start, self._streaming = guess
+        self._goes_on = True
+        return start
+
+    def _messages(self, data: bytes, offset: int) -> Iterator[tuple[int, int, m.AnyMessage]]:
+        """Give (begin, end, message); ``end`` is where the frame ends."""
+        framing = self._framing
+        if framing is None:
+            return
+        if framing.is_sized:
+            for frame in read_frames(data, framing, offset, goes_on=self._goes_on):
+                if frame.payload is not None:
+                    begin, end = frame.payload
+                    yield begin, end, self._message(data[begin:end], begin)
+            return
+        while offset < len(data):
+            begin, message, end = read_unsized(data, framing, offset, streaming=self._streaming, names=self._names)
+            if message is not None:
+                self._streaming = is_streaming_after(message, self._streaming)
+                yield begin, end, message
+            offset = end
+
+    def _message(self, data: bytes, base: int) -> m.AnyMessage:
+        try:
+            message, _ = read_message(data, 0, streaming=self._streaming, names=self._names)
+        except CaptureError as error:
+            error.offset = (error.offset or 0) + base
+            raise
+        self._streaming = is_streaming_after(message, self._streaming)
+        return message
+
+
+class _Describer:
+    """Put a message into words; it has to have seen the relations to name them."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+
+    def describe(self, message: m.AnyMessage) -> str:
+        if isinstance(message, m.Relation):
+            self._names[message.oid] = message.qualified_name
+        special = self._SPECIAL.get(type(message))
+        text = special(self, message) if special else _fields(message)
+        xid = getattr(message, "xid", None)
+        return f"xid {xid} {text}" if xid is not None and special else text
+
+    def _name(self, oid: int) -> str:
+        return self._names.get(oid, f"relation {oid}")
+
+    def _relation(self, relation: m.Relation) -> str:
+        columns = ", ".join(f"{column.name}{'*' if column.key else ''}" for column in relation.columns)
+        return f"{relation.qualified_name} oid {relation.oid} identity {relation.replica_identity} ({columns})"
+
+    def _type(self, type_: m.Type) -> str:
+        return f"{type_.qualified_name} oid {type_.oid}"
+
+    def _row(self, change: m.Insert | m.Update | m.Delete) -> str:
+        tuples = [(part, getattr(change, part, None)) for part in ("old", "key", "new")]
+        said = "; ".join(f"{part}: {_cells(row)}" for part, row in tuples if row is not None)
+        return f"{self._name(change.relation_oid)} {said}"
+
+    def _truncate(self, truncate: m.Truncate) -> str:
+        return ", ".join(self._name(oid) for oid in truncate.relation_oids)
+
+    def _message(self, message: m.Message) -> str:
+        kind = "transactional" if message.transactional else "not transactional"
+        return f"{message.prefix} {kind} lsn {format_lsn(message.lsn)} {len(message.content):,} bytes"
+
+    _SPECIAL: Final[dict[type, Callable[[Any, Any], str]]] = {
+        m.Relation: _relation,
+        m.Type: _type,
+        m.Insert: _row,
+        m.Update: _row,
+        m.Delete: _row,
+        m.Truncate: _truncate,
+        m.Message: _message,
+    }
+
+
+def _no_message(problem: str, goes_on_in: str | None) -> MalformedMessage:
+    remedy = "The file is damaged, or is no capture; fetch it from its source again"
+    if goes_on_in is not None:
+        remedy = across_files([goes_on_in])
+    return MalformedMessage(f"no message begins here ({problem})", remedy=remedy)
+
+
+def _moment(micros: int) -> str:
+    """Write a time; a clock may have stood far from all years."""
+    try:
+        return to_datetime(micros).isoformat()
+    except CaptureError:
+        return f"{micros:,} microseconds after 2000-01-01"
+
+
+def _any_name(data: bytes) -> str:
+    return data.decode("latin-1")
+
+
+def _fields(message: m.AnyMessage) -> str:
+    """Write the fields of a message that holds no row."""
+    parts = []
+    for name in type(message).__slots__:
+        value = getattr(message, name)
+        if value is None or (name == "flags" and value == 0):
+            continue
+        if name.endswith("lsn"):
+            value = format_lsn(value)
+        elif name.endswith("time"):
+            value = _moment(value)
+        parts.append(f"{name} {value}")
+    return " ".join(parts)
+
+
+def _cells(row: m.TupleData) -> str:
+    counts = Counter(cell.kind for cell in row.cells)
+    return ", ".join(f"{counts[kind]} {name}" for kind, name in _KINDS.items() if counts[kind])

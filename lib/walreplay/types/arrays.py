@@ -1,0 +1,151 @@
+r"""Arrays of built-in types: ``{a,"b\"c",NULL}``.
+
+A list column has one dimension and counts from its beginning, so an array with several dimensions or with
+bounds of its own (``[0:1]={1,2}``) does not fit.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from struct import Struct
+from typing import Final
+
+from walreplay.errors import ValueFormatError
+from walreplay.types.base import DoesNotFit
+from walreplay.types.cursor import Cursor, malformed
+
+_BOUNDS = re.compile(r"(?:\[-?[0-9]+:-?[0-9]+\])+=\{")
+_ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_NEEDS_QUOTES = re.compile(r'[ \t\n\r\v\f"\\{}]')
+_ESCAPED = re.compile(r'["\\]')
+
+_HEADER: Final = Struct("!iiI")
+"""Number of dimensions, 1 if there are NULLs, the elements' type."""
+_DIMENSION: Final = Struct("!ii")
+"""Number of elements, the first one's subscript."""
+_MAX_DIMENSIONS: Final = 6
+
+
+def elements_from_text(text: str, delimiter: str) -> list[str | None]:
+    """Take an array's text apart; None is a NULL element.
+
+    Raises:
+        DoesNotFit: several dimensions, or bounds that do not begin at 1.
+    """
+    if _BOUNDS.match(text) or (text.startswith("{{") and text.endswith("}}")):
+        raise DoesNotFit
+    if len(text) < 2 or text[0] != "{" or text[-1] != "}":
+        raise _malformed()
+    elements: list[str | None] = []
+    position, end = 1, len(text) - 1
+    if position == end:
+        return elements
+    while True:
+        quoted = _ELEMENT.match(text, position, end)
+        if quoted is not None:
+            elements.append(re.sub(r"\\(.)", r"\1", quoted[1], flags=re.DOTALL))
+            position = quoted.end()
+        else:
+            start = position
+            while position < end and text[position] != delimiter:
+                if text[position] in '"\\{}':
+                    raise _malformed()
+                position += 1
+            if position == start:
+                raise _malformed()
+            word = text[start:position]
+            elements.append(None if word == "NULL" else word)
+        if position == end:
+            return elements
+        if text[position] != delimiter:
+            raise _malformed()
+        position += 1
+
+
+def with_elements(text: str, delimiter: str, write: Callable[[str], str]) -> str:
+    """Write an array's text, of any dimensions, with its elements written anew; NULLs stay, and what is none."""
+
+    def element(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0] if match[0] == "NULL" else _quoted(write(match[0]), delimiter)
+        return _quoted(write(re.sub(r"\\(.)", r"\1", match[1], flags=re.DOTALL)), delimiter)
+
+    bounds = _BOUNDS.match(text)
+    start = 0 if bounds is None else bounds.end() - 1
+    if text[start : start + 1] != "{":
+        return text
+    parts = re.compile(rf'"((?:[^"\\]|\\.)*)"|[^"{{}}{re.escape(delimiter)}]+', re.DOTALL)
+    return text[:start] + parts.sub(element, text[start:])
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryArray:
+    """An array in binary format, taken apart.
+
+    Args:
+        element_oid: the elements' type.
+        dimensions: (number of elements, first subscript) of each; none for an empty array.
+        elements: their bytes, row by row; None is a NULL element.
+    """
+
+    element_oid: int
+    dimensions: tuple[tuple[int, int], ...]
+    elements: list[bytes | None]
+
+
+def array_from_binary(data: bytes) -> BinaryArray:
+    """Take an array's bytes apart."""
+    cursor = Cursor(data, "array")
+    count, has_nulls, element_oid = cursor.unpack(_HEADER)
+    if not 0 <= count <= _MAX_DIMENSIONS or has_nulls not in (0, 1):
+        raise malformed("array", "has a number of dimensions, or a mark of NULLs, that there is none of")
+    dimensions = [cursor.unpack(_DIMENSION) for _ in range(count)]
+    sizes = [size for size, _ in dimensions]
+    if any(size < 0 for size in sizes):
+        raise malformed("array", "has a dimension below zero")
+    total = prod(sizes) if sizes else 0
+    if 4 * total > cursor.left:
+        raise malformed("array", "counts more elements than it has bytes")
+    elements = [cursor.sized() for _ in range(total)]
+    cursor.finish()
+    return BinaryArray(element_oid, tuple((size, first) for size, first in dimensions), elements)
+
+
+def array_text(array: BinaryArray, element_text: Callable[[bytes], str], delimiter: str) -> str:
+    """Write an array as PostgreSQL does.
+
+    Args:
+        array: its parts.
+        element_text: writes an element's bytes.
+        delimiter: what stands between elements, which is their type's property.
+    """
+    if not array.elements:
+        return "{}"
+    pieces = ["NULL" if element is None else _quoted(element_text(element), delimiter) for element in array.elements]
+    for size, _ in reversed(array.dimensions):
+        pieces = [f"{{{delimiter.join(pieces[start : start + size])}}}" for start in range(0, len(pieces), size)]
+    if all(first == 1 for _, first in array.dimensions):
+        return pieces[0]
+    bounds = "".join(f"[{first}:{first + size - 1}]" for size, first in array.dimensions)
+    return f"{bounds}={pieces[0]}"
+
+
+def number_list_text(data: bytes, element_text: Callable[[bytes], str]) -> str:
+    """Write the bytes of an int2vector or oidvector, which are an array's, with spaces between the numbers."""
+    array = array_from_binary(data)
+    elements = [element for element in array.elements if element is not None]
+    if len(array.dimensions) > 1 or len(elements) < len(array.elements):
+        raise malformed("vector of numbers", "has several dimensions or NULLs")
+    return " ".join(map(element_text, elements))
+
+
+def _quoted(text: str, delimiter: str) -> str:
+    if text and text.upper() != "NULL" and delimiter not in text and _NEEDS_QUOTES.search(text) is None:
+        return text
+    escaped = _ESCAPED.sub(r"\\\g<0>", text)
+    return f'"{escaped}"'
+
+
+def _malformed() -> ValueFormatError:
+    return ValueFormatError("an array is not in PostgreSQL's form")

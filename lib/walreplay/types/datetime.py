@@ -1,0 +1,222 @@
+"""date, timestamp and timestamptz in ISO form, as days and microseconds since 1970-01-01 (UTC); time and timetz.
+
+The columns hold the years 1 to 9999 of PostgreSQL's calendar, the proleptic Gregorian one.  A timestamptz
+is judged by its UTC time: the zone it is written in is the sender's setting, not part of the value.
+"""
+
+import re
+from struct import Struct
+from typing import Final
+
+from walreplay.errors import ValueFormatError
+from walreplay.types.base import DoesNotFit
+from walreplay.types.cursor import malformed, unpack
+
+_DAY_MICROS: Final = 86_400_000_000
+_INFINITE = ("infinity", "-infinity")
+
+_DATE = re.compile(r"([0-9]{4,7})-([0-9]{2})-([0-9]{2})( BC)?")
+_TIMESTAMP = re.compile(
+    r"([0-9]{4,7}-[0-9]{2}-[0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?"
+    r"(?:([+-])([0-9]{2})(?::([0-9]{2})(?::([0-9]{2}))?)?)?( BC)?"
+)
+_DATE_LAYOUT: Final = Struct("!i")
+"""Days since 2000-01-01."""
+_MICROS_LAYOUT: Final = Struct("!q")
+"""Microseconds since 2000-01-01, or since midnight."""
+_TIMETZ_LAYOUT: Final = Struct("!qi")
+"""Microseconds since midnight; the zone in seconds *west* of UTC."""
+
+_EPOCH_DAYS: Final = 10_957
+"""PostgreSQL's epoch, 2000-01-01, in days since 1970-01-01."""
+
+_DATE_INFINITIES: Final = {2**31 - 1: "infinity", -(2**31): "-infinity"}
+_TIMESTAMP_INFINITIES: Final = {2**63 - 1: "infinity", -(2**63): "-infinity"}
+_DATES: Final = range(-2_451_545, 2_145_031_949)
+_TIMESTAMPS: Final = range(-211_813_488_000_000_000, 9_223_371_331_200_000_000)
+"""PostgreSQL's own limits: 4714-11-24 BC (Julian day 0) to the years 5874897 and 294276."""
+_ZONES: Final = range(1 - 16 * 3600, 16 * 3600)
+
+_REMEDY = (
+    "Set DateStyle to ISO where the capture is recorded; what is recorded already can be kept as it stands, with "
+    "type_overrides to text"
+)
+
+
+def days_from_civil(year: int, month: int, day: int) -> int:
+    """Count the days since 1970-01-01; year 0 is 1 BC."""
+    shifted = year - (month <= 2)
+    era_day = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return shifted * 365 + shifted // 4 - shifted // 100 + shifted // 400 + era_day - 719_468
+
+
+FIRST_DAY: Final = days_from_civil(1, 1, 1)
+LAST_DAY: Final = days_from_civil(9999, 12, 31)
+FIRST_MICRO: Final = FIRST_DAY * _DAY_MICROS
+LAST_MICRO: Final = (LAST_DAY + 1) * _DAY_MICROS - 1
+
+
+def days_from_text(text: str) -> int:
+    """Read a date.
+
+    Raises:
+        DoesNotFit: an infinity, or a year outside 1 to 9999.
+    """
+    if text in _INFINITE:
+        raise DoesNotFit
+    days = _days(text)
+    if not FIRST_DAY <= days <= LAST_DAY:
+        raise DoesNotFit
+    return days
+
+
+def micros_from_text(text: str, *, with_zone: bool) -> int:
+    """Read a timestamp, or a timestamptz, which has an offset from UTC.
+
+    Raises:
+        DoesNotFit: an infinity, or a year outside 1 to 9999.
+    """
+    if text in _INFINITE:
+        raise DoesNotFit
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None or (match[6] is not None) != with_zone:
+        raise _not_iso("timestamptz" if with_zone else "timestamp")
+    hour, minute, second = int(match[2]), int(match[3]), int(match[4])
+    zone = [int(part or "0") for part in match.group(7, 8, 9)]
+    if hour > 23 or minute > 59 or second > 59 or zone[0] > 15 or zone[1] > 59 or zone[2] > 59:
+        raise _not_iso("timestamptz" if with_zone else "timestamp")
+    offset = zone[0] * 3600 + zone[1] * 60 + zone[2]
+    seconds = hour * 3600 + minute * 60 + second - (-offset if match[6] == "-" else offset)
+    micros = _days(match[1] + (match[10] or "")) * _DAY_MICROS + seconds * 1_000_000
+    micros += int((match[5] or "0").ljust(6, "0"))
+    if not FIRST_MICRO <= micros <= LAST_MICRO:
+        raise DoesNotFit
+    return micros
+
+
+def in_utc(text: str) -> str | None:
+    """Write a timestamptz, of whatever year, as PostgreSQL does where TimeZone is UTC; None if it is none."""
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None or match[6] is None:
+        return None
+    hour, minute, second, *zone = (int(part or "0") for part in match.group(2, 3, 4, 7, 8, 9))
+    offset = zone[0] * 3600 + zone[1] * 60 + zone[2]
+    seconds = hour * 3600 + minute * 60 + second - (-offset if match[6] == "-" else offset)
+    try:
+        micros = _days(match[1] + (match[10] or "")) * _DAY_MICROS + seconds * 1_000_000
+        micros += int((match[5] or "0").ljust(6, "0")) - _EPOCH_DAYS * _DAY_MICROS
+        return _timestamp("timestamptz", micros, "+00")
+    except ValueFormatError:
+        return None
+
+
+def _days(text: str) -> int:
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise _not_iso("date")
+    year, month, day = int(match[1]), int(match[2]), int(match[3])
+    if year == 0:  # 1 BC is written as 0001 BC
+        raise _not_iso("date")
+    if match[4]:
+        year = 1 - year
+    if not 1 <= month <= 12 or not 1 <= day <= _month_days(year, month):
+        raise _not_iso("date")
+    return days_from_civil(year, month, day)
+
+
+def _month_days(year: int, month: int) -> int:
+    if month == 2:
+        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+    return 30 if month in (4, 6, 9, 11) else 31
+
+
+def _not_iso(name: str) -> ValueFormatError:
+    return ValueFormatError(f"a {name} is not in ISO form", remedy=_REMEDY)
+
+
+def date_text(data: bytes) -> str:
+    """Write a date's bytes as PostgreSQL does."""
+    (days,) = unpack(_DATE_LAYOUT, data, "date")
+    if days in _DATE_INFINITIES:
+        return _DATE_INFINITIES[days]
+    if days not in _DATES:
+        raise _outside("date")
+    written, era = _civil_text(days + _EPOCH_DAYS)
+    return written + era
+
+
+def time_text(data: bytes) -> str:
+    """Write a time's bytes as PostgreSQL does."""
+    (micros,) = unpack(_MICROS_LAYOUT, data, "time")
+    return _time_of_day("time", micros)
+
+
+def timetz_text(data: bytes) -> str:
+    """Write a timetz's bytes as PostgreSQL does; its zone is part of the value."""
+    micros, west = unpack(_TIMETZ_LAYOUT, data, "timetz")
+    if west not in _ZONES:
+        raise _outside("timetz")
+    minutes, seconds = divmod(abs(west), 60)
+    zone = f"{'-' if west > 0 else '+'}{minutes // 60:02d}"
+    if minutes % 60 or seconds:
+        zone += f":{minutes % 60:02d}"
+    if seconds:
+        zone += f":{seconds:02d}"
+    return _time_of_day("timetz", micros) + zone
+
+
+def timestamp_text(data: bytes) -> str:
+    """Write a timestamp's bytes as PostgreSQL does."""
+    (micros,) = unpack(_MICROS_LAYOUT, data, "timestamp")
+    return _timestamp("timestamp", micros, "")
+
+
+def timestamptz_text(data: bytes) -> str:
+    """Write a timestamptz's bytes as PostgreSQL does where TimeZone is UTC."""
+    (micros,) = unpack(_MICROS_LAYOUT, data, "timestamptz")
+    return _timestamp("timestamptz", micros, "+00")
+
+
+def unix_seconds_text(seconds: int) -> str:
+    """Write seconds since 1970-01-01 as a timestamptz in UTC."""
+    return _timestamp("abstime", (seconds - _EPOCH_DAYS * 86_400) * 1_000_000, "+00")
+
+
+def clock_text(micros: int) -> str:
+    """Write microseconds as ``HH:MM:SS`` with as many decimals as they need; hours have no limit."""
+    seconds, fraction = divmod(micros, 1_000_000)
+    minutes, second = divmod(seconds, 60)
+    text = f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}"
+    return f"{text}.{fraction:06d}".rstrip("0") if fraction else text
+
+
+def _timestamp(name: str, micros: int, zone: str) -> str:
+    if micros in _TIMESTAMP_INFINITIES:
+        return _TIMESTAMP_INFINITIES[micros]
+    if micros not in _TIMESTAMPS:
+        raise _outside(name)
+    days, rest = divmod(micros, _DAY_MICROS)
+    written, era = _civil_text(days + _EPOCH_DAYS)
+    return f"{written} {clock_text(rest)}{zone}{era}"
+
+
+def _time_of_day(name: str, micros: int) -> str:
+    if not 0 <= micros <= _DAY_MICROS:  # 24:00:00 is a time
+        raise _outside(name)
+    return clock_text(micros)
+
+
+def _civil_text(days: int) -> tuple[str, str]:
+    """Write the date of a day since 1970-01-01, and the era that stands at the end of a value."""
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * day_of_year + 2) // 153
+    month = (shifted + 2) % 12 + 1
+    year = 400 * era + year_of_era + (month <= 2)
+    written = f"{year if year > 0 else 1 - year:04d}-{month:02d}-{day_of_year - (153 * shifted + 2) // 5 + 1:02d}"
+    return written, "" if year > 0 else " BC"
+
+
+def _outside(name: str) -> ValueFormatError:
+    return malformed(name, "lies outside its type's limits")

@@ -1,0 +1,80 @@
+"""inet, cidr, macaddr and macaddr8."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from walreplay.types.cursor import Cursor, malformed
+
+_ADDRESS: Final = Struct("!BBBB")
+"""Family, network bits, 1 for cidr, length of the address."""
+_WORDS: Final = Struct("!8H")
+
+_FAMILY_4: Final = 2
+_FAMILY_6: Final = 3
+_SIZES: Final = {_FAMILY_4: 4, _FAMILY_6: 16}
+
+
+def inet_text(data: bytes) -> str:
+    """Write an inet's bytes as PostgreSQL does: a network of all bits is not named."""
+    address, bits, full = _address(data, "inet")
+    return address if bits == full else f"{address}/{bits}"
+
+
+def cidr_text(data: bytes) -> str:
+    """Write a cidr's bytes as PostgreSQL does."""
+    address, bits, _ = _address(data, "cidr")
+    return f"{address}/{bits}"
+
+
+def macaddr_text(data: bytes) -> str:
+    """Write the 6 bytes of a macaddr."""
+    if len(data) != 6:
+        raise malformed("macaddr", f"has {len(data)} bytes instead of 6")
+    return data.hex(":")
+
+
+def macaddr8_text(data: bytes) -> str:
+    """Write the 8 bytes of a macaddr8."""
+    if len(data) != 8:
+        raise malformed("macaddr8", f"has {len(data)} bytes instead of 8")
+    return data.hex(":")
+
+
+def _address(data: bytes, what: str) -> tuple[str, int, int]:
+    """Give the address, its network's bits and the bits that it has itself."""
+    cursor = Cursor(data, what)
+    family, bits, _, size = cursor.unpack(_ADDRESS)
+    if _SIZES.get(family) != size or bits > 8 * size:
+        raise malformed(what, "has a family, a length or network bits that there are none of")
+    address = cursor.take(size)
+    cursor.finish()
+    return _dotted(address) if family == _FAMILY_4 else _colons(address), bits, 8 * size
+
+
+def _dotted(address: bytes) -> str:
+    return ".".join(map(str, address))
+
+
+def _colons(address: bytes) -> str:
+    """Write an IPv6 address; the first of the longest runs of zeros is left out."""
+    words = _WORDS.unpack(address)
+    start, length = _longest_zeros(words)
+    if length < 2:
+        return ":".join(f"{word:x}" for word in words)
+    if start == 0 and (length == 6 or (length == 5 and words[5] == 0xFFFF)):  # an IPv4 address inside
+        return ("::ffff:" if length == 5 else "::") + _dotted(address[12:])
+    left, right = words[:start], words[start + length :]
+    return ":".join(f"{word:x}" for word in left) + "::" + ":".join(f"{word:x}" for word in right)
+
+
+def _longest_zeros(words: tuple[int, ...]) -> tuple[int, int]:
+    best = (0, 0)
+    start = 0
+    for position, word in enumerate((*words, 1)):
+        if word:
+            if position - start > best[1]:
+                best = (start, position - start)
+            start = position + 1
+    return best

@@ -1,0 +1,139 @@
+"""From a column's type oid and typmod to the Arrow type and the reader of its values.
+
+PostgreSQL's built-in types are known by oid.  All others are known by the name that a Type message gives for
+their oid: for a domain that is its base type's name, without the domain's own typmod.  Options and overrides
+choose another Arrow type, never another oid: that stays the one the values are sent in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from walreplay.types.base import ColumnType, Family
+from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.names import VECTORS, type_named
+from walreplay.types.numeric import MAX_PRECISION, precision_and_scale
+from walreplay.types.options import DEFAULT_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from walreplay.types.options import BinaryMode, TypeOptions
+
+NO_TYPMOD: Final = -1
+
+_BY_NAME: Final = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items()}
+
+_FAMILIES: Final[dict[str, tuple[Family, pa.DataType]]] = {
+    "bool": (Family.BOOLEAN, pa.bool_()),
+    "int2": (Family.INT16, pa.int16()),
+    "int4": (Family.INT32, pa.int32()),
+    "int8": (Family.INT64, pa.int64()),
+    "oid": (Family.UNSIGNED, pa.int64()),
+    "xid": (Family.UNSIGNED, pa.int64()),
+    "float4": (Family.FLOAT32, pa.float32()),
+    "float8": (Family.FLOAT64, pa.float64()),
+    "bytea": (Family.BINARY, pa.binary()),
+    "date": (Family.DATE, pa.date32()),
+    "timestamp": (Family.TIMESTAMP, pa.timestamp("us")),
+    "timestamptz": (Family.TIMESTAMPTZ, pa.timestamp("us", "UTC")),
+}
+"""The types that do not stay text; numeric depends on its typmod."""
+
+_BYTEA_AS_TEXT: Final[dict[BinaryMode, Family]] = {
+    "base64": Family.BYTEA_AS_BASE64,
+    "base64-url-safe": Family.BYTEA_AS_BASE64_URL,
+    "hex": Family.BYTEA_AS_HEX,
+}
+
+
+def resolve(
+    type_oid: int,
+    typmod: int,
+    type_names: Mapping[int, tuple[str, str]],
+    *,
+    options: TypeOptions = DEFAULT_OPTIONS,
+    override: str | None = None,
+) -> ColumnType:
+    """Give the column type for a type oid of a Relation message.
+
+    Args:
+        type_oid: the column's type.
+        typmod: its type modifier, -1 for none.
+        type_names: (namespace, name) by oid, from Type messages; "" is pg_catalog.
+        options: the table's; its overrides are not looked at.
+        override: the name of the type that the column is to be read as; it goes before the options' modes.
+
+    Raises:
+        ConfigError: the override names no type.
+    """
+    if override is not None:
+        return _overridden(_sent(type_oid, typmod, type_names, DEFAULT_OPTIONS), override)
+    return _sent(type_oid, typmod, type_names, options)
+
+
+def _sent(type_oid: int, typmod: int, type_names: Mapping[int, tuple[str, str]], options: TypeOptions) -> ColumnType:
+    if type_oid in BUILTIN_TYPES:
+        return _builtin(type_oid, typmod, options)
+    announced = type_names.get(type_oid)
+    if announced is None:
+        return _text(f"type {type_oid}", type_oid, typmod)
+    namespace, name = announced
+    is_builtin = namespace in ("", "pg_catalog")
+    if is_builtin and name in _BY_NAME:
+        return _builtin(_BY_NAME[name], NO_TYPMOD, options)
+    postgres_name = name if is_builtin else f"{namespace}.{name}"
+    if name in VECTORS:
+        return _vector(postgres_name, type_oid, typmod)
+    return _text(postgres_name, type_oid, typmod)
+
+
+def _overridden(sent: ColumnType, override: str) -> ColumnType:
+    name, oid, typmod = type_named(override)
+    read = _builtin(oid, typmod, DEFAULT_OPTIONS) if oid else _vector(name, 0, NO_TYPMOD)
+    if (read.family, read.arrow) == (sent.family, sent.arrow):
+        return sent
+    element = read.element and replace(read.element, oid=0, typmod=NO_TYPMOD, overridden=True)
+    return replace(read, element=element, oid=sent.oid, typmod=sent.typmod, overridden=True)
+
+
+def _builtin(type_oid: int, typmod: int, options: TypeOptions) -> ColumnType:
+    builtin = BUILTIN_TYPES[type_oid]
+    if builtin.element:
+        element = _builtin(builtin.element, typmod, options)
+        arrow = pa.list_(pa.field("element", element.arrow))
+        delimiter = BUILTIN_TYPES[builtin.element].delimiter
+        return ColumnType(arrow, Family.ARRAY, f"{element.postgres_name}[]", element, delimiter, type_oid, typmod)
+    if builtin.name == "numeric":
+        return _numeric(type_oid, typmod, options)
+    if builtin.name == "bytea" and options.binary_handling_mode != "bytes":
+        family = _BYTEA_AS_TEXT[options.binary_handling_mode]
+        return ColumnType(pa.string(), family, builtin.sql_name, oid=type_oid, typmod=typmod)
+    if builtin.name in _FAMILIES:
+        family, arrow = _FAMILIES[builtin.name]
+        return ColumnType(arrow, family, builtin.sql_name, oid=type_oid, typmod=typmod)
+    return _text(builtin.sql_name, type_oid, typmod)
+
+
+def _numeric(type_oid: int, typmod: int, options: TypeOptions) -> ColumnType:
+    modifiers = precision_and_scale(typmod)
+    precision, scale = modifiers or (0, 0)
+    name = f"numeric({precision},{scale})" if modifiers else "numeric"
+    if options.decimal_handling_mode == "double":
+        return ColumnType(pa.float64(), Family.NUMERIC_AS_DOUBLE, name, oid=type_oid, typmod=typmod)
+    is_decimal = 1 <= precision <= MAX_PRECISION and 0 <= scale <= precision
+    if is_decimal and options.decimal_handling_mode == "precise":
+        return ColumnType(pa.decimal128(precision, scale), Family.DECIMAL, name, oid=type_oid, typmod=typmod)
+    return _text(name, type_oid, typmod)
+
+
+def _vector(postgres_name: str, type_oid: int, typmod: int) -> ColumnType:
+    arrow = pa.list_(pa.field("element", pa.float32()))
+    return ColumnType(arrow, Family.VECTOR, postgres_name, oid=type_oid, typmod=typmod)
+
+
+def _text(postgres_name: str, type_oid: int, typmod: int) -> ColumnType:
+    return ColumnType(pa.string(), Family.STRING, postgres_name, oid=type_oid, typmod=typmod)

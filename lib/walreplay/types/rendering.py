@@ -1,0 +1,268 @@
+"""PostgreSQL's text for a value in binary format, as its output function writes it.
+
+The settings are those that docs/capturing.md asks for: UTC, DateStyle ISO, IntervalStyle postgres, bytea in hex,
+shortest exact floats.  money is written as the locales C and en_US do: the bytes do not name a currency.
+
+A built-in type is known by its oid, another one by the name that a Type message gave.  That name does not say what
+kind of type it is, but the forms cannot be mistaken for each other: a composite value and an array begin with a NUL
+byte and name their parts' types; what is text throughout is an enum's label, or belongs to a type that is sent as
+text.  A user-defined range does not name its bounds' type, so it is not rendered.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from walreplay.errors import ValueFormatError
+from walreplay.types.abstime import abstime_text, reltime_text, tinterval_text
+from walreplay.types.arrays import BinaryArray, array_from_binary, array_text, number_list_text
+from walreplay.types.binary import bytea_text
+from walreplay.types.bits import bits_text
+from walreplay.types.boolean import boolean_text
+from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.char import char_text
+from walreplay.types.composite import composite_text, fields_from_binary
+from walreplay.types.cursor import malformed
+from walreplay.types.datetime import date_text, time_text, timestamp_text, timestamptz_text, timetz_text
+from walreplay.types.extensions import EXTENSION_TEXTS, EXTENSION_TYPES
+from walreplay.types.floats import float4_text, float8_text
+from walreplay.types.geometric import (
+    box_text,
+    circle_text,
+    line_text,
+    lseg_text,
+    path_text,
+    point_text,
+    polygon_text,
+)
+from walreplay.types.identifiers import (
+    pg_lsn_text,
+    regclass_text,
+    snapshot_text,
+    tid_text,
+    unsigned_text,
+    uuid_text,
+    xid8_text,
+)
+from walreplay.types.integers import int2_text, int4_text, int8_text
+from walreplay.types.interval import interval_text
+from walreplay.types.json import jsonb_text, jsonpath_text
+from walreplay.types.money import money_text
+from walreplay.types.network import cidr_text, inet_text, macaddr8_text, macaddr_text
+from walreplay.types.numeric import numeric_text
+from walreplay.types.ranges import multirange_text, range_text
+from walreplay.types.text import UTF8, decode_text
+from walreplay.types.textsearch import tsquery_text, tsvector_text
+from walreplay.types.xml import xml_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Names = Mapping[int, tuple[str, str]]
+    Writer = Callable[[bytes], str]
+    TextWriter = Callable[[bytes, str], str]
+
+
+class NotRendered(Exception):
+    """What PostgreSQL would write cannot be told from the bytes."""
+
+
+def render(data: bytes, oid: int, typmod: int, names: Names, *, codec: str = UTF8) -> str:
+    """Write a value in binary format as PostgreSQL's text.
+
+    Args:
+        data: what the type's send function gave.
+        oid: the value's type.
+        typmod: its type modifier; no type needs it, since the bytes have been made by it.
+        names: (namespace, name) of user-defined types by oid, from Type messages; "" is pg_catalog.
+        codec: what the texts inside the value are in; from `walreplay.types.text.codec_of`.
+
+    Raises:
+        ValueFormatError: the bytes are not in the form of their type, which is a built-in one.
+        NotRendered: the type is unknown, or made of an unknown one, or its form is that of a server's memory.
+    """
+    try:
+        return _render(data, oid, _Known(names, codec))
+    except RecursionError:  # no schema nests composite types that deep
+        raise NotRendered from None
+
+
+class _Known(NamedTuple):
+    """What there is to know besides the bytes, of all the values inside one value."""
+
+    names: Names
+    codec: str
+
+
+def _render(data: bytes, oid: int, known: _Known) -> str:
+    if oid not in BUILTIN_TYPES:
+        announced = known.names.get(oid)
+        if announced is None:
+            raise NotRendered
+        namespace, name = announced
+        if namespace not in _CATALOG or name not in _OIDS:
+            return _user_defined(data, name, known)
+        oid = _OIDS[name]
+    builtin = BUILTIN_TYPES[oid]
+    if builtin.element:
+        array = array_from_binary(data)
+        if array.element_oid != builtin.element:
+            raise malformed("array", "names another element type than its own")
+        return _array(array, known)
+    if builtin.name in _TEXT_WRITERS:
+        return _TEXT_WRITERS[builtin.name](data, known.codec)
+    if builtin.name in _WRITERS:
+        return _WRITERS[builtin.name](data)
+    raise NotRendered
+
+
+def _array(array: BinaryArray, known: _Known) -> str:
+    oid = array.element_oid
+    builtin = BUILTIN_TYPES.get(oid)
+    return array_text(array, lambda element: _render(element, oid, known), builtin.delimiter if builtin else ",")
+
+
+def _user_defined(data: bytes, name: str, known: _Known) -> str:
+    """Write a value of a type of which nothing but the name is known."""
+    # Another type may have an extension's name, so what is not in its form goes on.
+    with suppress(ValueFormatError):
+        if name in EXTENSION_TYPES:
+            return EXTENSION_TYPES[name](data)
+        if name in EXTENSION_TEXTS:
+            return EXTENSION_TEXTS[name](data, known.codec)
+    if not data.startswith(b"\0"):
+        return _label(data, known.codec)
+    try:
+        # An array's name is its element type's behind an underscore, or more of them.
+        if name.startswith("_") and (array := _array_or_none(data)) is not None:
+            return _array(array, known)
+        fields = fields_from_binary(data)
+        if not fields:
+            raise NotRendered  # four zeros: too little to tell a composite type from any other
+        return composite_text([None if field is None else _render(field, oid, known) for oid, field in fields])
+    except ValueFormatError:
+        raise NotRendered from None
+
+
+def _array_or_none(data: bytes) -> BinaryArray | None:
+    try:
+        return array_from_binary(data)
+    except ValueFormatError:
+        return None
+
+
+def _label(data: bytes, codec: str) -> str:
+    """Take the bytes as text, unless they have characters that no label has, but numbers in binary do."""
+    try:
+        text = decode_text(data, codec)
+    except ValueFormatError:
+        raise NotRendered from None
+    if _CONTROL.search(text):
+        raise NotRendered
+    return text
+
+
+def _number_list(element: Writer) -> Writer:
+    return lambda data: number_list_text(data, element)
+
+
+def _range(subtype: Writer) -> Writer:
+    return lambda data: range_text(data, subtype)
+
+
+def _multirange(subtype: Writer) -> Writer:
+    return lambda data: multirange_text(data, subtype)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CATALOG: Final = ("", "pg_catalog")
+_OIDS: Final = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items()}
+
+_TEXT_WRITERS: Final[dict[str, TextWriter]] = {
+    "bpchar": decode_text,
+    "json": decode_text,
+    "jsonb": jsonb_text,
+    "jsonpath": jsonpath_text,
+    "name": decode_text,
+    "pg_node_tree": decode_text,
+    "refcursor": decode_text,
+    "text": decode_text,
+    "tsquery": tsquery_text,
+    "tsvector": tsvector_text,
+    "varchar": decode_text,
+    "xml": xml_text,
+}
+"""The types that have text in them."""
+
+_WRITERS: Final[dict[str, Writer]] = {
+    "abstime": abstime_text,
+    "bit": bits_text,
+    "bool": boolean_text,
+    "box": box_text,
+    "bytea": bytea_text,
+    "char": char_text,
+    "cid": unsigned_text,
+    "cidr": cidr_text,
+    "circle": circle_text,
+    "date": date_text,
+    "datemultirange": _multirange(date_text),
+    "daterange": _range(date_text),
+    "float4": float4_text,
+    "float8": float8_text,
+    "inet": inet_text,
+    "int2": int2_text,
+    "int2vector": _number_list(int2_text),
+    "int4": int4_text,
+    "int4multirange": _multirange(int4_text),
+    "int4range": _range(int4_text),
+    "int8": int8_text,
+    "int8multirange": _multirange(int8_text),
+    "int8range": _range(int8_text),
+    "interval": interval_text,
+    "line": line_text,
+    "lseg": lseg_text,
+    "macaddr": macaddr_text,
+    "macaddr8": macaddr8_text,
+    "money": money_text,
+    "numeric": numeric_text,
+    "nummultirange": _multirange(numeric_text),
+    "numrange": _range(numeric_text),
+    "oid": unsigned_text,
+    "oidvector": _number_list(unsigned_text),
+    "path": path_text,
+    "pg_lsn": pg_lsn_text,
+    "pg_snapshot": snapshot_text,
+    "point": point_text,
+    "polygon": polygon_text,
+    "regclass": regclass_text,
+    "regcollation": regclass_text,
+    "regconfig": regclass_text,
+    "regdictionary": regclass_text,
+    "regnamespace": regclass_text,
+    "regoper": unsigned_text,
+    "regoperator": unsigned_text,
+    "regproc": regclass_text,
+    "regprocedure": regclass_text,
+    "regrole": regclass_text,
+    "regtype": regclass_text,
+    "reltime": reltime_text,
+    "tid": tid_text,
+    "time": time_text,
+    "timestamp": timestamp_text,
+    "timestamptz": timestamptz_text,
+    "timetz": timetz_text,
+    "tinterval": tinterval_text,
+    "tsmultirange": _multirange(timestamp_text),
+    "tsrange": _range(timestamp_text),
+    "tstzmultirange": _multirange(timestamptz_text),
+    "tstzrange": _range(timestamptz_text),
+    "txid_snapshot": snapshot_text,
+    "uuid": uuid_text,
+    "varbit": bits_text,
+    "xid": unsigned_text,
+    "xid8": xid8_text,
+}
+"""Left out are aclitem and gtsvector, which have no binary form, and the statistics types (pg_ndistinct and the
+like), whose bytes are a server's memory."""
