@@ -12,6 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from support.captures import case
+from support.extent import examples, further
 from support.harm import Row, apply
 from support.resending import Unit, Wire, in_binary, sent, units, with_aborts_of_nothing
 from walreplay.errors import CaptureError
@@ -19,9 +20,7 @@ from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_stream
 
-EXAMPLES: Final = settings().max_examples
-
-VOLUME: Final = max(EXAMPLES // 16, 1)
+VOLUME: Final = examples(6)
 
 STREAMS: Final = ("o18 text", "o18 binary", "o19 binary", "o09 text")
 """Two-phase and streamed transactions, those that are applied in parallel, and all types in binary format."""
@@ -141,3 +140,16 @@ def test_every_byte_of_a_frame_may_be_the_last_one(framing: Framing) -> None:
         for at in whole.own[number]:
             got = apply({"stream": whole.data[:at] + whole.data}, framing)
             assert got.rows == expected("o18 binary"), at
+
+
+@pytest.mark.parametrize("name", further(STREAMS, but=("o09 text",)))
+def test_two_breaks_may_stand_together(name: str) -> None:
+    """A session that is no more than the beginning of a Begin, behind a message that lacks its newline alone."""
+    whole = wire(name, -1, Framing.RECVLOGICAL)
+    # Long messages, and such as end a transaction.
+    by_size = sorted(range(1, len(whole.own)), key=lambda number: whole.own[number - 1].start - whole.own[number].start)
+    for number in (*by_size[:: max(len(by_size) // examples(6), 1)], len(whole.own) - 1):
+        for size in (1, 9, 15, 20):
+            at = whole.own[number].start
+            got = apply({"stream": whole.data[:at] + whole.data[:size] + whole.data}, Framing.RECVLOGICAL)
+            assert got.rows == expected(name), (at, size)

@@ -29,7 +29,14 @@ from walreplay.decode.sessions.effort import Effort
 from walreplay.decode.sessions.leftover import Leftover
 from walreplay.decode.sessions.readings import PROBE_BYTES, Reader, Reading, read_session
 from walreplay.decode.sessions.starts import LONGEST_START, may_wait, next_start, starting_bytes
-from walreplay.decode.sessions.torn_messages import bytes_to_look_at, content_of, is_damaged_end, is_torn, promised_lsn
+from walreplay.decode.sessions.torn_messages import (
+    bytes_to_look_at,
+    content_of,
+    end_without_newline,
+    is_damaged_end,
+    is_torn,
+    promised_lsn,
+)
 from walreplay.errors import CaptureError
 from walreplay.protocol.framing import Framing
 
@@ -147,6 +154,7 @@ class Explainer:
         self._places: dict[tuple[_Start, int], Place] = {}
         self._leftover = Leftover(data, framing, codec, effort)
         self._starting = np.isin(np.arange(256), list(starting_bytes(framing)))
+        self._own_ends: dict[int, int] = {}
         self._torn_starts: dict[int, tuple[int, int]] = {}
         """Up to where what begins at an offset may be torn, and from where on not, as far as was looked at."""
 
@@ -359,7 +367,7 @@ class Explainer:
                     behind_it = self._place_without_newline(torn_at, at, place)
                     if behind_it is not None:
                         yield at, at, behind_it, 0
-            elif ahead.stuck and at - torn_at > _LONGEST_TORN:
+            elif ahead.stuck and at - self._own_end(torn_at, place) > _LONGEST_TORN:
                 return
             elif is_worth(at, torn_at, 2) and self._are_torn(torn_at, at, place):
                 yield at, torn_at, place, 1
@@ -380,15 +388,23 @@ class Explainer:
             reader.advance(self._data[:end], at)
         return reader.place if reader.position == end and not reader.broke else None
 
+    def _own_end(self, at: int, place: Place) -> int:
+        """Give up to where all bytes behind an offset are one message's own, as far as that is known."""
+        if at not in self._own_ends:
+            self._effort.spend_on_message(bytes_to_look_at(self._data, at, len(self._data), place))
+            self._own_ends[at] = min(end_without_newline(self._data, at, place, self._codec), len(self._data))
+        return self._own_ends[at]
+
     def _are_torn(self, at: int, end: int, place: Place) -> bool:
         """Say whether some bytes are a torn message, and behind it torn messages that sessions began with."""
-        begins = np.flatnonzero(self._starting[self._buf[at + 1 : end]])[::-1].tolist()
+        first = max(at + 1, min(self._own_end(at, place), end))
+        begins = np.flatnonzero(self._starting[self._buf[first:end]])[::-1].tolist()
         self._effort.spend(1 + len(begins) // _PLACES_A_UNIT)
         stop = end
         for begin in begins:
-            if self._is_torn_start(at + 1 + begin, stop):
+            if self._is_torn_start(first + begin, stop):
                 # The sooner a message ends, the likelier it may be torn there.
-                stop = at + 1 + begin
+                stop = first + begin
         return self.is_torn(at, stop, place)
 
     def _is_torn_start(self, at: int, end: int) -> bool:

@@ -51,6 +51,16 @@ def is_torn(data: memoryview, at: int, end: int, place: Place, codec: str = UTF8
     return False
 
 
+def end_without_newline(data: memoryview, at: int, place: Place, codec: str = UTF8) -> int:
+    """Give where the message at an offset ends, if the framing has newlines and it may lack its own; the offset else."""
+    if place.framing is not Framing.RECVLOGICAL:
+        return at
+    try:
+        return _read_message(data, at, place, names_in(codec))
+    except CaptureError:
+        return at
+
+
 def bytes_to_look_at(data: memoryview, at: int, end: int, place: Place) -> int:
     """Give about how many bytes have to be looked at of a message of which so many are there.
 
