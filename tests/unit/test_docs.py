@@ -1,4 +1,4 @@
-"""What the docs name is there."""
+"""What the docs name is there, their tables are whole, and each page says whom it is for."""
 
 from __future__ import annotations
 
@@ -52,3 +52,52 @@ def test_every_module_that_a_page_names_is_there(page: Path) -> None:
 def test_every_file_that_a_page_links_to_is_there(page: Path) -> None:
     links = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def anchors(text: str) -> set[str]:
+    """Give the anchors of a page's headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def lost_anchors(page: Path, text: str) -> list[str]:
+    """Give the links whose page has no such heading."""
+    found = re.findall(r"\]\(([^)#\s:]*)#([^)]*)\)", text)
+    return [
+        f"{file}#{anchor}"
+        for file, anchor in found
+        if anchor not in anchors((page.parent / file).read_text(encoding="utf-8") if file else text)
+    ]
+
+
+def uneven_lines(text: str) -> list[str]:
+    """Give the lines of tables that have more or fewer cells than their head, and heads with an empty cell."""
+    found = []
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        head, *lines = (re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines())
+        found += [] if all(cell.strip() for cell in head) else ["|".join(head)]
+        found += ["|".join(line) for line in lines if len(line) != len(head)]
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_heading_that_a_page_links_to_is_there(page: Path) -> None:
+    assert lost_anchors(page, page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_line_of_a_table_has_the_cells_of_its_head(page: Path) -> None:
+    assert uneven_lines(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent != ROOT], ids=lambda page: page.name)
+def test_every_page_says_first_whom_it_is_for(page: Path) -> None:
+    _, first, *_ = page.read_text(encoding="utf-8").split("\n\n")
+    assert first.startswith("This page is for ")
+
+
+def test_a_heading_and_a_cell_that_are_missing_are_found() -> None:
+    text = "# How `it` works, then\n[a](#how-it-works-then) [b](#elsewhere)\n"
+    assert lost_anchors(PAGES[0], text) == ["#elsewhere"]
+    assert uneven_lines("|a|b|\n|-|-|\n|1|2 \\| 3|\n") == []
+    assert uneven_lines("|a||\n|-|-|\n|1|\n") == ["a|", "1"]
