@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,6 +20,8 @@ PACKAGES = {path.name for path in Path(walreplay.__file__).parent.iterdir() if (
 NAME = re.compile(r"`(?:walreplay\.)?([a-z_]+(?:\.[A-Za-z_]+)+)`")
 SETTINGS = ("spark.python.", "spark.local.", "spark.sql.", "spark.buffer.")
 """Spark's own settings begin like one of our rooms."""
+
+ROOMS = sorted(Path(walreplay.__file__).parent.glob("*/**/__init__.py"))
 
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
@@ -46,6 +49,27 @@ def test_a_name_that_is_not_there_is_found() -> None:
 def test_every_module_that_a_page_names_is_there(page: Path) -> None:
     names = [name for name in modules_in(page.read_text(encoding="utf-8")) if not name.startswith(SETTINGS)]
     assert [name for name in names if not is_there(name)] == []
+
+
+def doors(text: str) -> list[str]:
+    """Give the names that a room's docstring gives as its doors."""
+    return [
+        name
+        for line in re.findall(r"^Doors?: [^\n]*(?:\n[^\n]+)*", text, re.MULTILINE)
+        for name in re.findall(r"`([\w.]+)`", line)
+    ]
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.parent.name)
+def test_every_door_that_a_room_names_is_there(room: Path) -> None:
+    inside = ".".join(room.parent.relative_to(Path(walreplay.__file__).parent).parts)
+    text = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))) or ""
+    found = [name.removeprefix("walreplay.") if "walreplay." in name else f"{inside}.{name}" for name in doors(text)]
+    assert [name for name in found if not is_there(name)] == []
+
+
+def test_doors_are_found_over_several_lines() -> None:
+    assert doors("A `room`.\n\nDoors: `a.b`,\n`c`.\n\nUses: `d`.\n") == ["a.b", "c"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
