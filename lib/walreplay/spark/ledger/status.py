@@ -1,4 +1,4 @@
-"""What a target holds, by its ledger: now, or as it was after a run."""
+"""What a target holds according to its ledger: now, or after a given run."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ class RunAtWork:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that began in the captures and has not ended there yet.
+    """A transaction that has begun in the captures, and has not ended there yet.
 
     Attributes:
         kind: ``ordinary``, ``streamed`` or ``prepared``.
-        lsn: the commit's, of a prepared one the Prepare's; None while it is not known.
-        began_at_file, offset: where its first message stands.
+        lsn: the commit's; of a prepared one the Prepare's; None while it is unknown.
+        began_at_file, offset: the place of its first message.
         since: when it began or was prepared, by the server's clock; ``age`` is from then until now.
-        bytes: what the captures hold of it, in ``segments`` pieces.
+        bytes: its size in the captures, in ``segments`` pieces.
     """
 
     kind: str
@@ -172,7 +172,7 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -
                 f"there is no run {run} that has ended", path=place.text, remedy=f"There are: {spans(there)}"
             )
         rows = runs.where(runs.run <= run).selectExpr("run", "inline(tables)")
-        # Where a run made no version of a table, an earlier one's holds.
+        # A table that the run did not write to has the version of an earlier run.
         newest = rows.groupBy("oid").agg(
             F.max(F.struct("run", "name", "location", "set_aside")).alias("last"),
             F.max(F.when(F.col("version").isNotNull(), F.struct("run", "version"))).alias("newest"),
@@ -192,7 +192,7 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -
 def _table_version(target: Target, name: str, location: str, version: int) -> TableVersion:
     table = TableName(path=location)
     if target.root is None:
-        # No catalog knows a name with a dot in it.
+        # No catalog allows a dot in a name.
         table = TableName(parts=tuple(location.split(".")))
     return TableVersion(name, location, version, f"SELECT * FROM {table.sql} VERSION AS OF {version}")
 
