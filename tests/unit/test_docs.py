@@ -51,6 +51,29 @@ def test_every_module_that_a_page_names_is_there(page: Path) -> None:
     assert [name for name in names if not is_there(name)] == []
 
 
+SOURCES = sorted(Path(walreplay.__file__).parent.rglob("*.py"))
+
+
+def is_something(name: str) -> bool:
+    """Say whether a module, something in one, or something in a class of one, has a name."""
+    outer, _, last = name.rpartition(".")
+    module, _, owner = outer.rpartition(".")
+    return is_there(name) or (is_there(outer) and hasattr(getattr(import_module(f"walreplay.{module}"), owner), last))
+
+
+def test_something_in_a_class_is_found_and_what_is_not_there_is_not() -> None:
+    names = ("decode.walk.Kernel", "spark.delta.target.Target.table", "spark.delta.target.Target.nothing", "nowhere.at")
+    assert [is_something(name) for name in names] == [True, True, False, False]
+
+
+def test_every_name_that_a_docstring_refers_to_is_there() -> None:
+    found = {
+        name for path in SOURCES for name in re.findall(r"`walreplay\.([\w.]+)`", path.read_text(encoding="utf-8"))
+    }
+    assert len(found) > 50
+    assert sorted(name for name in found if not is_something(name)) == []
+
+
 def doors(text: str) -> list[str]:
     """Give the names that a room's docstring gives as its doors."""
     return [
