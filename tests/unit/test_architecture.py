@@ -103,16 +103,19 @@ def test_every_part_of_a_room_has_its_floor(inner):
 
 @pytest.mark.parametrize("inner", ["", *FLOORS], ids=str)
 def test_imports_point_one_way(inner):
-    assert climbs(PACKAGE, inner, FLOORS.get(inner, LAYERS)) == []
+    found = climbs(PACKAGE, inner, FLOORS.get(inner, LAYERS))
+    assert not found, "imports that do not point to a lower floor:\n" + "\n".join(found)
 
 
 def test_no_modules_import_each_other():
-    assert circle(PACKAGE) == []
+    found = circle(PACKAGE)
+    assert not found, "modules that import each other: " + " -> ".join(found)
 
 
 def test_modules_are_short():
     found = long_modules(PACKAGE, MOST_LINES)
-    assert {name: lines for name, lines in found.items() if lines > STILL_LONG.get(name, 0)} == {}
+    grown = [f"{name}: {lines}" for name, lines in found.items() if lines > STILL_LONG.get(name, 0)]
+    assert not grown, f"modules of more than {MOST_LINES} lines:\n" + "\n".join(grown)
     assert found.keys() == STILL_LONG.keys(), "what has become short is no longer listed"
 
 
