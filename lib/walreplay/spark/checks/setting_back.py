@@ -18,7 +18,7 @@ from walreplay.lsn import format_lsn
 from walreplay.sink.lineage import CommitId, RunId, Standing
 from walreplay.spark.checks.standing import newest_number
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.storage import damage_told
+from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger.transactions import History
 from walreplay.spark.planning.table_run import run_of, step_of
@@ -58,7 +58,7 @@ def highest_runs(spark: SparkSession, target: Target, ledger: str, at_once: int)
 
     def highest(name: str) -> tuple[str, int]:
         table = target.ledger(name)
-        with damage_told(table.text):
+        with ledger_errors(table.text):
             return name, newest_number(spark, table, f"{ledger}/{name}")
 
     with ThreadPoolExecutor(at_once) as pool:
@@ -82,15 +82,15 @@ def check_bytes(ahead: Sequence[Ahead], plan: Plan, history: History) -> None:
     for one in ahead:
         for commit in one.standing.ahead:
             if commit.run is None or not plan.after_lsn < commit.run.upto <= plan.upto_lsn:
-                raise refuse_newer(one, commit, plan.after_lsn)
+                raise newer_error(one, commit, plan.after_lsn)
             upto = commit.run.upto
             if upto not in counts:
                 counts[upto] = history.count(upto)
             if counts[upto] != commit.run.applied - before:
-                raise refuse_newer(one, commit, plan.after_lsn)
+                raise newer_error(one, commit, plan.after_lsn)
 
 
-def refuse_newer(one: Ahead, commit: CommitId, after_lsn: int) -> TargetError:
+def newer_error(one: Ahead, commit: CommitId, after_lsn: int) -> TargetError:
     """Give the error for a table with changes that the captures no longer hold."""
     upto = "" if commit.run is None else f" up to LSN {format_lsn(commit.run.upto)}"
     known = f"LSN {format_lsn(after_lsn)}" if after_lsn >= 0 else "nothing"
@@ -111,7 +111,7 @@ def refuse_newer(one: Ahead, commit: CommitId, after_lsn: int) -> TargetError:
     )
 
 
-def set_tables_back(
+def restore_tables(
     spark: SparkSession,
     ahead: Sequence[Ahead],
     commit: CommitId,
@@ -172,7 +172,7 @@ def clear_runs(
             own.sql(f"DELETE FROM {target.ledger(name).sql} WHERE run > {known} AND run <= {highest}").collect()
 
 
-def told(ahead: Sequence[Ahead], known: int, highest: int) -> str:
+def restored_warning(ahead: Sequence[Ahead], known: int, highest: int) -> str:
     """Describe for people what was done."""
     runs = f"run {known}" if known else "no run"
     text = f"the ledger was set back: it knows of {runs}, and there were runs up to {highest}"
@@ -189,7 +189,7 @@ __all__ = [
     "clear_runs",
     "highest_of",
     "highest_runs",
-    "refuse_newer",
-    "set_tables_back",
-    "told",
+    "newer_error",
+    "restore_tables",
+    "restored_warning",
 ]

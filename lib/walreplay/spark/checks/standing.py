@@ -99,14 +99,14 @@ def newest_number(spark: SparkSession, table: TableName, application: str) -> in
     return next((mark.number for mark in marks if mark is not None and mark.application == application), 0)
 
 
-def refuse_changed(table: TableName, name: str, standing: Standing) -> TargetError:
+def changed_error(table: TableName, name: str, standing: Standing) -> TargetError:
     """Give the error for a table that somebody else has changed, with the statement that undoes it."""
     return TargetError(
         _change(standing), table=name, path=table.text, remedy=f"Nothing was applied. {_undone(table, standing)}"
     )
 
 
-def told_of_change(table: TableName, name: str, standing: Standing) -> str:
+def change_warning(table: TableName, name: str, standing: Standing) -> str:
     """Give the warning about such a change when the run has nothing to write to the table."""
     return (
         f"{name}: {_change(standing)}. The run that next has changes for it will refuse it. {_undone(table, standing)}"

@@ -16,11 +16,11 @@ from walreplay.spark.checks.setting_back import (
     clear_runs,
     highest_of,
     highest_runs,
-    refuse_newer,
-    set_tables_back,
-    told,
+    newer_error,
+    restore_tables,
+    restored_warning,
 )
-from walreplay.spark.checks.standing import Known, refuse_changed, standing_of, told_of_change
+from walreplay.spark.checks.standing import Known, change_warning, changed_error, standing_of
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.mounted import local_folder
 from walreplay.spark.delta.sql_types import sql_schema
@@ -31,7 +31,7 @@ from walreplay.spark.ledger.transactions import History
 from walreplay.spark.planning.plan import RunPlan, TablePlan
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.table_run import TableRun, table_schema
-from walreplay.spark.session.failures import failures_told
+from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import session_with
 from walreplay.transactions.plan import Plan
 
@@ -91,7 +91,7 @@ def check_table(
                 raise _not_made(plan)
             return Found(True, standing)
         if standing is not None and standing.changed is not None and (standing.ahead or not accepts):
-            raise refuse_changed(table, plan.name, standing)
+            raise changed_error(table, plan.name, standing)
         if standing is None or not standing.ahead:
             _check_columns(own, plan, found)
     return Found(True, standing)
@@ -115,7 +115,7 @@ def check_begun(spark: SparkSession, run: TableRun, run_id: str, *, accepts: boo
         return standing
     if plan.before is None and not standing.steps:
         raise _not_made(plan)
-    raise refuse_changed(plan.table, plan.name, standing)
+    raise changed_error(plan.table, plan.name, standing)
 
 
 def _is_of_ledger(standing: Standing, oid: int) -> bool:
@@ -178,7 +178,7 @@ class TableChecks:
         def look(table: TablePlan) -> Found:
             left = any(move.source == table.table for move in tables.placement.moves)
             moves_in = left or table.table in moving
-            with failures_told(table=table.name, path=(table.before or table).table.text):
+            with spark_errors(table=table.name, path=(table.before or table).table.text):
                 return check_table(
                     self.spark, table, self.ledger.id, resumed=resumed, moves_in=moves_in, accepts=self.accepts
                 )
@@ -197,12 +197,12 @@ class TableChecks:
         """
 
         def look(run: TableRun) -> TableRun:
-            with failures_told(table=run.plan.name, path=run.plan.table.text):
+            with spark_errors(table=run.plan.name, path=run.plan.table.text):
                 standing = check_begun(self.spark, run, plan.id, accepts=self.accepts)
             checked = replace(run, standing=standing)
             if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
                 one = Ahead(run.plan.name, run.plan.table, run.plan.oid, standing, known=True)
-                raise refuse_newer(one, standing.ahead[0], plan.upto_lsn)
+                raise newer_error(one, standing.ahead[0], plan.upto_lsn)
             return checked
 
         with ThreadPoolExecutor(self.at_once) as pool:
@@ -231,7 +231,7 @@ class TableChecks:
             elif standing is not None and standing.ahead:
                 ahead.append(Ahead(entry.name, entry.table, entry.oid, standing, known=True))
             elif standing is not None and standing.changed is not None and not self.accepts:
-                self.warnings.append(told_of_change(entry.table, entry.name, standing))
+                self.warnings.append(change_warning(entry.table, entry.name, standing))
         return ahead
 
     def _changed_standing(self, entry: MirrorEntry) -> Standing | TargetError | None:
@@ -285,7 +285,7 @@ class TableChecks:
             return known + 1
         check_bytes(ahead, plan, history)
         commit = delta.CommitId(self.ledger.id, highest + 1, run_id(plan))
-        set_tables_back(self.spark, ahead, commit, self.ledger.check_lock)
+        restore_tables(self.spark, ahead, commit, self.ledger.check_lock)
         clear_runs(self.spark, self.target, self.ledger.id, recorded, known, highest, self.ledger.check_lock)
-        self.warnings.append(told(ahead, known, highest))
+        self.warnings.append(restored_warning(ahead, known, highest))
         return max(known, highest) + 1

@@ -26,7 +26,7 @@ _DAMAGE: Final = re.compile(
 
 
 @contextmanager
-def storage_told(place: str) -> Iterator[None]:
+def storage_errors(place: str) -> Iterator[None]:
     """Raise errors of the file system, on whatever machine, as errors for people.
 
     Args:
@@ -69,7 +69,7 @@ def _refused(path: str, reason: str, number: int) -> TargetError:
 
 
 @contextmanager
-def damage_told(table: str) -> Iterator[None]:
+def ledger_errors(table: str) -> Iterator[None]:
     """Raise errors of reading a table of the ledger as errors for people.
 
     Args:
@@ -95,7 +95,7 @@ _NO_CATALOG: Final = ("REQUIRES_SINGLE_PART_NAMESPACE", "CATALOG_NOT_FOUND", "NO
 
 
 @contextmanager
-def naming_the_catalog(target: Target) -> Iterator[None]:
+def catalog_errors(target: Target) -> Iterator[None]:
     """If a catalog does not exist, say what its name may have been meant to be.
 
     Raises:

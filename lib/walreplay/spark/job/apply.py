@@ -26,10 +26,10 @@ from walreplay.spark.captures.files import (
     root_of,
 )
 from walreplay.spark.checks.places import check_places
-from walreplay.spark.checks.setting_back import refuse_newer
+from walreplay.spark.checks.setting_back import newer_error
 from walreplay.spark.checks.tables import TableChecks
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.storage import naming_the_catalog, storage_told
+from walreplay.spark.delta.storage import catalog_errors, storage_errors
 from walreplay.spark.delta.target import Target
 from walreplay.spark.job.ahead import AheadScan
 from walreplay.spark.job.context import RunContext
@@ -48,7 +48,7 @@ from walreplay.spark.planning.same_server import check_followed, is_in_doubt, wa
 from walreplay.spark.planning.table_run import TableRun
 from walreplay.spark.planning.versions import Catalogue
 from walreplay.spark.session import steps
-from walreplay.spark.session.failures import failures_told
+from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import own_session, quiet_queries, settings
 from walreplay.spark.staging.base import Staged, Staging
 from walreplay.spark.tables.move import fence_of
@@ -85,7 +85,7 @@ def apply(
         WalReplayError: what stopped it.  No table is touched when the captures are at fault.
     """
     place, settings = Target.parse(str(target)), make_settings(config)
-    with failures_told(path=place.text):
+    with spark_errors(path=place.text):
         check_places(str(captures), place)
         # Settings that the job needs do not reach the caller's session.
         own, writer = own_session(spark), choose_writer(spark, place)
@@ -106,7 +106,7 @@ class _Job:
     def apply(self) -> RunReport:
         began = time.monotonic()
         try:
-            with quiet_queries(), storage_told(self.run.target.text), settings(self.run.own, delta.SMALL_STATE):
+            with quiet_queries(), storage_errors(self.run.target.text), settings(self.run.own, delta.SMALL_STATE):
                 try:
                     return self._apply(began)
                 except Exception as error:
@@ -122,7 +122,7 @@ class _Job:
 
     def _apply(self, began: float) -> RunReport:
         finished: RunReport | None = None
-        with self.run.stage("read ledger"), naming_the_catalog(self.run.target):
+        with self.run.stage("read ledger"), catalog_errors(self.run.target):
             state = self.run.ledger.read()
             self._check_source(state)
         while True:
@@ -413,7 +413,7 @@ class _Job:
         # Without the lock, another run may have begun meanwhile.
         if again is not None and (again.run, again.phase) == (state.run, state.phase):
             known = state.resume.place.high_lsn if state.resume is not None else -1
-            raise refuse_newer(ahead[0], ahead[0].standing.ahead[-1], known)
+            raise newer_error(ahead[0], ahead[0].standing.ahead[-1], known)
 
     def _nothing_new(self, state: State | None, began: float) -> RunReport:
         resume = state.resume if state is not None else None

@@ -19,7 +19,7 @@ from walreplay.spark.captures.files import (
     root_of,
 )
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.storage import damage_told
+from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.ledger.state import Seen, State
 from walreplay.transactions.plan import Resume
@@ -158,7 +158,7 @@ class NewFiles:
             return
         before, here = root_of(state.captures), root_of(self.captures)
         files = self.files
-        with damage_told(files.text):
+        with ledger_errors(files.text):
             recorded = delta.read(self.own, files).where(f"run <= {state.run}")
             rows = recorded.select("run", "path", "length").collect()
         known: dict[str, int] = {}

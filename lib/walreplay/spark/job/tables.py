@@ -10,14 +10,14 @@ from functools import partial
 from walreplay.report import TableReport
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.fence import Fence
-from walreplay.spark.delta.storage import storage_told
+from walreplay.spark.delta.storage import storage_errors
 from walreplay.spark.job.context import RunContext
 from walreplay.spark.ledger.state import State
 from walreplay.spark.planning.placement import Move
 from walreplay.spark.planning.plan import RunPlan
 from walreplay.spark.planning.table_run import TableRun, step_of
 from walreplay.spark.session import steps
-from walreplay.spark.session.failures import failures_told
+from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import has_own_sessions, own_session
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.tables.fold import Folded, fold_together, groups_of
@@ -132,5 +132,5 @@ class RunTables:
         # If this process was paused, it may have lost the lock, and another run may be writing the table.
         self.run.ledger.check_lock()
         place = run.plan.table.text
-        with failures_told(table=run.plan.name, path=place), storage_told(place):
+        with spark_errors(table=run.plan.name, path=place), storage_errors(place):
             return apply_table(self.run.spark, self.run.writer, staging, run, folded)

@@ -23,7 +23,7 @@ from walreplay.sink.lineage import RunId
 from walreplay.sink.merge import TIMESTAMP
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_schema
-from walreplay.spark.delta.storage import damage_told
+from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger import lock
 from walreplay.spark.ledger.state import APPLIED, PLANNED, Seen, State, now
@@ -345,7 +345,7 @@ class Ledger:
             return
         commit = commit_of(state, name)
         table = self._target.ledger(name)
-        with damage_told(table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
+        with ledger_errors(table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             there = delta.columns_of(spark, table)
             create = there is None
             # If the run was interrupted here, the commit is there already, and Delta skips a second one.

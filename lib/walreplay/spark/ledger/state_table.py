@@ -21,7 +21,7 @@ from pyspark.sql import Row
 
 from walreplay.errors import TargetError
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.storage import damage_told
+from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import Target
 from walreplay.spark.ledger import lock
 from walreplay.spark.ledger.state import (
@@ -128,7 +128,7 @@ class StateTable:
         return self._stored.state
 
     def _read(self) -> _Stored:
-        with damage_told(self._table.text):
+        with ledger_errors(self._table.text):
             return self._read_row()
 
     def _read_row(self) -> _Stored:

@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 from walreplay.errors import TargetError
 from walreplay.lsn import to_datetime
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.storage import damage_told, naming_the_catalog
+from walreplay.spark.delta.storage import catalog_errors, ledger_errors
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger.ledger import APPLIED, PLANNED, Ledger, State
 from walreplay.spark.ledger.lock import Holder, why_dead
 from walreplay.spark.ledger.state import at_work
-from walreplay.spark.session.failures import failures_told
+from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import own_session, quiet_queries, settings
 from walreplay.spark.writing.choice import choose_writer
 
@@ -134,9 +134,9 @@ def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
     """
     place = Target.parse(str(target))
     own = own_session(spark)
-    with failures_told(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
+    with spark_errors(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
         ledger = Ledger(spark, place, choose_writer(spark, place))
-        with naming_the_catalog(place):
+        with catalog_errors(place):
             state = ledger.read()
         running = _run_at_work(state, ledger.holder)
         if state is None:
@@ -158,9 +158,9 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -
     place = Target.parse(str(target))
     own = own_session(spark)
     table = place.ledger("runs")
-    failures = failures_told(path=place.text)
-    with failures, quiet_queries(), settings(own, delta.SMALL_STATE), damage_told(table.text):
-        with naming_the_catalog(place):
+    failures = spark_errors(path=place.text)
+    with failures, quiet_queries(), settings(own, delta.SMALL_STATE), ledger_errors(table.text):
+        with catalog_errors(place):
             is_there = delta.exists(own, table)
         if not is_there:
             raise _nothing_applied(place)
@@ -226,7 +226,7 @@ def _newest_runs(spark: SparkSession, target: Target, last: int) -> list[RunStat
         last: the newest run that the ledger's state knows; where that was set back, there are others.
     """
     table = target.ledger("runs")
-    with damage_told(table.text):
+    with ledger_errors(table.text):
         if not delta.exists(spark, table):
             return []
         runs = delta.read(spark, table).where(F.col("run") <= last)

@@ -17,7 +17,7 @@ from walreplay.errors import OrderError
 from walreplay.lsn import to_datetime
 from walreplay.sink.merge import TIMESTAMP
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.storage import damage_told
+from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import Target
 from walreplay.spark.ledger.ledger import State, check_recorded, commit_of
 from walreplay.spark.session.isolation import has_own_sessions, session_with, settings
@@ -153,7 +153,7 @@ class History:
         def append(write: Callable[[SparkSession, State, bool], None]) -> None:
             # What makes a commit the run's own is a setting of the session.
             place = self._target.ledger("transactions" if write == self._append_transactions else "messages").text
-            with damage_told(place), session_with(self._spark, delta.SMALL_STATE) as spark:
+            with ledger_errors(place), session_with(self._spark, delta.SMALL_STATE) as spark:
                 write(spark, state, resumed)
 
         with ThreadPoolExecutor(len(writes) if has_own_sessions(self._spark) else 1) as pool:

@@ -39,7 +39,7 @@ _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] .*?SQLST
 
 
 @contextmanager
-def failures_told(*, table: str | None = None, path: str | None = None) -> Iterator[None]:
+def spark_errors(*, table: str | None = None, path: str | None = None) -> Iterator[None]:
     """Raise exceptions of Spark, Delta or Java from within as `SparkFailure`.
 
     Args:

@@ -20,10 +20,10 @@ from walreplay.protocol.messages import Relation, Type
 from walreplay.sink.events import REMOVE, Events, Identity, batch_to_ipc, concat, to_ipc
 from walreplay.sink.fold import DELETE
 from walreplay.sink.intake import events_of
-from walreplay.sink.marks import with_marks
 from walreplay.sink.merge import fold_events
 from walreplay.sink.routes import links_of, split
 from walreplay.sink.showing import Shown, show
+from walreplay.sink.soft_deletes import with_deleted_column
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.rows import (
     _TIMESTAMP,
@@ -236,7 +236,7 @@ def _gather(gathered: dict[int, list[_Gathered]], batch: ChangeBatch, task: Deco
         parts.append(_Gathered(assignment.relation, assignment.identity, names, shown.relation.qualified_name))
     events = events_of(shown, assignment.identity, follow=assignment.marks_deleted)
     parts[-1].rows += shown.data.num_rows
-    parts[-1].parts.append(with_marks(events, assignment.identity) if assignment.marks_deleted else events)
+    parts[-1].parts.append(with_deleted_column(events, assignment.identity) if assignment.marks_deleted else events)
 
 
 def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: DecodeTask) -> Iterator[dict[str, Any]]:

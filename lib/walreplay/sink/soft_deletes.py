@@ -16,7 +16,7 @@ from walreplay.sink.events import Events, Identity
 from walreplay.sink.fold import DELETE, UPDATE
 
 
-def with_marks(events: Events, identity: Identity) -> Events:
+def with_deleted_column(events: Events, identity: Identity) -> Events:
     """Add the column that marks deleted rows, behind the others."""
     gone = events.action == DELETE
     unchanged = dict(events.unchanged)
