@@ -74,25 +74,27 @@ def test_every_name_that_a_docstring_refers_to_is_there() -> None:
     assert sorted(name for name in found if not is_something(name)) == []
 
 
-def doors(text: str) -> list[str]:
-    """Give the names that a room's docstring gives as its doors."""
+def entry_points(text: str) -> list[str]:
+    """Give the names that a room's docstring gives as its entry points."""
     return [
         name
-        for line in re.findall(r"^Doors?: [^\n]*(?:\n[^\n]+)*", text, re.MULTILINE)
+        for line in re.findall(r"^Entry points?: [^\n]*(?:\n[^\n]+)*", text, re.MULTILINE)
         for name in re.findall(r"`([\w.]+)`", line)
     ]
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.parent.name)
-def test_every_door_that_a_room_names_is_there(room: Path) -> None:
+def test_every_entry_point_that_a_room_names_is_there(room: Path) -> None:
     inside = ".".join(room.parent.relative_to(Path(walreplay.__file__).parent).parts)
     text = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))) or ""
-    found = [name.removeprefix("walreplay.") if "walreplay." in name else f"{inside}.{name}" for name in doors(text)]
+    found = [
+        name.removeprefix("walreplay.") if "walreplay." in name else f"{inside}.{name}" for name in entry_points(text)
+    ]
     assert [name for name in found if not is_there(name)] == []
 
 
-def test_doors_are_found_over_several_lines() -> None:
-    assert doors("A `room`.\n\nDoors: `a.b`,\n`c`.\n\nUses: `d`.\n") == ["a.b", "c"]
+def test_entry_points_are_found_over_several_lines() -> None:
+    assert entry_points("A `room`.\n\nEntry points: `a.b`,\n`c`.\n\nUses: `d`.\n") == ["a.b", "c"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -4,7 +4,7 @@
 go to standard output, progress and errors to standard error.  Exit codes: 0 done, 1 a failed run, 2 a usage or
 configuration error, 130 interrupted.
 
-Door: `main`.
+Entry point: `main`.
 
 Uses: protocol, settings, spark.
 Used by: __main__.

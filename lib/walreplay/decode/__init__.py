@@ -8,7 +8,8 @@ Rooms inside: `sessions` (reconnects and torn messages), `columns` (builders, on
 
 It decodes what it is told to decode.  Which transactions are applied is decided in `walreplay.transactions`.
 
-Doors: `files.scan_file`, `decoder.Decoder`, `onepass.OnePass`.  `summary` and `place` have the values that they give.
+Entry points: `files.scan_file`, `decoder.Decoder`, `onepass.OnePass`; `summary` and `place` have the values that they
+give.
 
 Uses: protocol, types.
 Used by: changes, inspection, kernel_build, sink, spark, transactions, transcript.

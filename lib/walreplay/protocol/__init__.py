@@ -3,7 +3,7 @@
 No I/O, no state beyond a call, and only the standard library; the packages for zstd and lz4 are imported when a file
 needs them.
 
-Doors: `messages`, `read_stream`, `Framing`, `detect_framing`, `decompress`; `frame` writes captures for tests.
+Entry points: `messages`, `read_stream`, `Framing`, `detect_framing`, `decompress`; `frame` writes captures for tests.
 
 Uses: nothing.
 Used by: changes, cli, decode, inspection, selection, sink, spark, transactions, transcript, types.

@@ -4,7 +4,7 @@ Every problem is a `walreplay.errors.ConfigError` with the file, the line, the k
 unknown key it also names the nearest right one.  Spark's workers do not import this package: what tasks need of the
 configuration is in `walreplay.task_settings`.
 
-Doors: `Settings`, `load_settings`, `make_settings`.
+Entry points: `Settings`, `load_settings`, `make_settings`.
 
 Uses: types.
 Used by: cli, selection, spark, walreplay.

@@ -4,7 +4,7 @@
 commit order (`schedule`).  Streamed and prepared transactions are kept as references to their bytes (`deferred`), never
 as rows.
 
-Doors: `stitch.Stitch`, `plan.Plan`.
+Entry points: `stitch.Stitch`, `plan.Plan`.
 
 Uses: decode, protocol, types.
 Used by: changes, spark.

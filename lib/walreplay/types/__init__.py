@@ -3,7 +3,7 @@
 One module per family of types.  These readers are scalar, and define what is right.  `walreplay.decode.columns`
 converts whole columns, and calls these readers for the few values that its kernels skip.
 
-Door: `resolve`, from a type's oid to a `ColumnType`.
+Entry point: `resolve`, from a type's oid to a `ColumnType`.
 
 Uses: protocol.
 Used by: changes, decode, inspection, settings, sink, spark, task_settings, transactions, transcript.

@@ -9,7 +9,7 @@ are then read as text, so that both formats give the same rows.
 
 Invariants: the first `rows` entries of the outputs are final; an append that raises leaves `rows` as it was.
 
-Door: `make_builder`.
+Entry point: `make_builder`.
 
 Uses: compile, decode, kernels, types.
 Used by: decode, sink.

@@ -2,7 +2,7 @@
 
 It knows what a kernel is, and nothing of bytes, messages or types.
 
-Doors: `kernel` declares a kernel, `parameters` its parameters.
+Entry points: `kernel` declares a kernel, `parameters` its parameters.
 
 Uses: nothing.
 Used by: columns, kernel_build, kernels, sessions, sink.

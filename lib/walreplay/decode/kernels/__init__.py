@@ -3,7 +3,7 @@
 They are functions of arrays and integers, in the subset of Python that numba compiles.  They check no bounds and raise
 nothing: each returns a number, which its caller interprets.
 
-Doors: `walk` (messages), `place` (rows to columns), `fixed`, `text` and `binary` (values).
+Entry points: `walk` (messages), `place` (rows to columns), `fixed`, `text` and `binary` (values).
 
 Uses: compile, protocol, types.
 Used by: columns, decode, sessions.

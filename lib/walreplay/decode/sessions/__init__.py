@@ -5,7 +5,7 @@ A session ends at a reconnect, perhaps in the middle of a message.  `starts` and
 whole files, `resync` finds a message's boundary, `first_session` the framing, and `foreign_files` says what is no
 capture.  No row is decoded here.
 
-Doors: `parting.find_sessions`, `resync.find_boundary`, `first_session.framing_of`.
+Entry points: `parting.find_sessions`, `resync.find_boundary`, `first_session.framing_of`.
 
 Uses: compile, decode, kernels, protocol, types.
 Used by: changes, decode, inspection, transactions, transcript.

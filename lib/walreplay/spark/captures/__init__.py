@@ -2,7 +2,7 @@
 
 What the bytes mean is for `walreplay.decode`.
 
-Doors: `files.list_captures`, `files.scan_captures`.
+Entry points: `files.list_captures`, `files.scan_captures`.
 
 Uses: decode, delta, session, settings, workers.
 Used by: job, staging.

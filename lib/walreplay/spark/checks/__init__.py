@@ -2,7 +2,7 @@
 
 It reads, and restores tables whose ledger is older than they are (`setting_back`).  It applies no changes.
 
-Doors: `places.check_places`, `tables.TableChecks`.
+Entry points: `places.check_places`, `tables.TableChecks`.
 
 Uses: delta, ledger, planning, session, sink, transactions.
 Used by: job.

@@ -2,7 +2,7 @@
 
 Calls of Delta's private classes are in `internals`, and nowhere else.  Nothing here knows what a row means.
 
-Doors: `target.Target`, `statements`, `transaction.begin`.
+Entry points: `target.Target`, `statements`, `transaction.begin`.
 
 Uses: session, sink.
 Used by: captures, checks, cli, job, ledger, planning, staging, tables, writing.

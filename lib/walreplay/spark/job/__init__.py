@@ -2,7 +2,7 @@
 
 It decides the order, and leaves the work to the rooms below.
 
-Door: `apply.apply`, which is `walreplay.apply`.
+Entry point: `apply.apply`, which is `walreplay.apply`.
 
 Uses: captures, checks, decode, delta, ledger, planning, protocol, session, settings, staging, tables, transactions,
 workers, writing.

@@ -4,7 +4,7 @@ These are Delta tables beside the mirror.  A run begins by reading `state` alone
 `transactions` and `messages` are history.  The ledger knows mirror tables by their entries (`planning.registry`), and
 never opens one.
 
-Doors: `ledger.Ledger`, `status.status`, `status.versions_at`.
+Entry points: `ledger.Ledger`, `status.status`, `status.versions_at`.
 
 Uses: delta, planning, session, sink, staging, transactions, workers, writing.
 Used by: checks, cli, job, walreplay.

@@ -3,7 +3,7 @@
 It takes the plan of transactions (`walreplay.transactions`), the settings, and the ledger's entries (`registry`).  It
 returns values that `writing` and `tables` follow.  Nothing is written here.
 
-Doors: `versions.Catalogue`, `placement.place`, `plan.plan_tables`; `table_run.TableRun` is what one table gets.
+Entry points: `versions.Catalogue`, `placement.place`, `plan.plan_tables`; `table_run.TableRun` is what one table gets.
 
 Uses: decode, delta, protocol, settings, sink, staging, transactions, types, workers.
 Used by: checks, job, ledger, tables, writing.

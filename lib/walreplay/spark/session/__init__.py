@@ -2,7 +2,7 @@
 
 It knows nothing of captures, tables or the ledger.
 
-Doors: `session.build_session`, `isolation`, `failures.spark_errors`.
+Entry points: `session.build_session`, `isolation`, `failures.spark_errors`.
 
 Uses: nothing.
 Used by: captures, checks, cli, delta, job, ledger, staging, tables, writing.

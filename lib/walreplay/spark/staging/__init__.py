@@ -3,7 +3,7 @@
 The files are decoded once, however many tables there are.  The events lie in files that tasks write (`files`), or in
 Spark's tables (`by_spark`), until the run ends.  Both have one interface.
 
-Door: `base.Staging`.
+Entry point: `base.Staging`.
 
 Uses: captures, delta, session, sink, transactions, workers.
 Used by: job, ledger, planning, tables, writing.

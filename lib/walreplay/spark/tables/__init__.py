@@ -3,7 +3,7 @@
 A `planning.table_run.TableRun` says what to do, `staging` has the rows, and `writing` writes them.  It knows no other
 table, and nothing of the ledger.
 
-Doors: `update.apply_table`, `move.move`.
+Entry points: `update.apply_table`, `move.move`.
 
 Uses: delta, planning, session, sink, staging, types, workers, writing.
 Used by: job.

@@ -3,7 +3,7 @@
 An error in a capture is returned as a row, so that the driver can report it in one line instead of a worker's
 traceback.  Workers know nothing of Spark, the settings or the ledger: what a task needs is pickled with it.
 
-Doors: one module per stage (`scan`, `decode`, `fold`, `write`); `rows` has the schemas of what they return.
+Entry points: one module per stage (`scan`, `decode`, `fold`, `write`); `rows` has the schemas of what they return.
 
 Uses: decode, protocol, sink, transactions, types.
 Used by: captures, job, ledger, planning, staging, tables, writing.

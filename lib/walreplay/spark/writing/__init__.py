@@ -3,7 +3,7 @@
 `files` writes Parquet from Arrow and commits it by Delta's own transaction; `statements` uses Spark's statements.
 `choice` chooses once for a target.  `ledger` and `tables` are given the writer, and do not ask which one it is.
 
-Doors: `choice.choose_writer`, `base.TableWriter`.
+Entry points: `choice.choose_writer`, `base.TableWriter`.
 
 Uses: delta, planning, session, settings, sink, staging, types, workers.
 Used by: job, ledger, tables.
