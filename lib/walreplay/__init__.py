@@ -1,4 +1,4 @@
-"""Make Delta tables of archived PostgreSQL logical replication streams (pgoutput).
+"""Turn archived PostgreSQL logical replication (pgoutput) into Delta tables.
 
 >>> import walreplay
 >>> for batch in walreplay.read_changes("tests/captures/o03_basic_split_bytes/capture"):  # Arrow, without Spark

@@ -1,7 +1,7 @@
-"""The one place that writes to a terminal: tables and progress there, plain lines everywhere else.
+"""The one module that writes to a terminal: tables and progress there, plain lines everywhere else.
 
-Whatever is written goes through `walreplay.visible`, and nothing is taken for markup: names may hold anything.  While
-the command line is at work, so does what others write to standard error (`guarded`): warnings, logs, tracebacks.
+All output goes through `walreplay.visible`, and nothing is read as markup, because names may hold anything.  While the
+command line runs, that is also true for what others write to standard error (`guarded`): warnings, logs, tracebacks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TIME_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 class Output:
-    """Write to a stream what suits it.
+    """Write to a stream, in a form that suits it.
 
     Args:
         stream: standard output when None.
@@ -52,7 +52,7 @@ class Output:
         self._write(self._shown(text), style)
 
     def lines(self, text: str) -> None:
-        """Write a text of this program that has several lines."""
+        """Write a text of this program that may have several lines."""
         for line in text.split("\n"):
             self.line(line)
 
@@ -62,7 +62,7 @@ class Output:
         self._write(text if _fits(self._stream, text) else json.dumps(values, indent=indent))
 
     def traceback(self) -> None:
-        """Write where the error comes from that is at hand."""
+        """Write the traceback of the current exception."""
         self.lines(traceback.format_exc().rstrip("\n"))
 
     def _write(self, text: str, style: str = "") -> None:
@@ -75,7 +75,7 @@ class Output:
         return _encodable(self._stream, visible(text))
 
     def table(self, headers: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> None:
-        """Write a table; numbers stand right and None is blank."""
+        """Write a table; numbers are aligned to the right, and None is blank."""
         body = [tuple(row) for row in rows]
         right = [
             any(isinstance(row[column], (int, float)) for row in body)
@@ -108,7 +108,7 @@ class Output:
 
 
 class BarProgress:
-    """A bar for the stage that is at work, on a terminal."""
+    """A progress bar for the current stage, on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         stream = _bare(stream)
@@ -176,14 +176,14 @@ class LineProgress:
 
 
 def progress_shown(*, quiet: bool) -> Progress:
-    """Give what shows on standard error how far the work is."""
+    """Give the progress display for standard error."""
     if quiet:
         return NoProgress()
     return BarProgress(sys.stderr) if sys.stderr.isatty() else LineProgress(sys.stderr)
 
 
 class _Guard:
-    """A stream to which whatever is written, line by line, goes as it may be shown."""
+    """A stream that makes each line visible before it passes it on."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -202,13 +202,13 @@ class _Guard:
 
 
 def _bare(stream: TextIO) -> TextIO:
-    """Give the stream itself, for those who write nothing that may not be shown."""
+    """Give the underlying stream, for output that is made visible already."""
     return stream.stream if isinstance(stream, _Guard) else stream
 
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Show whatever anybody writes to standard error meanwhile as `visible` does."""
+    """Pass everything that anybody writes to standard error through `visible`, for a while."""
     stream = sys.stderr
     sys.stderr = _Guard(stream)
     try:
@@ -218,12 +218,12 @@ def guarded() -> Iterator[None]:
 
 
 def drop_output() -> None:
-    """Throw away what is still to be written to standard output, as nobody reads it any more."""
+    """Discard what is still to be written to standard output, because nobody reads it any more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _encodable(stream: TextIO, text: str) -> str:
-    """Write out what a stream's encoding has no bytes for."""
+    """Escape what a stream's encoding has no bytes for."""
     if _fits(stream, text):
         return text
     encoding = stream.encoding
@@ -269,7 +269,7 @@ def age(span: timedelta) -> str:
 
 
 def _pad(cell: str, width: int, *, right: bool) -> str:
-    """Pad to a width on the screen, where a Chinese character takes two places."""
+    """Pad to a width on the screen, where a Chinese character is two columns wide."""
     blank = " " * (width - cell_len(cell))
     return blank + cell if right else cell + blank
 

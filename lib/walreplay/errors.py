@@ -1,7 +1,7 @@
-"""One base error; each error carries its place and its remedy.
+"""One base error.  Each error says where it happened and what to do.
 
-An error's text never holds a cell value: rows are the user's data, logs and tickets are not the
-place for them.  Names, LSNs, offsets and counts are.
+An error's text never holds a cell value: rows are the user's data, and errors end up in logs and tickets.  Names, LSNs,
+offsets and counts may be in it.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from walreplay.visible import visible
 
 
 class WalReplayError(Exception):
-    """Anything that walreplay refuses, with what is known of where it happened.
+    """Any error that walreplay raises, with what is known of its place.
 
     Args:
         problem: what is wrong, without the place and without a full stop.
@@ -39,7 +39,7 @@ class WalReplayError(Exception):
         self.remedy = remedy
 
     def at(self, *, path: str | None = None, offset: int | None = None) -> "WalReplayError":
-        """Fill in the place where the raiser did not know it; a place already known stays."""
+        """Add the place if the code that raised the error did not know it.  A known place stays."""
         if self.path is None:
             self.path = path
         if self.offset is None:
@@ -47,7 +47,7 @@ class WalReplayError(Exception):
         return self
 
     def __str__(self) -> str:
-        """Put it into one line for people: whoever prints it, no name in it steers the terminal."""
+        """Give one line for people, in which no name can control a terminal."""
         place = []
         if self.path is not None:
             place.append(self.path)
@@ -74,21 +74,21 @@ class WalReplayError(Exception):
 
 
 class ConfigError(WalReplayError):
-    """The configuration or the command line asks for something that cannot be."""
+    """The configuration or the command line asks for something impossible."""
 
     exit_code = 2
 
 
 class CaptureError(WalReplayError):
-    """The bytes of a capture cannot be what they should be."""
+    """The bytes of a capture are not what they have to be."""
 
 
 class FramingError(CaptureError):
-    """No framing fits the bytes, or they leave the one that was recognised."""
+    """No framing fits the bytes, or they stop fitting the one that was detected."""
 
 
 class NotACapture(FramingError):
-    """A file is something else than a part of a stream of pgoutput's."""
+    """A file is not part of a pgoutput stream."""
 
 
 class FramingChange(FramingError):
@@ -100,7 +100,7 @@ class MalformedMessage(CaptureError):
 
 
 class EncodingMismatch(MalformedMessage):
-    """A name is not in the encoding that names are said to be in."""
+    """A name is not in the encoding that was expected."""
 
 
 class TruncatedMessage(MalformedMessage):
@@ -108,7 +108,7 @@ class TruncatedMessage(MalformedMessage):
 
 
 class UnknownMessage(MalformedMessage):
-    """A byte stands where a message's tag should, and is none."""
+    """A byte that should be a message's tag is none."""
 
 
 class UnknownRelation(CaptureError):
@@ -116,27 +116,27 @@ class UnknownRelation(CaptureError):
 
 
 class OrderError(CaptureError):
-    """Files, sessions or transactions do not follow one on the other."""
+    """Files, sessions or transactions do not follow one another."""
 
 
 class ValueFormatError(CaptureError):
-    """A value is not in the form that its type has."""
+    """A value does not have the form of its type."""
 
 
 class MissingRow(CaptureError):
-    """A row that is updated or deleted is not in its table."""
+    """The row of an update or a delete is not in its table."""
 
 
 class NotSupported(WalReplayError):
-    """The capture uses something that this version does not do yet."""
+    """The capture uses something that this version does not support."""
 
 
 class TargetError(WalReplayError):
-    """The target's tables or ledger do not allow what the run wants to do."""
+    """The state of the target's tables or ledger does not allow what the run wants to do."""
 
 
 class SparkFailure(WalReplayError):
-    """Spark, Delta or Java could not do what was asked of them."""
+    """Spark, Delta or Java failed to do what was asked of them."""
 
 
 def _restore(fields: dict[str, Any]) -> WalReplayError:
@@ -152,7 +152,7 @@ def _restore(fields: dict[str, Any]) -> WalReplayError:
 
 
 def from_dict(fields: dict[str, Any]) -> WalReplayError:
-    """Make the error again that `WalReplayError.to_dict` described."""
+    """Rebuild the error that `WalReplayError.to_dict` described."""
     return _restore(fields)
 
 

@@ -1,4 +1,4 @@
-"""Say what is in capture files: messages, transactions, relations, LSN and time range.  Needs no Spark.
+"""Summarise capture files without Spark: messages, transactions, relations, LSN and time range.
 
 Streamed and two-phase transactions are counted too.
 """
@@ -28,7 +28,7 @@ from walreplay.types.text import codec_of
 
 @dataclass(frozen=True, slots=True)
 class FileInspection:
-    """One file; ``note`` says what a person should know of its ends."""
+    """One file; ``note`` says what is special about its start or end."""
 
     path: str
     framing: str
@@ -128,9 +128,9 @@ def _scan(
         if isinstance(error, (NotACapture, FramingChange)):
             told_for_paths(error, "--framing")
         if isinstance(error, EncodingMismatch) and error.offset:
-            # Sound messages stand in front of it, so that the file does begin a stream.
+            # Valid messages come before it, so the file does begin a stream.
             raise
-        # A file from the middle of a stream may begin inside of a message.
+        # A file from the middle of a stream may begin inside a message.
         scan = scan_file(path, content, framing=framing, codec=codec) if place is None and not unfinished.size else None
         if scan is None or not scan.parts:
             raise

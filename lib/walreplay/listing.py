@@ -1,4 +1,4 @@
-"""Which files a capture is made of, and in which order."""
+"""Which files a capture consists of, and in which order."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 
 def natural_key(path: str) -> tuple[tuple[int, int | str], ...]:
-    """Give a sort key under which part10 stands behind part9.
+    """Give a sort key that puts part10 behind part9.
 
-    Numbers compare as numbers, all else as text; a number stands before text.  Names that differ in leading zeros
-    alone keep a definite order by their length, at the end.
+    Numbers compare as numbers, all else as text; a number sorts before text.  Names that differ only in leading zeros
+    are ordered by their length, last.
     """
     parts: list[tuple[int, int | str]] = []
     for part in _NUMBER.split(path):
@@ -44,10 +44,10 @@ def natural_order(paths: Iterable[str]) -> list[str]:
 
 
 def sort_key(order: Order, path: str, modified: int) -> tuple[Any, ...]:
-    """Give the key that puts files in the configured order; no two paths have the same.
+    """Give the sort key for the configured order; no two paths have the same key.
 
     Args:
-        order: ``natural``; ``path``, plain text; ``modified``, by time and, where that is the same, naturally.
+        order: ``natural``; ``path``, plain text; ``modified``, by time and, if that is equal, naturally.
         modified: the modification time in µs since 1970.
     """
     if order == "path":
@@ -60,10 +60,10 @@ def sort_key(order: Order, path: str, modified: int) -> tuple[Any, ...]:
 def list_files(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, order: Order = "natural"
 ) -> list[str]:
-    """Give the files of folders (sorted, hidden ones left out) and the files named.
+    """Give the named files, and the files of named folders (sorted, without hidden ones).
 
     Raises:
-        ConfigError: when a path does not exist, is no file, or there is no file at all.
+        ConfigError: a path does not exist or is no file, or there is no file at all.
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     files: list[str] = []
@@ -87,13 +87,13 @@ def list_files(
 
 
 def refuse_endless(path: Path, *, pattern: str | None = None, recursive: bool = True) -> None:
-    """Refuse pipes, sockets and devices, which give their bytes but once or without an end: a path, or in its folder.
+    """Refuse pipes, sockets and devices, given as a path or in a folder: they give bytes only once, or without end.
 
     Args:
-        pattern: of a folder's files, those whose names it matches alone count.
+        pattern: in a folder, only files whose names match it count.
 
     Raises:
-        ConfigError: naming the first, or what cannot be looked at.
+        ConfigError: naming the first, or what cannot be read.
     """
     try:
         found = next(_special(path, pattern, recursive=recursive), None)
@@ -115,7 +115,7 @@ def refuse_endless(path: Path, *, pattern: str | None = None, recursive: bool = 
 
 
 def _special(path: Path, pattern: str | None, *, recursive: bool) -> Iterator[Path]:
-    """Give what is there but neither a file nor a folder."""
+    """Give what exists but is neither a file nor a folder."""
     if not path.is_dir():
         if path.exists() and not path.is_file():
             yield path
@@ -138,17 +138,17 @@ def _hidden(file: Path, root: Path) -> bool:
 
 
 def _modified(file: Path) -> int:
-    # Hadoop's file systems know milliseconds: with more, Spark's listing would stand in another order.
+    # Hadoop's file systems have milliseconds: with more, Spark's listing would have another order.
     return file.stat().st_mtime_ns // 1_000_000 * 1_000
 
 
 def escape_glob(text: str) -> str:
-    """Have a text taken literally where a glob is expected."""
+    """Escape a text so that a glob matches it literally."""
     return _GLOB.sub(r"\\\1", text)
 
 
 def map_file(path: str) -> memoryview:
-    """Give a local file's bytes, mapped: they are read once, straight from the page cache."""
+    """Memory-map a local file: its bytes are read once, straight from the page cache."""
     with Path(path).open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return memoryview(b"")
@@ -156,6 +156,6 @@ def map_file(path: str) -> memoryview:
 
 
 def release_pages(content: memoryview) -> None:
-    """Let go of the pages that a mapped file has in this process's memory; they come back where they are read again."""
+    """Release the memory of a mapped file in this process; pages that are read again are loaded again."""
     if isinstance(content.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         content.obj.madvise(mmap.MADV_DONTNEED)

@@ -1,13 +1,13 @@
 """The names that a source's columns have in their mirror table.
 
-A column keeps its source's name.  But PostgreSQL tells ``Id`` from ``id`` and Delta does not, a source may have a
-column that is called like one of the mirror's own, and some names are Delta's.  A name that is taken gets a suffix:
-``__2``, or the first number behind it that is free.
+A column keeps its source's name.  But PostgreSQL distinguishes ``Id`` from ``id`` and Delta does not, a source's column
+may have the name of one of the mirror's own, and Delta reserves some names.  A name that is taken gets a suffix:
+``__2``, or the next free number.
 
-Names are given in the order in which columns came to be: version by version of the relation, and within a version
-in its columns' order, which is the order in which PostgreSQL's columns were made.  So a column that is added never
-changes another's name, and a history that is longer gives the same names to what the shorter one had.  A name once
-given is not given again, even if its column is gone: the table may still have it.
+Names are given in the order in which columns were created: version by version of the relation, and in each version in
+the order of its columns, which is the order in which PostgreSQL created them.  So an added column never changes the
+name of another, and a longer history gives the same names as a shorter one.  A name is not given again, even if its
+column is gone: the table may still have it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ A table that has one of its own may refuse the feed, or its MERGEs and UPDATEs.
 
 
 def fold(name: str) -> str:
-    """Give what two names share when Spark may take them for one.
+    """Give the same text for two names that Spark may take for one.
 
-    Spark compares by Java's ``equalsIgnoreCase`` here and by lower case there, each character by itself; two names
-    that are one to either of them are one here.
+    Spark compares by Java's ``equalsIgnoreCase`` in some places and by lower case in others, each character by itself.
+    Two names that are equal to either of them are one here.
     """
     folded = []
     for character in name:
@@ -87,7 +87,7 @@ def column_names(
 
 
 def free_names(names: Iterable[str], taken: Iterable[str]) -> list[str]:
-    """Give each name as it is, or with a suffix where it is taken; names that differ by case are two."""
+    """Give each name as it is, or with a suffix if it is taken; here names that differ by case are different."""
     used, found = set(taken), []
     for name in names:
         found.append(_free(name, used, alike=str))
@@ -103,11 +103,11 @@ def _free(name: str, taken: Collection[str], alike: Callable[[str], str] = fold)
 
 
 def renamed_columns(before: Sequence[str], after: Sequence[str], renames: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Give the columns, old name to new, that a step from one version to the next has renamed.
+    """Give the columns that are renamed between one version and the next, old name to new.
 
-    The configuration names renames that may have happened already, or may still come.  One has happened in this step
-    if the old name ends and the new one begins with it.  One step may hold several renames of one column (a to b to
-    c), and renames that follow each other (b to c, then a to b).
+    The configuration may name renames that have happened already, or are still to come.  A rename happens in this step
+    if the old name ends and the new one begins with it.  One step may hold several renames of one column (a to b to c),
+    and renames that follow each other (b to c, then a to b).
     """
     previous = {new: old for old, new in renames}
     old_names, new_names = set(before), set(after)
@@ -124,7 +124,7 @@ def renamed_columns(before: Sequence[str], after: Sequence[str], renames: Iterab
                 if old not in new_names:
                     found.update(chain)
                     break
-                # Its name goes on, so that has to be another column's now.
+                # The old name still exists, so it belongs to another column now.
                 new = old
             elif old in new_names:
                 break

@@ -1,4 +1,4 @@
-"""What the numbers in files' names say of files that are not there."""
+"""Missing files: what the numbers in file names say about files that are not there."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Hole:
 
     Attributes:
         missing: how many.
-        example: the path that the first of them would have; ``…`` stands for what cannot be known of it.
-        names: of each of them, up to 1,000, such an example and a glob that finds it if it is there after all.
+        example: the path that the first of them would have; ``…`` stands for the parts that are unknown.
+        names: for each of them, up to 1,000, such an example, and a glob that finds the file if it exists after all.
     """
 
     before: str
@@ -29,7 +29,7 @@ class Hole:
     names: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
 
     def describe(self) -> str:
-        """Say it, without the folders that all of the names have in common."""
+        """Describe it, without the folders that all the names share."""
         paths = (self.before, self.after, self.example)
         shared = _shared_folder(paths)
         before, after, example = (path[shared:] for path in paths)

@@ -1,4 +1,4 @@
-"""How a long piece of work tells how far it is."""
+"""The interface by which a long piece of work reports its progress."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """What is told while a run works; calls may come from several threads."""
+    """Receives reports while a run works; calls may come from several threads."""
 
     def stage(self, name: str, total: int | None) -> None:
         """Begin a stage of the work, which ends the one before; ``total`` is None where it is not known."""
@@ -19,7 +19,7 @@ class Progress(Protocol):
 
 
 class NoProgress:
-    """Nobody is looking."""
+    """Ignores all reports."""
 
     def stage(self, name: str, total: int | None) -> None:
         """Say nothing."""

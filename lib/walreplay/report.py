@@ -1,4 +1,4 @@
-"""What a run did: plain values, for people, notebooks and schedulers alike."""
+"""The report of a run: plain values, for people, notebooks and schedulers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class TableReport:
         name: the source's ``schema.table``.
         location: the Delta table's path, or its name in a catalog.
         changes: row changes decoded; ``inserted``, ``updated`` and ``deleted`` count rows of the Delta table.
-        version: the Delta version that the run made; None where it made none.
-        without_base: rows that were updated though the table did not have them (the captures begin after the rows
-            did): they are written with what is known of them.
-        deletes_without_row: rows that were deleted though the table did not have them.
-        unknown: rows with values that nobody knows, for which NULL stands.
+        version: the Delta version that the run made; None if it made none.
+        without_base: rows that were updated although the table did not have them (they are older than the captures):
+            they are written with what is known of them.
+        deletes_without_row: deletes whose rows the table did not have.
+        unknown: rows with a value that was never sent; it is NULL.
         oid: the source relation's.
-        set_aside: another relation has the table's name; its rows lie in the ledger.
+        set_aside: another relation has the table's name; its rows are in the ledger.
         notes: what a person should know, such as schema changes.
     """
 
@@ -51,7 +51,7 @@ class TableReport:
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the report as values that JSON knows."""
+        """Give the report as values for JSON."""
         return {
             "name": self.name,
             "location": self.location,
@@ -77,12 +77,12 @@ class RunReport:
     """What a run did.
 
     Attributes:
-        run: the run's number in the target's ledger; None when there was nothing to record.
+        run: the run's number in the target's ledger; None if there was nothing to record.
         capture_bytes: bytes read, as stored.
         transactions: committed transactions applied, and ``changes`` the row changes in them.
         applied_lsn: the target holds everything committed up to here.
-        seconds: from start to end; ``stages`` says where they went.
-        writer: how rows were written; None where none were.
+        seconds: the whole time; ``stages`` has the time of each stage.
+        writer: how rows were written; None if none were.
     """
 
     run: int | None
@@ -102,7 +102,7 @@ class RunReport:
     writer: Way | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the report as values that JSON knows; LSNs as ``X/X``, times in ISO form."""
+        """Give the report as values for JSON; LSNs as ``X/X``, times in ISO form."""
         return {
             "run": self.run,
             "status": self.status,

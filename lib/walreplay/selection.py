@@ -1,8 +1,8 @@
-"""What the configuration wants of a table: whether, where to, which columns, under which names.
+"""Select, from the configuration: is a table wanted, where does it go, which of its columns, under which names.
 
-Everything here is decided by names, before a row is read.  A name in the configuration that no version of the
-relation has ever had is an error: a slip there would let through what should be left out or masked.  One that only
-this version does not have, because it is older or newer, is a warning.
+Everything here is decided by names, before a row is read.  A name in the configuration that no version of the relation
+has ever had is an error: because of a typo, a column could be let through that should be left out or masked.  A name
+that only this version lacks, because it is older or newer, is a warning.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class MetadataNames:
-    """What a table's own columns are called; None is a column that the table does not have.
+    """The names of a table's metadata columns; None is a column that the table does not have.
 
     Attributes:
-        rescued_data: None: a value that its column cannot hold has to stop the run.
-        deleted: None also where deleted rows are not kept.
+        rescued_data: if None, a value that its column cannot hold stops the run.
+        deleted: None unless deleted rows are kept (soft deletes).
     """
 
     commit_lsn: str | None
@@ -46,22 +46,22 @@ class MetadataNames:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of those that the table has."""
+        """The names of the metadata columns that the table has."""
         found = (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
         return tuple(name for name in found if name is not None)
 
     @property
     def has_any(self) -> bool:
-        """Whether the table has one of them at least, so that a row without columns can be written."""
+        """Whether the table has at least one, so that a row without columns can be written."""
         return bool(self.names)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What else the configuration wants of a mirror table.
+    """A mirror table's properties and clustering.
 
     Attributes:
-        properties: Delta's, and anybody's own.
+        properties: Delta's, or the user's own.
         cluster_by: the mirror's names of the columns that it is clustered by.
     """
 
@@ -70,7 +70,7 @@ class Layout:
 
     @property
     def marks_rows(self) -> bool:
-        """Whether a MERGE may mark rows as deleted, which not all readers know."""
+        """Whether a MERGE may write deletion vectors, which not all readers know."""
         return dict(self.properties).get("delta.enableDeletionVectors", "true").lower() == "true"
 
 
@@ -209,7 +209,7 @@ def names_of(
 def check_destinations(found: Iterable[tuple[str, Selection]]) -> None:
     """Refuse two source tables that would be written to one mirror table.
 
-    Whether two names are one to the target's catalog, the target has to tell.
+    Whether two names are one in the target's catalog is for the target to say.
 
     Args:
         found: each source table's name with what is wanted of it.
@@ -230,7 +230,7 @@ def check_destinations(found: Iterable[tuple[str, Selection]]) -> None:
 
 
 def unmatched_tables(settings: Settings, relations: Iterable[Relation]) -> list[str]:
-    """Name the tables under ``objects`` that no relation is: slips, or tables that are still to come."""
+    """Name the tables under ``objects`` that match no relation: typos, or tables that are still to come."""
     names = {relation.qualified_name for relation in relations}
     told = []
     for item in settings.objects:
@@ -282,7 +282,7 @@ def _check_names(
     versions: Iterable[Relation],
     known: Iterable[str],
 ) -> list[str]:
-    """Hold the configured names against the columns that there are, or have been; give the warnings."""
+    """Compare the configured names with all columns that exist or have existed; give the warnings."""
     here = {column.name: None for column in relation.columns}
     ever = {column.name: None for version in versions for column in version.columns} | dict.fromkeys(known)
     warnings = []
@@ -328,9 +328,9 @@ def _check_key(table: TableSettings, relation: Relation) -> None:
 
 
 def key_columns(relation: Relation, keys: Sequence[str] | None) -> list[str]:
-    """Name the columns that tell a relation's rows apart, none where nothing or the whole row does.
+    """Name the columns that identify a relation's rows; none if nothing or the whole row does.
 
-    A configured key counts unless old rows lack some of its columns; then the replica identity's columns do.
+    A configured key counts, unless old rows lack some of its columns.  Then the replica identity's columns count.
     """
     sent = [] if relation.replica_identity == "n" else [column.name for column in relation.columns if column.key]
     if keys and (not sent or set(keys) <= set(sent)):

@@ -1,4 +1,4 @@
-"""The settings that tasks have to know, as plain values: pydantic would take every new worker a tenth of a second."""
+"""The settings that tasks need, as plain values: importing pydantic would cost every new worker a tenth of a second."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ From version 16 on PostgreSQL lets no origin be called ``none`` or ``any``, in w
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Whose changes are wanted, by the replication origin that the server tells with them: no more than one is set."""
+    """Whose changes are wanted, by replication origin.  At most one of the two lists is set."""
 
     include: Collection[str] | None = None
     exclude: Collection[str] | None = None
 
     def wants(self, origin: str | None) -> bool:
-        """Tell whether the changes of an origin are wanted; None is for changes that were made on the server itself.
+        """Say whether changes of an origin are wanted; None stands for changes made on the server itself.
 
-        The word ``none`` in a list never means an origin that is really called so.
+        The word ``none`` in a list never means an origin with that name.
         """
         names = self.include or self.exclude
         if names is None:
@@ -39,12 +39,12 @@ class Origins:
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """What of the settings decides how changes are decoded and shown.
+    """The settings that decide how changes are decoded and shown.
 
     Attributes:
         skipped: kinds of changes that are left out, by Debezium's letters (c, u, d, t).
         codec: Python's name of the source's encoding.
-        mask_salt: what is hashed in front of every masked value.
+        mask_salt: hashed in front of every masked value.
     """
 
     origins: Origins = Origins()

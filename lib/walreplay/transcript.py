@@ -68,7 +68,7 @@ def transcribe(
 
 
 class _Transcriber:
-    """Go from file to file with what is carried across: framing, stream state, unfinished bytes."""
+    """Read file after file, and keep what is carried over: framing, stream state, unfinished bytes."""
 
     def __init__(self, framing: Framing | None, codec: str) -> None:
         self._forced = framing
@@ -130,7 +130,7 @@ class _Transcriber:
         return not any(is_torn(tail, 0, len(tail), place, codec) for place in places)
 
     def _stranger(self, data: bytes) -> CaptureError | None:
-        """Say what a file is that does not go on in the stream, if it is something else."""
+        """Say what a file is if it does not continue the stream."""
         if self._framing is None or not self._before:
             return None
         view, packed = memoryview(data), self._compression
@@ -149,10 +149,10 @@ class _Transcriber:
         return data
 
     def end(self) -> Iterator[Line]:
-        """Tell of what is unfinished when there are no more files.
+        """Report what is unfinished after the last file.
 
         Raises:
-            FramingError: that is all there is.
+            FramingError: there is nothing else.
         """
         if self._tail and self._framing is None:
             yield from self._few_messages()
@@ -164,7 +164,7 @@ class _Transcriber:
             )
 
     def _few_messages(self) -> Iterator[Line]:
-        """Tell of bytes so few that their framing was left open, as more might have followed."""
+        """Report bytes that were too few to detect their framing, while more might have followed."""
         (path, offset), place = self._tail_at, 0
         self._framing = detect_framing(self._tail, names=_any_name)
         if self._framing is None:
@@ -181,7 +181,7 @@ class _Transcriber:
         self._tail, self._tail_at = self._tail[place:], (path, offset + place)
 
     def _begin(self, path: str, data: bytes) -> int:
-        """Give the place to start reading at, and find the framing where it is not known."""
+        """Give the offset to start reading at; detect the framing if it is unknown."""
         is_foreign = what_is(data) is not None
         if self._framing is None and not is_foreign and len(data) >= RECOGNISABLE_BYTES:
             # In whatever encoding: a name that is not in it is told when it is read.

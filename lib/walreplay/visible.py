@@ -1,4 +1,4 @@
-"""Text as people may be shown it: whatever steers a terminal, breaks a line or cannot be seen is written out.
+"""Text that is safe to show: control characters, line breaks and invisible characters are escaped.
 
 Names come from captures, folders and configurations, and may hold anything.
 """

@@ -274,7 +274,7 @@ def test_a_ledger_that_was_set_back_is_not_gone_on_from_without_the_bytes(spark:
     _assert_whole(mirror, tmp_path)
 
 
-@pytest.mark.parametrize("after", ["set_tables_back", *(["clear_runs", "write_plan"] if _LONG else [])])
+@pytest.mark.parametrize("after", ["restore_tables", *(["clear_runs", "write_plan"] if _LONG else [])])
 def test_a_run_that_ends_while_it_sets_tables_back_is_begun_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:

@@ -1,6 +1,7 @@
 """Imports point one way, and the core loads where there is no Spark."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import walreplay
-from support.architecture import circle, climbs, imports, long_modules
+from support.architecture import circle, climbs, imports, long_modules, wrong_neighbours
 from support.command import run_without
 
 PACKAGE = Path(walreplay.__file__).parent
@@ -102,24 +103,40 @@ def test_every_part_of_a_room_has_its_floor(inner):
 
 @pytest.mark.parametrize("inner", ["", *FLOORS], ids=str)
 def test_imports_point_one_way(inner):
-    assert climbs(PACKAGE, inner, FLOORS.get(inner, LAYERS)) == []
+    found = climbs(PACKAGE, inner, FLOORS.get(inner, LAYERS))
+    assert not found, "imports that do not point to a lower floor:\n" + "\n".join(found)
 
 
 def test_no_modules_import_each_other():
-    assert circle(PACKAGE) == []
+    found = circle(PACKAGE)
+    assert not found, "modules that import each other: " + " -> ".join(found)
 
 
 def test_modules_are_short():
     found = long_modules(PACKAGE, MOST_LINES)
-    assert {name: lines for name, lines in found.items() if lines > STILL_LONG.get(name, 0)} == {}
+    grown = [f"{name}: {lines}" for name, lines in found.items() if lines > STILL_LONG.get(name, 0)]
+    assert not grown, f"modules of more than {MOST_LINES} lines:\n" + "\n".join(grown)
     assert found.keys() == STILL_LONG.keys(), "what has become short is no longer listed"
+
+
+def test_every_room_names_its_neighbours():
+    wrong = wrong_neighbours(PACKAGE)
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_sparks_docstring_lists_its_rooms_from_the_top_floor_down():
+    text = (PACKAGE / "spark" / "__init__.py").read_text(encoding="utf-8")
+    listed = re.findall(r"^- `(\w+)`: ", text, re.MULTILINE)
+    assert listed == [room for floor in reversed(FLOORS["spark"]) for room in floor]
 
 
 @pytest.fixture
 def house(tmp_path):
     """A package of two floors, as it should be."""
     package = tmp_path / "house"
-    for room, text in (("cellar", ""), ("roof", "from house.cellar import wine\n")):
+    cellar = '"""Keep wine.\n\nUses: nothing.\nUsed by: roof.\n"""\n'
+    roof = '"""Keep rain out.\n\nUses: cellar.\nUsed by: nothing.\n"""\nfrom house.cellar import wine\n'
+    for room, text in (("cellar", cellar), ("roof", roof)):
         (package / room).mkdir(parents=True)
         (package / room / "__init__.py").write_text(text)
     (package / "__init__.py").write_text("")
@@ -129,11 +146,12 @@ def house(tmp_path):
 
 
 def faults(package):
-    return climbs(package, "", (("cellar",), ("roof",))), circle(package), long_modules(package, 3)
+    floors = (("cellar",), ("roof",), ("bell",))
+    return climbs(package, "", floors), circle(package), long_modules(package, 7), wrong_neighbours(package)
 
 
 def test_a_house_that_is_as_it_should_be_has_no_faults(house):
-    assert faults(house) == ([], [], {})
+    assert faults(house) == ([], [], {}, [])
 
 
 @pytest.mark.parametrize("text", ["import house.roof\n", "def f():\n    from house.roof import wine\n"])
@@ -148,8 +166,29 @@ def test_a_circle_is_found(house):
 
 
 def test_a_module_that_has_grown_is_found(house):
-    (house / "cellar" / "wine.py").write_text("\n" * 4)
-    assert faults(house)[2] == {"house.cellar.wine": 4}
+    (house / "cellar" / "wine.py").write_text("\n" * 8)
+    assert faults(house)[2] == {"house.cellar.wine": 8}
+
+
+@pytest.mark.parametrize("said", ["nothing", "cellar, roof", "wine"])
+def test_a_neighbour_that_is_not_named_or_is_none_is_found(house, said):
+    page = house / "roof" / "__init__.py"
+    page.write_text(page.read_text().replace("Uses: cellar", f"Uses: {said}"))
+    assert faults(house)[3] == ["in the docstring of house.roof put:\nUses: cellar.\nUsed by: nothing."]
+
+
+def test_rooms_inside_of_rooms_and_single_modules_are_neighbours(house):
+    shelf = house / "cellar" / "shelf"
+    (house / "cellar" / "shelf.py").unlink()
+    shelf.mkdir()
+    (shelf / "__init__.py").write_text("from house.cellar.wine import red\n")
+    (house / "bell.py").write_text("import house.cellar.shelf\n")
+    (house / "roof" / "__init__.py").write_text("import house.bell, house.cellar.shelf\n")
+    assert faults(house)[3] == [
+        "in the docstring of house.cellar put:\nUses: nothing.\nUsed by: bell, roof.",
+        "in the docstring of house.cellar.shelf put:\nUses: cellar.\nUsed by: bell, roof.",
+        "in the docstring of house.roof put:\nUses: cellar.\nUsed by: nothing.",
+    ]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

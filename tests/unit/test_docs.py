@@ -1,7 +1,8 @@
-"""What the docs name is there."""
+"""What the docs name is there, their tables are whole, and each page says whom it is for."""
 
 from __future__ import annotations
 
+import ast
 import re
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,6 +20,8 @@ PACKAGES = {path.name for path in Path(walreplay.__file__).parent.iterdir() if (
 NAME = re.compile(r"`(?:walreplay\.)?([a-z_]+(?:\.[A-Za-z_]+)+)`")
 SETTINGS = ("spark.python.", "spark.local.", "spark.sql.", "spark.buffer.")
 """Spark's own settings begin like one of our rooms."""
+
+ROOMS = sorted(Path(walreplay.__file__).parent.glob("*/**/__init__.py"))
 
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
@@ -48,7 +51,102 @@ def test_every_module_that_a_page_names_is_there(page: Path) -> None:
     assert [name for name in names if not is_there(name)] == []
 
 
+SOURCES = sorted(Path(walreplay.__file__).parent.rglob("*.py"))
+
+
+def is_something(name: str) -> bool:
+    """Say whether a module, something in one, or something in a class of one, has a name."""
+    outer, _, last = name.rpartition(".")
+    module, _, owner = outer.rpartition(".")
+    return is_there(name) or (is_there(outer) and hasattr(getattr(import_module(f"walreplay.{module}"), owner), last))
+
+
+def test_something_in_a_class_is_found_and_what_is_not_there_is_not() -> None:
+    names = ("decode.walk.Kernel", "spark.delta.target.Target.table", "spark.delta.target.Target.nothing", "nowhere.at")
+    assert [is_something(name) for name in names] == [True, True, False, False]
+
+
+def test_every_name_that_a_docstring_refers_to_is_there() -> None:
+    found = {
+        name for path in SOURCES for name in re.findall(r"`walreplay\.([\w.]+)`", path.read_text(encoding="utf-8"))
+    }
+    assert len(found) > 50
+    assert sorted(name for name in found if not is_something(name)) == []
+
+
+def entry_points(text: str) -> list[str]:
+    """Give the names that a room's docstring gives as its entry points."""
+    return [
+        name
+        for line in re.findall(r"^Entry points?: [^\n]*(?:\n[^\n]+)*", text, re.MULTILINE)
+        for name in re.findall(r"`([\w.]+)`", line)
+    ]
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.parent.name)
+def test_every_entry_point_that_a_room_names_is_there(room: Path) -> None:
+    inside = ".".join(room.parent.relative_to(Path(walreplay.__file__).parent).parts)
+    text = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8"))) or ""
+    found = [
+        name.removeprefix("walreplay.") if "walreplay." in name else f"{inside}.{name}" for name in entry_points(text)
+    ]
+    assert [name for name in found if not is_there(name)] == []
+
+
+def test_entry_points_are_found_over_several_lines() -> None:
+    assert entry_points("A `room`.\n\nEntry points: `a.b`,\n`c`.\n\nUses: `d`.\n") == ["a.b", "c"]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_that_a_page_links_to_is_there(page: Path) -> None:
     links = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def anchors(text: str) -> set[str]:
+    """Give the anchors of a page's headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def lost_anchors(page: Path, text: str) -> list[str]:
+    """Give the links whose page has no such heading."""
+    found = re.findall(r"\]\(([^)#\s:]*)#([^)]*)\)", text)
+    return [
+        f"{file}#{anchor}"
+        for file, anchor in found
+        if anchor not in anchors((page.parent / file).read_text(encoding="utf-8") if file else text)
+    ]
+
+
+def uneven_lines(text: str) -> list[str]:
+    """Give the lines of tables that have more or fewer cells than their head, and heads with an empty cell."""
+    found = []
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        head, *lines = (re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines())
+        found += [] if all(cell.strip() for cell in head) else ["|".join(head)]
+        found += ["|".join(line) for line in lines if len(line) != len(head)]
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_heading_that_a_page_links_to_is_there(page: Path) -> None:
+    assert lost_anchors(page, page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_line_of_a_table_has_the_cells_of_its_head(page: Path) -> None:
+    assert uneven_lines(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent != ROOT], ids=lambda page: page.name)
+def test_every_page_says_first_whom_it_is_for(page: Path) -> None:
+    _, first, *_ = page.read_text(encoding="utf-8").split("\n\n")
+    assert first.startswith("This page is for ")
+
+
+def test_a_heading_and_a_cell_that_are_missing_are_found() -> None:
+    text = "# How `it` works, then\n[a](#how-it-works-then) [b](#elsewhere)\n"
+    assert lost_anchors(PAGES[0], text) == ["#elsewhere"]
+    assert uneven_lines("|a|b|\n|-|-|\n|1|2 \\| 3|\n") == []
+    assert uneven_lines("|a||\n|-|-|\n|1|\n") == ["a|", "1"]

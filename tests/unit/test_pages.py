@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import metadata
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import typer
@@ -269,6 +270,46 @@ def test_the_steps_that_are_drawn_are_modules() -> None:
     assert names == ["scan", "stitch", "decode", "fold", "apply", "ledger"]
     parts = {part for name in modules(PACKAGE) for part in re.split(r"[._]", name)}
     assert set(names) <= parts
+
+
+def test_the_first_screen_has_the_picture_the_command_and_what_it_prints() -> None:
+    head = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:45]
+    picture = next(number for number, line in enumerate(head, 1) if "(docs/way-of-the-data.svg)" in line)
+    command, printed = block("README.md", "walreplay apply --captures"), block("README.md", "run 1: ")
+    assert picture < command.line < printed.line < len(head) - printed.text.count("\n")
+
+
+def _drawing() -> tuple[list[dict[str, float]], list[tuple[str, dict[str, str]]]]:
+    """Give the picture's boxes and its texts."""
+    svg = "{http://www.w3.org/2000/svg}"
+    picture = ElementTree.parse(ROOT / "docs" / "way-of-the-data.svg").getroot()
+    sides = ("x", "y", "width", "height")
+    boxes = [{side: float(box.attrib[side]) for side in sides} for box in picture.iter(f"{svg}rect")]
+    return boxes, [(text.text or "", text.attrib) for text in picture.iter(f"{svg}text")]
+
+
+def test_the_picture_has_the_steps_that_how_it_works_draws() -> None:
+    (steps, *_) = block("docs/how-it-works.md", "capture files").text.splitlines()
+    drawn = [text for text, style in _drawing()[1] if "font-weight" in style]
+    assert [name for name in drawn if name.islower() and " " not in name] == re.findall(r"> *(\w+)", steps)[:-1]
+    assert "Ledger" in drawn
+
+
+_EM = 0.6
+"""So much of its size a letter is wide, at most, on the average of a text."""
+
+
+def test_the_words_of_the_picture_stay_inside_of_their_boxes() -> None:
+    boxes, texts = _drawing()
+    for text, style in texts:
+        x, y, size = (float(style[name]) for name in ("x", "y", "font-size"))
+        around = [
+            box for box in boxes if box["x"] < x < box["x"] + box["width"] and box["y"] < y < box["y"] + box["height"]
+        ]
+        box = min(around, key=lambda box: box["width"])
+        half = {"middle": 0.5, "start": 1.0}[style.get("text-anchor", "start")] * len(text) * size * _EM
+        assert x + half <= box["x"] + box["width"], text
+        assert y + size / 3 <= box["y"] + box["height"], text
 
 
 _NAMES = 32

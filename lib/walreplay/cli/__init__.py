@@ -1,9 +1,13 @@
 """The command line: ``walreplay apply | inspect | status``.
 
-Exit codes: 0 done, 1 a failed run, 2 a usage or configuration error, 130 interrupted.  Results go to standard
-output, progress and errors to standard error.
+`commands` declares the options, `results` says what is printed, `program` runs a command and reports errors.  Results
+go to standard output, progress and errors to standard error.  Exit codes: 0 done, 1 a failed run, 2 a usage or
+configuration error, 130 interrupted.
 
-`commands` declares what can be given, `results` says what is printed, `program` runs it and tells errors.
+Entry point: `main`.
+
+Uses: protocol, settings, spark.
+Used by: __main__.
 """
 
 from walreplay.cli.program import explain, main

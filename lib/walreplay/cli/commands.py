@@ -1,4 +1,4 @@
-"""The commands, and what can be given to them."""
+"""The commands of the command line, with their arguments and options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from walreplay.errors import ConfigError
 
 app = typer.Typer(
     name="walreplay",
-    help="Make Delta tables of archived PostgreSQL logical replication streams (pgoutput).",
+    help="Turn archived PostgreSQL logical replication (pgoutput) into Delta tables.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -30,13 +30,13 @@ app = typer.Typer(
 TRACEBACK_VARIABLE: Final = "WALREPLAY_TRACEBACK"
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing while it works.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 _Target = Annotated[
     str,
     typer.Option("--target", help="Folder of the Delta tables, or catalog[.schema].", metavar="URI|CATALOG[.SCHEMA]"),
 ]
 _Traceback = Annotated[
-    bool, typer.Option("--traceback", help=f"Show where an error comes from (or set {TRACEBACK_VARIABLE}=1).")
+    bool, typer.Option("--traceback", help=f"Show the Python traceback of an error (or set {TRACEBACK_VARIABLE}=1).")
 ]
 
 
@@ -59,18 +59,18 @@ def apply_command(
     config: Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")] = None,
     allow_gaps: Annotated[
         bool,
-        typer.Option("--allow-gaps", help="Go on where something is missing; leave out and name what is not whole."),
+        typer.Option("--allow-gaps", help="Continue where something is missing; incomplete transactions are named."),
     ] = False,
     accept_changed_tables: Annotated[
         bool,
-        typer.Option("--accept-changed-tables", help="Go on from tables that somebody else has changed, as they are."),
+        typer.Option("--accept-changed-tables", help="Continue from tables that somebody else has changed."),
     ] = False,
     show: Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)] = 0,
     as_json: _Json = False,
     quiet: _Quiet = False,
     with_traceback: _Traceback = False,
 ) -> None:
-    """Apply what is new in the captures to the target's tables."""
+    """Apply new captures to the Delta tables of the target."""
     from walreplay.settings import load_settings
 
     settings = load_settings(config)
@@ -107,7 +107,7 @@ def inspect_command(
     messages: Annotated[bool, typer.Option("--messages", help="List every message.")] = False,
     framing: Annotated[
         str | None,
-        typer.Option("--framing", help="Such as raw or pgcopy, where the bytes do not tell.", metavar="NAME"),
+        typer.Option("--framing", help="Such as raw or pgcopy, if it cannot be detected.", metavar="NAME"),
     ] = None,
     source_encoding: Annotated[
         str,
@@ -118,7 +118,7 @@ def inspect_command(
     as_json: _Json = False,
     with_traceback: _Traceback = False,
 ) -> None:
-    """Say what is in capture files; needs no Spark."""
+    """Show what capture files contain.  Needs no Spark."""
     _check_framing(framing)
     output = Output()
     if messages:
@@ -154,12 +154,12 @@ def status_command(
     target: _Target,
     at: Annotated[
         int | None,
-        typer.Option("--at", help="Say which Delta version each table had after this run.", metavar="RUN"),
+        typer.Option("--at", help="Show the Delta version that each table had after this run.", metavar="RUN"),
     ] = None,
     as_json: _Json = False,
     with_traceback: _Traceback = False,
 ) -> None:
-    """Say what a target holds: its runs, up to which LSN, and transactions still open."""
+    """Show a target's runs, its applied LSN, and the transactions that are still open."""
     from walreplay.spark.session.session import build_session
 
     output = Output()

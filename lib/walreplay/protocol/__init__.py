@@ -1,7 +1,12 @@
-"""pgoutput on the wire: messages, the reader and writer of one at a time, and the framings they lie in.
+"""The pgoutput protocol: its messages, a reader and a writer of one message at a time, and the framings in files.
 
-No I/O, no state beyond a call, and nothing but the standard library; the packages for zstd and lz4 are
-imported when a file needs them.
+No I/O, no state beyond a call, and only the standard library; the packages for zstd and lz4 are imported when a file
+needs them.
+
+Entry points: `messages`, `read_stream`, `Framing`, `detect_framing`, `decompress`; `frame` writes captures for tests.
+
+Uses: nothing.
+Used by: changes, cli, decode, inspection, selection, sink, spark, transactions, transcript, types.
 """
 
 from walreplay.protocol.compression import decompress, detect_compression

@@ -1,4 +1,4 @@
-"""Compression around a file: told by its first bytes, undone as a whole."""
+"""Compressed files: detected by their first bytes, and decompressed as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recognise a file's framing from its first bytes."""
+"""Detect a file's framing from its first bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say what a file is that is no capture of pgoutput: by its first bytes, as far as these tell."""
+"""Name the kind of a file that is no pgoutput capture, as far as its first bytes show it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,13 @@
-"""The configuration: YAML, checked strictly before anything is touched.
+"""The configuration: YAML or a `dict`, checked before anything is read or written.
 
-Every problem is a `walreplay.errors.ConfigError` that names the file, the line, the key and what was expected there;
-an unknown key also names the nearest right one.  What tasks need of it is `walreplay.task_settings`: no worker imports
-this package.
+Every problem is a `walreplay.errors.ConfigError` with the file, the line, the key and what was expected there; for an
+unknown key it also names the nearest right one.  Spark's workers do not import this package: what tasks need of the
+configuration is in `walreplay.task_settings`.
+
+Entry points: `Settings`, `load_settings`, `make_settings`.
+
+Uses: types.
+Used by: cli, selection, spark, walreplay.
 """
 
 from walreplay.settings.document import load_settings, make_settings

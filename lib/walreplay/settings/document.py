@@ -57,7 +57,7 @@ def load_settings(path: str | os.PathLike[str] | None) -> Settings:
 
 
 def make_settings(config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None) -> Settings:
-    """Give the settings that a caller means: none, a file, a mapping, or settings already."""
+    """Give the settings for what a caller passes: None, a file, a mapping, or settings."""
     if isinstance(config, Settings):
         return config
     if isinstance(config, Mapping):
@@ -66,7 +66,7 @@ def make_settings(config: str | os.PathLike[str] | Mapping[str, Any] | Settings 
 
 
 def _refuse_deep(text: str, path: str) -> None:
-    """Refuse what is nested deeper than any configuration: PyYAML would run out of stack."""
+    """Refuse deeper nesting than any configuration has: PyYAML would run out of stack."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -79,7 +79,7 @@ def _refuse_deep(text: str, path: str) -> None:
 
 
 def _refuse_many(document: yaml.Node | None, path: str) -> None:
-    """Refuse aliases that come to more values, or deeper ones, than any configuration has; and endless ones."""
+    """Refuse aliases that expand to more or deeper values than any configuration has, or without end."""
     known: dict[int, tuple[int, int]] = {}
     inside: set[int] = set()
 
@@ -109,7 +109,7 @@ def _refuse_many(document: yaml.Node | None, path: str) -> None:
 
 
 def _refuse_repeated_keys(node: yaml.Node | None, path: str, above: tuple[yaml.Node, ...] = ()) -> None:
-    """Refuse equal keys, which YAML forbids and PyYAML lets pass (the last would win), and endless loops."""
+    """Refuse equal keys, which YAML forbids and PyYAML accepts (the last would win), and endless loops."""
     if any(node is outer for outer in above):
         raise ConfigError("an alias stands inside what it names", path=path)
     if isinstance(node, yaml.SequenceNode):

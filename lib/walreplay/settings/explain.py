@@ -21,7 +21,7 @@ M = TypeVar("M", bound=BaseModel)
 
 _SECRET: Final = "column_mask_salt"
 
-# pydantic speaks of Python's types; who writes YAML does not.
+# pydantic names Python's types; the user writes YAML.
 _EXPECTED: Final = {
     "bool_type": "must be true or false",
     "dict_type": "must be a mapping of names to names",
@@ -80,7 +80,7 @@ def _nearest(place: _Place, model: type[BaseModel]) -> str | None:
     here = _model_at(model, tuple(outer))
     known = list(here.model_fields) if here else []
     elsewhere = [_write(path) for path in _all_places(model) if path[-1] == key]
-    # A key that is right, but elsewhere, is nearer than one that is only somewhat like it.
+    # A key that is right elsewhere is nearer than one that is only similar.
     close = difflib.get_close_matches(str(key), known, n=1, cutoff=0.8 if elsewhere else 0.6)
     if close:
         return f"The nearest key is {close[0]!r}"

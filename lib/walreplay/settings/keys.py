@@ -1,4 +1,4 @@
-"""What values the keys take, beyond their types: each check raises a ValueError, which pydantic gives a place."""
+"""Checks of single keys, beyond their types.  Each raises a ValueError, to which pydantic adds the place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_OPERATION: Final = "none"
 
 
 def each_once(what: str) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
-    """Give the check that refuses what is named twice: a column, say."""
+    """Give the check that refuses a name that is given twice, such as a column."""
 
     def check(names: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(names)) != len(names):
@@ -38,7 +38,7 @@ def check_origins(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def split_expressions(value: Any) -> Any:
-    """Take Debezium's form too: one text, parted by commas; a comma of an expression has a backslash in front."""
+    """Accept Debezium's form too: one text, separated by commas; a backslash escapes a comma of an expression."""
     if not isinstance(value, str):
         return value
     return [part.replace("\\,", ",") for item in re.split(r"(?<!\\),", value) if (part := item.strip())]
@@ -63,7 +63,7 @@ def expression(text: str) -> re.Pattern[str]:
 
 
 def check_operations(value: Any) -> Any:
-    """Take Debezium's form too, one text parted by commas, and ``none``."""
+    """Accept Debezium's form too: one text, separated by commas, and ``none``."""
     names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
     if isinstance(names, (list, tuple)) and _NO_OPERATION in names:
         if len(names) > 1:
@@ -80,7 +80,7 @@ def check_table_name(name: str) -> str:
 
 
 def check_history(value: Any) -> Any:
-    """Take Lakeflow's names of the types as well."""
+    """Accept Lakeflow's names of the SCD types as well."""
     known = {"SCD_TYPE_1": 1, "SCD_TYPE_2": 2}.get(value, value) if isinstance(value, str) else value
     if isinstance(known, bool):  # true is 1 to Python
         raise ValueError("must be 1")
@@ -141,5 +141,5 @@ def same_columns(name: str, renames: Iterable[tuple[str, str]]) -> frozenset[str
 
 
 def none_is_empty(value: Any) -> Any:
-    """Take a section whose lines are all commented out, which YAML reads as null, for an empty one."""
+    """Treat a section whose lines are all commented out, which YAML reads as null, as an empty one."""
     return {} if value is None else value

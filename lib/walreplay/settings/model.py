@@ -1,4 +1,4 @@
-"""What can be configured, and the defaults: models that are checked strictly before anything is touched."""
+"""The configuration's models, with defaults.  They are checked strictly before anything is read or written."""
 
 from __future__ import annotations
 
@@ -97,20 +97,20 @@ class _Model(BaseModel):
 
 
 class CaptureSettings(_Model):
-    """Which files are captures, and how messages lie in them."""
+    """Which files are captures, and their framing and order."""
 
     framing: FramingName = "auto"
     pattern: Name | None = None
     """Glob of the files' names; None takes every file."""
     recursive: bool = True
     order: OrderName = "natural"
-    """What puts the files in the stream's order: see `walreplay.listing.sort_key`."""
+    """The order of the files in the stream: see `walreplay.listing.sort_key`."""
     allow_gaps: bool = False
-    """Go on where the bytes prove, or the files' numbers suggest, that something is missing."""
+    """Continue where the bytes prove, or the files' numbers suggest, that something is missing."""
 
 
 class OriginSettings(_Model):
-    """Whose changes are wanted, by the replication origin that the server tells with them."""
+    """Whose changes are wanted, by replication origin."""
 
     include: OriginNames | None = None
     exclude: OriginNames | None = None
@@ -128,7 +128,7 @@ class OriginSettings(_Model):
 
 
 class MetadataSettings(_Model):
-    """What the columns are called that a mirror table has beside its source's; None leaves a column out."""
+    """The names of a mirror table's metadata columns; None leaves a column out."""
 
     commit_lsn: Name | None = "__commit_lsn"
     commit_ts: Name | None = "__commit_ts"
@@ -156,21 +156,21 @@ class MetadataSettings(_Model):
 
 
 class TableSettings(_Model):
-    """What is wanted of one source table; None takes what holds for all tables."""
+    """The options of one source table; None takes the value for all tables."""
 
     source_schema: Name
     source_table: Name
     destination_schema: Name | None = None
     destination_table: Annotated[Name, AfterValidator(check_table_name)] | None = None
     keys: ColumnNames | None = None
-    """The columns that name a row, where the replica identity's are not the right ones."""
+    """The columns that identify a row, in place of the replica identity's."""
     include_columns: ColumnNames | None = None
     """The only columns that are wanted, now and later."""
     exclude_columns: ColumnNames | None = None
     rename_columns: Annotated[dict[Name, Name], Field(min_length=1), AfterValidator(check_renames)] | None = None
     """Columns that were renamed at the source: the old name to the new one."""
     column_mask_hash: ColumnNames | None = None
-    """Columns whose values become salted hashes: see `walreplay.masking`."""
+    """Columns whose values become salted hashes: see `walreplay.sink.masking`."""
     type_overrides: TypeOverrides | None = None
     """Columns that are read as another type than their own, by that type's name: see `walreplay.types.names`."""
     table_properties: TableProperties | None = None
@@ -246,7 +246,7 @@ def _each_table_once(objects: tuple[ObjectSettings, ...]) -> tuple[ObjectSetting
 
 
 class Settings(_Model):
-    """Everything that can be configured; the defaults are what most want."""
+    """The whole configuration; the defaults suit most users."""
 
     source: Name | None = None
     """What makes one stream of transactions; None takes the captures' root for its name."""
@@ -280,13 +280,13 @@ class Settings(_Model):
     on_missing_row: MissingRowPolicy = "warn"
     """An update or a delete does not find its row."""
     table_properties: Annotated[TableProperties, BeforeValidator(none_is_empty)] = Field(default_factory=dict)
-    """Delta's properties, and anybody's own, of all mirror tables."""
+    """Properties of all mirror tables, Delta's and the user's own."""
     cluster_by: ClusterColumns = ()
     """The columns that all mirror tables are clustered by."""
     infer_renames: bool = True
     """A column that stands under another name where one of its type was, between others, was renamed."""
     accept_changed_tables: bool = False
-    """Go on from tables that somebody else has changed since the last run, as they are."""
+    """Continue from tables that somebody else has changed since the last run, as they are."""
     tables_at_once: Annotated[int, Field(ge=1, le=64)] = 4
     """So many tables are written to concurrently."""
     bucket_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 30)] = DEFAULT_BUCKET_BYTES
@@ -342,7 +342,7 @@ class Settings(_Model):
         return found.keys if found is not None else None
 
     def table(self, schema: str, table: str) -> TableSettings | None:
-        """Give what is said of a source table; None where nothing is."""
+        """Give the options of a source table; None if there are none."""
         for item in self.objects:
             if (item.table.source_schema, item.table.source_table) == (schema, table):
                 return item.table
@@ -377,7 +377,7 @@ class Settings(_Model):
 
     @property
     def leaves_rows_out(self) -> bool:
-        """Whether rows may be left out that later changes are for."""
+        """Whether rows may be left out to which later changes refer."""
         return self.skips("c") or self.skips("u") or self.origins != OriginSettings() or self.captures.allow_gaps
 
     @property

@@ -54,7 +54,7 @@ _OURS: Final = ("delta.appendOnly", "delta.columnMapping.", "delta.feature.", "d
 
 
 def texts_of(value: Any) -> Any:
-    """Take true and 10 as YAML reads them for what a property has: text."""
+    """Give a property's text for values that YAML reads as a boolean or a number, such as true and 10."""
     if not isinstance(value, Mapping):
         return value
     return {name: _text(one) for name, one in value.items()}
@@ -67,9 +67,9 @@ def _text(value: Any) -> Any:
 
 
 def check_properties(properties: dict[str, str]) -> dict[str, str]:
-    """Refuse properties that Delta does not know, or that stand against what walreplay does.
+    """Refuse properties that Delta does not know, or that conflict with what walreplay does.
 
-    Names without ``delta.`` in front are anybody's own, and mean nothing to Delta.
+    Names without ``delta.`` in front are the user's own, and mean nothing to Delta.
     """
     for name, value in properties.items():
         if not name.startswith(_DELTA):

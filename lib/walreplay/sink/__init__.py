@@ -1,6 +1,13 @@
-"""What a fold and a MERGE mean, without Spark.
+"""What changes mean for a table, computed on Arrow without Spark: the fold, the MERGE, and columns that change.
 
-`intake` makes `events` of decoded batches; `merge` folds them, first per file and then all, by the kernels of `fold`
-(keys) and `images` (whole rows); `routes` says which events have to meet; `identity` what makes two rows the same.
-`evolution` and `projection` bring rows of other relation versions into the table's shape.
+- Fold: `intake` turns decoded rows into `events`, and `merge` folds them, by the kernels in `fold` (keys) and `images`
+  (whole rows).  `routes` says which events have to meet, `identity` which columns identify a row.
+- Columns: `evolution` says how a table's columns follow its relation, `projection` converts rows accordingly.
+- Files: `data_files` writes Parquet, `rewriting` rewrites a small table, `table_log` reads Delta's log, `staged_file`
+  holds events until they are folded.
+
+It runs on executors and commits nothing: that is for `walreplay.spark`.
+
+Uses: decode, protocol, types.
+Used by: kernel_build, spark.
 """

@@ -1,4 +1,4 @@
-"""Columns by what tells their values apart: texts that hang on the sender's settings in one form for each value."""
+"""Compare columns by value: texts that depend on the sender's settings get one form for each value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from walreplay.types.by_value import STRUCTURED, Form, one_form
 
 
 def by_value(column: Any, form: Form | None) -> pa.Array:
-    """Give a column's texts, or those in its lists, in one form; a column that has none as it is."""
+    """Give a column's texts, or those in its lists, in one form per value; other columns are returned unchanged."""
     array = contiguous(column)
     if form is None or array.null_count == len(array):
         return array
@@ -38,7 +38,7 @@ def _lists(array: pa.Array, form: Form) -> pa.Array:
 
 
 def has_form(column: Any, form: Form) -> bool:
-    """Say whether some of a column's texts may be written in another way."""
+    """Say whether some of a column's texts may be written in several ways."""
     array = contiguous(column)
     if form is not Form.SHAPE or pa.types.is_list(array.type):
         return bool(array.null_count < len(array))

@@ -1,9 +1,9 @@
-"""What becomes of a column's values when the source changes its type: held exactly in the new one, or rescued.
+"""Convert a column's values when the source changes its type: exactly, or the old text is rescued.
 
-The source's own cast is not known (ALTER TYPE … USING can be anything), and its result is not sent.  So a value
-goes through PostgreSQL's text, and where the new type does not say the same by that text, without rounding, the
-column has NULL and the text is rescued.  Staged changes of an earlier version of a relation and the rows of a
-table that is rewritten both go this way, so where a run ends makes no difference.
+The source's own cast is unknown (ALTER TYPE … USING can be anything), and its result is not sent.  So a value is
+converted through PostgreSQL's text.  If the new type would not hold the same value, without rounding, the column is
+NULL and the text is rescued.  Staged changes of earlier relation versions and the rows of a rewritten table are
+converted in the same way, so it makes no difference where a run ends.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 
 def may_be_rescued(column_type: ColumnType) -> bool:
-    """Say whether a value of the type may stand in the rescued data instead of its column."""
+    """Say whether a value of the type may be in the rescued data instead of its column."""
     kind = column_type.arrow
     if column_type.overridden or column_type.family is Family.NUMERIC_AS_DOUBLE:
         return True
     if pa.types.is_string(kind):
-        # In binary format, an unknown extension's value has no text.
+        # A value of an unknown extension in binary format has no text.
         return column_type.oid not in BUILTIN_TYPES
     tests = (pa.types.is_decimal, pa.types.is_temporal, pa.types.is_list, pa.types.is_floating)
     return any(test(kind) for test in tests)
@@ -159,9 +159,9 @@ def convert(values: pa.Array, rescued: pa.Array | None, chain: Sequence[ColumnTy
 
 
 def keeps_values(old: ColumnType, new: ColumnType) -> bool:
-    """Tell whether every value stays as it is, in the same Delta type: there is nothing to convert.
+    """Say whether every value stays as it is, in the same Delta type: there is nothing to convert.
 
-    What is rescued may still become a value: see `is_widening`.
+    A rescued text may still become a value: see `is_widening`.
     """
     if old.arrow != new.arrow:
         return False
@@ -181,11 +181,11 @@ def keeps_values(old: ColumnType, new: ColumnType) -> bool:
 
 
 def is_widening(old: ColumnType, new: ColumnType) -> bool:
-    """Tell whether Delta 4.0's type widening changes the column in place, to just the values that `convert` gives.
+    """Say whether Delta 4.0's type widening changes the column in place, to exactly the values that `convert` gives.
 
-    It leaves rescued texts alone, and a text that the old type could not hold may be a value of the new one (NaN,
-    when numeric(p,s) becomes double precision).  So the caller asks whether the table has any rescued text of
-    the column, and rewrites the table if so.  Lists are always rewritten.
+    Type widening leaves rescued texts alone.  But a text that the old type could not hold may be a value of the new one
+    (NaN, when numeric(p,s) becomes double precision).  So the caller asks whether the table has any rescued text of the
+    column, and rewrites the table if it has.  Lists are always rewritten.
     """
     if old.arrow == new.arrow:
         return False
@@ -238,9 +238,9 @@ def _convert_values(values: pa.Array, old: ColumnType, new: ColumnType) -> Conve
 
 
 def _convert_rescued(texts: pa.Array, old: ColumnType, new: ColumnType) -> tuple[pa.Array, pa.Array]:
-    """Try texts that the old type could not hold."""
+    """Try the texts that the old type could not hold."""
     written = pa.array([_restated(text, old, new) for text in texts.to_pylist()], pa.string())
-    # The texts of values that could not be read stay what they are.
+    # Texts of values that could not be read stay as they are.
     readable = written
     if old.family != Family.BINARY:
         readable = pc.if_else(pc.starts_with(written, _UNREAD), None, written)
@@ -271,7 +271,7 @@ def _read(texts: pa.Array, old: ColumnType, new: ColumnType) -> pa.Array:
 
 
 def _convert_lists(lists: pa.Array, rescued: pa.Array | None, old: ColumnType, new: ColumnType) -> pa.Array:
-    """Convert lists with elements of the type `old`; one whose element is not held is not held itself.
+    """Convert lists with elements of the type `old`; a list with an element that does not fit does not fit either.
 
     Args:
         lists: the elements that are held.

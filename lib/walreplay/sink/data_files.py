@@ -1,7 +1,7 @@
-"""Parquet files of a Delta table, as Spark would write them, and what Delta's log says of each.
+"""Write Parquet files of a Delta table, as Spark would, and the entry of each for Delta's log.
 
-Columns stand under their physical names and with their field ids; the log gets the file's size, rows and statistics
-(Delta's protocol, "Per-file Statistics").
+Columns have their physical names and field ids.  The log gets the file's size, rows and statistics (Delta's protocol,
+"Per-file Statistics").
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class FileColumn:
     """A column of a table's files.
 
     Attributes:
-        name: the table's for it; ``physical`` and ``field_id`` are the files'.
-        type: as the files have it, with their names for what is in a struct.
-        indexed: the log gets the column's statistics.
+        name: the table's name for it; ``physical`` and ``field_id`` are those in the files.
+        type: as in the files, with their names inside structs.
+        indexed: the log gets statistics of the column.
     """
 
     name: str
@@ -65,7 +65,7 @@ class FileColumn:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file that is written, and not yet in the table's log.
+    """A file that is written, and not yet committed.
 
     Attributes:
         name: in the table's folder.
@@ -80,10 +80,10 @@ class DataFile:
 
 
 class DataFileWriter:
-    """Writes one file of a table, whose name no other has; as a context, it abandons what is not closed.
+    """Write one file of a table, with a unique name; used as a context, it discards a file that is not closed.
 
     Args:
-        folder: the table's; it is made if it is not there.
+        folder: the table's; it is created if it does not exist.
         written_by: the version of Spark whose calendar and time zone rules hold, which are Arrow's own since 3.0.
     """
 
@@ -116,7 +116,7 @@ class DataFileWriter:
             self._flush()
 
     def close(self) -> DataFile | None:
-        """End the file; None if it would have no rows."""
+        """Finish the file; None if it would have no rows."""
         self._flush()
         if self._writer is None:
             return None
@@ -126,7 +126,7 @@ class DataFileWriter:
         return DataFile(self._path.name, self._path.stat().st_size, found.num_rows, _statistics(found, self._columns))
 
     def abandon(self) -> None:
-        """Throw away what is written; why it is must not be hidden by what comes of that."""
+        """Discard the file; an error of this must not hide the error that was the reason."""
         with suppress(Exception):
             if self._writer is not None:
                 self._writer.close()
@@ -144,7 +144,7 @@ class DataFileWriter:
                 store_schema=False,
                 store_decimal_as_integer=True,
                 dictionary_pagesize_limit=_DICTIONARY_BYTES,
-                # Of floats Arrow leaves NaN out, and Spark would look for none then.
+                # Arrow leaves NaN out of a float's statistics, and Spark would then skip files that have one.
                 write_statistics=[column.physical for column in self._columns if not _has_floats(column.type)],
                 metadata_collector=self._found,
             )
@@ -170,17 +170,17 @@ def as_named(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def indexed_count(properties: Mapping[str, str]) -> int:
-    """Give of how many columns, the first ones, a table with some properties keeps statistics; below 0, of all."""
+    """Say of how many columns, the first ones, a table with some properties keeps statistics; below 0: of all."""
     return int(properties.get("delta.dataSkippingNumIndexedCols", _INDEXED))
 
 
 def has_statistics(kind: pa.DataType) -> bool:
-    """Say whether the log is told a column's least and greatest value, as Delta wants of those that it clusters by."""
+    """Say whether the log gets a column's least and greatest value, which clustering by it needs."""
     return not pa.types.is_floating(kind) and not (pa.types.is_decimal(kind) and kind.precision > _MOST_DIGITS)
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """Give how many columns Parquet has for one of a type."""
+    """Count the Parquet columns of a column of some type."""
     if pa.types.is_list(kind):
         return _leaves(kind.value_type)
     return sum(_leaves(field.type) for field in kind) if pa.types.is_struct(kind) else 1
@@ -193,7 +193,7 @@ def _has_floats(kind: pa.DataType) -> bool:
 
 
 def _statistics(found: pq.FileMetaData, columns: Sequence[FileColumn]) -> str:
-    """Give the JSON that the log has of a file: rows, and for each column least, greatest, and how many NULLs."""
+    """Give a file's statistics for the log, as JSON: rows, and per column least, greatest and number of NULLs."""
     lows, highs, nulls = [], [], []
     leaf = 0
     for column in columns:
@@ -224,7 +224,7 @@ def _statistics(found: pq.FileMetaData, columns: Sequence[FileColumn]) -> str:
 
 
 def _written(kind: pa.DataType) -> Callable[[Any, bool], str | None] | None:
-    """Give how Delta's log writes a least or greatest (True) value of a type; None for types that it is not told of."""
+    """Say how Delta's log writes a least or greatest (True) value of a type; None for types without statistics."""
     if pa.types.is_integer(kind):
         return lambda raw, _: str(raw)
     if pa.types.is_string(kind):
@@ -233,7 +233,7 @@ def _written(kind: pa.DataType) -> Callable[[Any, bool], str | None] | None:
         return lambda raw, _: f'"{date(1970, 1, 1) + timedelta(days=raw)}"'
     if pa.types.is_timestamp(kind):
         zone = "" if kind.tz is None else "Z"
-        # Milliseconds, cut off: who reads them takes the greatest for one more.
+        # Truncated to milliseconds: readers add one to the greatest.
         return lambda raw, _: f'"{_moment(raw)}{zone}"'
     if pa.types.is_decimal(kind):
         return lambda raw, _: _decimal(raw, kind.scale)

@@ -1,7 +1,7 @@
-"""A table's columns as Delta's log declares them, and what they are once they have been changed.
+"""A table's columns as Delta's log declares them, before and after a change.
 
-What ALTER TABLE writes there, said again: a column that is renamed keeps its physical name and its id, one that is
-widened says what it was (Delta's protocol, "Type Widening"), and a new one gets both from Delta's transaction.
+This repeats what ALTER TABLE writes there.  A renamed column keeps its physical name and id.  A widened one records its
+old type (Delta's protocol, "Type Widening").  A new one gets both from Delta's transaction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TYPE_CHANGES: Final = "delta.typeChanges"
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A new column, and the one that it stands behind; None for the first place."""
+    """A new column, and the one that it follows; None for the first position."""
 
     field: Field
     after: str | None
@@ -25,10 +25,10 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What becomes of a table's columns, each by its name.
+    """Changes of a table's columns, each by its name.
 
     Attributes:
-        types: the new ones, as the log has them, by the names that the columns have in the end.
+        types: the new types, as the log has them, by the names that the columns have in the end.
     """
 
     drops: Sequence[str] = ()
@@ -38,7 +38,7 @@ class Changes:
 
 
 def changed(fields: Sequence[Field], changes: Changes) -> list[Field]:
-    """Give a table's columns as they are to be; what they show to be done already is left out."""
+    """Give a table's columns after some changes; changes that are made already are skipped."""
     renames, types = dict(changes.renames), changes.types or {}
     found: list[Field] = []
     for field in fields:

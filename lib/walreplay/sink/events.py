@@ -1,8 +1,8 @@
-"""A table's row changes as events, in commit order: what a fold takes in and gives back.
+"""A table's row changes as events, in commit order: the input and output of a fold.
 
-Events are made per file (`intake`), folded there (`merge`), parted by key (`routes`), carried to the task that
-folds the key's events of all files, and turned into rows to merge.  Columns go by number: names are the source's
-and may be anything.
+Events are made per file (`intake`), folded there (`merge`), divided by key (`routes`), sent to the task that folds the
+key's events of all files, and turned into rows to merge.  Columns go by number, because names are the source's and may
+be anything.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ PARTITIONS_REMEDY: Final = (
     "its own, as that of the root does not reach them. Have the recorder connect anew, and leave the table out by "
     "table_exclude_list up to there"
 )
-"""What to do where old rows of a partitioned table do not say which they are."""
+"""What to do if old rows of a partitioned table do not identify their rows."""
 
 REMOVE: Final = 4
-"""A row with this very image goes."""
+"""A row with exactly this image is removed."""
 ADD: Final = 5
-"""A row with this image comes."""
+"""A row with this image is added."""
 
 
 class Mode(str, Enum):
-    """How a table's rows are told apart."""
+    """What identifies a table's rows."""
 
     KEYED = "keyed"
     MULTISET = "multiset"
     """Replica identity full without a key: equal rows are counted."""
     APPEND = "append"
-    """Nothing tells rows apart: they can only be inserted."""
+    """Nothing identifies rows: they can only be inserted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ class Identity:
 
     Attributes:
         key: the numbers of the key columns.
-        evicts: whole old rows are not relied on, though replica identity full sends them: who takes a key evicts
-            its holder.  For changes of which some kinds are left out.
-        claims: who takes a key says that nobody has it: nothing else says that it is unique.
-        obstacle: why rows cannot be told apart, so that they can only be inserted.
-        forms: of columns (by number) whose texts hang on the sender's settings: they are compared by value.
+        evicts: whole old rows are not relied on, although replica identity full sends them: a row that takes a key
+            replaces the row that has it.  For settings that leave out some kinds of changes.
+        claims: a row that takes a key states that the key is free, because no index says that it is unique.
+        obstacle: why rows cannot be identified, so that they can only be inserted.
+        forms: of columns (by number) whose texts depend on the sender's settings: they are compared by value.
     """
 
     mode: Mode
@@ -80,7 +80,7 @@ class Identity:
         ]
 
     def renumbered(self, numbers: Mapping[int, int | None], key: tuple[int, ...]) -> Identity:
-        """Give the same for other columns, by the new numbers of those that are there."""
+        """Give the same identity for other columns, by the new numbers of those that are left."""
         forms = ((numbers.get(number), form) for number, form in self.forms)
         return replace(self, key=key, forms=tuple((number, form) for number, form in forms if number is not None))
 
@@ -117,23 +117,23 @@ class Events:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of events."""
         return len(self.action)
 
     @property
     def has_moves(self) -> bool:
-        """Whether a key's change has to be followed."""
+        """Whether some change of a key has to be followed."""
         return self.old_key is not None
 
     def leaves_alone(self) -> NDArray[np.uint8]:
-        """Say which events keep the values of a column that they do not have: those that change a row.
+        """Say which events keep the values of a column that they do not bring: those that change a row.
 
-        Of rows that come and go this is known once their transactions are `merge.settled`.
+        For added and removed rows this is known once their transactions are `merge.settled`.
         """
         return np.isin(self.action, (UPDATE, MOVE)).astype(np.uint8)
 
     def slice(self, start: int, stop: int) -> Events:
-        """Give events that follow each other; they are not copied."""
+        """Give consecutive events, without copying them."""
         at, count = slice(start, stop), stop - start
         return Events(
             columns=[column.slice(start, count) for column in self.columns],
@@ -150,7 +150,7 @@ class Events:
         )
 
     def take(self, at: NDArray[Any]) -> Events:
-        """Give some of the events, in another order perhaps."""
+        """Give some of the events, perhaps in another order."""
         index = pa.array(at)
         return Events(
             columns=[column.take(index) for column in self.columns],
@@ -268,7 +268,7 @@ def bucket_of(key: NDArray[np.uint64], buckets: int) -> NDArray[np.uint16]:
 
 
 def image_hashes(events: Events, identity: Identity) -> Hashes:
-    """Give the hashes of whole rows; a value that nobody knows counts as NULL."""
+    """Give the hashes of whole rows; an unknown value counts as NULL."""
     return hash_rows(identity.compared(events.columns), events.rows, events.rescued)
 
 
@@ -327,7 +327,7 @@ def from_ipc(data: pa.Buffer | bytes) -> Events:
 
 
 def batch_to_ipc(batch: pa.RecordBatch) -> pa.Buffer:
-    """Write one batch as an Arrow IPC stream, compressed but for little."""
+    """Write one batch as an Arrow IPC stream; it is compressed unless it is small."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4" if batch.nbytes > _LITTLE else None)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:

@@ -1,14 +1,16 @@
 """How a mirror table's columns follow its source's, from one relation version to the next.
 
-A Relation message has no column numbers, but PostgreSQL never reorders columns: those that survive keep their
-order, and what is added stands behind them.  So a column that is found in front of one that used to precede it, or
-behind one that was added, is another column of the same name: it was dropped and added again.  A name that is new
-*between* survivors, where one of the same type has gone, is a rename; at the end nothing tells a rename from a drop
-and an add, unless the configuration names it.  Nor does anything tell that the last columns were dropped and added
-again in their order.  What is new between survivors where none has gone was let into the publication's list of
-columns.
+A Relation message has no column numbers.  But PostgreSQL never reorders columns: those that survive keep their order,
+and added ones stand behind them.  Therefore:
 
-Each column has an id that is its own for the table's life, so that versions far apart can be put together.
+- A column in front of one that used to precede it, or behind an added one, is another column of the same name: it was
+  dropped and added again.
+- A new name *between* survivors, where one of the same type has gone, is a rename.
+- At the end nothing distinguishes a rename from a drop and an add, unless the configuration names it.  Nor can it be
+  seen that the last columns were dropped and added again in their order.
+- A new column between survivors where none has gone was added to the publication's column list.
+
+Each column has an id that is unique in the table's life, so that versions far apart can be compared.
 """
 
 from __future__ import annotations
@@ -72,10 +74,10 @@ class MirrorColumn:
     """A column of a mirror table.
 
     Attributes:
-        id: the column's own within the table; none is used again.
+        id: unique within the table; none is reused.
         source: its name in the source, and ``name`` the one in the mirror.
-        dropped: the source has it no more.
-        added: rows were there before it, which have NULL in it, whatever its default.
+        dropped: the source no longer has it.
+        added: there were rows before it, which have NULL in it, whatever its default.
     """
 
     id: int
@@ -88,7 +90,7 @@ class MirrorColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """A mirror table's columns in their order, and the id that comes next."""
+    """A mirror table's columns in their order, and the next free id."""
 
     columns: tuple[MirrorColumn, ...] = ()
     next_id: int = 0
@@ -101,12 +103,12 @@ class TableShape:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the configuration says about changes of columns.
+    """The configuration's rules for changed columns.
 
     Attributes:
         keep_dropped: dropped columns stay, with their values.
         renames: old names to new ones.
-        infer_renames: a column that has another name in its place was renamed.
+        infer_renames: a column with another name in the same position was renamed.
     """
 
     keep_dropped: bool = True
@@ -115,22 +117,22 @@ class Policy:
 
 
 def converts(chain: Sequence[ColumnType]) -> bool:
-    """Say whether values that go through these types are changed on the way."""
+    """Say whether a change through these types converts values."""
     return bool(conversions(chain))
 
 
 def conversions(chain: Sequence[ColumnType]) -> list[tuple[ColumnType, ColumnType]]:
-    """Give the changes of type, old and new, that values have to be converted for.
+    """Give the changes of type, old and new, for which values have to be converted.
 
-    A change that keeps all values leaves those alone, too, that are rescued: when it comes alone nothing is done to
-    the table, so nothing may be done where others follow in the same run.
+    A change that keeps all values leaves rescued ones alone, too.  Alone it would not touch the table at all, so it
+    must not do so either when others follow in the same run.
     """
     return [(old, new) for old, new in pairwise(chain) if not keeps_values(old, new)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Advance:
-    """A table's shape behind a version, and the id of each of the version's columns."""
+    """A table's shape after a version, and the id of each of the version's columns."""
 
     shape: TableShape
     ids: tuple[int, ...]
@@ -138,10 +140,10 @@ class _Advance:
 
 
 def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy, *, anew: bool = False) -> _Advance:
-    """Go on to the next version.
+    """Advance to the next version.
 
     Args:
-        anew: the relation is another one than before, so that its columns' order says nothing of their past.
+        anew: the relation is another one than before, so the order of its columns says nothing about their past.
     """
     before = _of_same_name(shape.present, columns) if anew else _survivors(shape.present, columns, policy)
     changes: list[ColumnChange] = []
@@ -194,7 +196,7 @@ def _changes_of(old: MirrorColumn, column: SourceColumn) -> Iterator[ColumnChang
 
 
 def _order(table: Sequence[int], version: Sequence[int]) -> list[int]:
-    """Put the columns that are new to the table in front of those that they precede, or else behind all."""
+    """Put each new column in front of the one that it precedes, or else behind all."""
     order = list(table)
     place = len(order)
     for id_ in reversed(version):
@@ -213,7 +215,7 @@ def _of_same_name(present: Sequence[MirrorColumn], columns: Sequence[SourceColum
 def _survivors(
     present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], policy: Policy
 ) -> dict[str, MirrorColumn]:
-    """Give the columns that go on, by the names that they have now."""
+    """Give the columns that continue, by the names that they have now."""
     renamed = renamed_columns(
         [column.source for column in present], [column.name for column in columns], policy.renames
     )
@@ -240,9 +242,9 @@ def _survivors(
 def _by_places(
     present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], survivors: Mapping[str, int]
 ) -> dict[str, int]:
-    """Add the renames that the columns' places prove: the new name, and the number of the column that it is.
+    """Add the renames that positions prove: the new name, and the number of the column that it is.
 
-    What stands in front of a column that stays is as old as that, so it has only got another name.
+    A column in front of a surviving one is as old as that, so it has only got another name.
     """
     own = survivors.get(OWN)
     olds = [kind.type for kind in present if kind.source != OWN]
@@ -288,16 +290,16 @@ def _by_places(
 
 
 def same_type(one: ColumnType, other: ColumnType) -> bool:
-    """Say whether values of both types are read and held alike."""
+    """Say whether values of both types are read and stored alike."""
     return one.arrow == other.arrow and one.family == other.family
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a column of the table as it ends comes from.
+    """Where the values of a column of the final table come from.
 
     Attributes:
-        column: the number of a version's column, or the name of a column of the table as it was; None: from nowhere.
+        column: the number of a version's column, or the name of a column of the table before; None: no source.
         chain: the types that its values go through, the first being their own; see `conversions`.
     """
 
@@ -307,12 +309,12 @@ class Source:
 
 @dataclass(slots=True)
 class Evolution:
-    """A table's way through the relation versions that a run has used, one after the other.
+    """The changes of a table's columns through the relation versions of a run, in order.
 
     Attributes:
         before: the table's columns; None: there is no table yet.
-        anew: the first version is another relation's, which goes on with the table's rows: its columns are those of
-            the same names.
+        anew: the first version belongs to another relation, which continues with the table's rows: columns are matched
+            by name.
     """
 
     before: TableShape | None
@@ -329,7 +331,7 @@ class Evolution:
             self._chains = {column.id: [column.type] for column in self.before.columns}
 
     def take(self, columns: Sequence[SourceColumn]) -> None:
-        """Go on to the next version."""
+        """Advance to the next version."""
         step = self._next(columns)
         if self.shape.columns:
             self.changes.extend(step.changes)
@@ -341,14 +343,14 @@ class Evolution:
         self._versions.append((step.ids, {id_: len(self._chains[id_]) - 1 for id_ in step.ids}))
 
     def ids_of(self, columns: Sequence[SourceColumn]) -> tuple[int, ...]:
-        """Give the ids that a version's columns would have, were it the next."""
+        """Give the ids that a version's columns would have if it were next."""
         return self._next(columns).ids
 
     def _next(self, columns: Sequence[SourceColumn]) -> _Advance:
         return _advance(self.shape, columns, self.policy, anew=self.anew and not self._versions)
 
     def of_version(self, step: int) -> tuple[Source, ...]:
-        """Give the sources of the table's columns among those of the version that was taken as that step, from 0 on."""
+        """Give the sources of the table's columns among those of the version at a step, counted from 0."""
         ids, positions = self._versions[step]
         return tuple(
             Source(ids.index(column.id), tuple(self._chains[column.id][positions[column.id] :]))
@@ -375,10 +377,10 @@ class Evolution:
         )
 
     def number_of(self, step: int, column: int) -> int:
-        """Give the place in the table of a version's column.
+        """Give the position in the table of a version's column.
 
         Raises:
-            KeyError: when a later version has replaced it.
+            KeyError: a later version has replaced it.
         """
         id_ = self._versions[step][0][column]
         for number, one in enumerate(self.shape.columns):

@@ -1,7 +1,7 @@
-"""What a table asks of those who read it: Delta's table features, each by the property that switches it on.
+"""Delta table features: what a table requires of its readers, each with the property that switches it on.
 
-Every reader of Delta knows a table that has none.  One that has is refused by all that do not know it, so each comes
-with what cannot be had without.
+Every reader of Delta can read a table without features.  A reader that does not know one of a table's features refuses
+the table.  So each is switched on only when something needs it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOT_IN_PARQUET: Final = re.compile(r"[ ,;{}()\n\t=]")
 
 
 def needed_by(fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Give the properties without which a table cannot have some columns.
+    """Give the properties that some columns require.
 
     Args:
         fields: as Delta's log declares them.
@@ -58,19 +58,19 @@ def _has_local_times(kind: Any) -> bool:
 
 
 def of_new(properties: Mapping[str, str]) -> dict[str, str]:
-    """Give the properties that a table is made with, of those that it is to have."""
+    """Give those of the wanted properties with which a table is created."""
     return missing(properties, {})
 
 
 def missing(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
-    """Give those of some properties that a table has not, with what has to come with them.
+    """Give those of some properties that a table lacks, with what has to come with them.
 
-    Column mapping alone would come by a version for readers, in place of a list of features.  delta-rs does not look at
-    that, and reads renamed columns as NULL, silently; DuckDB's reader holds it for damaged.  So it comes with a feature
-    that all readers know, which brings the list.
+    Column mapping alone is declared by a reader version, not by a list of features. delta-rs does not check that
+    version, and silently reads renamed columns as NULL; DuckDB's reader takes the table for damaged.  So it is switched
+    on together with a feature that all readers know, which brings the list.
 
     Args:
-        there: the table's, with its protocol's versions and features among them, as SHOW TBLPROPERTIES has it.
+        there: the table's, with its protocol's versions and features among them, as in SHOW TBLPROPERTIES.
     """
     lacking = {name: value for name, value in wanted.items() if there.get(name, "").lower() != value.lower()}
     lists = int(there.get(_READER, 1)) >= _LISTS or bool(
@@ -80,6 +80,6 @@ def missing(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, st
 
 
 def protocol_shown(protocol: Mapping[str, Any]) -> dict[str, str]:
-    """Give a protocol, as Delta's log has it, as SHOW TBLPROPERTIES shows it."""
+    """Give a protocol from Delta's log in the form of SHOW TBLPROPERTIES."""
     features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
     return {_READER: str(protocol["minReaderVersion"]), **{f"{FEATURE}{name}": "supported" for name in features}}

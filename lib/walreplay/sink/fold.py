@@ -1,15 +1,15 @@
-"""Reduce a table's changes to one row per row identity.
+"""Fold: reduce a table's changes to one row per row identity.
 
-Each row of the table as it was before the run is a *base*, named by its key.  The fold follows every base through
-the changes: it is deleted, or it ends as a row that may have another key.  Rows that were inserted have no base.
-What comes out has one row per base, so one MERGE on the base key applies it, whatever keys were swapped.
+Each row that the table had before the run is a *base*, named by its key.  The fold follows every base through the
+changes: it is deleted, or it ends as a row that may have another key.  Inserted rows have no base.  The result has one
+row per base, so one MERGE on the base's key applies it, whatever keys were swapped.
 
 Invariants of the kernel's tables, one slot per key:
 - ``slot_row`` is the event that the slot's live row comes from, or -1: no row has this key (any more).
-- ``slot_base`` is the slot of the base that the live row carries on, or -1: it carries on none.
-- ``carrier[b]`` is the slot whose live row carries base b on, or -1; ``carrier[slot_base[s]] == s`` where both are.
-- ``source[s, c]`` is the event that holds the live row's value of the tracked column c, `KEEP` where it is the
-  base's own value, `UNKNOWN` where nobody knows it.
+- ``slot_base`` is the slot of the base that the live row continues, or -1: it continues none.
+- ``carrier[b]`` is the slot whose live row continues base b, or -1; ``carrier[slot_base[s]] == s`` if both are set.
+- ``source[s, c]`` is the event that has the live row's value of the tracked column c, `KEEP` if it is the base's own
+  value, `UNKNOWN` if it is not known.
 """
 
 from __future__ import annotations
@@ -206,10 +206,10 @@ class Folded:
     Attributes:
         row: the event that the final row is taken from; -1 for a base that is only deleted.
         source: per tracked column, the event that the value is taken from, `KEEP` or `UNKNOWN`.
-        base: the event that the base's key is taken from, `NO_BASE` where there is none.
+        base: the event that the base's key is taken from, `NO_BASE` if there is none.
         base_is_old: the base's key is that event's old key.
-        expected: `EXPECTED` where the base should be in the table, as a change named it first that was no insert;
-            `CLAIMED` where it should not; else 0.
+        expected: `EXPECTED` if the base should be in the table, because its first change was no insert; `CLAIMED` if it
+            should not; otherwise 0.
         reset: nothing is left of what the base held.
         conflicts: how many keys were claimed while they had a row.
     """
@@ -224,11 +224,11 @@ class Folded:
 
     @property
     def content(self) -> NDArray[np.int32]:
-        """The event that stands for the row: the one that it is taken from, or its base's."""
+        """The event that represents the row: the one that it is taken from, or its base's."""
         return np.where(self.row < 0, self.base, self.row)
 
     def take(self, at: slice | NDArray[np.intp]) -> Folded:
-        """Give some of the rows, in another order perhaps."""
+        """Give some of the rows, perhaps in another order."""
         return Folded(
             self.row[at], self.source[at], self.base[at], self.base_is_old[at], self.expected[at], self.reset[at]
         )
@@ -247,8 +247,8 @@ def fold_keys(
         action: `INSERT`, `UPDATE`, `DELETE` or `MOVE`, one a row.
         expected: `EXPECTED`, `CLAIMED` or 0: whether the event's key should have a row before it.
         key: the keys' hashes.
-        old_key: those of the old keys; looked at for `MOVE` only, None where there is none.
-        unchanged: rows x tracked columns, 1 where the event does not bring the value.
+        old_key: those of the old keys; used for `MOVE` only, None if there is none.
+        unchanged: rows x tracked columns, 1 if the event does not bring the value.
     """
     events, tracked = unchanged.shape
     capacity = events + (0 if old_key is None else int(np.count_nonzero(action == MOVE)))
@@ -302,10 +302,10 @@ def fold_between_moves(
     old_key: Hashes,
     unchanged: NDArray[np.uint8],
 ) -> Folded:
-    """Fold each stretch of a key's events in which no `MOVE` touches it; see `fold_keys`.
+    """Fold each run of a key's events in which no `MOVE` touches it; see `fold_keys`.
 
     Returns:
-        one row a stretch, and each `MOVE` as a row of its own: ``row`` and ``base`` are its event.
+        one row per run, and each `MOVE` as a row of its own: ``row`` and ``base`` are its event.
     """
     events, tracked = unchanged.shape
     capacity = events + int(np.count_nonzero(action == MOVE))

@@ -1,8 +1,8 @@
-"""Row identity: 128-bit hashes of exact values, by column buffers.
+"""Row identity: 128-bit hashes of exact values, computed from column buffers.
 
-Two rows are the same when their key's values are, exactly: -0 is not 0, and a value that its column's type cannot
-hold is told apart by its rescued text.  The hash takes the typed values, so one value sent in text and in binary
-has one hash.  With 128 bits, two of ten thousand million keys share a hash with a probability of 10^-19.
+Two rows are the same if the values of their keys are the same, exactly: -0 is not 0, and a value that its column cannot
+hold is identified by its rescued text.  The hash is of the typed values, so a value has the same hash in text and in
+binary.  With 128 bits, two of ten thousand million keys share a hash with a probability of 10^-19.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _mix_array(array: pa.Array, first: NDArray[np.uint64], second: NDArray[np.ui
 
 
 def _one_nan(array: pa.Array) -> pa.Array:
-    """Give floats with one NaN for all; binary values may have any of their many."""
+    """Give floats with a single NaN; binary values may have any of the many NaNs."""
     nan = pc.is_nan(array)
     return pc.if_else(nan, pa.scalar(float("nan"), array.type), array) if pc.any(nan).as_py() else array
 

@@ -1,15 +1,16 @@
-"""Rows told apart by their whole image: the counts of a multiset, and keys whose old rows are sent whole.
+"""Identify rows by their whole *image* (all old values): counts of a multiset, and keys whose old rows are sent whole.
 
-Where a key is configured over replica identity full, every change is an old image that goes and a new one that
-comes.  A deferrable key may have two rows inside a transaction; then the image tells which of them goes:
+If a key is configured over replica identity full, every change is an old image that is removed and a new one that is
+added.  With a deferrable key, a key may have two rows inside a transaction.  Then the image decides which of them is
+removed:
 
-- A row that goes takes away the last one that came, in the same transaction, with the very same image.  What is
-  left of a part of a transaction (`unmatched`) means to what follows what its changes meant.
-- What goes without having come is the row that the key had when the transaction began, whatever is known of its
-  image; where that is gone already, it is the oldest that came.
-- Behind each transaction a key has one row at most (`settle`).
+- A removed row cancels the last added row of the same transaction with exactly the same image.  What is left of a part
+  of a transaction (`unmatched`) has the same effect as all its changes.
+- A removed row that was not added in the transaction is the row that the key had at its beginning, whatever is known of
+  its image.  If that one is gone already, it is the oldest added row.
+- After each transaction a key has one row at most (`settle`).
 
-Equal images are one another's double: which of two such rows goes cannot be seen but by its commit LSN.
+Rows with equal images cannot be distinguished, except by their commit LSN.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ def _net_counts(count, needed, first, second, table, slot_first, slot_second, ne
 def count_images(
     count: NDArray[np.int64], needed: NDArray[np.int64], image: Hashes
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """Count how often each distinct row image comes and goes.
+    """Count how often each distinct row image is added and removed.
 
     Args:
-        count: +n for n rows that come, -n for n that go.
-        needed: how many of the image have to be there before.
+        count: +n for n added rows, -n for n removed ones.
+        needed: how many of the image have to exist before.
         image: the images' hashes.
 
     Returns:
-        the event of each image's last appearance, its net count, and how many have to be there before all; images
-        that come and go again without a trace are left out.
+        the event of each image's last appearance, its net count, and how many have to exist before all; images that are
+        added and removed again are left out.
     """
     events = len(count)
     net, need, last = np.empty(events, np.int64), np.empty(events, np.int64), np.empty(events, np.int32)
@@ -85,10 +86,10 @@ def _unmatched(comes, first, second, table, slot_first, slot_second, newest, bef
 
 
 def unmatched(comes: NDArray[np.bool_], image: Hashes) -> NDArray[np.int64]:
-    """Give the events that are left where a row that goes takes away the last equal one that came.
+    """Give the events that are left after each removed row has cancelled the last equal added one.
 
     Args:
-        comes: a row comes; else one goes.
+        comes: a row is added; otherwise one is removed.
         image: the rows' hashes.
 
     Returns:
@@ -131,8 +132,8 @@ class Settled:
     """What a transaction does to each key; all arrays have one entry a key.
 
     Attributes:
-        row: the event that brings the row that the key has in the end, or -1.
-        base: the event by which the row of the beginning went, or -1: nothing says that there was one.
+        row: the event that brings the key's final row, or -1.
+        base: the event that removed the row which the key had before, or -1: nothing says that there was one.
         several: the key has further rows.
     """
 
@@ -145,7 +146,7 @@ def settle(comes: NDArray[np.bool_], key: Hashes) -> Settled:
     """Follow what `unmatched` has left, by key.
 
     Args:
-        comes: a row comes; else one goes.
+        comes: a row is added; otherwise one is removed.
         key: the hashes of the keys, different in each transaction.
     """
     events = len(comes)

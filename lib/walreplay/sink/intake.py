@@ -1,4 +1,4 @@
-"""Decoded row changes to a table's events."""
+"""Turn decoded row changes into a table's events."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False) -> Events:
-    """Make events of decoded changes without truncates, which the plan has.
+    """Make events of decoded changes.  Truncates are not among them: the plan has those.
 
-    Where old rows are sent whole, an update is an image that goes and one that comes.  Else a key change whose new
-    row is known as a whole is the old key's delete and the new one's insert, which need not meet; one that leaves
-    values unchanged has to be followed (`MOVE`).
+    If old rows are sent whole, an update is an image that is removed and one that is added.  Otherwise a key change
+    whose new row is complete becomes a delete of the old key and an insert of the new one, which need not meet.  A key
+    change that leaves values unchanged has to be followed (`MOVE`).
 
     Args:
         follow: every key change is followed: a delete means that the row is gone.
 
     Raises:
-        CaptureError: for an update or delete where nothing tells rows apart, or that does not bring what does.
+        CaptureError: an update or delete lacks what identifies its row, or nothing identifies the table's rows.
     """
     kind = pc.index_in(batch.ops, pa.array(["c", "u", "d"])).to_numpy().astype(np.int64)
     rows = batch.data.num_rows
@@ -66,7 +66,7 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False) -
 
 
 def sends_whole_rows(batch: ChangeBatch, identity: Identity) -> bool:
-    """Say whether the image of an old row tells which of two that have one key goes."""
+    """Say whether the image of an old row decides which of two rows with one key is meant."""
     return batch.relation.replica_identity == "f" and not identity.evicts
 
 
@@ -129,12 +129,12 @@ def _not_told_apart(batch: ChangeBatch, identity: Identity) -> CaptureError:
 
 
 def _taken(identity: Identity) -> int:
-    """Say what is expected of a key that a row takes."""
+    """Say whether a key that a row takes is expected to be free."""
     return CLAIMED if identity.claims and not identity.evicts else 0
 
 
 def _as_images(events: Events, batch: ChangeBatch, *, goes: int, comes: int) -> Events:
-    """Part changes into rows that come and rows that go, by these actions."""
+    """Divide changes into added and removed rows, with these actions."""
     kind = events.action
     position = np.arange(events.rows) * 2 + 1
     news = replace(
@@ -166,7 +166,7 @@ def _as_images(events: Events, batch: ChangeBatch, *, goes: int, comes: int) -> 
 
 
 def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *, follow: bool) -> Events:
-    """Part the updates that change the key from those that were merely sent with their old row."""
+    """Separate updates that change the key from those that were only sent with their old row."""
     at = batch.before_rows.to_numpy()
     names = [batch.relation.columns[number].name for number in identity.key]
     before = batch.before_columns
@@ -207,7 +207,7 @@ def _with_key_changes(events: Events, batch: ChangeBatch, identity: Identity, *,
 
 
 def _deletes(events: Events, identity: Identity, key: list[pa.Array]) -> Events:
-    """Give deletes of other keys in the events' places."""
+    """Give deletes of other keys at the events' positions."""
     columns: list[pa.Array] = [pa.nulls(events.rows, column.type) for column in events.columns]
     for number, column in zip(identity.key, key, strict=True):
         columns[number] = column

@@ -1,8 +1,8 @@
-"""What has become of a table since the ledger's last run has left it, told by its commits.
+"""What has happened to a table since the ledger's last run, according to its commits.
 
-A commit of a run says in the table's history whose it is (`CommitId`).  What others do to a table is told by its
-commits, too: what keeps its rows (OPTIMIZE, VACUUM, properties) is nobody's concern here, what does not is
-somebody else's change, and a RESTORE gives back the table that it goes back to, with all that was true of that.
+A commit of a run says in the table's history which run it belongs to (`CommitId`).  The other commits are judged by
+their operation: one that keeps the rows (OPTIMIZE, VACUUM, properties) does not matter; a RESTORE makes the table what
+it was at that version; anything else is a change by somebody else.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _RESTORE: Final = "RESTORE"
 
 @dataclass(frozen=True, slots=True)
 class RunId:
-    """What a run applies, by which its commits are told from those of any other.
+    """Identifies what a run applies, and so its commits.
 
     A number is not enough: a ledger that was set back gives numbers out again.
 
     Attributes:
-        id: of the plan, and of no other.
-        upto: the commit LSN that the plan goes up to.
-        applied: how many transactions there are from the target's beginning up to there.
+        id: of the plan, unique.
+        upto: the commit LSN that the plan reaches.
+        applied: the number of transactions from the target's beginning up to there.
     """
 
     id: str
@@ -63,15 +63,15 @@ class RunId:
 
 @dataclass(frozen=True, slots=True)
 class CommitId:
-    """What makes a commit the only one of its kind.
+    """Identifies a commit that must be made exactly once.
 
     Attributes:
-        application: the ledger's own id; Delta refuses (by skipping) a second commit of one number.
+        application: the ledger's own id; Delta skips a second commit with the same application and number.
         number: the run's and its step's; later ones are higher.
         run: what it holds; None in the ledgers of earlier versions.
         oid: the relation whose rows the table has; None for the ledger's own tables.
-        counts: what people are told of its rows and the history has not: the run that goes on for one that was killed
-            behind the commit says it, too.  None where it is not known before the commit.
+        counts: counts for the report that the history does not have, so that a run that continues for a killed one can
+            report them too; None if they are not known before the commit.
     """
 
     application: str
@@ -82,7 +82,7 @@ class CommitId:
 
     @property
     def mark(self) -> str:
-        """What stands in the table's history."""
+        """The text that identifies the commit in the table's history."""
         told: dict[str, Any] = {"walreplay": self.application, "number": self.number}
         if self.run is not None:
             told |= {"run": self.run.id, "upto": self.run.upto, "applied": self.run.applied}
@@ -94,7 +94,7 @@ class CommitId:
 
     @classmethod
     def of_mark(cls, text: str | None) -> CommitId | None:
-        """Read what `mark` wrote; None for whatever others have there."""
+        """Read what `mark` wrote; None for any other text."""
         try:
             told = json.loads(text or "")
             run = RunId(str(told["run"]), int(told["upto"]), int(told["applied"])) if "run" in told else None
@@ -112,12 +112,12 @@ class CommitId:
 
 @dataclass(frozen=True, slots=True)
 class LoggedCommit:
-    """A commit as a table's history or its log tells it.
+    """A commit as a table's history or log lists it.
 
     Attributes:
         mark: the user's metadata.
-        keeps_files: no rows have come or gone; None where only the operation tells.
-        keeps_metadata: the table's columns and properties are as they were; likewise.
+        keeps_files: no rows were added or removed; None if only the operation tells.
+        keeps_metadata: the table's columns and properties are as they were; None likewise.
     """
 
     version: int
@@ -129,7 +129,7 @@ class LoggedCommit:
 
     @property
     def restored(self) -> int | None:
-        """The version that the table has gone back to; None for all but a RESTORE of a version."""
+        """The version that a RESTORE went back to; None for all other commits."""
         if self.operation != _RESTORE:
             return None
         try:
@@ -147,13 +147,13 @@ class LoggedCommit:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a table is, against what the ledger has of it.
+    """A table compared with the ledger.
 
     Attributes:
         latest: the table's newest version.
         left: the version that has what it should have.
         changed: the first change by somebody else; None if there is none.
-        ahead: commits of this ledger that it does not know of: it is older than the table.
+        ahead: commits of this ledger that it does not know of: the ledger is older than the table.
         steps: the numbers of the commits that the run in question has made.
     """
 
@@ -170,14 +170,14 @@ class Standing:
 
 
 def follow(commits: Iterable[LoggedCommit], *, ledger: str, left: int, run: str | None = None) -> Standing:
-    """Follow a table's commits from where the ledger's last run has left it.
+    """Follow a table's commits from the version at which the ledger's last run left it.
 
     Args:
-        commits: those behind that version, in their order.
+        commits: those after that version, in their order.
         ledger: the ledger's id.
         left: that version; -1 for a table that the ledger does not know.
-        run: the id of a run that was interrupted and now goes on.  What was there before its first commit it has
-            looked at then.
+        run: the id of a run that was interrupted and continues now.  It has checked everything before its first commit
+            when it began.
     """
     line = Standing(left, left)
     lines = {left: line}

@@ -1,15 +1,14 @@
 """Masked columns: each value becomes a salted hash, as with Debezium's ``column.mask.hash.v2`` and SHA-256.
 
 A hash is SHA-256 over the salt and the value's text, both UTF-8, in 64 hexadecimal digits; NULL stays NULL.  The text
-is PostgreSQL's, made from the typed value: what is sent in text and in binary has one hash, and so has a time stamp
-whatever the sender's TimeZone (it is written in UTC), and an interval whatever its IntervalStyle.  A value that its
-column's type could not hold is hashed from its rescued text, which then is rescued no more: it would stand there for
-all to read.
+is PostgreSQL's, made from the typed value.  So a value has the same hash in text and in binary; a timestamp whatever
+the sender's TimeZone (it is written in UTC); an interval whatever its IntervalStyle.  A value that its column cannot
+hold is hashed from its rescued text, which is then removed from the rescued data, where everybody could read it.
 
-Equal values have equal hashes, so that masked keys still tell rows apart and masked columns still join.  It also means
-that whoever knows the salt can try values out; with few possible values that is quickly done.
+Equal values have equal hashes, so that masked keys still identify rows and masked columns still join.  It also means
+that whoever knows the salt can try values out, quickly if there are few possible values.
 
-It costs a Python call for each distinct value of a batch: some hundred thousand a second and core.
+It costs a Python call for each distinct value of a batch: some hundred thousand per second and core.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ def _mask_columns(
 
 
 def _take_rescued(rescued: pa.Array | None, names: Sequence[str]) -> tuple[dict[str, pa.Array], pa.Array | None]:
-    """Take some columns' texts out of the rescued values; give them, and what is left."""
+    """Separate some columns' texts from the rescued values; give both."""
     if rescued is None:
         return {}, None
     rows = read_rescued(rescued)

@@ -1,4 +1,4 @@
-"""Folding a table's events: within a file to fewer events, of all files to the rows to merge."""
+"""Fold a table's events: within a file to fewer events, then across all files to the rows to merge."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ _OUTPUT_ROWS: Final = 1 << 16
 def fold_events(
     events: Events, identity: Identity, names: Sequence[str], table: str | None = None, *, buckets: int = 1
 ) -> Events:
-    """Fold the events of a part of the stream to fewer that mean the same to the fold behind it.
+    """Fold the events of a part of the stream to fewer events with the same effect.
 
-    What comes out is a few events for each key that the part names: of `MOVE`s all, and one for each stretch of a
-    key's events between those; where old rows are sent whole, what is left of the part's first and last transaction
-    besides, which may go on in other parts.
+    The result is a few events for each key of the part: all `MOVE`s, and one for each run of a key's events between
+    them.  If old rows are sent whole, what is left of the part's first and last transaction is kept too, because these
+    may continue in other parts.
 
     Args:
         table: for errors.
-        buckets: where they need not stay in order, they come in that of their keys' buckets, so that nothing has to
-            be moved to part them.
+        buckets: if order does not matter, events come in the order of their keys' buckets, so that nothing has to be
+            moved to divide them.
 
     Raises:
         CaptureError: the key is not unique.
@@ -97,14 +97,14 @@ def fold_events(
 
 
 def settled(events: Events, identity: Identity, names: Sequence[str], table: str | None = None) -> Events:
-    """Make of rows that come and go (`REMOVE`, `ADD`) what their transactions do to their keys.
+    """Turn added and removed rows (`REMOVE`, `ADD`) into what their transactions do to their keys.
 
-    To be called for events whose transactions are whole; where a table's columns change, on those before and those
-    behind separately, as an image holds for the columns that it was taken of.
+    Call it for events of whole transactions.  If a table's columns change, call it separately for the events before and
+    after, because an image is only comparable with one of the same columns.
 
     Returns:
-        events with the other actions alone: `UPDATE` where a row takes the place of the key's, `INSERT` (`CLAIMED`)
-        where it comes, `DELETE` where the key's goes.
+        events with the other actions only: `UPDATE` if a row replaces the key's row, `INSERT` (`CLAIMED`) if it is new,
+            `DELETE` if the key's row is gone.
 
     Raises:
         CaptureError: the key is not unique.
@@ -143,7 +143,7 @@ def _by_transaction(hashes: Hashes, lsn: pa.Array) -> Hashes:
 
 
 def _left(events: Events, at: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give those of some `REMOVE` and `ADD` that their transactions do not take back themselves."""
+    """Give the `REMOVE` and `ADD` that their transactions do not cancel themselves."""
     assert events.image is not None
     image = _by_transaction((events.image[0][at], events.image[1][at]), events.lsn.take(pa.array(at)))
     return at[unmatched(events.action[at] == ADD, image)]
@@ -169,7 +169,7 @@ def _fold_whole(events: Events, identity: Identity, names: Sequence[str], table:
 
 
 def _bare(events: Events, identity: Identity, names: Sequence[str]) -> Events:
-    """Leave out what is not needed of rows that go: all but the key, as their images' hashes are known."""
+    """Leave out what is not needed of removed rows: all but the key, as their images' hashes are known."""
     goes = events.action == REMOVE
     if not goes.any():
         return events
@@ -246,7 +246,7 @@ def _assemble(
 def _assemble_rescued(
     events: Events, content: NDArray[np.int32], folded: Folded, tracked: list[int], names: Sequence[str]
 ) -> pa.Array:
-    """Let rescued values go along with the columns that they were rescued from."""
+    """Move rescued values along with the columns that they belong to."""
     valid = events.rescued.is_valid().to_numpy(zero_copy_only=False)
     # Rows that neither have nor get any need no look.
     concerned = valid[content]

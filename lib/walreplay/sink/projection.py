@@ -1,7 +1,7 @@
 """Rows of one relation version, or of the table as it was, as rows of the table as it is now.
 
-Columns are taken, converted, or filled with NULL, as `walreplay.sink.evolution` says; the texts of values that a
-column cannot hold go along with their columns, and are tried again where the column's type has changed.
+Columns are taken, converted, or filled with NULL, as `walreplay.sink.evolution` says.  Rescued texts move with their
+columns, and are tried again if the column's type has changed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """How rows get another shape.
+    """How rows get the columns of the table.
 
     Attributes:
-        numbers: for each column of the result, its number among the given ones; None: from nowhere.
+        numbers: for each column of the result, its number among the given ones; None: no source.
         chains: the types that its values go through; see `walreplay.sink.evolution.conversions`.
         before, after: the columns' names, which `_rescued_data` uses.
-        rescues: the table has a column for the texts of what others cannot hold.
+        rescues: the table has a column for rescued texts.
     """
 
     numbers: tuple[int | None, ...]
@@ -92,11 +92,11 @@ def project_columns(
 
 
 def project(events: Events, key: Sequence[int], projection: Projection, *, keyed: bool) -> Events:
-    """Give events the other shape.
+    """Give events the table's columns.
 
     Args:
         key: the numbers of the key's columns among the events' own, in the order of ``old_key``.
-        keyed: a change leaves a column alone that its version does not have; else such a column is NULL.
+        keyed: a change leaves a column unchanged that its version does not have; otherwise such a column is NULL.
     """
     if projection.is_identity:
         return events

@@ -1,9 +1,8 @@
-"""From texts to a column: each text is held exactly, or not at all.
+"""Read texts as a column: each text is held exactly, or not at all.
 
-A number's text makes a float only if the float is that number, or is written as it; PostgreSQL would round.  The
-builders of `walreplay.decode.columns` read what is in the type's own form, piece by piece; a piece with anything
-else goes one by one through the reader of overridden columns, which takes numbers and times as any type writes
-them.
+A number's text becomes a float only if the float is that number, or is written as it; PostgreSQL would round.  The
+builders of `walreplay.decode.columns` read what is in the type's own form, piece by piece.  A piece with anything else
+is read value by value, by the reader of overridden columns, which accepts numbers and times in any type's form.
 """
 
 from __future__ import annotations
@@ -181,7 +180,7 @@ _READERS: Final[dict[Family, Callable[[pa.Array, ColumnType], pa.Array]]] = {
 
 
 def _pieces(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    """Read a column through the type's builder, and exactly where that refuses."""
+    """Read a column with the type's builder, and exactly where that refuses."""
     rows = len(texts)
     if not rows:
         return pa.nulls(0, column_type.arrow)

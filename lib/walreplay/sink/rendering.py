@@ -1,8 +1,8 @@
-r"""Columns as PostgreSQL writes their values: the texts that conversions between types go through.
+"""Columns as texts, in PostgreSQL's form: conversions between types go through these.
 
-`output_of` gives what a type's output function writes, which is also what stands in arrays; `text_of` what a
-cast to text gives.  Those differ for boolean (``t``, but ``true``), char(n), which loses its padding, and inet,
-which shows the size of its network in any case.
+`output_of` gives the output of a type's output function, which is also the form inside arrays.  `text_of` gives the
+result of a cast to text.  They differ for boolean (``t``, but ``true``), char(n), which loses its padding, and inet,
+which always shows the size of its network.
 """
 
 from __future__ import annotations

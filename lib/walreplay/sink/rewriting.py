@@ -1,7 +1,7 @@
-"""A small table's rows as they are once folded rows are merged into them.
+"""Merge folded rows into a small table that is rewritten as a whole.
 
-The same as the MERGE of `walreplay.spark.writing.merge`, for the plain case that most small tables are.  Whatever is
-not plain, or not known here, is left to that: None stands for it.
+The result is the same as that of the MERGE in `walreplay.spark.writing.merge`, for the plain case that most small
+tables are.  Everything else is left to that MERGE: then the functions here return None.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _OLD_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.l
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """A table before, and what of the folded rows goes where.
+    """A table before the merge, and how folded rows match it.
 
     Attributes:
         paths: its files.
         columns: of the table; ``sources`` are the folded rows' columns that go there.
-        key: the numbers of the columns that tell rows apart.
-        tracked: columns that some rows leave as they are.
+        key: the numbers of the columns that identify rows.
+        tracked: columns that some rows leave unchanged.
         rescued: the number of the column with rescued texts.
-        marks_deleted: the number of the column that says that a row is deleted.
-        forms: of key columns that are compared by value, by their places in ``key``.
-        claims: a row that takes a key which another one has is refused, by a MERGE.
+        marks_deleted: the number of the column that marks deleted rows.
+        forms: of key columns that are compared by value, by their positions in ``key``.
+        claims: a new row with a key that exists already is refused, by a MERGE.
     """
 
     paths: tuple[Path, ...]
@@ -66,7 +66,7 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A table's rows, and what has become of those before.
+    """A table's rows after the merge, and the counts.
 
     Attributes:
         counts: rows that were ``updated``, ``deleted``, ``inserted`` and ``copied``.
@@ -80,7 +80,7 @@ class Rewritten:
 
     @property
     def changes(self) -> bool:
-        """Something is not as it was."""
+        """Whether any row differs from before."""
         return any(count for name, count in self.counts.items() if name != "copied")
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -93,7 +93,7 @@ class Rewritten:
 
 
 def key_is_plain(kind: pa.DataType) -> bool:
-    """Say whether values of a type are equal where their bytes are, and only there."""
+    """Say whether values of a type are equal exactly if their bytes are."""
     tests = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary, pa.types.is_date)
     return any(test(kind) for test in (*tests, pa.types.is_timestamp, pa.types.is_decimal))
 
@@ -172,10 +172,10 @@ def _flags(rows: pa.Table, name: str, *, unknown: bool = False) -> NDArray[np.bo
 
 
 def _matches(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> NDArray[np.int64] | None:
-    """Give for each new key the number of the old one, -1 for none; None where that is not plain.
+    """Give for each new key the number of the old one, -1 for none; None if that is not plain.
 
-    Keys are the same if both halves of their hashes are, as in the fold; the first halves find them, and have to be
-    different for different keys.
+    Keys are the same if both halves of their hashes are, as in the fold.  The first halves find them, and have to
+    differ for different keys.
     """
     if any(column.null_count for column in (*old, *new)):
         # In SQL NULL is not NULL.
@@ -196,7 +196,7 @@ def _matches(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> NDArray[np.int
 
 
 def _read(before: Before) -> list[pa.Array] | None:
-    """Read a table's columns; None where a file is not of the kind that is known, or there is too much."""
+    """Read a table's columns; None if a file is of an unknown kind, or there is too much."""
     parts: list[list[pa.Array]] = [[] for _ in before.columns]
     size = 0
     for path in before.paths:
@@ -226,7 +226,7 @@ def _read(before: Before) -> list[pa.Array] | None:
 
 
 def _conformed(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """Give what a file has as the table's type; None where that would need to be thought about."""
+    """Give a file's column as the table's type; None if that needs a conversion that is not known here."""
     own = array.type
     if own == kind:
         return array

@@ -1,12 +1,12 @@
-"""Which bucket an event goes to: that of its key, or where keys have moved that of all keys linked to it.
+"""The bucket of each event: that of its key, or, if keys have changed, one for all keys linked to it.
 
-A row that takes another key and keeps values which are not sent links the two keys: their events have to be folded
-together.  Which keys hang together is told by the links alone, 16 bytes each, so they can meet in one place:
+A row that takes another key, and keeps values that are not sent, links the two keys: their events have to be folded
+together.  The links alone, 16 bytes each, tell which keys belong together, so they can meet in one place:
 
-1. `split` parts a file's events by key, `links_of` gives its links.
-2. `components` makes `Routes` of all files' links; `Routes.split` parts them as `split` does the events.
-3. `route` parts each bucket's events again, by the routes of that bucket.  Events whose keys have no link stay
-   where they are; a component comes together in the bucket of one of its keys.
+1. `split` divides a file's events by key, `links_of` gives its links.
+2. `components` makes `Routes` of all files' links; `Routes.split` divides them as `split` does the events.
+3. `route` divides each bucket's events again, by the routes of that bucket.  Events whose keys have no link stay where
+   they are; a component comes together in the bucket of one of its keys.
 
 Half of a key's hash names it here: two keys that share it merely come to one bucket.
 """
@@ -37,14 +37,14 @@ class Routes:
 
     Attributes:
         key: the linked keys' half hashes, sorted.
-        to: for each the least of its component's.
+        to: for each the least key of its component.
     """
 
     key: NDArray[np.uint64]
     to: NDArray[np.uint64]
 
     def of(self, key: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Give what stands for each key."""
+        """Give the least key of each key's component."""
         if not len(self.key):
             return key
         at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
@@ -115,7 +115,7 @@ def _components(one, other, zero, table, key, unused, parent):  # type: ignore[n
 
 
 def components(links: Sequence[Routes]) -> Routes:
-    """Put links together to routes; takes about 80 bytes of memory a link."""
+    """Join links to routes; takes about 80 bytes of memory a link."""
     if not links:
         return NO_ROUTES
     one, other = (np.concatenate([getattr(part, name) for part in links]) for name in ("key", "to"))
@@ -136,9 +136,9 @@ def _runs(bucket: NDArray[np.uint16]) -> list[tuple[int, int, int]]:
 def split(
     events: Events, identity: Identity, names: Sequence[str], buckets: int, turn: int = 0
 ) -> list[tuple[int, Events]]:
-    """Part events by row identity, so that all events of one row come to one task.
+    """Divide events by row identity, so that all events of one row come to one task.
 
-    Where there are `MOVE`s, one goes with its new key, and the parts have their events' positions.
+    A `MOVE` goes with its new key, and then the parts have their events' positions.
 
     Args:
         turn: the number of these events among others; rows that are only added go to the buckets in turn.
@@ -155,7 +155,7 @@ def split(
 def route(
     events: Events, identity: Identity, names: Sequence[str], routes: Routes, buckets: int
 ) -> list[tuple[int, Events]]:
-    """Part events by row identity, those of linked keys together."""
+    """Divide events by row identity, those of linked keys together."""
     bucket = bucket_of(routes.of(key_hashes(events, identity, names)[0]), buckets)
     if not (bucket[1:] >= bucket[:-1]).all():
         order = np.argsort(bucket, kind="stable")

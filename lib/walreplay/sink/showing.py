@@ -1,4 +1,4 @@
-"""What of a decoded batch its mirror table takes: the wanted columns, masked and renamed."""
+"""The part of a decoded batch that its mirror table takes: the wanted columns, masked and renamed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Shown:
     """How a relation version appears in its mirror table.
 
     Attributes:
-        relation: the wanted columns alone, under the mirror's names.
+        relation: only the wanted columns, under the mirror's names.
         columns: their numbers in the version.
         masked: the numbers, in the version, of those that are replaced by hashes, and their own types.
-        rescues: the table has a column for what others cannot hold; else such values stop the run.
+        rescues: the table has a column for rescued texts; otherwise values that do not fit stop the run.
     """
 
     relation: Relation

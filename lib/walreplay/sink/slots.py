@@ -1,4 +1,4 @@
-"""A hash table of 128-bit keys for the kernels of this package."""
+"""A hash table of 128-bit keys, for the kernels of this package."""
 
 from __future__ import annotations
 

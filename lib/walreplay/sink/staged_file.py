@@ -1,8 +1,8 @@
-"""Files in which decoding tasks stage what they have folded, and from which others take what they fold further.
+"""Staged files: decoding tasks write folded events to them, and folding tasks read their share.
 
 ``<name>.staged`` has the rows' data one behind the other.  ``<name>.index``, an Arrow IPC file, has all other columns
-of the rows and where their data lies: a record batch for each table, sorted by bucket and sequence.  Who wants some
-rows of one table reads that table's part of the index alone, and then those rows' bytes.
+of the rows and where their data lies: a record batch for each table, sorted by bucket and sequence.  To read some rows
+of one table, a task reads only that table's part of the index, and then those rows' bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_OPEN: Final = 256
 
 
 class StagedFileWriter:
-    """Writes one file, whose name no other has; as a context, it abandons what is not closed."""
+    """Write one file, with a unique name; used as a context, it discards a file that is not closed."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._name = str(uuid.uuid4())
@@ -69,7 +69,7 @@ class StagedFileWriter:
             self._gather()
 
     def close(self) -> tuple[str, pa.Table] | None:
-        """End the file, and give its name and its index; None if there were no rows."""
+        """Finish the file, and give its name and its index; None if there were no rows."""
         if self._file is None:
             return None
         self._file.close()
@@ -90,7 +90,7 @@ class StagedFileWriter:
             self._last = []
 
     def _abandon(self) -> None:
-        """Throw away what is written; why it is must not be hidden by what comes of that."""
+        """Discard the file; an error of this must not hide the error that was the reason."""
         with suppress(OSError):
             if self._file is not None:
                 self._file.close()
@@ -104,12 +104,12 @@ def _paths(folder: str | os.PathLike[str], name: str) -> tuple[Path, Path]:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rows of staged files are meant.
+    """A selection of rows of staged files.
 
     Attributes:
         start, stop: sequence numbers; ``stop`` None for all that follow.
-        least_bucket: rows of lower buckets are not meant.
-        void: what ``ahead`` must not be.
+        least_bucket: rows of lower buckets are not selected.
+        void: values of ``ahead`` that are not selected.
     """
 
     table: int
@@ -119,7 +119,7 @@ class Wanted:
     void: tuple[int, ...] = ()
 
     def among(self, rows: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Say of each row of the table's whether it is meant."""
+        """Say for each row of the table whether it is selected."""
         sequence = rows.column("sequence").to_numpy()
         found: NDArray[np.bool_] = sequence >= self.start
         found &= rows.column("bucket").to_numpy() >= self.least_bucket
@@ -131,7 +131,7 @@ class Wanted:
 
 
 def read_columns(folder: str, name: str, wanted: Wanted, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Give some columns of the wanted rows of a file, but their data."""
+    """Give some columns of a file's selected rows, except their data."""
     for rows in _rows_of_table(folder, name, wanted.table):
         found = rows.filter(pa.array(wanted.among(rows)))
         return list(zip(*(found.column(column).to_pylist() for column in columns), strict=True))
@@ -147,7 +147,7 @@ def _rows_of_table(folder: str, name: str, table: int) -> Iterator[pa.RecordBatc
 
 
 class Sharing(Enum):
-    """How rows are shared out among tasks."""
+    """How rows are divided among tasks."""
 
     BY_BUCKET = auto()
     TOGETHER = auto()
@@ -157,12 +157,12 @@ class Sharing(Enum):
 def read_rows(
     folder: str, names: Sequence[str], wanted: Wanted, share: tuple[int, int], sharing: Sharing
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Give bucket, sequence and data of a share of the wanted rows, sorted by bucket and sequence.
+    """Give bucket, sequence and data of one share of the selected rows, sorted by bucket and sequence.
 
     Args:
         names: the files in the folder.
         share: its number, and how many there are.
-        sharing: what one share has as a whole: each bucket; all rows, as of one bucket; or each row by itself.
+        sharing: what stays together in one share: each bucket; all rows, as of one bucket; or each row by itself.
     """
     number, shares = share
     found, before = [], 0

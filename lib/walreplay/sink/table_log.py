@@ -1,8 +1,7 @@
-"""What a Delta table's log says of its files, read without Spark (Delta's protocol, "Action Reconciliation").
+"""Read a Delta table's log without Spark (Delta's protocol, "Action Reconciliation").
 
-Of a table's state Delta knows the files by a query of Spark's, which takes longer than all that is done with a few of
-them.  For a log of the plain kind, commits behind a checkpoint in one file, Python finds them by itself, and holds what
-it finds against the version's checksum.
+To list a table's files Delta runs a Spark query, which takes longer than the work on a small table.  For a plain log,
+commits behind a checkpoint in one file, Python lists them itself, and checks the result against the version's checksum.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ _OF_VERSION: Final = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
 
 
 class LoggedVersion:
-    """A table's version, by its log; None stands for what that does not tell plainly.
+    """A table's version according to its log; None stands for what a plain log does not tell.
 
     Args:
         folder: the table's.
-        version: below 0 for a table that is not there yet.
+        version: below 0 for a table that does not exist yet.
     """
 
     def __init__(self, folder: str, version: int) -> None:
@@ -56,7 +55,7 @@ class LoggedVersion:
         return {one["appId"]: int(one["version"]) for one in self._sums["setTransactions"]}
 
     def files(self) -> list[Mapping[str, Any]] | None:
-        """Give the table's files, as the log has them (``add``)."""
+        """Give the table's files, as the log's ``add`` entries."""
         if self._sums is None:
             return None
         try:
@@ -69,7 +68,7 @@ class LoggedVersion:
 
 
 def newest_version(folder: str) -> int:
-    """Give a table's newest version by the names of its log's files; -1 where there is no table."""
+    """Give a table's newest version by the names of its log's files; -1 if there is no table."""
     try:
         names = [path.name for path in Path(folder, "_delta_log").iterdir()]
     except (FileNotFoundError, NotADirectoryError):
@@ -78,7 +77,7 @@ def newest_version(folder: str) -> int:
 
 
 def commits_from(folder: str, first: int, last: int) -> Iterator[LoggedCommit]:
-    """Give the commits of some versions; those that the log has no more are left out."""
+    """Give the commits of some versions; those that the log no longer has are left out."""
     for version in range(max(first, 0), last + 1):
         try:
             lines = Path(folder, "_delta_log", f"{version:020}.json").read_bytes().splitlines()
@@ -98,7 +97,7 @@ def commits_from(folder: str, first: int, last: int) -> Iterator[LoggedCommit]:
 
 
 def whole_file(folder: str, logged: Mapping[str, Any]) -> Path | None:
-    """Give where a file of a table is that lies in its folder, and all of whose rows the table has; None for others."""
+    """Give the path of a file in the table's folder without deletion vector; None for other files."""
     path: str = logged["path"]
     if logged.get("deletionVector") or ":" in path or path.startswith("/"):
         return None
@@ -116,7 +115,7 @@ def _checksum(log: Path, version: int) -> Mapping[str, Any] | None:
 
 
 def _writer(log: Path, version: int) -> str | None:
-    """Give what a commit is called by who made it: a checksum may have been left by another that was taken back."""
+    """Identify who made a commit: a checksum may be left from another commit of that version that was taken back."""
     try:
         for line in (log / f"{version:020}.json").read_bytes().splitlines():
             action = json.loads(line)
@@ -129,7 +128,7 @@ def _writer(log: Path, version: int) -> str | None:
 
 
 def _replayed(log: Path, version: int) -> list[Mapping[str, Any]] | None:
-    """Go back to a checkpoint or the first commit; the newest word on a file counts."""
+    """Go back to a checkpoint or the first commit; the newest entry of a file counts."""
     files: dict[tuple[str, str | None], Mapping[str, Any] | None] = {}
     for number in range(version, max(version - _MOST_COMMITS, -1), -1):
         checkpoint = log / f"{number:020}.checkpoint.parquet"
@@ -153,7 +152,7 @@ def _replayed(log: Path, version: int) -> list[Mapping[str, Any]] | None:
 
 
 def _identity(file: Mapping[str, Any]) -> tuple[str, str | None]:
-    """A file is told apart from itself with other rows marked as deleted."""
+    """Identify a file together with its deletion vector."""
     vector = file.get("deletionVector")
     return file["path"], None if vector is None else json.dumps(vector, sort_keys=True)
 

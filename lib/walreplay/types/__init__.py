@@ -1,7 +1,12 @@
-"""PostgreSQL's types: which Arrow type each becomes, and the exact reading of one value of each family.
+"""PostgreSQL's types: the Arrow type that each becomes, and the exact reading of a single value.
 
-One module a family.  These readers are scalar and define what is right; `walreplay.decode.columns` converts
-whole columns and comes back here for the few values that its kernels do not take.
+One module per family of types.  These readers are scalar, and define what is right.  `walreplay.decode.columns`
+converts whole columns, and calls these readers for the few values that its kernels skip.
+
+Entry point: `resolve`, from a type's oid to a `ColumnType`.
+
+Uses: protocol.
+Used by: changes, decode, inspection, settings, sink, spark, task_settings, transactions, transcript.
 """
 
 from walreplay.types.base import ColumnType, DoesNotFit, Family, Rescued

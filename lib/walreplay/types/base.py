@@ -1,7 +1,7 @@
-"""What the type families share: a column's type, and the three ways a value can go.
+"""What the type families share: a column's type, and the three outcomes of reading a value.
 
-A value is held exactly, or it is well formed but its column's type cannot hold it (`DoesNotFit`: NULL in the
-column, the text rescued), or it is not in the type's form at all (`ValueFormatError`: the run stops).
+A value is held exactly; or it is well formed but its column cannot hold it (`DoesNotFit`: NULL in the column, the text
+rescued); or it is not in the form of its type at all (`ValueFormatError`: the run stops).
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Texts that hang on the sender's settings, in one form for each value: only to compare them by.
+"""Texts that depend on the sender's settings, brought into one form for each value, only to compare them.
 
 IntervalStyle, TimeZone, extra_float_digits and bytea_output change how a value is written, but not the value.  Columns
-keep what was sent; where rows are told apart, these forms stand for it.  Intervals are equal when their months, days
-and microseconds are: PostgreSQL's ``=`` also takes 30 days for a month, but no key can have both, and an old row is
-sent as it is stored.
+keep the text that was sent; to identify rows, these forms are compared.  Intervals are equal if their months, days and
+microseconds are.  (PostgreSQL's ``=`` also takes 30 days for a month.  But no key can have both, and an old row is sent
+as it is stored.)
 
-Of a type of the user's own nothing is known but its values' shape.  What stands in composite values, arrays and ranges
-is taken by its own shape: what PostgreSQL writes of one value under two settings is one value, in whatever type it is.
-So nothing is taken for an interval or a moment that PostgreSQL would write otherwise: 555-1234 is neither.
+Of a user-defined type only the form of its values is known.  So the parts of composite values, arrays and ranges are
+judged by their own form: if PostgreSQL writes one value as two texts under two settings, these texts are one value,
+whatever the type.  Only what PostgreSQL itself would write counts as an interval or a moment: 555-1234 is neither.
 
-What a column's type cannot hold is rescued as text.  If that hangs on a setting, it is rescued as the settings of
-docs/capturing.md would have it: so it is compared by value wherever it is compared.
+A value that its column cannot hold is rescued as text.  If the text depends on a setting, it is rescued as the settings
+of docs/capturing.md would have it.  So rescued texts are compared by value, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Form(str, Enum):
-    """How texts of a type are brought into one form."""
+    """How texts of a type are brought into one form per value."""
 
     INTERVAL = "interval"
     MOMENTS = "moments"
@@ -67,7 +67,7 @@ _BOUNDS = re.compile(r"((?:\[-?[0-9]+:-?[0-9]+\])+=)\{")
 
 
 def form_of(column_type: ColumnType) -> Form | None:
-    """Give the form of a column's texts, or of the texts in its lists; None where no setting changes them."""
+    """Give the form for a column's texts, or for the texts in its lists; None if no setting changes them."""
     if column_type.family is Family.ARRAY and column_type.element is not None:
         return form_of(column_type.element)
     if column_type.family is not Family.STRING:
@@ -83,7 +83,7 @@ def form_of(column_type: ColumnType) -> Form | None:
 
 
 def one_form(text: str, form: Form) -> str:
-    """Give what stands for a text's value; a text that is not as its type's are stands for itself."""
+    """Give the text that stands for a value; a text that is not in its type's form stands for itself."""
     return _FORMS[form](text)
 
 
@@ -137,7 +137,7 @@ def _part(part: str | None) -> str:
 
 
 def _leaf(text: str) -> str:
-    """Give a part in the form of whatever its shape says that it is."""
+    """Give a part in the form of the type that it looks like."""
     if _HEX.fullmatch(text):
         # The other form of bytea may look like anything.
         text = escaped_text(bytes_from_text(text))
@@ -156,10 +156,10 @@ def _leaf(text: str) -> str:
 
 
 def _fields(text: str, *, null: str) -> list[str | None]:
-    """Part the inside of a composite value, a range or an array by commas.
+    """Divide the inside of a composite value, a range or an array at commas.
 
     Args:
-        null: what stands for NULL where it is not quoted.
+        null: what stands for NULL when it is not quoted.
     """
     fields: list[str | None] = []
     at, end = 0, len(text)
@@ -192,7 +192,7 @@ def _fields(text: str, *, null: str) -> list[str | None]:
 
 
 def _braced(text: str) -> list[str | None]:
-    """Part an array or a multirange, whose parts may be such or ranges."""
+    """Divide an array or a multirange, whose parts may be arrays or ranges."""
     inside = text[1:-1]
     if not inside:
         return []
@@ -218,7 +218,7 @@ def _braced(text: str) -> list[str | None]:
 
 
 def rescued_text(text: str, column_type: ColumnType) -> str:
-    """Give a text that its column's type cannot hold in the one form that its value has."""
+    """Give the one form of a text that its column's type cannot hold."""
     if column_type.overridden:
         return text
     if column_type.family is Family.TIMESTAMPTZ:

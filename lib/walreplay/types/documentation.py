@@ -1,6 +1,6 @@
-"""The table of types for users, made from the registry: what it says cannot differ from what is done.
+"""The documentation's table of types, generated from the registry, so that it cannot differ from the code.
 
-``python -m walreplay.types.documentation docs/types.md`` writes it anew between its marks in that file.
+``python -m walreplay.types.documentation docs/types.md`` writes it between its marks in that file.
 """
 
 from __future__ import annotations

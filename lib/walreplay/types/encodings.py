@@ -1,7 +1,8 @@
-"""Encodings as PostgreSQL has them: where its tables and those of Python's codecs differ, PostgreSQL's hold.
+"""PostgreSQL's encodings: where its conversion tables and Python's codecs differ, PostgreSQL's count.
 
-Compared character by character with PostgreSQL 16 and 18, in both directions: the single-byte encodings, SJIS,
-EUC_CN and GB18030 are the same in both.  What a server itself makes one (to SJIS, both tildes) cannot be told apart.
+They were compared character by character with PostgreSQL 16 and 18, in both directions: the single-byte encodings,
+SJIS, EUC_CN and GB18030 are the same in both.  Two characters that the server itself converts to one (to SJIS, both
+tildes) cannot be distinguished.
 """
 
 import re
@@ -9,7 +10,7 @@ from typing import Final
 
 
 class _Differences:
-    """What PostgreSQL reads otherwise than a codec of Python's.
+    """What PostgreSQL reads differently from a Python codec.
 
     Args:
         wide: a pattern of the characters with more than one byte.

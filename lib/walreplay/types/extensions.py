@@ -1,7 +1,7 @@
-"""The types of extensions that are known by their name: hstore, citext, ltree, cube, pgvector's, PostGIS's.
+"""Extension types that are known by their name: hstore, citext, ltree, cube, pgvector's, PostGIS's.
 
-A name is no proof: another type may have it too.  What is not in the extension's form is refused as malformed, and
-the caller takes it for what it may be instead.
+Another type may have the same name.  So a value that is not in the extension's form is refused as malformed, and the
+caller treats it as the type that it may be instead.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Reading a column as another type than the one its values are sent in: settings that the user chose.
+"""Read a column as another type than the one that its values are sent in, as the user has configured.
 
-Numbers are taken as any of PostgreSQL's types writes them, and dates and times also as ISO 8601 does.  What is
-not exactly a value of the other type does not fit it.  Only real and double precision round, as PostgreSQL
-itself does when it reads their text.
+Numbers are accepted as any of PostgreSQL's types writes them, and dates and times also as ISO 8601 does.  A text that
+is not exactly a value of the other type does not fit.  Only real and double precision round, as PostgreSQL itself does
+when it reads text.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def read_overridden(text: str, column_type: ColumnType) -> Any:
 
 
 def keeps_values_apart(column_type: ColumnType) -> bool:
-    """Tell whether different values stay different as they are read: a row's identity asks for it.
+    """Say whether different values stay different when they are read, as a row's identity requires.
 
-    The texts 5, 05 and 5.0 are one bigint, and near numerics one double.  What does not fit stays apart by its
-    text.
+    The texts 5, 05 and 5.0 are one bigint, and close numerics are one double.  A value that does not fit is identified
+    by its text.
     """
     if not column_type.overridden:
         return column_type.family != Family.NUMERIC_AS_DOUBLE

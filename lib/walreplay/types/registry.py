@@ -1,8 +1,8 @@
-"""From a column's type oid and typmod to the Arrow type and the reader of its values.
+"""Find the Arrow type and the reader for a column's type oid and typmod.
 
-PostgreSQL's built-in types are known by oid.  All others are known by the name that a Type message gives for
-their oid: for a domain that is its base type's name, without the domain's own typmod.  Options and overrides
-choose another Arrow type, never another oid: that stays the one the values are sent in.
+PostgreSQL's built-in types are known by oid.  All others are known by the name that a Type message gives for their oid;
+for a domain that is the name of its base type, without the domain's own typmod.  Options and overrides choose another
+Arrow type, never another oid: the oid remains that of the values that are sent.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkValueError
 
 from walreplay.errors import MalformedMessage, SparkFailure
-from walreplay.spark.session.failures import failure_of, failures_told
+from walreplay.spark.session.failures import failure_of, spark_errors
 
 _STATE = (
     "An error occurred while calling o1087.sql.\n: org.apache.spark.sql.delta.DeltaIllegalStateException: "
@@ -45,7 +45,7 @@ class _Thrown(Py4JJavaError):
     ],
 )
 def test_what_spark_throws_is_told_by_its_condition_and_the_table(error: Exception, problem: str) -> None:
-    with pytest.raises(SparkFailure) as raised, failures_told(table="s.t", path="/mirror/s/t"):
+    with pytest.raises(SparkFailure) as raised, spark_errors(table="s.t", path="/mirror/s/t"):
         raise error
     text = str(raised.value)
     assert text.startswith(f"/mirror/s/t, table s.t: {problem}")
@@ -58,7 +58,7 @@ def test_what_spark_throws_is_told_by_its_condition_and_the_table(error: Excepti
 
 def test_what_is_ours_or_the_programs_stays_as_it_is() -> None:
     for error in (MalformedMessage("bad", path="f.bin"), KeyError("k"), OSError(28, "No space left on device")):
-        with pytest.raises(type(error)) as raised, failures_told(table="s.t"):
+        with pytest.raises(type(error)) as raised, spark_errors(table="s.t"):
             raise error
         assert raised.value is error
     assert failure_of(KeyError("k")) is None

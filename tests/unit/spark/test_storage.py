@@ -6,7 +6,7 @@ import os
 import pytest
 
 from walreplay.errors import CaptureError, TargetError
-from walreplay.spark.delta.storage import damage_told, storage_told
+from walreplay.spark.delta.storage import ledger_errors, storage_errors
 
 
 class OfSpark(Exception):
@@ -18,7 +18,7 @@ OfSpark.__module__ = "pyspark.errors"
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
 def test_a_disk_that_takes_no_more_is_told_with_the_file(number):
-    with pytest.raises(TargetError) as caught, storage_told("/mirror"):
+    with pytest.raises(TargetError) as caught, storage_errors("/mirror"):
         raise OSError(number, os.strerror(number), "/mirror/s/t/part")
     assert caught.value.path == "/mirror/s/t/part"
     assert os.strerror(number) in str(caught.value)
@@ -37,7 +37,7 @@ def test_a_disk_that_takes_no_more_is_told_with_the_file(number):
     ],
 )
 def test_so_it_is_where_java_or_a_worker_has_met_it(text, path):
-    with pytest.raises(TargetError) as caught, storage_told("/mirror"):
+    with pytest.raises(TargetError) as caught, storage_errors("/mirror"):
         raise OfSpark(f"An error occurred while calling o1.commit.\n: {text}\n\tat java.base/java.io")
     assert caught.value.path == path
 
@@ -46,7 +46,7 @@ def test_so_it_is_where_java_or_a_worker_has_met_it(text, path):
     "error", [CaptureError("x"), ConnectionRefusedError(111, "Connection refused"), OfSpark("a cluster"), KeyError("x")]
 )
 def test_what_is_not_the_storages_fault_is_left_alone(error):
-    with pytest.raises(type(error)) as caught, storage_told("/mirror"):
+    with pytest.raises(type(error)) as caught, storage_errors("/mirror"):
         raise error
     assert caught.value is error
 
@@ -56,7 +56,7 @@ def test_what_is_not_the_storages_fault_is_left_alone(error):
     [ValueError("no JSON"), KeyError("holder"), OfSpark("[DELTA_STATE_RECOVER_ERROR] x"), OfSpark("FAILED_READ_FILE")],
 )
 def test_a_table_of_the_ledger_that_is_damaged_is_named(error):
-    with pytest.raises(TargetError, match="its table is damaged") as caught, damage_told("/mirror/_walreplay/state"):
+    with pytest.raises(TargetError, match="its table is damaged") as caught, ledger_errors("/mirror/_walreplay/state"):
         raise error
     assert caught.value.path == "/mirror/_walreplay/state"
 
@@ -66,6 +66,6 @@ def test_a_table_of_the_ledger_that_is_damaged_is_named(error):
     [OfSpark("a cluster is away"), OfSpark("[DELTA_CONCURRENT_APPEND] x"), TargetError("x"), ConnectionError("x")],
 )
 def test_what_is_no_damage_is_left_alone(error):
-    with pytest.raises(type(error)) as caught, damage_told("/mirror/_walreplay/state"):
+    with pytest.raises(type(error)) as caught, ledger_errors("/mirror/_walreplay/state"):
         raise error
     assert caught.value is error

@@ -1,4 +1,9 @@
-"""How kernels come to be machine code: from the library that was built with the package, or by numba.
+"""Compile kernels to machine code, or load them from the library that was built with the package.
 
-The lowest floor of `walreplay.decode`: it knows what a kernel is, and nothing of bytes or messages.
+It knows what a kernel is, and nothing of bytes, messages or types.
+
+Entry points: `kernel` declares a kernel, `parameters` its parameters.
+
+Uses: nothing.
+Used by: columns, kernel_build, kernels, sessions, sink.
 """

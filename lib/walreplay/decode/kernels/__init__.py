@@ -1,5 +1,10 @@
-"""What is compiled: functions of arrays and integers that walk messages, place rows and convert values.
+"""The compiled functions of the decoder: they walk messages, place rows in columns and convert values.
 
-They keep to the subset of Python that numba takes, check no bounds and raise nothing: each gives a number that its
-caller reads.  How they are compiled is for `walreplay.decode.compile`.
+They are functions of arrays and integers, in the subset of Python that numba compiles.  They check no bounds and raise
+nothing: each returns a number, which its caller interprets.
+
+Entry points: `walk` (messages), `place` (rows to columns), `fixed`, `text` and `binary` (values).
+
+Uses: compile, protocol, types.
+Used by: columns, decode, sessions.
 """

@@ -1,6 +1,12 @@
-"""What a torn message does to a stream: where one session ends and the next begins, though nothing marks it.
+"""Sessions: where one connection's bytes end and the next one's begin, though nothing marks the place.
 
-From below: `starts` and `torn_messages` look at one place, `readings` at one session, `breaks` explains what broke,
-`parting` cuts a buffer into sessions, `first_session` and `foreign_files` tell what a file is at all.  Stands on `scan`
-and the rooms below it; never decodes a row.
+A session ends at a reconnect, perhaps in the middle of a message.  `starts` and `torn_messages` look at one place,
+`readings` reads one session, `breaks` explains where a stream broke, and `parting` cuts a buffer into sessions.  For
+whole files, `resync` finds a message's boundary, `first_session` the framing, and `foreign_files` says what is no
+capture.  No row is decoded here.
+
+Entry points: `parting.find_sessions`, `resync.find_boundary`, `first_session.framing_of`.
+
+Uses: compile, decode, kernels, protocol, types.
+Used by: changes, decode, inspection, transactions, transcript.
 """

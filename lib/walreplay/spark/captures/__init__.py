@@ -1,4 +1,9 @@
 """The capture files as Spark sees them: listing, reading and scanning them in parallel.
 
-What is in the bytes is for `walreplay.decode`; here is where they lie and which task reads them.
+What the bytes mean is for `walreplay.decode`.
+
+Entry points: `files.list_captures`, `files.scan_captures`.
+
+Uses: decode, delta, session, settings, workers.
+Used by: job, staging.
 """

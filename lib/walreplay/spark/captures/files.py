@@ -60,24 +60,24 @@ class CaptureFile:
 
 
 def root_of(captures: str) -> str:
-    """Give the captures' root as it is named in the ledger: absolute, without a trailing slash."""
+    """Give the captures' root as the ledger names it: absolute, without a trailing slash."""
     if "://" in captures or captures.startswith(("file:", "dbfs:")):
         return captures.rstrip("/")
     return str(Path(captures).absolute())
 
 
 def name_in(root: str, path: str) -> str:
-    """Give a file's name below the captures' root, which it keeps when the captures are moved as a whole."""
+    """Give a file's name below the captures' root; it stays the same if the captures are moved as a whole."""
     _, found, name = path.partition(root)
     return name if found else path
 
 
 def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -> list[CaptureFile]:
-    """List the capture files in the order that is configured; their contents are not read.
+    """List the capture files in the configured order, without reading them.
 
     Raises:
-        ConfigError: when the place does not exist, or no file is there.
-        CaptureError: for a file too large to be read as one.
+        ConfigError: the place does not exist, or has no file.
+        CaptureError: a file is too large.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
@@ -90,7 +90,7 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
         refuse_endless(Path(re.sub(r"^file:/+", "/", root)), pattern=wanted.pattern, recursive=wanted.recursive)
     try:
         listing = reader.load(escape_glob(root) if not _is_glob(root) else root)
-        # As a number: a timestamp is collected in local time, of which an hour comes twice in autumn.
+        # As a number: timestamps are collected in local time, where one hour of autumn is ambiguous.
         rows = listing.select("path", "length", F.unix_micros("modificationTime").alias("modified")).collect()
     except AnalysisException as error:
         if _is_not_found(error):
@@ -115,13 +115,13 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
 
 
 def _refuse_unread_names(root: str, wanted: CaptureSettings) -> None:
-    """Refuse files in a folder of this machine whose names are not UTF-8: Java lists none of them, and says nothing."""
+    """Refuse local files whose names are not UTF-8: Java does not list them, and does not say so."""
     if not Path(root).is_dir():
         return
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if wanted.recursive and not name.startswith(_HIDDEN)]
         for name in (*folders, *files):
-            # Of bytes that are no text Python makes halves of surrogate pairs.
+            # Python decodes bytes that are no UTF-8 to halves of surrogate pairs.
             if name.isascii() or not _SURROGATE.search(name) or name.startswith(_HIDDEN):
                 continue
             if name in folders or wanted.pattern is None or fnmatch(name, wanted.pattern):
@@ -133,10 +133,10 @@ def _refuse_unread_names(root: str, wanted: CaptureSettings) -> None:
 
 
 def confirm_holes(spark: SparkSession, holes: Sequence[Hole]) -> list[Hole]:
-    """Leave out of the holes what is there, but empty: Spark's listing has no empty files."""
+    """Remove holes whose file exists but is empty: Spark's listing leaves out empty files."""
     confirmed = []
     for hole in holes:
-        # Beyond the names nothing is looked for, and it counts as missing.
+        # Only these names are looked for; anything else counts as missing.
         absent = [name for name, glob in hole.names if not _is_empty_file(spark, glob)]
         more = hole.missing - len(hole.names)
         if absent or more:
@@ -164,11 +164,10 @@ def _is_glob(path: str) -> bool:
 
 
 def read_files(spark: SparkSession, paths: Sequence[str], size: int) -> DataFrame:
-    """Give one row for each file: its path and content; or its number in the list alone.
+    """Give one row per file: its path and content; or only its number in the list.
 
-    Of files in a file system that the executors have mounted (``file:``) the Python workers need no more: they map
-    them into memory.  So Spark has nothing to list, and the bytes take no room in the JVM, where they would stand
-    several times.
+    Files in a file system that the executors have mounted (``file:``) go by number, and Python workers map them into
+    memory.  So Spark need not list them, and the bytes do not pass through the JVM, which would hold several copies.
 
     Args:
         size: bytes of all files, about.
@@ -180,30 +179,30 @@ def read_files(spark: SparkSession, paths: Sequence[str], size: int) -> DataFram
 
 
 def are_mapped(paths: Iterable[str]) -> bool:
-    """Say whether the workers map some files by themselves; the bytes of others come from Spark, and are dear."""
+    """Say whether the workers can map the files; otherwise the bytes come through Spark, which is expensive."""
     return all(path.startswith(LOCAL_SCHEME) for path in paths)
 
 
 def files_a_batch(paths: Iterable[str]) -> Mapping[str, str]:
-    """Give the settings for a job that reads files: by number they may come many at a time."""
+    """Give the settings for a job that reads files; files that go by number may share a batch."""
     return {} if are_mapped(paths) else ONE_FILE_A_BATCH
 
 
 def number_files(spark: SparkSession, files: int, tasks: int | None = None) -> DataFrame:
-    """Give one row for each file: its number in some list.
+    """Give one row per file: its number in some list.
 
     Args:
-        tasks: how many share the files; None for one a core.
+        tasks: how many share the files; None for one per core.
     """
     return spark.range(0, files, 1, tasks).withColumnRenamed("id", "file")
 
 
 def _tasks_for(files: int, size: int, cores: int | None) -> int | None:
-    """Say how many tasks should share some files of so many bytes; None for one a core.
+    """Say how many tasks share the files, by their total size; None for one per core.
 
-    A task that fails is done again as a whole, and each is told about all files: of many, a few go into one; of small
-    ones many, as each task costs some time, and writes files of its own.  In local mode no task is done again: there
-    are as many as share the work out evenly.
+    A failed task is repeated as a whole, and each task is told about all files.  So a few files go into one task if
+    there are many, and more if they are small, as each task costs time and writes files of its own.  In local mode no
+    task is repeated: there are as many as share the work evenly.
 
     Args:
         cores: in local mode, how many there are.
@@ -219,7 +218,7 @@ def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[st
     """Scan files in parallel.
 
     Raises:
-        WalReplayError: what the first file in the stream's order has against it.
+        WalReplayError: the error of the first file, in the stream's order, that has one.
     """
     files = read_files(spark, list(tasks), sum(task.length for task in tasks.values()))
     frame = files.mapInArrow(partial(scan_batches, tasks=dict(tasks)), sql_schema(SCAN))

@@ -1,5 +1,9 @@
-"""That captures, tables and ledger are as a run may find them, and what is done where they are not.
+"""Checks before a run writes: are the captures, the tables and the ledger as the last run left them?
 
-It reads, and sets tables back where their ledger is older; it applies nothing.  It stands on `planning`, `ledger` and
-`delta`; `job` asks it before anything is written.
+It reads, and restores tables whose ledger is older than they are (`setting_back`).  It applies no changes.
+
+Entry points: `places.check_places`, `tables.TableChecks`.
+
+Uses: delta, ledger, planning, session, sink, transactions.
+Used by: job.
 """

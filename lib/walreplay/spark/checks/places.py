@@ -1,4 +1,4 @@
-"""Whether captures and target are where they can be, before anything is done."""
+"""Check that captures and target do not lie inside one another, before anything is done."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_places(captures: str, target: Target) -> None:
 
 
 def _holds(outer: tuple[str, ...], inner: tuple[str, ...]) -> bool:
-    """Say whether a folder, of which parts may be globs, holds another one."""
+    """Say whether a folder, whose path may contain globs, contains another one."""
     if len(outer) > len(inner):
         return False
     return all(

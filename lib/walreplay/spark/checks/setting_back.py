@@ -1,9 +1,9 @@
-"""Go on from a ledger that is older than its tables: set these back to what it knows, and do the rest again.
+"""Continue from a ledger that is older than its tables: restore the tables to what it knows, and apply the rest again.
 
-A ledger goes back when it is restored from a backup, by RESTORE, or by the loss of its newest commits.  Its tables then
-have what runs have applied that it does not know of.  As long as the captures hold all of that, nothing is lost: each
-such table goes back to the version that the ledger knows (a commit like any other), and the run that sees it applies
-the rest again.  Its number is none that was ever given out.
+A ledger is set back when it is restored from a backup or by RESTORE, or when its newest commits are lost.  Its tables
+then have changes of runs that it does not know of.  If the captures still hold all of these, nothing is lost: each such
+table is restored to the version that the ledger knows (RESTORE, a commit like any other), and the run applies the rest
+again.  The run's number is one that was never given out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from walreplay.lsn import format_lsn
 from walreplay.sink.lineage import CommitId, RunId, Standing
 from walreplay.spark.checks.standing import newest_number
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.storage import damage_told
+from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger.transactions import History
 from walreplay.spark.planning.table_run import run_of, step_of
@@ -43,7 +43,7 @@ class Ahead:
 
     Attributes:
         oid: the relation's.
-        known: the ledger knows the table; else it will be written from the beginning.
+        known: the ledger knows the table; otherwise it is written from the beginning.
     """
 
     name: str
@@ -54,11 +54,11 @@ class Ahead:
 
 
 def highest_runs(spark: SparkSession, target: Target, ledger: str, at_once: int) -> dict[str, int]:
-    """Give the number of the last run that has written to each of the ledger's tables."""
+    """Give the number of the last run that wrote to each of the ledger's tables."""
 
     def highest(name: str) -> tuple[str, int]:
         table = target.ledger(name)
-        with damage_told(table.text):
+        with ledger_errors(table.text):
             return name, newest_number(spark, table, f"{ledger}/{name}")
 
     with ThreadPoolExecutor(at_once) as pool:
@@ -66,32 +66,32 @@ def highest_runs(spark: SparkSession, target: Target, ledger: str, at_once: int)
 
 
 def highest_of(recorded: Mapping[str, int], ahead: Iterable[Ahead]) -> int:
-    """Give the highest number of a run that was ever given out, as far as that is known."""
+    """Give the highest run number that was ever given out, as far as that is known."""
     numbers = [run_of(commit) for one in ahead for commit in one.standing.ahead]
     return max([*recorded.values(), *numbers], default=0)
 
 
 def check_bytes(ahead: Sequence[Ahead], plan: Plan, history: History) -> None:
-    """See that the run will apply all that tables have which the ledger does not know of.
+    """Make sure that the captures hold everything that tables have and the ledger does not know of.
 
     Raises:
-        TargetError: when the captures do not hold it.
+        TargetError: they do not.
     """
     counts: dict[int, int] = {plan.upto_lsn: plan.transactions}
     before = plan.resume.applied - plan.transactions
     for one in ahead:
         for commit in one.standing.ahead:
             if commit.run is None or not plan.after_lsn < commit.run.upto <= plan.upto_lsn:
-                raise refuse_newer(one, commit, plan.after_lsn)
+                raise newer_error(one, commit, plan.after_lsn)
             upto = commit.run.upto
             if upto not in counts:
                 counts[upto] = history.count(upto)
             if counts[upto] != commit.run.applied - before:
-                raise refuse_newer(one, commit, plan.after_lsn)
+                raise newer_error(one, commit, plan.after_lsn)
 
 
-def refuse_newer(one: Ahead, commit: CommitId, after_lsn: int) -> TargetError:
-    """Say that a table has what the captures do not hold any more."""
+def newer_error(one: Ahead, commit: CommitId, after_lsn: int) -> TargetError:
+    """Give the error for a table with changes that the captures no longer hold."""
     upto = "" if commit.run is None else f" up to LSN {format_lsn(commit.run.upto)}"
     known = f"LSN {format_lsn(after_lsn)}" if after_lsn >= 0 else "nothing"
     restore = f"RESTORE TABLE {one.table.sql} TO VERSION AS OF {one.standing.left}"
@@ -111,19 +111,19 @@ def refuse_newer(one: Ahead, commit: CommitId, after_lsn: int) -> TargetError:
     )
 
 
-def set_tables_back(
+def restore_tables(
     spark: SparkSession,
     ahead: Sequence[Ahead],
     commit: CommitId,
     check_lock: Callable[[], None],
 ) -> None:
-    """Set the tables that the ledger knows back to what it knows; a run that is killed in between does it again.
+    """Restore tables to the versions that the ledger knows; a run that is killed in between does it again.
 
     Args:
         commit: the run's.
 
     Raises:
-        TargetError: where a version cannot be had any more.
+        TargetError: a version no longer exists.
     """
     for one in ahead:
         if not one.known:
@@ -156,11 +156,11 @@ def clear_runs(
     highest: int,
     check_lock: Callable[[], None],
 ) -> None:
-    """Remove from the ledger's tables what runs have recorded that are done again.
+    """Remove from the ledger's tables the records of runs that are done again.
 
     Args:
         recorded: see `highest_runs`.
-        known: the last run that the ledger's state knows; ``highest`` the last one that there was.
+        known: the last run that the ledger's state knows; ``highest`` is the last one that there was.
     """
     for name, number in recorded.items():
         if number <= known:
@@ -172,8 +172,8 @@ def clear_runs(
             own.sql(f"DELETE FROM {target.ledger(name).sql} WHERE run > {known} AND run <= {highest}").collect()
 
 
-def told(ahead: Sequence[Ahead], known: int, highest: int) -> str:
-    """Say what was done, for people."""
+def restored_warning(ahead: Sequence[Ahead], known: int, highest: int) -> str:
+    """Describe for people what was done."""
     runs = f"run {known}" if known else "no run"
     text = f"the ledger was set back: it knows of {runs}, and there were runs up to {highest}"
     if not ahead:
@@ -189,7 +189,7 @@ __all__ = [
     "clear_runs",
     "highest_of",
     "highest_runs",
-    "refuse_newer",
-    "set_tables_back",
-    "told",
+    "newer_error",
+    "restore_tables",
+    "restored_warning",
 ]

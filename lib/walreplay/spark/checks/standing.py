@@ -1,7 +1,7 @@
-"""Whether a mirror table is as the ledger's last run has left it: looked at before anything is applied to it.
+"""Whether a mirror table is as the ledger's last run left it; checked before anything is applied to it.
 
-What is not this ledger's own doing is refused, with the statement that undoes it.  A table that is ahead of its
-ledger, because that one was set back, is told apart from that (`Standing.ahead`): see
+A change that this ledger has not made is refused, with the statement that undoes it.  A table that is ahead of its
+ledger, because the ledger was set back, is a case of its own (`Standing.ahead`): see
 `walreplay.spark.checks.setting_back`.
 """
 
@@ -29,13 +29,13 @@ _NEWEST: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the ledger knows of a table, and of the run that looks at it.
+    """What the ledger knows of a table, and of the run that checks it.
 
     Attributes:
         name: for people.
         ledger: the ledger's id.
         entry: None for a table that the ledger does not know.
-        run: the id of the run, if it was interrupted and goes on now.
+        run: the id of the run, if it was interrupted and continues now.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Known:
 
 
 def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing | None:
-    """Say how a table stands that is there; None where the ledger, being older than that, cannot tell.
+    """Compare an existing table with the ledger; None if a ledger of an earlier version cannot tell.
 
     Raises:
         TargetError: it is not the table that the ledger knows, or was set back as a whole.
@@ -99,15 +99,15 @@ def newest_number(spark: SparkSession, table: TableName, application: str) -> in
     return next((mark.number for mark in marks if mark is not None and mark.application == application), 0)
 
 
-def refuse_changed(table: TableName, name: str, standing: Standing) -> TargetError:
-    """Say that somebody else has changed a table, and how to undo it."""
+def changed_error(table: TableName, name: str, standing: Standing) -> TargetError:
+    """Give the error for a table that somebody else has changed, with the statement that undoes it."""
     return TargetError(
         _change(standing), table=name, path=table.text, remedy=f"Nothing was applied. {_undone(table, standing)}"
     )
 
 
-def told_of_change(table: TableName, name: str, standing: Standing) -> str:
-    """Warn of the same where a run has nothing for the table."""
+def change_warning(table: TableName, name: str, standing: Standing) -> str:
+    """Give the warning about such a change when the run has nothing to write to the table."""
     return (
         f"{name}: {_change(standing)}. The run that next has changes for it will refuse it. {_undone(table, standing)}"
     )
@@ -141,17 +141,17 @@ def _not_the_one(table: TableName, known: Known) -> TargetError:
 
 
 def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bool:
-    """Say whether a commit is the one that the ledger's last run has left.
+    """Say whether a commit is the one that the ledger's last run made.
 
     Args:
-        strict: that run's commits surely say so.
+        strict: that run's commits are sure to have its id.
     """
     mark = CommitId.of_mark(commit.mark)
     if mark is not None and mark.run is None:
-        # A run that an earlier version had begun.
+        # An earlier version of walreplay had begun the run.
         return not entry.run
     if mark is None:
-        # What optimizes a table by itself may have come right behind the commit.
+        # An automatic OPTIMIZE may have followed the commit.
         return commit.keeps_rows or not strict
     return mark.run is not None and mark.run.id == entry.run and mark.oid == entry.oid
 

@@ -1,4 +1,4 @@
-"""That tables are as they should be, before a run writes to them; and what is done where its ledger is older."""
+"""Check the tables before a run writes to them, and restore those whose ledger is older."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from walreplay.spark.checks.setting_back import (
     clear_runs,
     highest_of,
     highest_runs,
-    refuse_newer,
-    set_tables_back,
-    told,
+    newer_error,
+    restore_tables,
+    restored_warning,
 )
-from walreplay.spark.checks.standing import Known, refuse_changed, standing_of, told_of_change
+from walreplay.spark.checks.standing import Known, change_warning, changed_error, standing_of
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.mounted import local_folder
 from walreplay.spark.delta.sql_types import sql_schema
@@ -31,7 +31,7 @@ from walreplay.spark.ledger.transactions import History
 from walreplay.spark.planning.plan import RunPlan, TablePlan
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.table_run import TableRun, table_schema
-from walreplay.spark.session.failures import failures_told
+from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import session_with
 from walreplay.transactions.plan import Plan
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a table was found to be, before anything is applied to it.
+    """What the check of a table has found, before anything is applied to it.
 
     Attributes:
-        exists: it is there.
-        standing: against what the ledger knows; None where that does not tell, or is told later.
+        exists: the table exists.
+        standing: compared with the ledger; None if the ledger cannot tell, or if it is compared later.
     """
 
     exists: bool
@@ -55,20 +55,20 @@ class Found:
 def check_table(
     spark: SparkSession, plan: TablePlan, ledger: str, *, resumed: bool, moves_in: bool, accepts: bool
 ) -> Found:
-    """Say whether a table is there, and how it stands, before anything is applied.
+    """Say whether a table exists and how it compares with the ledger, before anything is applied.
 
     Args:
         ledger: the ledger's id.
-        resumed: the run may have written to it already: how it stands is looked at when it has its place.
-        moves_in: it will have come from elsewhere, or its place will have been left.
-        accepts: what others have changed is taken as it is.
+        resumed: the run may have written to the table already: it is compared once it is in its place.
+        moves_in: the table comes from another place, or the table at its place will leave.
+        accepts: changes by others are accepted as they are.
 
     Raises:
-        TargetError: when it is there, but is somebody else's, or has been changed by somebody else.
+        TargetError: it exists, but belongs to somebody else or was changed by somebody else.
     """
     table = plan.before.table if plan.before is not None and not resumed else plan.table
     if moves_in and (resumed or plan.before is None):
-        # Where it lies just now depends on how far the moves have come.
+        # Its present place depends on how far the moves have come.
         return Found(plan.before is not None)
     with session_with(spark, delta.SMALL_STATE) as own:
         found = delta.columns_of(own, table)
@@ -91,20 +91,20 @@ def check_table(
                 raise _not_made(plan)
             return Found(True, standing)
         if standing is not None and standing.changed is not None and (standing.ahead or not accepts):
-            raise refuse_changed(table, plan.name, standing)
+            raise changed_error(table, plan.name, standing)
         if standing is None or not standing.ahead:
             _check_columns(own, plan, found)
     return Found(True, standing)
 
 
 def check_begun(spark: SparkSession, run: TableRun, run_id: str, *, accepts: bool) -> Standing | None:
-    """Say how a table stands that an interrupted run goes on with; None if it is not there yet.
+    """Compare a table with the ledger when an interrupted run continues; None if it does not exist yet.
 
     Args:
         run_id: of that run.
 
     Raises:
-        TargetError: when somebody else has changed it meanwhile.
+        TargetError: somebody else has changed it meanwhile.
     """
     plan = run.plan
     with session_with(spark, delta.SMALL_STATE) as own:
@@ -115,11 +115,11 @@ def check_begun(spark: SparkSession, run: TableRun, run_id: str, *, accepts: boo
         return standing
     if plan.before is None and not standing.steps:
         raise _not_made(plan)
-    raise refuse_changed(plan.table, plan.name, standing)
+    raise changed_error(plan.table, plan.name, standing)
 
 
 def _is_of_ledger(standing: Standing, oid: int) -> bool:
-    """Say whether a table that the ledger does not know was made by it for a relation all the same."""
+    """Say whether this ledger made a table for a relation, although it does not know the table."""
     ahead = standing.ahead
     return standing.changed is None and bool(ahead) and all(commit.oid == oid for commit in ahead)
 
@@ -134,7 +134,7 @@ def _not_made(plan: TablePlan) -> TargetError:
 
 
 def _check_columns(spark: SparkSession, plan: TablePlan, found: Sequence[tuple[str, str]]) -> None:
-    """Refuse a table whose columns are not what the last run has left."""
+    """Refuse a table whose columns are not those that the last run left."""
     assert plan.before is not None
     schema = spark.createDataFrame([], sql_schema(table_schema(plan.before.shape, plan.metadata))).schema
     expected = [(item.name, item.dataType.simpleString()) for item in schema.fields]
@@ -156,12 +156,12 @@ def _check_columns(spark: SparkSession, plan: TablePlan, found: Sequence[tuple[s
 
 @dataclass(frozen=True, slots=True)
 class TableChecks:
-    """What a run asks of its tables.
+    """The checks of a run's tables.
 
     Attributes:
-        accepts: what others have changed is taken as it is.
-        at_once: how many tables are looked at at a time.
-        warnings: where to note what a person should know.
+        accepts: changes by others are accepted as they are.
+        at_once: how many tables are checked at the same time.
+        warnings: the list that warnings for people are added to.
     """
 
     spark: SparkSession
@@ -172,13 +172,13 @@ class TableChecks:
     warnings: list[str]
 
     def check(self, tables: RunPlan, *, resumed: bool) -> list[Found]:
-        """Say which tables are there, and refuse those that are not as they should be."""
+        """Say which tables exist, and refuse those that are not as the ledger left them."""
         moving = {move.destination for move in tables.placement.moves}
 
         def look(table: TablePlan) -> Found:
             left = any(move.source == table.table for move in tables.placement.moves)
             moves_in = left or table.table in moving
-            with failures_told(table=table.name, path=(table.before or table).table.text):
+            with spark_errors(table=table.name, path=(table.before or table).table.text):
                 return check_table(
                     self.spark, table, self.ledger.id, resumed=resumed, moves_in=moves_in, accepts=self.accepts
                 )
@@ -190,19 +190,19 @@ class TableChecks:
         return found
 
     def check_again(self, runs: Sequence[TableRun], plan: Plan) -> list[TableRun]:
-        """Give the tables of a run that was interrupted with how they stand, and refuse those that others have changed.
+        """Compare the tables of an interrupted run with the ledger, and refuse those that others have changed.
 
         Raises:
             TargetError: naming one.
         """
 
         def look(run: TableRun) -> TableRun:
-            with failures_told(table=run.plan.name, path=run.plan.table.text):
+            with spark_errors(table=run.plan.name, path=run.plan.table.text):
                 standing = check_begun(self.spark, run, plan.id, accepts=self.accepts)
             checked = replace(run, standing=standing)
             if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
                 one = Ahead(run.plan.name, run.plan.table, run.plan.oid, standing, known=True)
-                raise refuse_newer(one, standing.ahead[0], plan.upto_lsn)
+                raise newer_error(one, standing.ahead[0], plan.upto_lsn)
             return checked
 
         with ThreadPoolExecutor(self.at_once) as pool:
@@ -212,11 +212,11 @@ class TableChecks:
         return checked
 
     def look_at_others(self, entries: Sequence[MirrorEntry], written: Collection[int]) -> list[Ahead]:
-        """Look at the tables that a run does not write to, as far as a look at their logs tells, and warn of changes.
+        """Check the tables that a run does not write to, as far as their logs tell, and warn of changes.
 
         Args:
             entries: what the ledger knows of all tables.
-            written: the oids of those that are looked at otherwise.
+            written: the oids of the tables that are checked otherwise.
 
         Returns:
             those that are ahead of the ledger.
@@ -231,14 +231,14 @@ class TableChecks:
             elif standing is not None and standing.ahead:
                 ahead.append(Ahead(entry.name, entry.table, entry.oid, standing, known=True))
             elif standing is not None and standing.changed is not None and not self.accepts:
-                self.warnings.append(told_of_change(entry.table, entry.name, standing))
+                self.warnings.append(change_warning(entry.table, entry.name, standing))
         return ahead
 
     def _changed_standing(self, entry: MirrorEntry) -> Standing | TargetError | None:
-        """Say how a table stands that is there, and is not at the version that was left; None for all others.
+        """Compare a table that is not at the version that was left; None for all others.
 
         Returns:
-            an error for one that is not the table that the ledger knows.
+            an error for a table that is not the one that the ledger knows.
         """
         folder = local_folder(self.spark, entry.table.path)
         if folder is None or entry.left is None or newest_version(folder) in (-1, entry.left):
@@ -260,9 +260,9 @@ class TableChecks:
     def go_back(
         self, plan: Plan, tables: RunPlan, found: Sequence[Found], before: State | None, history: History
     ) -> int:
-        """Set back what is ahead of the ledger, if the captures have all of that; give the new run's number.
+        """Restore tables that are ahead of the ledger, if the captures hold the rest; give the new run's number.
 
-        Tables that the run does not write to are looked at, too.
+        Tables that the run does not write to are checked too.
         """
         known = before.run if before is not None else 0
         recorded = highest_runs(self.spark, self.target, self.ledger.id, self.at_once)
@@ -285,7 +285,7 @@ class TableChecks:
             return known + 1
         check_bytes(ahead, plan, history)
         commit = delta.CommitId(self.ledger.id, highest + 1, run_id(plan))
-        set_tables_back(self.spark, ahead, commit, self.ledger.check_lock)
+        restore_tables(self.spark, ahead, commit, self.ledger.check_lock)
         clear_runs(self.spark, self.target, self.ledger.id, recorded, known, highest, self.ledger.check_lock)
-        self.warnings.append(told(ahead, known, highest))
+        self.warnings.append(restored_warning(ahead, known, highest))
         return max(known, highest) + 1

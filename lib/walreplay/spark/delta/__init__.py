@@ -1,4 +1,9 @@
-"""Delta as it is used here: statements, transactions of files of our own, names and places of tables.
+"""Delta as it is used here: statements, commits of files that Python wrote, names and locations of tables.
 
-Whatever drives Delta's private classes stands in `internals`, and nowhere else.  Nothing here knows what a row means.
+Calls of Delta's private classes are in `internals`, and nowhere else.  Nothing here knows what a row means.
+
+Entry points: `target.Target`, `statements`, `transaction.begin`.
+
+Uses: session, sink.
+Used by: captures, checks, cli, job, ledger, planning, staging, tables, writing.
 """

@@ -1,12 +1,11 @@
-"""What a run needs to rename folders, and loses with the lock.
+"""The fence: it stops a paused run from renaming a folder after another run has taken over.
 
-Between a look at the lock and a rename a process may stand still for as long as it likes, and another run may have
-taken over by then.  So both paths of a rename lead through an empty folder of the run's own, ``…/<id>/../…``.  Whoever
-takes over removes that first, and from then on the system call itself fails, whenever it is made.
+A process may be paused right after it has checked the lock, and another run may take over meanwhile.  So both paths of
+a rename lead through an empty folder of the run's own, ``…/<id>/../…``.  Whoever takes over removes that folder first.
+From then on the system call fails, whenever it is made.
 
-The folder is made before the lock is looked at once more (`Fence.put_up`): one that is made later, by a run that has
-stood still, is never used.  This is for file systems that driver and system have mounted; others take ``..`` out of
-paths by themselves.
+The folder is made before one more check of the lock (`Fence.put_up`), so that a folder made late is never used.  This
+works on file systems that driver and system have mounted.  Others resolve ``..`` by themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Fence:
 
     Args:
         root: the target's folder, where it is mounted.
-        ledger: the ledger's, in it.
+        ledger: the ledger's folder, inside it.
         run_id: the id of the lock's holder.  Ids are never used again.
     """
 
@@ -40,28 +39,28 @@ class Fence:
         self._confirm: Callable[[], None] = lambda: None
 
     def put_up(self, confirm: Callable[[], None]) -> None:
-        """Make the folder.
+        """Make the run's folder.
 
         Args:
-            confirm: sees by a write of the lock's row that the run still has the lock.
+            confirm: writes the lock's row, and raises if the run has lost the lock.
         """
         self._own.mkdir(parents=True, exist_ok=True)
-        # Of where they really are: either may be behind a link.
+        # The real paths: either may be behind a symbolic link.
         self._up = os.path.relpath(os.path.realpath(self._root), os.path.realpath(self._own))
         self._confirm = confirm
         confirm()
 
     def take_down(self) -> None:
-        """Remove the folder, and the one of all such if it is the last."""
+        """Remove the run's folder, and the folder of all fences if it was the last."""
         for folder in (self._own, self._fences):
             with suppress(OSError):
                 folder.rmdir()
 
     def take_down_others(self) -> None:
-        """Remove the folders of runs that have lost the lock; only for the one who has it.
+        """Remove the folders of runs that have lost the lock; only for the holder of the lock.
 
         Raises:
-            TargetError: where that cannot be done.
+            TargetError: one cannot be removed.
         """
         try:
             others = [folder for folder in self._fences.iterdir() if folder != self._own]
@@ -80,15 +79,15 @@ class Fence:
                 ) from None
 
     def rename(self, source: str, destination: str) -> None:
-        """Rename a folder, if it is there and the run still has its own.
+        """Rename a folder, if it exists and the run's fence still stands.
 
         Raises:
-            TargetError: the run has lost the lock, or something else is where the folder is to go.
+            TargetError: the run has lost the lock, or something else is at the new place.
         """
         if not Path(source).exists():
             self._check()
             return
-        # A folder that is empty gives way, as nothing is lost with it.
+        # An empty folder may be replaced: nothing is lost with it.
         Path(destination).parent.mkdir(parents=True, exist_ok=True)
         steps.reached(f"folder is to be renamed: {destination}")
         try:

@@ -1,8 +1,8 @@
-"""Delta's private classes, driven by py4j: the one place that knows them.
+"""Delta's private classes, called through py4j.  No other module calls them.
 
-Delta has no public interface for the commit of files that somebody else has written.  `USED` lists each method that is
-called here, with the types that it takes.  Before the first call it is held against the Delta that is loaded, by
-reflection: where a method is another than is known, `internals_of` says which, and Spark's statements do the work.
+Delta has no public interface to commit files that another program has written.  `USED` lists each method that is called
+here, with its parameter types.  Before the first call the list is compared, by reflection, with the Delta that is
+loaded.  If a method differs, `internals_of` says which, and Spark's statements are used instead.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Method:
     """A method that is called here.
 
     Attributes:
-        of: the class; a Scala object's ends in ``$``.
-        takes: the types of what it takes.
-        more: others may follow, each of which has a default.
+        of: the class; the name of a Scala object's class ends in ``$``.
+        takes: the parameter types.
+        more: further parameters may follow, each with a default.
     """
 
     of: str
@@ -121,7 +121,7 @@ class _Classes:
 
         if name not in self._methods:
             try:
-                # As one text: each method asked by itself would be a call to Java, and classes have hundreds.
+                # As one text: to ask each method by itself is a call to Java, and classes have hundreds.
                 listed = str(self._jvm.org.apache.commons.lang3.ArrayUtils.toString(self._named(name).getMethods()))
             except (Py4JError, TypeError):
                 self._methods[name] = None
@@ -135,7 +135,7 @@ class _Classes:
         return bool(self.taken(method))
 
     def taken(self, method: Method) -> list[tuple[str, ...]]:
-        """Give the types that a method takes, those that may follow included; nothing where there is none."""
+        """Give a method's parameter types, including those that may follow; nothing if it does not exist."""
         count = len(method.takes)
         return sorted(
             (
@@ -151,17 +151,17 @@ class _Classes:
 
 
 def missing(jvm: Any, methods: Sequence[Method]) -> list[Method]:
-    """Give those of some methods that the classes which a JVM has loaded do not have, or have otherwise."""
+    """Give the methods that the loaded classes do not have, or have with other parameters."""
     classes = _Classes(jvm)
     return [method for method in methods if not classes.has(method)]
 
 
 @dataclass(frozen=True, slots=True)
 class Internals:
-    """Delta's classes as a session's JVM has them.
+    """Delta's classes in a session's JVM.
 
     Attributes:
-        missing: what is not as it is known, by what it is needed for.
+        missing: the methods that differ, by what they are needed for.
     """
 
     jvm: Any
@@ -170,12 +170,12 @@ class Internals:
     _write_defaults: tuple[Any, ...] = ()
 
     def can(self, what: str) -> bool:
-        """Say whether all is there that something needs: `COMMITS`, and with it `MERGES`, `COLUMNS` or `PROPERTIES`."""
+        """Say whether all methods for a purpose exist: `COMMITS`, and with it `MERGES`, `COLUMNS` or `PROPERTIES`."""
         return not self.missing[COMMITS] and not self.missing[what]
 
     @property
     def warnings(self) -> list[str]:
-        """What a person should know of what is missing."""
+        """The warnings about missing methods."""
         told = {
             COMMITS: "rows are written by Spark's statements, which take longer",
             MERGES: "small tables are merged into by Spark's statements, which take longer",
@@ -190,17 +190,17 @@ class Internals:
         ]
 
     def begin(self, spark: SparkSession, path: str) -> DeltaTransaction:
-        """Begin a transaction on a table, or on what is to become one."""
+        """Begin a transaction on a table, which need not exist yet."""
         self._activate(spark)
         log = self._objects["DeltaLog$"].forTable(spark._jsparkSession, path)
         return DeltaTransaction(spark, self, log.startTransaction())
 
     def write(self, mark: str | None, *, anew: bool) -> Any:
-        """Give what a history calls a WRITE.
+        """Give the history's operation WRITE.
 
         Args:
             mark: the user's metadata.
-            anew: it takes the place of all that there was.
+            anew: everything that the table had is replaced.
         """
         modes = self.jvm.org.apache.spark.sql.SaveMode
         partitioned, predicate, _, *others = self._write_defaults
@@ -209,13 +209,13 @@ class Internals:
         return self._objects["DeltaOperations$Write$"].apply(mode, partitioned, predicate, user, *others)
 
     def merge(self) -> Any:
-        """Give a MERGE that does not say on what, nor what it does with which rows."""
+        """Give the history's operation MERGE, without a condition and clauses."""
         nothing = {_OPTION: self.jvm.scala.Option.apply(None), _SEQ: self.seq([])}
         (method,) = USED[MERGES]
         return self._objects["DeltaOperations$Merge$"].apply(*(nothing[kind] for kind in method.takes))
 
     def update_schema(self, before: str, after: str) -> Any:
-        """Give what a history calls a change of columns.
+        """Give the history's operation for changed columns.
 
         Args:
             before, after: the columns, as the log has them (JSON).
@@ -225,16 +225,16 @@ class Internals:
         return operation.apply(kinds.fromJson(before), kinds.fromJson(after))
 
     def set_properties(self, properties: Mapping[str, str]) -> Any:
-        """Give what a history calls a change of properties."""
+        """Give the history's operation for changed properties."""
         told = self.jvm.PythonUtils.toScalaMap(dict(properties))
         return self._objects["DeltaOperations$SetTableProperties$"].apply(told)
 
     def action(self, kind: str, values: Mapping[str, Any]) -> Any:
-        """Give what a log's line says."""
+        """Give the action that a line of the log describes."""
         return self._objects["actions.Action$"].fromJson(json.dumps({kind: values}))
 
     def metric(self, context: Any, name: str, value: int) -> Any:
-        """Give a count for the history."""
+        """Give a metric for the history."""
         metric = self._objects["SQLMetrics$"].createMetric(context, name)
         metric.set(value)
         return metric
@@ -244,7 +244,7 @@ class Internals:
         return self.jvm.PythonUtils.toSeq(values)
 
     def _activate(self, spark: SparkSession) -> None:
-        """Have Delta go by what a session has set: it asks the one that is active in Java's thread."""
+        """Make Delta use a session's settings: it takes the session that is active in Java's thread."""
         getattr(self.jvm, f"{_SQL}.classic.SparkSession").setActiveSession(spark._jsparkSession)
 
 
@@ -259,7 +259,7 @@ class DeltaTransaction:
 
     @property
     def internals(self) -> Internals:
-        """The classes that it is of."""
+        """The classes that it uses."""
         return self._internals
 
     def metadata(self) -> dict[str, Any]:
@@ -273,11 +273,11 @@ class DeltaTransaction:
         return found
 
     def create(self, metadata: Mapping[str, Any]) -> None:
-        """Have the commit make the table."""
+        """Let the commit create the table."""
         self._begun.updateMetadataForNewTable(self._internals.action("metaData", metadata))
 
     def change(self, metadata: Mapping[str, Any]) -> None:
-        """Have the commit change the table's metadata."""
+        """Let the commit change the table's metadata."""
         self._begun.updateMetadata(self._internals.action("metaData", metadata), False)
 
     def files(self) -> list[dict[str, Any]]:
@@ -285,10 +285,10 @@ class DeltaTransaction:
         return [json.loads(file.json())["add"] for file in self._begun.snapshot().allFiles().collectAsList()]
 
     def last_number(self, application: str, known: Mapping[str, int] | None) -> int:
-        """Give the number of an application's last commit, and have this one fail if another is made meanwhile.
+        """Give the number of an application's last commit, and fail this commit if another one is made meanwhile.
 
         Args:
-            known: the numbers, where the log has told them; Delta would run a query of the table's state else, which
+            known: the numbers, if the log has told them.  Otherwise Delta runs a query over the table's state, which
                 takes longer than the commit.
         """
         if known is None:
@@ -297,18 +297,18 @@ class DeltaTransaction:
         return known.get(application, -1)
 
     def read_all(self) -> None:
-        """Have the commit fail if anybody has changed the table meanwhile."""
+        """Let the commit fail if anybody changes the table meanwhile."""
         self._begun.readWholeTable()
 
     def count(self, counts: Mapping[str, int]) -> None:
-        """Have the history tell what is written, as of Spark's own writes."""
+        """Report metrics to the history, as Spark's own writes do."""
         context = self._spark._jsc.sc()
         metrics = {name: self._internals.metric(context, name, value) for name, value in counts.items()}
         told = self._internals.jvm.PythonUtils.toScalaMap(metrics)
         self._begun.registerSQLMetrics(self._spark._jsparkSession, told)
 
     def activate(self) -> None:
-        """Have Delta go by the session's settings: Python's threads have one of Java's each."""
+        """Make Delta use the session's settings: each Python thread has a Java thread of its own."""
         self._internals._activate(self._spark)
 
     def commit(self, actions: Sequence[tuple[str, Mapping[str, Any]]], operation: Any) -> int:
@@ -318,7 +318,7 @@ class DeltaTransaction:
 
 
 def internals_of(spark: SparkSession) -> Internals | None:
-    """Find Delta's classes; None where a session has no JVM at hand."""
+    """Find Delta's classes; None if the session has no JVM that Python can call."""
     return _of_jvm(spark._jvm) if has_own_sessions(spark) and spark._jvm is not None else None
 
 
@@ -341,15 +341,15 @@ def _of_jvm(jvm: Any) -> Internals:
 
 
 def checkpoint_log(spark: SparkSession, path: str) -> None:
-    """Have a path's log begin anew (see `walreplay.spark.delta.statements.checkpoint`)."""
-    # Other builds of Delta have the class elsewhere; and Delta writes a checkpoint by itself before long.
+    """Write a checkpoint of a path's log (see `walreplay.spark.delta.statements.checkpoint`)."""
+    # Other builds of Delta have the class elsewhere.  Delta writes a checkpoint by itself before long.
     with suppress(Exception):
         jvm: Any = spark._jvm
         jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path).checkpoint()
 
 
 def forget_log(spark: SparkSession, path: str) -> None:
-    """Have Delta read a path's log anew (see `walreplay.spark.delta.statements.forget`)."""
+    """Make Delta read a path's log again (see `walreplay.spark.delta.statements.forget`)."""
     # Other builds of Delta have the class elsewhere.
     with suppress(Exception):
         jvm: Any = spark._jvm

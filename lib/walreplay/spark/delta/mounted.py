@@ -1,4 +1,4 @@
-"""Folders that driver and executors have mounted at one place: there Python reads and writes by itself."""
+"""Folders that driver and executors have mounted at the same path: there Python can read and write files itself."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 def local_folder(spark: SparkSession, path: str | None) -> str | None:
-    """Give the folder that a path is where the driver has it mounted; None for any other place.
+    """Give the folder of a path that the driver has mounted; None for any other place.
 
     Args:
-        path: None, as of a catalog's table, is no folder.
+        path: None (a table in a catalog) is no folder.
     """
     if path is None or not has_own_sessions(spark):
         return None
     hadoop = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
     place = hadoop.Path(path)
     if place.toUri().getScheme() is None:
-        # What a path alone means says the cluster.
+        # What a path without a scheme means depends on the cluster.
         place = place.makeQualified(hadoop.FileSystem.getDefaultUri(spark._jsc.hadoopConfiguration()), place)
     where = place.toUri()
     return str(where.getPath()) if where.getScheme() == "file" else None

@@ -1,4 +1,4 @@
-"""Arrow types as Spark SQL writes them; DESIGN's table of values, on Spark's side."""
+"""The Spark SQL type of each Arrow type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delta's statements: creating tables, one commit that is made once, and looking it up afterwards."""
+"""Delta's statements: create a table, make a commit exactly once, find it again, MERGE, read."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ FEW_ROWS_REWRITTEN: Final = FEW_ROWS | {
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit as the table's history tells it.
+    """A commit as the table's history lists it.
 
     Attributes:
         counts: see `CommitId`.
@@ -105,7 +105,7 @@ class Commit:
         return 0
 
     def joined(self, later: Commit) -> Commit:
-        """Give a later commit with the counts of both."""
+        """Add a later commit's counts."""
         names = dict.fromkeys([*self.metrics, *later.metrics])
         counts = {name: str(self.rows(name) + later.rows(name)) for name in names if name.startswith("num")}
         return Commit(later.version, counts)
@@ -113,13 +113,14 @@ class Commit:
 
 @contextmanager
 def committing(spark: SparkSession, commit: CommitId) -> Iterator[None]:
-    """Have the one statement within make this very commit.
+    """Make the one statement inside this very commit (application and number).
 
-    Only where the session is the caller's own: the settings would reach other tables' commits else.  There the
-    history, asked before, is what guards against a second commit.
+    On Spark Connect there is only the caller's session, and Delta's settings for it would reach commits of other
+    tables.  So only the mark for the history is set there, and the history, which is read before, prevents a second
+    commit.
     """
     if not has_own_sessions(spark):
-        # The mark in the history does no harm to another commit; one thing is done after the other here.
+        # The mark in the history does no harm to another commit; here statements run one after the other.
         with settings(spark, {USER_METADATA: commit.mark}):
             yield
         return
@@ -133,12 +134,12 @@ def committing(spark: SparkSession, commit: CommitId) -> Iterator[None]:
 
 
 def exists(spark: SparkSession, table: TableName) -> bool:
-    """Say whether a Delta table is there."""
+    """Say whether a Delta table exists."""
     return columns_of(spark, table) is not None
 
 
 def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] | None:
-    """Give a table's columns, (name, SQL type) each; None where there is no table."""
+    """Give a table's columns, (name, SQL type) each; None if there is no table."""
     folder = local_folder(spark, table.path)
     if folder is not None and not Path(folder, "_delta_log").exists():
         # Spark needs a tenth of a second to say so.
@@ -157,7 +158,7 @@ def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] |
 def find_commit(
     spark: SparkSession, table: TableName, commit: CommitId, *, depth: int = _HISTORY_DEPTH
 ) -> Commit | None:
-    """Look a commit up in the newest entries of a table's history."""
+    """Find a commit in the newest entries of a table's history."""
     rows = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {depth}").collect()
     for row in rows:
         own = CommitId.of_mark(row.userMetadata)
@@ -167,18 +168,18 @@ def find_commit(
 
 
 def size_of(spark: SparkSession, table: TableName) -> int:
-    """Give how many bytes a table's files have."""
+    """Give the size of a table's files in bytes."""
     (row,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("sizeInBytes").collect()
     return int(row.sizeInBytes)
 
 
 def is_conflict(error: Exception) -> bool:
-    """Say whether a commit was not made because somebody else has made one in between."""
+    """Say whether a commit failed because somebody else made one in between."""
     return _CONFLICT.search(str(error)) is not None
 
 
 def last_version(spark: SparkSession) -> int | None:
-    """Give the version that the session's last commit has made, where that is known; see `forget_version`."""
+    """Give the version of the session's last commit, if known; see `forget_version`."""
     try:
         version = spark.conf.get(_LAST_VERSION, None)
     except Exception:
@@ -188,13 +189,13 @@ def last_version(spark: SparkSession) -> int | None:
 
 
 def forget_version(spark: SparkSession) -> None:
-    """Have `last_version` tell of commits from here on alone, as one that is skipped sets nothing."""
+    """Reset `last_version`, because a commit that is skipped does not set it."""
     with suppress(Exception):
         spark.conf.unset(_LAST_VERSION)
 
 
 def merge(spark: SparkSession, statement: str) -> dict[str, str]:
-    """Run a MERGE, and count its rows as the history does; one that is skipped as made already counts none."""
+    """Run a MERGE, and count its rows as the history does; a MERGE that is skipped as made already counts none."""
     found = spark.sql(statement).collect()
     return {name: str(row[column] or 0) for row in found for column, name in _MERGED.items()}
 
@@ -213,8 +214,8 @@ def write(
 
     Args:
         mode: ``append`` or ``overwrite``.
-        commit: the commit that it is to be, where that matters.
-        create: the table is not there yet, and gets the ``properties``, and those that its columns need.
+        commit: the commit that this is, if it must be made exactly once.
+        create: the table does not exist yet; it is created with the ``properties`` and those that its columns need.
         new_schema: an overwritten table gets the frame's columns.
     """
     if create:
@@ -229,7 +230,7 @@ def write(
         return
     # A catalog's tables do not take these options: the table is made first, and the session says which commit it is.
     if create:
-        # A mark of its own: it is not yet the commit, but the run's doing.
+        # The table is created by the run, too, but this is not yet the commit with the rows.
         mark = {} if commit is None else {USER_METADATA: replace(commit, number=0).mark}
         with settings(frame.sparkSession, mark):
             _create(frame.sparkSession, table, frame.schema, properties)
@@ -257,31 +258,31 @@ def _create(spark: SparkSession, table: TableName, schema: StructType, propertie
 
 
 def checkpoint(spark: SparkSession, table: TableName) -> None:
-    """Have a table's log begin anew, where columns of the same names have got other types.
+    """Write a checkpoint of a table's log, after columns of the same names have got other types.
 
-    Files that the table has no more stand in its log until then, with the least and greatest values of the old types.
-    DuckDB's reader reads these as the new ones, and fails.
+    Until then the log contains files that the table no longer has, with least and greatest values of the old types.
+    DuckDB's reader reads these as the new types, and fails.
     """
     if table.path is not None and has_own_sessions(spark):
         checkpoint_log(spark, table.path)
 
 
 def listed(properties: Mapping[str, str]) -> str:
-    """Give properties as SQL lists them."""
+    """Write properties as a SQL list."""
     return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
 
 
 def literal(text: str) -> str:
-    """Write a text as SQL does."""
+    """Write a text as a SQL literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def forget(spark: SparkSession, table: TableName) -> None:
-    """Have Delta read a path's log anew, where a folder has come or gone by other means than Delta's.
+    """Make Delta read a path's log again, after a folder has been moved without Delta.
 
-    Delta keeps a path's log in mind, and takes it for unchanged while its commits have the same versions, lengths and
-    times of change (ms).  The logs of two tables that trade places can agree in all of these: their first commits may
-    be made in one millisecond.  The one would then be read for the other.
+    Delta caches a path's log, and takes it for unchanged while its commits have the same versions, lengths and
+    modification times (ms).  The logs of two tables that swap places can agree in all of these, because their first
+    commits may be made in the same millisecond.  Then one table would be read for the other.
     """
     if table.path is None or not has_own_sessions(spark):
         return
@@ -289,5 +290,5 @@ def forget(spark: SparkSession, table: TableName) -> None:
 
 
 def read(spark: SparkSession, table: TableName) -> DataFrame:
-    """Give a table's rows."""
+    """Give a table's rows as a DataFrame."""
     return spark.read.format("delta").load(table.path) if table.path is not None else spark.read.table(table.sql)

@@ -1,4 +1,4 @@
-"""What storage has against a run, as an error that names the place: a disk that is full, a ledger that is damaged."""
+"""Errors of the storage, reported with the place: a full disk, a refused path, a damaged ledger, an unknown catalog."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _DAMAGE: Final = re.compile(
 
 
 @contextmanager
-def storage_told(place: str) -> Iterator[None]:
-    """Raise what the file system refuses, on whatever machine, as an error for people.
+def storage_errors(place: str) -> Iterator[None]:
+    """Raise errors of the file system, on whatever machine, as errors for people.
 
     Args:
-        place: the target, for where the file is not told.
+        place: the target, if the error does not name the file.
     """
     try:
         yield
@@ -53,10 +53,10 @@ def storage_told(place: str) -> Iterator[None]:
 
 
 def _refused(path: str, reason: str, number: int) -> TargetError:
-    """Say that a run cannot go on.
+    """Give the error that a run cannot go on.
 
     Args:
-        number: the reason's, as the system has it.
+        number: the system's errno.
     """
     remedy = "See that its folder is there, and may be read and written to"
     if number in _FULL:
@@ -69,8 +69,8 @@ def _refused(path: str, reason: str, number: int) -> TargetError:
 
 
 @contextmanager
-def damage_told(table: str) -> Iterator[None]:
-    """Raise what is wrong with a table of the ledger, when it is read, as an error for people.
+def ledger_errors(table: str) -> Iterator[None]:
+    """Raise errors of reading a table of the ledger as errors for people.
 
     Args:
         table: where it is.
@@ -95,8 +95,8 @@ _NO_CATALOG: Final = ("REQUIRES_SINGLE_PART_NAMESPACE", "CATALOG_NOT_FOUND", "NO
 
 
 @contextmanager
-def naming_the_catalog(target: Target) -> Iterator[None]:
-    """Tell of a catalog that is not there what its name may have been meant to be.
+def catalog_errors(target: Target) -> Iterator[None]:
+    """If a catalog does not exist, say what its name may have been meant to be.
 
     Raises:
         ConfigError: there is no such catalog.

@@ -17,10 +17,10 @@ _UNSAFE = re.compile(r"[/\\%\x00-\x1f\x7f]")
 
 
 def encode_name(name: str) -> str:
-    """Write a PostgreSQL name as one folder's name.
+    """Write a PostgreSQL name as the name of a folder.
 
-    Names stand as they are, but what would leave the folder, end the name or hide it from Spark (a leading ``.``
-    or ``_``) is percent-encoded, and so is ``%`` itself, so that no two names become one.
+    A name stays as it is, except for what would leave the folder, end the name or hide it from Spark (a leading ``.``
+    or ``_``).  That is percent-encoded, and so is ``%`` itself, so that no two names become one.
     """
     encoded = _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", name)
     if encoded[:1] in (".", "_"):
@@ -29,12 +29,12 @@ def encode_name(name: str) -> str:
 
 
 def encode_for_catalog(name: str) -> str:
-    """Write a PostgreSQL name as a schema's or table's name in a catalog.
+    """Write a PostgreSQL name as the name of a schema or table in a catalog.
 
-    Spark's own catalog and Hive's take ASCII letters, digits and ``_`` alone, Unity Catalog a little more.  So that a
-    name does not hang on the catalog, all else is written as ``__x<code>_<code>__``, the characters' code points in
-    hexadecimal: ``order-items`` is ``order__x2d__items``.  An underscore that begins ``__x``, or the ledger's name, is
-    written so too.  No two names become one, but for those that differ only by case: catalogs take upper for lower.
+    Spark's own catalog and Hive's accept only ASCII letters, digits and ``_``; Unity Catalog accepts a little more.  So
+    that a name does not depend on the catalog, other characters are written as ``__x<code>_<code>__``, their code
+    points in hexadecimal: ``order-items`` is ``order__x2d__items``.  An underscore that begins ``__x``, or the ledger's
+    name, is encoded too.  No two names become one, except those that differ only by case, because catalogs ignore case.
     """
     return _NOT_IN_CATALOGS.sub(lambda found: f"__x{'_'.join(f'{ord(char):x}' for char in found[0])}__", name)
 
@@ -46,7 +46,7 @@ def quote(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A Delta table: by path, or by its parts in a catalog."""
+    """A Delta table's name: its path, or its parts in a catalog."""
 
     path: str | None = None
     parts: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class TableName:
 
     @property
     def place(self) -> str:
-        """What two names share that are one table: catalogs take upper for lower case."""
+        """A key that is equal for two names of the same table: catalogs ignore case."""
         return self.path if self.path is not None else self.text.lower()
 
 
@@ -75,7 +75,7 @@ class Target:
 
     Attributes:
         root: a folder's URI, or None.
-        catalog: the parts before a table's schema: ``catalog``, or ``catalog.schema`` for all tables alike.
+        catalog: the parts before a table's schema: ``catalog``, or ``catalog.schema`` if all tables share one schema.
     """
 
     root: str | None
@@ -83,10 +83,10 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Read ``--target``: what holds a slash or a colon is a URI, all else ``catalog`` or ``catalog.schema``.
+        """Read ``--target``: a text with a slash or colon is a URI, all else ``catalog`` or ``catalog.schema``.
 
         Raises:
-            ConfigError: when it is neither.
+            ConfigError: it is neither.
         """
         text = text.strip()
         if "/" in text or ":" in text:
@@ -125,13 +125,13 @@ class Target:
         return TableName(parts=(*self.catalog, LEDGER_SCHEMA, name))
 
     def relative(self, table: TableName) -> TableName:
-        """Give a table's name as the ledger keeps it: below a folder by ``./`` and the rest, so that this may move."""
+        """Give a table's name for the ledger: below the folder it begins with ``./``, so that the folder may move."""
         if self.root is None or table.path is None or not table.path.startswith(f"{self.root}/"):
             return table
         return TableName(path=f".{table.path[len(self.root) :]}")
 
     def absolute(self, table: TableName) -> TableName:
-        """Give the name of a table that the ledger has kept."""
+        """Give the table of a name that the ledger has."""
         if self.root is None or table.path is None or not table.path.startswith("./"):
             return table
         return TableName(path=f"{self.root}{table.path[1:]}")

@@ -1,12 +1,12 @@
-"""Commits of files that this program has written itself, made by Delta's own transaction.
+"""Commit files that Python has written, by Delta's own transaction.
 
-A DataFrame's write takes rows one by one through the JVM, and an UPDATE of one row is a dozen of Spark's jobs.  Where a
-table lies in a folder that driver and executors have mounted, its files can be written by Python, from Arrow as it is;
-all that is left for Delta is the commit: the very transaction that its own statements make, with its checks for
-conflicts, its table features, checkpoints and checksums.
+A DataFrame's write passes rows one by one through the JVM, and an UPDATE of one row is a dozen Spark jobs.  If a table
+lies in a folder that driver and executors have mounted, Python can write its files from Arrow.  Delta then only has to
+commit them: by the same transaction that its statements make, with conflict checks, table features, checkpoints and
+checksums.
 
-What of Delta is driven for that stands in `walreplay.spark.delta.internals`.  `begin` gives None where the table has
-anything about it that files would have to heed and that is not known here.  Then the DataFrame's write does the same.
+Calls of Delta's classes are in `walreplay.spark.delta.internals`.  `begin` gives None if the table has a property or
+feature that files would have to respect and that is not known here.  Then Spark's statements write to it.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def begin(
     create: pa.Schema | None = None,
     properties: Mapping[str, str] = delta.NO_PROPERTIES,
 ) -> Transaction | None:
-    """Begin a transaction on a table; None where Spark has to write to it.
+    """Begin a transaction on a table; None if Spark has to write to it.
 
     Args:
-        folder: the table's, where driver and executors have it mounted.
-        create: the columns, where the table is not there yet.
+        folder: the table's, which driver and executors have mounted.
+        create: the columns, if the table does not exist yet.
     """
     assert table.path is not None
     transaction = Transaction(spark, internals.begin(spark, table.path), folder)
@@ -87,7 +87,7 @@ def begin(
 
 
 class Transaction:
-    """A transaction on one table; whoever else commits in between makes it fail, if that matters."""
+    """A transaction on one table; a conflicting commit by somebody else makes it fail."""
 
     def __init__(self, spark: SparkSession, begun: DeltaTransaction, folder: str) -> None:
         self._spark = spark
@@ -103,7 +103,7 @@ class Transaction:
         return self.version < 0
 
     def create(self, columns: pa.Schema, properties: Mapping[str, str]) -> None:
-        """Have the commit make the table."""
+        """Let the commit create the table."""
         schema = declared(sql_schema(columns))
         metadata = {
             "id": str(uuid.uuid4()),
@@ -117,11 +117,11 @@ class Transaction:
 
     @property
     def may_be_rewritten(self) -> bool:
-        """Rows may go with their files and come back in others, by what is told as a MERGE."""
+        """Rows may be moved from files to new files, by a commit that the history shows as a MERGE."""
         if not self._internals.can(MERGES):
             return False
         configuration = self._begun.metadata()["configuration"]
-        # Changes that are fed to others are told by statements; a file that goes would be taken for all its rows.
+        # With a change data feed, statements must record the changes: a removed file would count as deleted rows.
         return not any(
             configuration.get(name, "false").lower() != "false"
             for name in ("delta.appendOnly", "delta.enableChangeDataFeed")
@@ -129,7 +129,7 @@ class Transaction:
 
     @property
     def is_plain(self) -> bool:
-        """Nothing is asked of the table's files that is not known here."""
+        """The table has nothing that its files must respect and that is not known here."""
         metadata = self._begun.metadata()
         if metadata.get("partitionColumns"):
             return False
@@ -140,7 +140,7 @@ class Transaction:
         return all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in _fields(metadata))
 
     def may_be_altered(self, *, drops: bool, renames: bool, widens: bool) -> bool:
-        """Columns may change by what is written to the log, with nothing else that would have to know of it."""
+        """Columns may be changed in the log alone; nothing else depends on them."""
         configuration, protocol = self._begun.metadata()["configuration"], self._protocol()
         mapping = configuration.get("delta.columnMapping.mode", "none")
         return (
@@ -154,15 +154,15 @@ class Transaction:
 
     @property
     def may_have_properties(self) -> bool:
-        """The table may get properties by `set_properties`."""
+        """Properties may be set by `set_properties`."""
         return self._internals.can(PROPERTIES)
 
     def lacks(self, wanted: Mapping[str, str]) -> dict[str, str]:
-        """Give those of some properties that the table has not."""
+        """Give the properties among some that the table does not have."""
         return missing(wanted, self._begun.metadata()["configuration"] | self._protocol())
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Commit properties; whoever has committed anything else since fails it."""
+        """Commit properties; fails if anybody else has committed since."""
         self._begun.activate()
         metadata = self._begun.metadata()
         self._begun.change(metadata | {"configuration": metadata["configuration"] | dict(properties)})
@@ -170,7 +170,7 @@ class Transaction:
         self._commit([], self._internals.set_properties(properties), {})
 
     def _protocol(self) -> dict[str, str]:
-        """Give the table's protocol, as SHOW TBLPROPERTIES shows it."""
+        """Give the table's protocol in the form of SHOW TBLPROPERTIES."""
         return protocol_shown(self._begun.protocol())
 
     @property
@@ -195,7 +195,7 @@ class Transaction:
         return [field["name"] for field in self.fields] == names
 
     def columns(self, wanted: pa.Schema) -> tuple[FileColumn, ...] | None:
-        """Give some of the table's columns as its files have them; None where they are not of these types."""
+        """Give some of the table's columns as its files have them; None if their types differ."""
         metadata = self._begun.metadata()
         found = {field["name"]: field for field in _fields(metadata)}
         indexed = _indexed(list(found), metadata["configuration"])
@@ -210,7 +210,7 @@ class Transaction:
         return tuple(columns)
 
     def files(self) -> Sequence[Mapping[str, Any]]:
-        """Give what the log has of the table's files; to be asked of small tables alone."""
+        """Give the log's entries of the table's files; only for small tables."""
         found = self.logged.files()
         if found is not None:
             return found
@@ -227,9 +227,9 @@ class Transaction:
         """Commit files; give the table's new version, or None if this very commit was made before.
 
         Args:
-            commit: the commit that it is to be, where that matters.
-            instead_of: files that the table has (see `files`), which go; and nobody may have changed it since.
-            merged: what the table's history tells of it as of a MERGE, which it stands for.
+            commit: the commit that this is, if it must be made exactly once.
+            instead_of: files that are removed (see `files`); the commit fails if anybody has changed the table since.
+            merged: the metrics of the MERGE that this stands for.
         """
         # The transaction may have begun in another of Java's threads.
         self._begun.activate()
@@ -254,7 +254,7 @@ class Transaction:
         return self._commit(actions, operation, told)
 
     def _commit(self, actions: Sequence[tuple[str, Mapping[str, Any]]], operation: Any, told: Mapping[str, str]) -> int:
-        # A checksum that another program has left must not outlive what it is of, wherever this one is stopped.
+        # A checksum file must not outlive the file that it belongs to, wherever this program is stopped.
         Path(self.folder, _LAST_CHECKPOINT_SUM).unlink(missing_ok=True)
         with settings(self._spark, {**_WITHOUT_CHECKSUMS, **told}):
             return self._begun.commit(actions, operation)
@@ -293,7 +293,7 @@ def _physical(field: Mapping[str, Any]) -> str:
 
 
 def _in_files(kind: pa.DataType, expected: Any, declared: Any) -> pa.DataType | None:
-    """Give a type with the files' names for what is in it; None where the table's column has another type.
+    """Give a type with the names that files use inside it; None if the table's column has another type.
 
     Args:
         expected: the type as Spark writes it (JSON); ``declared`` is the one of the table's schema.
@@ -326,7 +326,7 @@ def _indexed(names: Sequence[str], configuration: Mapping[str, str]) -> set[str]
 
 
 def log_entry(file: DataFile) -> dict[str, Any]:
-    """Give what a table's log has of a file that is added."""
+    """Give the log's entry for a file that is added."""
     return {
         "path": file.name,
         "partitionValues": {},

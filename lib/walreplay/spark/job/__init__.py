@@ -1,5 +1,10 @@
-"""The phases of a run, one behind the other: list, scan, stitch, decode, plan, apply, record.
+"""The phases of a run, one after the other: list, scan, stitch, decode, plan, apply, record.
 
-It decides the order in which things are done, and leaves each of them to the floors below.  Nothing of this package
-imports it but the public names in `walreplay`.
+It decides the order, and leaves the work to the rooms below.
+
+Entry point: `apply.apply`, which is `walreplay.apply`.
+
+Uses: captures, checks, decode, delta, ledger, planning, protocol, session, settings, staging, tables, transactions,
+workers, writing.
+Used by: walreplay.
 """

@@ -1,7 +1,8 @@
-"""Scan files and decode them in one task each, where their bytes are dear: they are read once.
+"""Decode ahead: scan a file and decode it in one task, so that its bytes come through Spark only once.
 
-What may be decoded before anything is planned, and what of it holds, says `walreplay.transactions.ahead`.  Files that
-the executors have mounted are mapped twice instead, which costs less.
+This is for files that the executors have not mounted.  (Mounted files are mapped twice instead, which costs less.)
+Nothing is planned yet, so the task decodes on a guess.  `walreplay.transactions.ahead` says what may be decoded so, and
+which of it holds once there is a plan.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ _MOST_VOID: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """What is guessed of a run before it is planned: what is in force at a file's start, and where its rows go."""
+    """A guess at the plan: the relation versions in force at a file's start, and the tables that rows go to."""
 
     guess: Guess
     assignments: Mapping[Relation, Assignment]
 
     @classmethod
     def at(cls, stitch: Stitch, settings: Settings, entries: Sequence[MirrorEntry]) -> Foresight | None:
-        """Guess what holds at the end of what was stitched; None where that cannot be.
+        """Guess from what was stitched so far; None if it cannot be planned.
 
         Args:
             entries: the tables that the ledger knows.
@@ -76,13 +77,13 @@ class Foresight:
 
 @dataclass(frozen=True, slots=True)
 class AheadTask:
-    """What a task that scans and decodes has to know.
+    """What a task needs that scans and decodes files.
 
     Attributes:
         scans: how each file is scanned, by path.
-        numbers: of the files among those that the run reads.
-        foresight: None for the stream's first file, which announces itself what it uses.
-        buckets: as `DecodeTask` has them.
+        numbers: each file's number among the files of the run.
+        foresight: None for the first file of a stream, which announces its relations itself.
+        buckets: see `DecodeTask`.
     """
 
     scans: Mapping[str, ScanTask]
@@ -94,11 +95,11 @@ class AheadTask:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a task tells of one file.
+    """What a task returns for one file.
 
     Attributes:
-        own: the foresight that it has made itself.
-        is_whole: its rows are all there.
+        own: the foresight that the task made from the file itself.
+        is_whole: all of the file's rows were decoded.
     """
 
     scan: FileScan
@@ -130,7 +131,8 @@ def scan_ahead(batches: Iterable[pa.RecordBatch], *, task: AheadTask) -> Iterato
                 for row in _rows_ahead(scan, opened.data, view, task.foresight or own, task):
                     yield stage_batch(row | {"ahead": task.numbers[path]})
             except Exception:
-                # Bytes that are read as another type may fail in any way.  If it is not the guess, the plan will tell.
+                # Bytes that are read as the wrong type may fail in any way.  If the guess was right, the decode by the
+                # plan fails as well, with an error for people.
                 is_whole = False
             found = _Found(scan, own, is_whole)
         row = staged_row(SCANS_TABLE, NO_RELATION, task.numbers[path], error, data=pickle.dumps(found))
@@ -138,7 +140,7 @@ def scan_ahead(batches: Iterable[pa.RecordBatch], *, task: AheadTask) -> Iterato
 
 
 def _own_foresight(scan: FileScan, settings: Settings) -> Foresight | None:
-    """Give what holds at the end of a stream's first file: what it has announced."""
+    """Give the foresight at the end of a stream's first file, from what the file announces."""
     stitch = Stitch(None)
     try:
         stitch.add(scan, exact=True)
@@ -193,7 +195,7 @@ class AheadScan:
     def scan(self, tasks: Mapping[str, ScanTask], resume: Resume | None) -> dict[str, FileScan]:
         """Scan files, as `scan_captures` does.
 
-        At a stream's beginning its first file comes first: it says what is in force at the others' starts.
+        The first file of a stream is scanned first: it gives the foresight for the others.
         """
         numbers = {path: number for number, path in enumerate(tasks)}
         rest, scans, stitch = dict(tasks), {}, self.stitch
@@ -238,20 +240,22 @@ class AheadScan:
         return scans
 
     def drop(self, path: str) -> None:
-        """Let a file's rows not count: its scan was not what the stream goes on with."""
+        """Discard a file's rows: the stream does not continue with the scan that they belong to."""
         dropped = self._found.pop(path, None)
         if dropped is not None:
             self._spoilt.append(dropped[0])
 
     def forget(self) -> None:
-        """Let no file's rows count."""
+        """Discard the rows of all files."""
         self._found.clear()
 
     def confirm(self, plan: Plan, assignments: Mapping[Relation, Assignment]) -> Confirmation | None:
-        """Say what of the rows holds; None where that is nothing.  What was kept of the files is let go.
+        """Say which of the rows agree with the plan; None if none do.
+
+        The bytes that were kept of the files are released.
 
         Args:
-            assignments: where the plan's rows go.
+            assignments: the tables that the plan's rows go to.
         """
         files = list(self._found.values())
         self._found.clear()

@@ -1,4 +1,9 @@
-"""The main job: scan, stitch, decode, fold, apply, ledger."""
+"""The main job: the phases of a run, one after the other.
+
+`_Job._apply` is the order: read the ledger, finish an interrupted run, list the new files, scan and stitch them to a
+plan (`walreplay.spark.job.scanning`).  `_Job._apply_plan` decodes, writes the plan down, applies it table by table
+(`walreplay.spark.job.tables`) and records it in the ledger.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +26,10 @@ from walreplay.spark.captures.files import (
     root_of,
 )
 from walreplay.spark.checks.places import check_places
-from walreplay.spark.checks.setting_back import refuse_newer
+from walreplay.spark.checks.setting_back import newer_error
 from walreplay.spark.checks.tables import TableChecks
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.storage import naming_the_catalog, storage_told
+from walreplay.spark.delta.storage import catalog_errors, storage_errors
 from walreplay.spark.delta.target import Target
 from walreplay.spark.job.ahead import AheadScan
 from walreplay.spark.job.context import RunContext
@@ -43,7 +48,7 @@ from walreplay.spark.planning.same_server import check_followed, is_in_doubt, wa
 from walreplay.spark.planning.table_run import TableRun
 from walreplay.spark.planning.versions import Catalogue
 from walreplay.spark.session import steps
-from walreplay.spark.session.failures import failures_told
+from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import own_session, quiet_queries, settings
 from walreplay.spark.staging.base import Staged, Staging
 from walreplay.spark.tables.move import fence_of
@@ -80,7 +85,7 @@ def apply(
         WalReplayError: what stopped it.  No table is touched when the captures are at fault.
     """
     place, settings = Target.parse(str(target)), make_settings(config)
-    with failures_told(path=place.text):
+    with spark_errors(path=place.text):
         check_places(str(captures), place)
         # Settings that the job needs do not reach the caller's session.
         own, writer = own_session(spark), choose_writer(spark, place)
@@ -91,7 +96,7 @@ def apply(
 
 
 class _Job:
-    """One call of `apply`: the run that was interrupted, if there is one, and the run behind it."""
+    """One call of `apply`: finish the run that was interrupted, if there is one, then do the new one."""
 
     def __init__(self, run: RunContext, captures: str) -> None:
         self.run = run
@@ -101,11 +106,11 @@ class _Job:
     def apply(self) -> RunReport:
         began = time.monotonic()
         try:
-            with quiet_queries(), storage_told(self.run.target.text), settings(self.run.own, delta.SMALL_STATE):
+            with quiet_queries(), storage_errors(self.run.target.text), settings(self.run.own, delta.SMALL_STATE):
                 try:
                     return self._apply(began)
                 except Exception as error:
-                    # Whatever it has met then: that another has taken over says why.
+                    # If another run has taken over, that is the reason for whatever failed here.
                     lost = self.run.ledger.why_lost()
                     if lost is None:
                         raise
@@ -117,7 +122,7 @@ class _Job:
 
     def _apply(self, began: float) -> RunReport:
         finished: RunReport | None = None
-        with self.run.stage("read ledger"), naming_the_catalog(self.run.target):
+        with self.run.stage("read ledger"), catalog_errors(self.run.target):
             state = self.run.ledger.read()
             self._check_source(state)
         while True:
@@ -181,7 +186,7 @@ class _Job:
         assert plan is not None
         fence = fence_of(self.run.own, self.run.target, self.run.ledger.run_id)
         if fence is not None:
-            # From here on, the run that was interrupted renames nothing any more, should it only have stood still.
+            # If the interrupted run was only paused, it can rename nothing from here on.
             fence.take_down_others()
         with self._staging() as staging:
             return self._apply_plan(
@@ -190,7 +195,7 @@ class _Job:
 
     @contextmanager
     def _staging(self) -> Iterator[Staging]:
-        """Give the run its place for staged events, and have it empty whatever happens."""
+        """Give the run a place for its staged events, and empty it at the end, also after an error."""
         ledger = self.run.ledger
         staging = self.run.writer.staging(self.run.target, ledger.run_id, ledger.taken_over, ledger.turn)
         try:
@@ -199,7 +204,7 @@ class _Job:
             self._clear(staging)
 
     def _clear(self, staging: Staging) -> None:
-        # A run that has lost the lock leaves everything to the other one; once recorded, it has cleared up already.
+        # A run that has lost the lock leaves everything to the other one.  A recorded run has cleared up already.
         if staging.written and self.run.ledger.has_lock():
             with self.run.stage("clean up"):
                 try:
@@ -220,7 +225,7 @@ class _Job:
             )
 
     def _scan_ahead(self, reading: Reading, before: Sequence[MirrorEntry], staging: Staging) -> AheadScan | None:
-        """Give what decodes files with their scan, where that is worth it.
+        """Give the scan that also decodes; None for mounted files, which are mapped twice instead.
 
         Args:
             before: what the ledger knows of the tables that earlier runs have written to.
@@ -232,7 +237,7 @@ class _Job:
         return AheadScan(self.run.own, staging, self.run.settings, before, buckets, stitch, check)
 
     def _refuse_empty(self, plan: Plan) -> None:
-        """Refuse to begin a target with captures that hold no whole transaction but end inside of one."""
+        """Refuse to create a target from captures that hold no whole transaction and end inside one."""
         if plan.torn is not None:
             path, offset, size = plan.torn
             raise OrderError(
@@ -372,7 +377,7 @@ class _Job:
     def _check_server(
         self, placement: Placement, before: Sequence[MirrorEntry], history: History, *, resumed: bool
     ) -> None:
-        """Refuse tables that were made anew if they must be another server's, and warn where they are many."""
+        """Refuse tables that were all created again if they must be another server's; warn if they are many."""
         count = sum(not entry.set_aside for entry in before)
         if is_in_doubt(placement) and not resumed:
             followed = history.followed()
@@ -393,7 +398,7 @@ class _Job:
         )
 
     def _look_at_tables(self, state: State | None) -> None:
-        """Look whether tables are as the last run has left them, where there is nothing to apply.
+        """Check that tables are as the last run left them, when there is nothing to apply.
 
         Raises:
             TargetError: one is newer than the ledger.
@@ -408,7 +413,7 @@ class _Job:
         # Without the lock, another run may have begun meanwhile.
         if again is not None and (again.run, again.phase) == (state.run, state.phase):
             known = state.resume.place.high_lsn if state.resume is not None else -1
-            raise refuse_newer(ahead[0], ahead[0].standing.ahead[-1], known)
+            raise newer_error(ahead[0], ahead[0].standing.ahead[-1], known)
 
     def _nothing_new(self, state: State | None, began: float) -> RunReport:
         resume = state.resume if state is not None else None

@@ -1,4 +1,4 @@
-"""What every phase of a run goes by."""
+"""What all phases of a run share: sessions, settings, ledger, writer, progress and warnings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RunContext:
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[None]:
-        """Tell that a stage begins, of so many parts if that is known, and take its time."""
+        """Report that a stage begins, with its number of parts if known, and measure its time."""
         began = time.monotonic()
         self.progress.stage(name, total)
         try:

@@ -1,4 +1,4 @@
-"""What a run has to read: the files that are new, or have grown, since the last one."""
+"""Which files a run has to read: those that are new, or have grown, since the last run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from walreplay.spark.captures.files import (
     root_of,
 )
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.storage import damage_told
+from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.ledger.state import Seen, State
 from walreplay.transactions.plan import Resume
@@ -33,7 +33,7 @@ class Reading:
     """What a run has to read.
 
     Attributes:
-        first: the offset to begin at in the first file, where it is known already.
+        first: the offset to begin at in the first file, if it is known.
         seen: the listing up to the last file.
         resume: where the last run ended.
     """
@@ -51,12 +51,12 @@ class Reading:
 
 @dataclass
 class NewFiles:
-    """Compares a listing of the captures with where the ledger says that the last run ended.
+    """Compare a listing of the captures with the place in the ledger where the last run ended.
 
     Attributes:
         captures: where the files lie.
         files: the ledger's table of the files that were read.
-        holes: the files in front of which one is missing, by the files' own numbers, and how that is told.
+        holes: files before which another one is missing, according to the numbers in the names, with the description.
     """
 
     own: SparkSession
@@ -66,7 +66,7 @@ class NewFiles:
     holes: dict[str, str] = field(default_factory=dict)
 
     def what_is_new(self, files: Sequence[CaptureFile], state: State | None) -> Reading | None:
-        """Give what has to be read; None when nothing has come since the last run."""
+        """Give what has to be read; None if nothing has come since the last run."""
         resume = self._resume(files, state)
         if resume is None or state is None:
             self._check_holes(files, files, None)
@@ -111,7 +111,7 @@ class NewFiles:
         return None if name in ("auto", resume.place.framing.value) else resume.in_session_of(Framing(name))
 
     def _resume(self, files: Sequence[CaptureFile], state: State | None) -> Resume | None:
-        """Give where the last run ended, in the files' present place."""
+        """Give where the last run ended, with the files' present paths."""
         if state is None or state.resume is None:
             return None
         before, here = root_of(state.captures), root_of(self.captures)
@@ -132,7 +132,7 @@ class NewFiles:
         return sort_key(self.settings.captures.order, file.path, file.modified)
 
     def _key_of(self, path: str, files: Sequence[CaptureFile]) -> tuple[Any, ...]:
-        """Give a file's place in the order; it may be gone."""
+        """Give a file's place in the order; the file itself may be gone."""
         for file in files:
             if file.path == path:
                 return self._key(file)
@@ -145,7 +145,7 @@ class NewFiles:
         return sort_key(self.settings.captures.order, path, 0)
 
     def _seen(self, files: Sequence[CaptureFile]) -> Seen:
-        """Sum up a listing: each file's name and length, but for the length of the newest, which may grow."""
+        """Sum up a listing: name and length of each file, without the length of the newest, which may grow."""
         root = root_of(self.captures)
         names = [name_in(root, file.path) for file in files]
         lengths = [file.length for file in files[:-1]] + [0] * bool(files)
@@ -153,12 +153,12 @@ class NewFiles:
         return Seen(len(files), sum(zlib.crc32(f"{name}\0{length}".encode()) for name, length in parts))
 
     def _check_earlier(self, earlier: Sequence[CaptureFile], state: State, resume: Resume) -> None:
-        """Refuse files that sort before what was applied but were not there then, and such that have changed."""
+        """Refuse new files that sort before what was applied, and applied files that have changed."""
         if self._seen(earlier) == state.seen:
             return
         before, here = root_of(state.captures), root_of(self.captures)
         files = self.files
-        with damage_told(files.text):
+        with ledger_errors(files.text):
             recorded = delta.read(self.own, files).where(f"run <= {state.run}")
             rows = recorded.select("run", "path", "length").collect()
         known: dict[str, int] = {}
@@ -184,13 +184,13 @@ class NewFiles:
                 )
 
     def _check_holes(self, files: Sequence[CaptureFile], new: Sequence[CaptureFile], resume: Resume | None) -> None:
-        """Note where the files' own numbering says that one is missing in front of a new one."""
+        """Note new files before which another one is missing, according to the numbers in the names."""
         before = [resume.last_path] if resume is not None else []
         paths = list(dict.fromkeys([*before, *(file.path for file in files)]))
         wanted = {file.path for file in new}
         holes = [hole for hole in missing_numbers(paths) if hole.after in wanted]
         if resume is not None and len(files) > len(new):
-            # Files that were applied may be cleared away.
+            # Files that were applied may have been deleted.
             there = {file.path for file in files} - wanted
             holes = [hole for hole in holes if hole.before in wanted or hole.before in there]
         for hole in confirm_holes(self.own, holes):

@@ -1,4 +1,4 @@
-"""What a run reports beside the tables that it has written to."""
+"""Parts of a run's report beside the tables that it wrote to: moved tables, times, an interrupted run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from walreplay.spark.planning.registry import MirrorEntry
 
 
 def moved(tables: RunPlan) -> list[TableReport]:
-    """Report the tables that the run has not written to, but that had to give way or have another name now."""
+    """Report the tables that the run did not write to, but moved or set aside."""
     placement = tables.placement
     told: list[tuple[MirrorEntry, Action]] = [(entry, "set aside") for entry in placement.aside]
     told += [(entry, "unchanged") for entry in placement.renamed]
@@ -30,12 +30,12 @@ def moved(tables: RunPlan) -> list[TableReport]:
 
 
 def timed(report: RunReport, began: float, stages: Mapping[str, float]) -> RunReport:
-    """Give a report with the time that the run took, by stages too."""
+    """Give a report with the run's time, in all and by stage."""
     return replace(report, seconds=time.monotonic() - began, stages=dict(stages))
 
 
 def joined(one: RunReport, two: RunReport) -> RunReport:
-    """Report an interrupted run that was finished and the new one behind it as one."""
+    """Report a finished interrupted run and the new run after it as one."""
     return replace(
         two,
         files=one.files + two.files,

@@ -1,4 +1,4 @@
-"""Scan the files in parallel, and stitch them to one stream: what comes of it is the plan of transactions."""
+"""Scan the files in parallel, and stitch them to one stream.  The result is the plan of transactions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Scanning:
     """The scan of a run.
 
     Attributes:
-        holes: the files in front of which one is missing, by the files' own numbers, and how that is told.
+        holes: files before which another one is missing, according to the numbers in the names, with the description.
     """
 
     run: RunContext
@@ -74,7 +74,7 @@ class Scanning:
                     )
                     self._rescan(stitch, task, file.path)
                 if file.path in self.holes and not is_open:
-                    # Where something is open that goes on here, nothing is missing.
+                    # If an open transaction or message continues here, nothing is missing.
                     self._note_hole(self.holes[file.path], file.path)
                 self.run.progress.advance()
         plan = stitch.plan()
@@ -85,7 +85,7 @@ class Scanning:
     def _scan(
         self, tasks: Mapping[str, ScanTask], stitch: Stitch, resume: Resume | None, ahead: AheadScan | None
     ) -> dict[str, FileScan]:
-        """Scan all files; the first one, whose place is known, may not fit what was read before."""
+        """Scan all files.  The first one begins at a known place, and may not fit what was read before."""
         try:
             return scan_captures(self.run.own, tasks) if ahead is None else ahead.scan(tasks, resume)
         except CaptureError as error:
@@ -121,7 +121,7 @@ class Scanning:
         self.run.warnings.append(f"{path}: {problem} (gaps are allowed)")
 
     def _check_unchanged(self, resume: Resume | None, scans: Mapping[str, FileScan]) -> None:
-        """Refuse to go on in a file whose read part is another now."""
+        """Refuse to continue in a file whose already applied part has changed."""
         if resume is not None and resume.path in scans and scans[resume.path].known_fingerprint != resume.fingerprint:
             raise OrderError(
                 "the part of the file that was read before has changed",
@@ -146,7 +146,7 @@ class Scanning:
 
 
 def not_joined(error: CaptureError, stitch: Stitch) -> CaptureError:
-    """Say of an error at a file's start that the file before it does not lead up to it."""
+    """Turn an error at a file's start into one that says that the file before it does not lead up to it."""
     if error.offset != 0 or not stitch.is_open:
         return error
     return OrderError(
@@ -159,7 +159,7 @@ def not_joined(error: CaptureError, stitch: Stitch) -> CaptureError:
 
 
 def check_times(plan: Plan) -> None:
-    """Refuse what no report, and no ledger, can say when it was, before anything is applied.
+    """Refuse commit times that no report or ledger can hold, before anything is applied.
 
     Raises:
         ValueFormatError: see `to_datetime`.

@@ -1,4 +1,4 @@
-"""Into how many parts a run's changes are split, so that cores share the work."""
+"""How many parts a run's changes are split into, so that cores share the work."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _TASK_BYTES: Final = 4 << 20
 
 
 def buckets_of(size: int, bucket_bytes: int) -> int:
-    """Say into how many parts each table's changes are split, by key; of little into a few.
+    """Say into how many buckets each table's changes are split, by key; few for a small run.
 
     Args:
         size: bytes of the files that a run reads.
-        bucket_bytes: as many as one part should come from.
+        bucket_bytes: bytes of input per bucket.
     """
     few = min(_FEW_BUCKETS, size // _FEW_BYTES)
     return max(1, few, min(_MAX_BUCKETS, -(-size // bucket_bytes)))
 
 
 def tasks_of(buckets: int, size: int) -> int:
-    """Say how many tasks fold a table of which so many bytes are staged."""
+    """Say how many tasks fold a table, given the bytes that are staged for it."""
     return min(buckets, 1 + size // _TASK_BYTES)

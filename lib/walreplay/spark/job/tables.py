@@ -1,4 +1,4 @@
-"""Bring the tables of a run up to date: let them go to their places, then apply what is new to each."""
+"""Update the tables of a run: first move those that change their place, then apply the changes to each."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import partial
 from walreplay.report import TableReport
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.fence import Fence
-from walreplay.spark.delta.storage import storage_told
+from walreplay.spark.delta.storage import storage_errors
 from walreplay.spark.job.context import RunContext
 from walreplay.spark.ledger.state import State
 from walreplay.spark.planning.placement import Move
 from walreplay.spark.planning.plan import RunPlan
 from walreplay.spark.planning.table_run import TableRun, step_of
 from walreplay.spark.session import steps
-from walreplay.spark.session.failures import failures_told
+from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import has_own_sessions, own_session
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.tables.fold import Folded, fold_together, groups_of
@@ -32,9 +32,10 @@ class RunTables:
     run: RunContext
 
     def move(self, tables: RunPlan, state: State, commit: delta.CommitId) -> tuple[State, dict[int, int | None]]:
-        """Let renamed tables, and those that give way, go to their places.
+        """Move renamed tables, and those that have to give way, to their places.
 
-        What leaves goes first, and that it has is written down: what stands in its place afterwards is another table.
+        Tables that leave a place go first, and that they have left is written down: a table that is there afterwards is
+        another one.
 
         Returns:
             the state, and the versions of tables that were copied, by oid.
@@ -87,7 +88,7 @@ class RunTables:
             ThreadPoolExecutor(len(kept)) as beside,
             ThreadPoolExecutor(self.run.at_once) as pool,
         ):
-            # In a shared session one thing is done after the other.
+            # A shared session allows one statement at a time.
             histories: list[Future[None]] = []
             for write in kept:
                 histories.append(beside.submit(write))
@@ -105,7 +106,7 @@ class RunTables:
 
             try:
                 for number, group in enumerate(groups_of(runs, staging)):
-                    # Those that share no job go on beside the first that do.
+                    # Tables with a job of their own start beside the first shared job.
                     if number > 1:
                         gather()
                     folded = self._fold_together(group, staging) if number else {}
@@ -128,8 +129,8 @@ class RunTables:
         return fold_together(self.run.spark, self.run.writer, staging, group, self.run.at_once)
 
     def _apply_table(self, staging: Staging, run: TableRun, folded: Folded | None) -> TableReport:
-        # A process that stood still may have lost the lock: then the table is another run's by now.
+        # If this process was paused, it may have lost the lock, and another run may be writing the table.
         self.run.ledger.check_lock()
         place = run.plan.table.text
-        with failures_told(table=run.plan.name, path=place), storage_told(place):
+        with spark_errors(table=run.plan.name, path=place), storage_errors(place):
             return apply_table(self.run.spark, self.run.writer, staging, run, folded)

@@ -1,6 +1,11 @@
-"""The ledger: what was read, what was applied, where the next run goes on, and who is at work.
+"""The ledger: what was read, what was applied, where the next run starts, and who is at work.
 
-Delta tables of its own beside the mirror.  `state` alone is read to begin a run; `runs`, `files`, `relations`,
-`transactions` and `messages` are history.  It knows mirror tables by their entries
-(`planning.registry`), and never opens one.
+These are Delta tables beside the mirror.  A run begins by reading `state` alone; `runs`, `files`, `relations`,
+`transactions` and `messages` are history.  The ledger knows mirror tables by their entries (`planning.registry`), and
+never opens one.
+
+Entry points: `ledger.Ledger`, `status.status`, `status.versions_at`.
+
+Uses: delta, planning, session, sink, staging, transactions, workers, writing.
+Used by: checks, cli, job, walreplay.
 """

@@ -1,10 +1,10 @@
-"""The ledger: what was read, what was applied, and where the next run goes on.
+"""The ledger of a target: what was read, what was applied, and where the next run starts.
 
-Delta tables of its own beside the mirror.  ``state`` (`walreplay.spark.ledger.state_table`) has one row, overwritten
-by every run; it alone is read to begin one, so that a run costs the same after ten thousand others.  ``runs``,
-``files`` and ``relations`` are history: appended to, never read by a run.
+It is a set of Delta tables beside the mirror.  ``state`` (`walreplay.spark.ledger.state_table`) has one row,
+overwritten by every run.  A run begins by reading this row alone, so it costs the same after ten thousand other runs.
+``runs``, ``files`` and ``relations`` are history: appended to, but never read to begin a run.
 
-A run's states: ``planned`` (its plan stands in ``state``, some tables may have its commit) and ``applied``.
+A run is first ``planned`` (its plan is in ``state``, some tables may have its commit), then ``applied``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from walreplay.sink.lineage import RunId
 from walreplay.sink.merge import TIMESTAMP
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_schema
-from walreplay.spark.delta.storage import damage_told
+from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger import lock
 from walreplay.spark.ledger.state import APPLIED, PLANNED, Seen, State, now
@@ -108,15 +108,15 @@ def commit_of(state: State, name: str) -> delta.CommitId:
 
 
 def run_id(plan: Plan) -> RunId | None:
-    """Give what a plan's commits say of it; None for a plan of an earlier version."""
+    """Give what a plan's commits say about their run; None for a plan of an earlier version."""
     return RunId(plan.id, plan.upto_lsn, plan.resume.applied) if plan.id else None
 
 
 def check_recorded(spark: SparkSession, table: TableName, commit: delta.CommitId, version: int | None) -> None:
-    """See that a commit is in a table, if it was left out as made before.
+    """Make sure that a table has a commit that was skipped because it seemed to be made already.
 
     Args:
-        version: that it has made; None if it was left out.
+        version: the version that the commit made; None if it was skipped.
     """
     if version is None and delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
         raise TargetError(
@@ -141,7 +141,7 @@ class Ledger:
         return self._state.ledger
 
     def read(self) -> State | None:
-        """Give the newest state; None where nothing was ever applied.
+        """Give the newest state; None if nothing was ever applied.
 
         Raises:
             TargetError: when a newer walreplay wrote it.
@@ -167,7 +167,7 @@ class Ledger:
         return True
 
     def acquire(self) -> State | None:
-        """Take the lock, and give the state under it: the very one that was read, or what has come in between.
+        """Take the lock, and give the state under it: the one that was read, or a newer one.
 
         Raises:
             TargetError: when another run has it.
@@ -179,10 +179,10 @@ class Ledger:
         self._state.release()
 
     def check_lock(self, *, sure: bool = False) -> None:
-        """Refuse to go on when another run may have taken over.
+        """Refuse to continue if another run may have taken over.
 
         Args:
-            sure: look it up in any case.
+            sure: read the lock in any case, even if the last sign of life is recent.
 
         Raises:
             TargetError: when one has.
@@ -190,12 +190,12 @@ class Ledger:
         self._state.check_lock(sure=sure)
 
     def why_lost(self) -> TargetError | None:
-        """Look whether another run has taken over, and say so; None if the lock is held, or was never taken."""
+        """Say whether another run has taken over; None if the lock is held, or was never taken."""
         return self._state.why_lost()
 
     @property
     def run_id(self) -> str:
-        """The id of the run that has the lock, by which nothing else is called."""
+        """The unique id of the run that has the lock."""
         return self._state.run_id
 
     @property
@@ -220,7 +220,7 @@ class Ledger:
         size: int,
         seen: Seen,
     ) -> State:
-        """Write a run's plan down, before anything of it is applied.
+        """Write a run's plan to ``state``, before any of it is applied.
 
         Args:
             run: its number.
@@ -242,7 +242,7 @@ class Ledger:
         return state
 
     def note_vacated(self, state: State) -> State:
-        """Write down that the run's tables that give way to others have left their places."""
+        """Write to ``state`` that the tables which give way to others have left their places."""
         vacated = replace(state, vacated=True)
         self._state.write(vacated)
         return vacated
@@ -263,7 +263,7 @@ class Ledger:
         self._append(state, "files", _FILES, files, resumed=resumed)
 
     def record(self, state: State, report: RunReport, tables: Sequence[MirrorEntry], *, resumed: bool) -> State:
-        """Record a run as applied, behind its files: its history first, then the state that ends it.
+        """Record a run as applied: first its history, then the state that ends it.  Its files are recorded already.
 
         Args:
             tables: what is known of all mirror tables now.
@@ -345,10 +345,10 @@ class Ledger:
             return
         commit = commit_of(state, name)
         table = self._target.ledger(name)
-        with damage_told(table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
+        with ledger_errors(table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             there = delta.columns_of(spark, table)
             create = there is None
-            # A run that was interrupted here finds its own commit, and leaves it alone.
+            # If the run was interrupted here, the commit is there already, and Delta skips a second one.
             if create or not resumed or delta.find_commit(spark, table, commit) is None:
                 _add_columns(spark, table, schema, [column for column, _ in there or ()])
                 append = self._writer.append(spark, table, schema, create=create)
@@ -357,10 +357,10 @@ class Ledger:
 
 
 def _add_columns(spark: SparkSession, table: TableName, schema: pa.Schema, there: Sequence[str]) -> None:
-    """Give a table of an earlier version the columns that have come since.
+    """Add the columns that a ledger table of an earlier version lacks.
 
     Args:
-        there: those that it has; none where it will be made.
+        there: the columns that it has; none if it has yet to be created.
     """
     new = [field for field in schema if field.name not in there]
     if there and new:

@@ -1,11 +1,11 @@
-"""Who is at work on a target: one run at a time.
+"""The lock of a target: one run at a time.
 
-The ledger's ``state`` row names the holder of the lock, and every write of the row is conditional on it, so that
-Delta's own commit decides between two.  The holder tells now and then that it is alive; one that is dead is
-taken over:
+The ledger's ``state`` row names the holder of the lock.  Every write of the row is conditional on the holder, so that
+Delta's own commit decides between two runs.  The holder gives a sign of life (a *beat*) every 30 s.  The next run takes
+over from a holder that is dead:
 
-- its process is gone, where that can be known: it ran on this machine, and since the machine was started last; or
-- it has given no sign of life for a lease's time.
+- its process is gone (known only if it ran on this machine, since the last boot); or
+- its last beat is older than the lease.
 
 A holder that was only paused finds the lock lost when it wakes up: whatever it writes next is refused.
 """
@@ -39,13 +39,13 @@ _held: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A run that holds a target's lock, or did.
+    """A run that holds a target's lock, or held it.
 
     Attributes:
-        process_start: in clock ticks since the machine was started; None where the system does not tell.
-        boot_id, pid_namespace: within these a process id means one process; None where there are none.
+        process_start: in clock ticks since boot; None if the system does not tell.
+        boot_id, pid_namespace: a process id is unique within these; None if the system has none.
         beat: its last sign of life.
-        turn: which of several places for what is not guarded by Delta it uses; see `behind`.
+        turn: which of several folders it uses for work that Delta does not guard; see `behind`.
     """
 
     id: str
@@ -77,14 +77,15 @@ class Holder:
         )
 
     def behind(self, before: Holder | None) -> Holder:
-        """Give the holder as one that takes over from another.
+        """Give the holder that takes over from another one.
 
-        That one may only stand still, and go on: what is not guarded by Delta must not be in both their hands.
+        The other one may only be paused, and continue.  Work that Delta does not guard must not be in the hands of
+        both, so the new holder uses another `turn`.
         """
         return replace(self, turn=0 if before is None else (before.turn + 1) % _TURNS)
 
     def alive_now(self) -> Holder:
-        """Give the holder with a sign of life of this moment."""
+        """Give the holder with a beat of this moment."""
         return replace(self, beat=datetime.now(timezone.utc))
 
     def to_json(self) -> str:
@@ -103,12 +104,12 @@ class Holder:
 
 
 def why_dead(holder: Holder, now: datetime) -> str | None:
-    """Say why a holder can be taken for dead; None when it has to be taken for alive."""
+    """Say why a holder counts as dead; None if it counts as alive."""
     if holder.id in _held:
         return None
     if _is_gone(holder):
         return "which is gone"
-    # A sign of life from the future comes from a clock that is wrong, and must not hold the lock until then.
+    # A beat in the future comes from a wrong clock, and must not hold the lock until then.
     if abs(now - holder.beat) > LEASE:
         return f"which gave no sign of life for more than {LEASE.total_seconds():.0f} s"
     return None
@@ -118,7 +119,7 @@ class Heartbeat:
     """Give signs of life in the background.
 
     Args:
-        beat: gives one, and says whether there should be more; an error of it is no end: the next may succeed.
+        beat: gives one, and returns whether to continue.  After an error it is called again: the next may succeed.
     """
 
     def __init__(self, beat: Callable[[], bool]) -> None:
@@ -127,7 +128,7 @@ class Heartbeat:
         threading.Thread(target=self._run, name="walreplay lock", daemon=True).start()
 
     def stop(self) -> None:
-        """End it; a sign of life that is on its way may still arrive."""
+        """Stop; a beat that is being written may still arrive."""
         self._ended.set()
 
     def _run(self) -> None:
@@ -153,7 +154,7 @@ def let_go(holder: Holder) -> None:
 def _is_gone(holder: Holder) -> bool:
     """Say whether a holder's process is known to have ended."""
     here = (socket.gethostname(), _boot_id(), _pid_namespace())
-    # What a process id means elsewhere, or before the machine was started again, nobody here can tell.
+    # A process id of another machine, or from before the last boot, means nothing here.
     if None in here or here != (holder.host, holder.boot_id, holder.pid_namespace):
         return False
     if holder.pid == os.getpid():

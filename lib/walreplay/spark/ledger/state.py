@@ -1,4 +1,4 @@
-"""What the ledger's one row of ``state`` says: where a target stands."""
+"""The content of the ledger's one ``state`` row: where a target stands."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The files up to a place in the listing's order, as a count and a sum over their paths.
+    """The files up to a place in the order, as a count and a sum over their paths.
 
-    A file that appears among them later has come too late; it shows without their paths being kept.
+    A file that appears among them later has come too late.  The sum shows it, without keeping the paths.
     """
 
     count: int = 0
@@ -65,10 +65,10 @@ class State:
     Attributes:
         ledger: the ledger's own id.
         run: the newest run's number.
-        plan: what it applies, while it is `PLANNED`.
-        resume: where the run after it goes on, once it is `APPLIED`.
-        tables: what is known of the mirror tables that were ever written to.
-        vacated: the run's tables that give way to others have left their places.
+        plan: the plan that it applies, while it is `PLANNED`.
+        resume: where the next run starts, once it is `APPLIED`.
+        tables: what is known of all mirror tables that were ever written to.
+        vacated: the tables that give way to others have left their places.
     """
 
     ledger: str

@@ -1,10 +1,10 @@
-"""The ledger's ``state``: the one row that says where a target stands, and who is at work on it.
+"""The ledger's ``state`` table: one row that says where a target stands, and which run has the lock.
 
-It holds the lock (`walreplay.spark.ledger.lock`).  The lock is taken by a conditional change, so that Delta's
-optimistic concurrency decides between two; the write that ends a run gives it back; and no write of the row succeeds
-for one who does not hold it.  For a target's first run the row is there, ``new``, before it has a plan.
+The lock (`walreplay.spark.ledger.lock`) is in this row.  A run takes it by a conditional change, so that Delta's
+optimistic concurrency decides between two runs.  The write that ends a run gives it back.  No write of the row succeeds
+for a run that does not hold it.  In a target's first run the row exists, ``new``, before there is a plan.
 
-A change is made on a condition (`walreplay.spark.writing.base.OneRow`), in one commit.
+Each change is one commit with a condition (`walreplay.spark.writing.base.OneRow`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql import Row
 
 from walreplay.errors import TargetError
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.storage import damage_told
+from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import Target
 from walreplay.spark.ledger import lock
 from walreplay.spark.ledger.state import (
@@ -128,7 +128,7 @@ class StateTable:
         return self._stored.state
 
     def _read(self) -> _Stored:
-        with damage_told(self._table.text):
+        with ledger_errors(self._table.text):
             return self._read_row()
 
     def _read_row(self) -> _Stored:
@@ -172,7 +172,7 @@ class StateTable:
             self.read()
         if self._mine is None:
             self._mine = lock.Holder.here()
-            # From here on, should this be interrupted: nobody knows then whether the lock was taken.
+            # From here on: if this is interrupted, it is unknown whether the lock was taken.
             lock.hold(self._mine)
             try:
                 with settings(self._spark, _SETTINGS):
@@ -190,7 +190,7 @@ class StateTable:
             before = self._stored
             assert before is not None
             if before.holder is not None and lock.why_dead(before.holder, now()) is None:
-                # It may have come to its end since the state was read.
+                # It may have ended since the state was read.
                 before = self._read()
             warnings = self._take_over(before)
             self._mine = mine = mine.behind(before.holder)
@@ -198,7 +198,7 @@ class StateTable:
             try:
                 taken = self._take(before, mine)
             except Exception as error:
-                # Delta refuses one of two writers in many words; whether this was it shows in the row.
+                # Delta refuses one of two writers with various errors; the row shows whether this was one.
                 failure, taken = error, False
             if taken:
                 ledger = before.ledger or self._begun
@@ -211,7 +211,7 @@ class StateTable:
                 return
             if failure is None or self._stored != before:
                 continue
-            # Another may be making the table, which is seen at its commit already, but not in the catalog yet.
+            # Another run may be creating the table: committed already, but not yet in the catalog.
             if before.phase is not None or attempt == _ATTEMPTS - 1:
                 raise failure
             time.sleep(_A_MOMENT)
@@ -222,7 +222,7 @@ class StateTable:
         )
 
     def _take_over(self, stored: _Stored) -> list[str]:
-        """Give the warning that a dead holder deserves.
+        """Give the warning that a dead holder was found.
 
         Raises:
             TargetError: when it is alive.
@@ -243,7 +243,7 @@ class StateTable:
         )
 
     def _take(self, before: _Stored, mine: lock.Holder) -> bool:
-        """Try for the lock, and say whether the row was still as it was before."""
+        """Try to take the lock, and say whether the row was still unchanged."""
         if before.phase is None:
             return self._begin(mine, exists=before.exists)
         if not before.locks:
@@ -252,13 +252,13 @@ class StateTable:
         return self._row.change({"holder": mine.to_json()}, unchanged)
 
     def _begin(self, mine: lock.Holder, *, exists: bool) -> bool:
-        """Make the first row, with the lock taken; of two who try, Delta lets one."""
+        """Create the first row, with the lock taken; if two runs try, Delta lets one succeed."""
         self._begun = str(uuid.uuid4())
         state = State(ledger=self._begun, source="", run=0, phase=NEW, started_at=now(), captures="")
         return self._row.create(values_of(state, mine, self._target), exists=exists)
 
     def release(self) -> None:
-        """Give the lock back if this run still has it; a failure to must not hide why the run has ended."""
+        """Give the lock back if this run has it.  A failure here must not hide why the run has ended."""
         with self._writing:
             mine = self._mine
             if mine is not None and not self._lost:
@@ -267,23 +267,23 @@ class StateTable:
             self._let_go()
 
     def check_lock(self, *, sure: bool = False) -> None:
-        """Refuse to go on when another run may have taken over; costs nothing while the signs of life are fresh.
+        """Refuse to continue if another run may have taken over; costs nothing while the last beat is recent.
 
         Args:
-            sure: give a sign of life now, which shows it in any case.
+            sure: write a beat now, which shows it in any case.
 
         Raises:
             TargetError: when one has.
         """
         with self._writing:
-            # This process may have stood still.
+            # This process may have been paused.
             if self._mine is not None and (sure or now() - self._mine.beat > lock.LEASE / 2):
                 self._beat()
             if self._lost:
                 raise self._lost_error()
 
     def why_lost(self) -> TargetError | None:
-        """Look whether another run has taken over, and say so; None if the lock is held, or was never taken."""
+        """Say whether another run has taken over; None if the lock is held, or was never taken."""
         with suppress(Exception):
             self.check_lock(sure=True)
         return self._lost_error() if self._lost else None
@@ -317,10 +317,10 @@ class StateTable:
             return not self._lost
 
     def _change_as_holder(self, change: Callable[[], bool], after: lock.Holder | None) -> None:
-        """Change the row on the condition that the lock is held, and note if it is not.
+        """Change the row on the condition that the lock is held; note if it is not.
 
         Args:
-            after: who holds it then.
+            after: the holder after the change.
         """
         mine = self._mine
         assert mine is not None
@@ -335,11 +335,11 @@ class StateTable:
             self._mine = after
 
     def _write_all(self, state: State, holder: lock.Holder | None, mine: lock.Holder) -> bool:
-        """Write the whole row, if it is mine, and say whether it was."""
+        """Write the whole row if this run holds the lock, and say whether it did."""
         return self._row.change(values_of(state, holder, self._target), _Held(mine))
 
     def _hand_to(self, holder: lock.Holder | None, mine: lock.Holder) -> bool:
-        """Change the lock alone, if it is mine, and say whether it was."""
+        """Change only the holder if this run holds the lock, and say whether it did."""
         return self._row.change({"holder": None if holder is None else holder.to_json()}, _Held(mine))
 
     def _let_go(self) -> None:
@@ -371,7 +371,7 @@ class _Held:
     of: tuple[int, str | None] | None = None
 
     def is_in(self, row: Mapping[str, Any]) -> bool:
-        """Say whether it is met by a row that is known."""
+        """Say whether a known row meets the condition."""
         if self.of is not None and (row["run"], row["phase"]) != self.of:
             return False
         found = None if row["holder"] is None else lock.Holder.from_json(row["holder"])

@@ -1,4 +1,4 @@
-"""What a target holds, by its ledger: now, or as it was after a run."""
+"""What a target holds according to its ledger: now, or after a given run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 from walreplay.errors import TargetError
 from walreplay.lsn import to_datetime
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.storage import damage_told, naming_the_catalog
+from walreplay.spark.delta.storage import catalog_errors, ledger_errors
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger.ledger import APPLIED, PLANNED, Ledger, State
 from walreplay.spark.ledger.lock import Holder, why_dead
 from walreplay.spark.ledger.state import at_work
-from walreplay.spark.session.failures import failures_told
+from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import own_session, quiet_queries, settings
 from walreplay.spark.writing.choice import choose_writer
 
@@ -71,14 +71,14 @@ class RunAtWork:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that began in the captures and has not ended there yet.
+    """A transaction that has begun in the captures, and has not ended there yet.
 
     Attributes:
         kind: ``ordinary``, ``streamed`` or ``prepared``.
-        lsn: the commit's, of a prepared one the Prepare's; None while it is not known.
-        began_at_file, offset: where its first message stands.
+        lsn: the commit's; of a prepared one the Prepare's; None while it is unknown.
+        began_at_file, offset: the place of its first message.
         since: when it began or was prepared, by the server's clock; ``age`` is from then until now.
-        bytes: what the captures hold of it, in ``segments`` pieces.
+        bytes: its size in the captures, in ``segments`` pieces.
     """
 
     kind: str
@@ -134,9 +134,9 @@ def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
     """
     place = Target.parse(str(target))
     own = own_session(spark)
-    with failures_told(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
+    with spark_errors(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
         ledger = Ledger(spark, place, choose_writer(spark, place))
-        with naming_the_catalog(place):
+        with catalog_errors(place):
             state = ledger.read()
         running = _run_at_work(state, ledger.holder)
         if state is None:
@@ -158,9 +158,9 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -
     place = Target.parse(str(target))
     own = own_session(spark)
     table = place.ledger("runs")
-    failures = failures_told(path=place.text)
-    with failures, quiet_queries(), settings(own, delta.SMALL_STATE), damage_told(table.text):
-        with naming_the_catalog(place):
+    failures = spark_errors(path=place.text)
+    with failures, quiet_queries(), settings(own, delta.SMALL_STATE), ledger_errors(table.text):
+        with catalog_errors(place):
             is_there = delta.exists(own, table)
         if not is_there:
             raise _nothing_applied(place)
@@ -172,7 +172,7 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -
                 f"there is no run {run} that has ended", path=place.text, remedy=f"There are: {spans(there)}"
             )
         rows = runs.where(runs.run <= run).selectExpr("run", "inline(tables)")
-        # Where a run made no version of a table, an earlier one's holds.
+        # A table that the run did not write to has the version of an earlier run.
         newest = rows.groupBy("oid").agg(
             F.max(F.struct("run", "name", "location", "set_aside")).alias("last"),
             F.max(F.when(F.col("version").isNotNull(), F.struct("run", "version"))).alias("newest"),
@@ -192,7 +192,7 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -
 def _table_version(target: Target, name: str, location: str, version: int) -> TableVersion:
     table = TableName(path=location)
     if target.root is None:
-        # No catalog knows a name with a dot in it.
+        # No catalog allows a dot in a name.
         table = TableName(parts=tuple(location.split(".")))
     return TableVersion(name, location, version, f"SELECT * FROM {table.sql} VERSION AS OF {version}")
 
@@ -226,7 +226,7 @@ def _newest_runs(spark: SparkSession, target: Target, last: int) -> list[RunStat
         last: the newest run that the ledger's state knows; where that was set back, there are others.
     """
     table = target.ledger("runs")
-    with damage_told(table.text):
+    with ledger_errors(table.text):
         if not delta.exists(spark, table):
             return []
         runs = delta.read(spark, table).where(F.col("run") <= last)

@@ -1,7 +1,7 @@
-"""What the ledger keeps of transactions and logical messages, and what it knows of transactions that come again.
+"""The ledger's ``transactions`` and ``messages``, and the check of transactions that are sent again.
 
-``transactions`` has a row for each that has committed, with its origin and a digest of its row changes; ``messages``
-has the logical messages.  Both are written by executors, from what the decoding tasks have staged.
+``transactions`` has a row for each committed transaction, with its origin and a digest of its row changes.
+``messages`` has the logical messages.  Executors write both, from what the decoding tasks have staged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from walreplay.errors import OrderError
 from walreplay.lsn import to_datetime
 from walreplay.sink.merge import TIMESTAMP
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.storage import damage_told
+from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import Target
 from walreplay.spark.ledger.ledger import State, check_recorded, commit_of
 from walreplay.spark.session.isolation import has_own_sessions, session_with, settings
@@ -65,7 +65,7 @@ _DECIDED: Final = (
 
 
 class History:
-    """The transactions and messages of one run, as its decoding has staged them."""
+    """The transactions and messages of one run, as its decode has staged them."""
 
     def __init__(self, spark: SparkSession, target: Target, plan: Plan, staging: Staging, writer: TableWriter) -> None:
         self._spark = spark
@@ -75,7 +75,7 @@ class History:
         self._writer = writer
 
     def check_copies(self) -> None:
-        """Refuse transactions that have come again as others, and such that come late.
+        """Refuse copies of a transaction that differ, and transactions that come too late.
 
         Raises:
             OrderError: naming the first one and its file.
@@ -119,7 +119,7 @@ class History:
         return self._copies(self._spark).where(among).select("commit_lsn").distinct().count()
 
     def followed(self) -> Followed | None:
-        """Say how the run's transactions follow the last one of the ledger's; None where it has none."""
+        """Compare the run's transactions with the ledger's last one; None if the ledger has none."""
         from pyspark.sql import functions as f
 
         table = self._target.ledger("transactions")
@@ -153,7 +153,7 @@ class History:
         def append(write: Callable[[SparkSession, State, bool], None]) -> None:
             # What makes a commit the run's own is a setting of the session.
             place = self._target.ledger("transactions" if write == self._append_transactions else "messages").text
-            with damage_told(place), session_with(self._spark, delta.SMALL_STATE) as spark:
+            with ledger_errors(place), session_with(self._spark, delta.SMALL_STATE) as spark:
                 write(spark, state, resumed)
 
         with ThreadPoolExecutor(len(writes) if has_own_sessions(self._spark) else 1) as pool:
@@ -204,7 +204,7 @@ class History:
 
     def _copies(self, spark: SparkSession) -> DataFrame:
         """Give one row for each transaction and session; its parts may lie in several files."""
-        # Nearly all are whole: the parts of the others are little, and they alone have to be brought together.
+        # Nearly all lie in one file.  Only the parts of the few others have to be joined.
         whole = self._records(spark, TRANSACTIONS_TABLE)
         together = self._together(spark)
         return whole if together is None else whole.unionByName(together)

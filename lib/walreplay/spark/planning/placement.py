@@ -1,12 +1,12 @@
-"""Where each relation's rows belong, and which tables have to move for that.
+"""Which table has which place, and which tables have to move.
 
-A renamed relation takes its rows along.  A relation that takes the name of another one begins anew; the other one's
-rows are set aside, in the ledger, until it is heard of under a name of its own, or for good.
+A renamed relation keeps its table, which moves to the new name.  A relation that takes the name of another one begins
+with an empty table.  The other one's rows are set aside in the ledger, until its relation is used under another name.
 
-A run that is killed makes its moves again from the first.  That a table is no longer where a move takes it from says
-that the move is done only as long as no other table has come there.  So everything that leaves its place goes first
-(`Placement.leaving`), and what takes a place goes then (`Placement.arriving`): each of the two lists may be begun
-again as often as need be, but the first no more once the second was begun.
+A run that is killed makes its moves again from the first.  A move counts as done if the table is no longer at its old
+place.  That is only right while no other table has come there.  So all tables that leave a place go first
+(`Placement.leaving`), then those that take one (`Placement.arriving`).  Each list may be started again as often as
+needed, but the first no more once the second was started.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ RecreatePolicy = Literal["replace", "keep", "stop"]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A relation that is used in the run, by the name that it had last.
+    """A relation that is used in the run, under its last name.
 
     Attributes:
-        written: the run writes to its table; else all that it was used for is left out.
-        said: the configuration says what ``on_recreate`` is.
+        written: the run writes to its table; otherwise all its rows are left out.
+        said: the configuration sets ``on_recreate``.
     """
 
     oid: int
@@ -40,7 +40,7 @@ class Wanted:
 
 
 class Use(NamedTuple):
-    """A relation was used under the name that belongs to a place."""
+    """One use of a relation under the name that belongs to a place."""
 
     oid: int
     place: str
@@ -48,7 +48,7 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A table that goes to another place."""
+    """A table that moves to another place."""
 
     oid: int
     name: str
@@ -59,17 +59,17 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What becomes of the tables' places.
+    """The result: which tables move, and which rows each relation continues with.
 
     Attributes:
-        before: the entry whose rows each relation goes on with, by oid; relations that begin anew have none.
-        holders: the relations that have the places of their names; the others' rows are set aside.
-        leaving: the moves to be made first, to places that are free; and ``arriving`` those behind them.
-        aside: the entries, changed, of relations that are not written to but had to give way.
-        renamed: likewise of those that are not written to but have gone to the place of another name.
-        replaced: the oids whose entries end, as another relation goes on with their rows.
-        remade: the relations that were heard of first under the names of tables that the ledger has.
-        recognised: some relation is used just as the ledger knows it.
+        before: the entry whose rows each relation continues with, by oid; a relation that begins anew has none.
+        holders: the relations that have the places of their names; the rows of others are set aside.
+        leaving: the moves to make first, to free places; ``arriving`` are those after them.
+        aside: the changed entries of relations that are not written to, but had to give way.
+        renamed: the changed entries of relations that are not written to, but moved to another name.
+        replaced: the oids whose entries end, because another relation continues with their rows.
+        remade: the relations that first appeared under the names of tables that the ledger has.
+        recognised: some relation is used exactly as the ledger knows it.
         notes: what happened to each relation's table, by oid.
     """
 
@@ -92,16 +92,16 @@ class Placement:
 
 @dataclass(slots=True)
 class _Succession:
-    """Who has which place as names pass from relation to relation.
+    """Who has which place, as names pass from relation to relation.
 
-    A relation without a table, of which nothing is written, has no place; but whoever was where its name says has to
-    give way: it is not that one's name any more.
+    A relation without a table, of which nothing is written, has no place.  But the relation that was at the place of
+    its name has to give way, because it no longer has that name.
 
     Attributes:
         holders: the oid that has each place.
-        displaced: the oids whose places others have taken, with the oid that did.
-        anew: the relations that were heard of first in a place that another one had, with that one's oid.
-        heirs: the relations that go on with another one's rows, with the entry of these.
+        displaced: the oids whose places others have taken, with the oid of the other.
+        anew: the relations that first appeared at another one's place, with that one's oid.
+        heirs: the relations that continue with another one's rows, with the entry of these rows.
     """
 
     holders: dict[str, int]
@@ -111,7 +111,7 @@ class _Succession:
 
     @staticmethod
     def of(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterable[Use]) -> _Succession:
-        """Follow the uses, from what the ledger knows on."""
+        """Follow the uses, starting from what the ledger knows."""
         known = {entry.oid: entry for entry in entries}
         keep = {one.oid for one in wanted if one.on_recreate == "keep"}
         busy = {one.oid for one in wanted}
@@ -152,7 +152,7 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
     Args:
         entries: what the ledger knows.
         wanted: the relations that are used in the run.
-        uses: in commit order; of each of ``wanted`` at least the last one.
+        uses: in commit order; at least the last use of each of ``wanted``.
 
     Raises:
         OrderError: a table was dropped and created again, and the configuration forbids it.
@@ -209,7 +209,7 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
 
 
 def _notes(one: Wanted, found: _Succession, known: Mapping[int, MirrorEntry], holders: frozenset[int]) -> Iterator[str]:
-    """Say what has become of a relation's place, and of those whose place it took."""
+    """Describe what happened to a relation's place, and to the relations whose place it took."""
     if one.oid not in holders:
         yield "another table has its name now; its rows are set aside"
     if one.oid in found.heirs:
@@ -224,7 +224,7 @@ def _notes(one: Wanted, found: _Succession, known: Mapping[int, MirrorEntry], ho
 
 
 def _recreated(wanted: Sequence[Wanted], found: _Succession) -> list[Wanted]:
-    """Give the relations that were heard of first where another one was, and have taken its place."""
+    """Give the relations that first appeared at another one's place, and have taken it."""
     recreated = [
         one
         for one in wanted

@@ -1,7 +1,7 @@
-"""What a run does to each mirror table: where it lies, how its columns change, and in which steps its rows are merged.
+"""The plan for each mirror table: where it lies, how its columns change, and in which commits its rows are merged.
 
-A table's rows of one run may belong to several relation versions.  Those among which rows are told apart in the same
-way are an *epoch*: its rows, given the shape that the table has at the epoch's end, are merged in one commit.
+The rows of a table in one run may belong to several relation versions.  Versions whose rows are identified in the same
+way form an *epoch*.  Its rows get the columns that the table has at the epoch's end, and are merged in one commit.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _MAX_EPOCHS: Final = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Rows that are merged in one commit.
+    """The rows that are merged in one commit.
 
     Attributes:
-        start, stop: the staged rows' sequence numbers, ``stop`` None for the last epoch.
+        start, stop: sequence numbers of the staged rows; ``stop`` is None for the last epoch.
         evolution: from the table's columns before the epoch to those at its end.
-        projections: how the rows of each relation version get the table's columns, by the sequence that it begins at.
+        projections: how rows of each relation version get the table's columns, by the sequence that it begins at.
         identity: in the table's columns.
         tracked: columns that some change leaves unchanged.
-        converts_key: equal keys of different versions may not be staged alike.
+        converts_key: equal keys of different versions may be staged differently.
     """
 
     start: int
@@ -63,23 +63,23 @@ class Epoch:
 
     @property
     def told_apart_by(self) -> tuple[Mode, tuple[int, ...]]:
-        """What tells its rows apart: the mode, and the ids of the key's columns."""
+        """What identifies the epoch's rows: the mode, and the ids of the key's columns."""
         return self.identity.mode, tuple(self.shape.columns[number].id for number in self.identity.key)
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """What a run does to one table.
+    """The plan for one table.
 
     Attributes:
-        number: what the staged rows call it.
+        number: the table's number in the staged rows.
         name: the source's name of it, when it was used last.
         table: where it lies once tables have moved.
         before: what the ledger knew of it; None for a new one.
-        truncated: all rows that it held before the run are gone.
+        truncated: all rows from before the run are deleted.
         rows: row changes.
         names: see `MirrorEntry`.
-        stops_at_missing: an update or a delete that does not find its row stops the run.
+        stops_at_missing: an update or delete that does not find its row stops the run.
         layout: the properties and the clustering that it is to have.
     """
 
@@ -101,8 +101,8 @@ class TablePlan:
 
     @property
     def after(self) -> MirrorEntry:
-        """What the ledger will know of it."""
-        # What version it has then is known once it was made.
+        """The ledger's entry for the table after the run."""
+        # Its version is known once the commit was made.
         entry = MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
         return replace(entry, layout=self.layout)
 
@@ -279,7 +279,7 @@ def _table(
 
 
 def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_ids: Sequence[int]) -> bool:
-    """Say whether the rows of two versions, one next to the other, can be folded together.
+    """Say whether the rows of two successive versions can be folded together.
 
     Args:
         ids, other_ids: of the versions' columns.
@@ -287,7 +287,7 @@ def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_id
     if (one.identity.mode, one.configured) != (other.identity.mode, other.configured):
         return False
     if one.identity.mode is Mode.MULTISET:
-        # A row is told from others by all that it has: an image of one layout is none of another's.
+        # Whole rows are compared: a row with one list of columns never equals one with another list.
         return [(id_, column.target) for id_, column in zip(ids, one.columns, strict=True)] == [
             (id_, column.target) for id_, column in zip(other_ids, other.columns, strict=True)
         ] and not any(converts((old.type, new.type)) for old, new in zip(one.columns, other.columns, strict=True))
@@ -295,10 +295,10 @@ def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_id
 
 
 def _check_marks(evolution: Evolution, name: str) -> None:
-    """Refuse what the configuration cannot change for rows that are there.
+    """Refuse settings that cannot change once there are rows.
 
     Raises:
-        ConfigError: for soft deletes, or masks, that are switched on or off.
+        ConfigError: soft deletes, or masks, are switched on or off.
     """
     if evolution.before is None:
         return

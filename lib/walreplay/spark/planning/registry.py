@@ -1,7 +1,7 @@
-"""What the ledger knows of every mirror table: whose rows it holds, where it lies, and its columns.
+"""The ledger's entries: whose rows each mirror table holds, where it lies, and its columns.
 
-A relation is its oid; its name says where it is written.  So entries go by oid, and a table whose name was taken by
-another relation has an entry too: its rows are set aside.
+A relation is identified by its oid; its name says where it is written.  So entries go by oid.  A table whose name
+another relation has taken has an entry too: its rows are set aside.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from walreplay.types.stored import type_from_dict, type_to_dict
 
 @dataclass(frozen=True, slots=True)
 class MirrorEntry:
-    """A mirror table as the last run that wrote to it has left it.
+    """A mirror table as the last run that wrote to it left it.
 
     Attributes:
         oid: the source relation's.
         name: its ``schema.table`` when it was used last.
         table: where its rows lie.
         set_aside: another relation has its place.
-        names: the mirror's name of every column that the relation has had, by the source's: none is given again.
+        names: the mirror's name of every column that the relation has ever had, by the source's name.  None is reused.
         left: the version that the table had then; None in a ledger of an earlier version.
-        run: the id of the run that has made that version; empty likewise.
+        run: the id of the run that made that version; empty in a ledger of an earlier version.
         layout: what the configuration wanted of it then.
     """
 
@@ -95,10 +95,10 @@ class MirrorEntry:
 
 
 def left_at(entries: Sequence[MirrorEntry], versions: Mapping[int, int | None], run: str) -> list[MirrorEntry]:
-    """Give entries with the versions that a run has left.
+    """Give entries with the versions that a run made.
 
     Args:
-        versions: by oid; of a table that is not among them the version is as it was.
+        versions: by oid; a table that is not among them keeps its version.
         run: the run's id.
     """
     return [

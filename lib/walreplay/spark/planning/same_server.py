@@ -1,13 +1,16 @@
-"""Whether the tables that were made anew since the last run may be the same server's.
+"""Whether tables that were all created again since the last run still belong to the same server.
 
-`pgbench -i`, a restored dump and a rebuilt schema give every table a new oid, and so does another server.  The stream
-names no server.  What shows that it is another one is what one server cannot have done.  Its LSNs rise: captures whose
-LSNs fall are refused long before.  So do its transaction ids, by a counter that wraps around: a transaction with an id
-before that of one which has committed already was under way when that one began to write.  One may have been, and a
-few; but not all that a run brings, where they are many or lie far back.  And its clock does not go back by hours.
+After `pgbench -i`, or when a dump is restored, every table has a new oid.  The same is true on another server, and the
+stream does not name its server.  Another server shows only by what one server cannot have done:
 
-That is looked at only where it is in doubt: a table's name has passed to a new oid, and no table is used as the
-ledger knows it.
+- LSNs rise.  Captures whose LSNs fall are refused long before.
+- Transaction ids rise, by a counter that wraps around.  A transaction with an id older than one that has committed was
+  already running when that one began to write.  One or a few may have been; but not all of a run, if they are many or
+  much older.
+- The clock does not go back by hours.
+
+This is checked only if it is in doubt: a table's name has passed to a new oid, and no table is used as the ledger knows
+it.
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ _NAMED: Final = 3
 
 
 def is_in_doubt(placement: Placement) -> bool:
-    """Say whether a run may be of another server, and nobody has said that its tables were made anew."""
+    """Say whether a run may come from another server, and the configuration does not say otherwise."""
     return not placement.recognised and any(not one.said for one in placement.remade)
 
 
 def check_followed(placement: Placement, followed: Followed, tables: int) -> None:
-    """Refuse a run that must be of another server.
+    """Refuse a run that must come from another server.
 
     Args:
         tables: how many the target has.
@@ -48,7 +51,7 @@ def check_followed(placement: Placement, followed: Followed, tables: int) -> Non
 
 
 def warnings_of(placement: Placement, tables: int) -> Iterator[str]:
-    """Say that most of a target's tables were made anew."""
+    """Warn that most of a target's tables were created again."""
     remade = placement.remade
     if len(remade) < _MANY or 2 * len(remade) <= tables:
         return

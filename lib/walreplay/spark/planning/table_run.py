@@ -1,4 +1,4 @@
-"""What a run does to one table, said in the terms of its commits and its folds."""
+"""What a run does to one table, in terms of its commits and folds."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _EPOCHS: Final = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class TableRun:
-    """What a run does to one table, and how.
+    """One table in one run: its plan, its commits, and how it is written.
 
     Attributes:
         commit: the run's; its steps have numbers made of it (`step_of`).
         resumed: the run was begun before: the table may have some of its commits already.
         buckets: how many parts its changes were split into; ``tasks`` fold them.
         size: bytes that are staged.
-        exists: the table is there, and as it should be.
-        check_lock: refuses to go on when the run has lost the lock.
-        standing: how the table stands, of a run that was begun before; None where only its history tells.
+        exists: the table exists, and was checked.
+        check_lock: raises if the run has lost the lock.
+        standing: how the table compares with the ledger, in a resumed run; None if only its history tells.
     """
 
     plan: TablePlan
@@ -71,7 +71,7 @@ class TableRun:
 
     @property
     def anew(self) -> bool:
-        """The table is there, but the ledger does not know it: it is written from the beginning."""
+        """The table exists, but the ledger does not know it: it is written from the beginning."""
         return self.exists and self.plan.before is None
 
     def step(self, epoch: int, slot: int) -> delta.CommitId:
@@ -79,12 +79,12 @@ class TableRun:
         return replace(step_of(self.commit, _EPOCHS + epoch * SLOTS + slot), oid=self.plan.oid)
 
     def may_have(self, commit: delta.CommitId) -> bool:
-        """Say whether the table may have a step already, so that its history has to be asked."""
+        """Say whether the table may have a step already, so that its history must be read."""
         return self.resumed and (self.standing is None or commit.number in self.standing.steps)
 
     @property
     def needs_statements(self) -> bool:
-        """The table is clustered by a column of which the files that are written here do not tell enough."""
+        """The table is clustered by a column for which files of our own have no statistics."""
         kinds = {column.name: column.type.arrow for column in self.plan.epochs[-1].shape.columns}
         return any(name in kinds and not has_statistics(kinds[name]) for name in self.plan.layout.cluster_by)
 
@@ -114,7 +114,7 @@ class TableRun:
         return staging.read(spark, rows, task)
 
     def merge(self, number: int) -> Merge:
-        """Say what the commit of an epoch is made for."""
+        """Say what the commit of an epoch has to do."""
         plan, epoch = self.plan, self.plan.epochs[number]
         return Merge(
             table=plan.table,
@@ -140,12 +140,12 @@ def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:
 
 
 def run_of(step: delta.CommitId) -> int:
-    """Give the number of the run that a step on a table is one of."""
+    """Give the run's number from the number of one of its steps."""
     return step.number >> _RUN_BITS
 
 
 def metadata_fields(metadata: MetadataNames) -> list[pa.Field]:
-    """Give the columns that a table has behind its own."""
+    """Give the metadata columns, which stand behind a table's own columns."""
     fields = [
         (metadata.commit_lsn, pa.int64()),
         (metadata.commit_ts, pa.timestamp("us", "UTC")),
@@ -162,7 +162,7 @@ def table_schema(shape: TableShape, metadata: MetadataNames) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """What a commit is made for.
+    """What the commit of an epoch has to do.
 
     Attributes:
         schema: the table's columns, with the metadata.
@@ -170,10 +170,10 @@ class Merge:
         tracked: the columns that some change leaves unchanged.
         moves: keys have changed and have to be followed.
         deletes: some rows are deleted.
-        converts_key: the key has another type than it had for some of the changes, which it may not hold.
-        stops_at_missing: nothing is committed where a change does not find its row.
-        properties: what the table is made with, if it is not there yet.
-        has_bases: each row brings the key that it has in the table, as it stands there.
+        converts_key: for some of the changes the key had another type, whose values its present type may not hold.
+        stops_at_missing: nothing is committed if a change does not find its row.
+        properties: what the table is created with, if it does not exist yet.
+        has_bases: each row brings the key as the table writes it.
     """
 
     table: TableName
@@ -210,7 +210,7 @@ class Merge:
 
     @property
     def key_forms(self) -> tuple[tuple[int, Form], ...]:
-        """The forms of key columns that are compared by value, by their places in the key."""
+        """The forms of key columns that are compared by value, by their positions in the key."""
         forms = dict(self.identity.forms)
         return tuple((k, forms[number]) for k, number in enumerate(self.identity.key) if number in forms)
 

@@ -1,4 +1,4 @@
-"""The relation versions of a run: which mirror table each belongs to, and how its rows are told apart."""
+"""The relation versions of a run: which mirror table each belongs to, and what identifies its rows."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ OWN_IDENTITY: Final = "its partitions have a replica identity of their own, whic
 
 
 def identity_of(relation: Relation, keys: Sequence[str] | None) -> Identity:
-    """Give what tells a relation's rows apart: the configured key, or the replica identity.
+    """Give what identifies a relation's rows: the configured key, or the replica identity.
 
-    A configured key that old tuples do not bring cannot find the rows that they mean; then the replica identity
-    is taken, which names the same rows (`ignores_key` tells).
+    If old tuples lack a column of the configured key, it cannot find the rows.  Then the replica identity is used,
+    which names the same rows (`ignores_key` tells).
 
     Raises:
-        ConfigError: when a configured key column is none of the relation's.
+        ConfigError: a configured key column is not in the relation.
     """
     names = [column.name for column in relation.columns]
     missing = [key for key in keys or () if key not in names]
@@ -59,12 +59,12 @@ def identity_of(relation: Relation, keys: Sequence[str] | None) -> Identity:
     found = key_columns(relation, keys)
     if found:
         return Identity(Mode.KEYED, tuple(map(names.index, found)))
-    # Replica identity full flags every column: equal rows are told apart by nothing.
+    # Replica identity full flags every column as key, though equal rows may exist.
     return Identity(Mode.MULTISET if relation.replica_identity == "f" else Mode.APPEND)
 
 
 def ignores_key(relation: Relation, keys: Sequence[str] | None) -> bool:
-    """Say whether a configured key is of no use: the replica identity's old tuples lack some of its columns."""
+    """Say whether a configured key cannot be used: the replica identity's old tuples lack some of its columns."""
     return bool(keys) and key_columns(relation, keys) != list(keys or ())
 
 
@@ -73,9 +73,9 @@ class Version:
     """A relation version as its table takes it.
 
     Attributes:
-        number: its place in the run's list of versions.
+        number: its position in the run's list of versions.
         table: the number of its table.
-        relation: as it was announced; ``shown`` has the wanted columns alone, under the mirror's names, and the replica
+        relation: as it was announced; ``shown`` has only the wanted columns, under the mirror's names, and the replica
             identity that old rows are really sent by.
         types: of the relation's columns, as they are decoded; ``columns`` has those of the mirror's.
         configured: the key comes from the configuration, so that it may hold NULLs.
@@ -100,7 +100,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The relation versions that a run's rows may have; those that are not wanted are not there.
+    """The wanted relation versions that a run's rows may have.
 
     Attributes:
         versions: by relation.
@@ -113,7 +113,7 @@ class Catalogue:
 
     @classmethod
     def of(cls, plan: Plan, settings: Settings, entries: Sequence[MirrorEntry]) -> Catalogue:
-        """Look at everything that a plan's rows may belong to.
+        """Collect everything that a plan's rows may belong to.
 
         Args:
             entries: the tables that the ledger knows.
@@ -253,9 +253,9 @@ def _forms(types: Sequence[ColumnType], selection: Selection) -> tuple[tuple[int
 
 
 def _check_exact(relation: Relation, identity: Identity, types: Sequence[ColumnType]) -> None:
-    """Refuse keys that are read so that different ones become the same: one row would take the place of another.
+    """Refuse keys that are read so that two may become one: one row would replace the other.
 
-    Rows without a key need no check: those that become equal are counted, and as many are taken away again.
+    Rows without a key need no check: rows that become equal are counted, and as many are deleted again.
     """
     for number in identity.key:
         kind, column = types[number], relation.columns[number].name
@@ -284,7 +284,7 @@ def _keys(relation: Relation, keys: Sequence[str] | None, renames: Sequence[tupl
 
 
 def check_distinct(names: Sequence[tuple[str, str, Version]]) -> None:
-    """Refuse two source tables that would be written to one.
+    """Refuse two source tables that would be written to one mirror table.
 
     Args:
         names: each table's source name, its place as the target compares places, and its version.

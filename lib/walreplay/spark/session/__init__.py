@@ -1,4 +1,9 @@
-"""Getting a Spark session, having one of one's own, and telling what Spark throws as errors of ours.
+"""The Spark session: getting one, isolating settings in one, and telling Spark's exceptions as errors of ours.
 
-The lowest floor of the package: it knows nothing of captures, tables or the ledger.
+It knows nothing of captures, tables or the ledger.
+
+Entry points: `session.build_session`, `isolation`, `failures.spark_errors`.
+
+Uses: nothing.
+Used by: captures, checks, cli, delta, job, ledger, staging, tables, writing.
 """

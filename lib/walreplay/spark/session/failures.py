@@ -1,7 +1,7 @@
-"""What Spark, Delta or Java throw, told as an error of ours.
+"""Turn exceptions of Spark, Delta or Java into our own `SparkFailure`.
 
-Their own messages quote rows' values (of a cast that fails, say), so only what is known to hold none is passed on: the
-message of an error that is not about data, else its condition alone.
+Their messages quote row values (of a failed cast, for example).  So only text that is known to hold none is passed on:
+the message of an error that is not about data, otherwise only its condition.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] .*?SQLST
 
 
 @contextmanager
-def failures_told(*, table: str | None = None, path: str | None = None) -> Iterator[None]:
-    """Raise what Spark, Delta or Java throw within as `SparkFailure`.
+def spark_errors(*, table: str | None = None, path: str | None = None) -> Iterator[None]:
+    """Raise exceptions of Spark, Delta or Java from within as `SparkFailure`.
 
     Args:
-        table: whose statements these are, ``schema.table``; and ``path`` where it lies.
+        table: the ``schema.table`` that the statements are for, and ``path`` where it lies.
     """
     try:
         yield
@@ -53,18 +53,18 @@ def failures_told(*, table: str | None = None, path: str | None = None) -> Itera
         told = failure_of(error, table=table, path=path)
         if told is None:
             raise
-        # What it was stays in __context__, and is not shown, for the values that it may quote.
+        # The original stays in __context__, but is not shown, because it may quote values.
         raise told from None
 
 
 def failure_of(error: Exception, *, table: str | None = None, path: str | None = None) -> WalReplayError | None:
-    """Tell an error of Spark's, Delta's or Java's; None for any other."""
+    """Give our error for one of Spark's, Delta's or Java's; None for any other exception."""
     if _has_lost_java(error):
         return SparkFailure(_JAVA_GONE, table=table, path=path, remedy=_GO_ON)
     if not any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in type(error).__mro__):
         return None
     text = str(error)
-    # An error of ours that was raised on an executor stands at the end of the traceback that Spark passes on.
+    # If an executor raised an error of ours, it is at the end of the traceback that Spark passes on.
     ours = re.findall(r"^(?:\w+\.)*walreplay\.errors\.(\w+): (.*)$", text, re.MULTILINE)
     if ours:
         return SparkFailure(str(ours[-1][1]))
@@ -92,13 +92,13 @@ def _problem(error: Exception, text: str) -> str:
 
 
 def _thrown(text: str) -> str | None:
-    """Give the class of what Java has thrown; its message may hold anything."""
+    """Give the class of a Java exception; its message may hold values."""
     found = re.search(r"^: ((?:[\w$]+\.)+[\w$]+)", text, re.MULTILINE)
     return None if found is None else found[1]
 
 
 def _has_lost_java(error: Exception) -> bool:
-    """Say whether Java could not be asked at all: what is raised first may hang on an answer of its."""
+    """Say whether Java cannot be reached at all: then the first exception may only be a consequence."""
     if not isinstance(error, ConnectionError):
         return False
     return any("py4j" in Path(frame.filename).parts for frame in traceback.extract_tb(error.__traceback__))

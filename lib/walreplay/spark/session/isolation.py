@@ -1,7 +1,7 @@
-"""A session of one's own, so that settings made for one commit do not reach another's.
+"""Sessions of our own, so that settings for one commit do not affect another.
 
-Delta's idempotence settings are session-wide, and every write of a session that has them uses their number up.
-Spark Connect has no newSession: there the caller's session is used, and what was set is put back.
+Delta's idempotence settings are session-wide: every write of a session that has them uses their number.  Spark Connect
+has no newSession: there the caller's session is used, and its settings are restored afterwards.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ within names and quoted texts, too."""
 
 
 def has_own_sessions(spark: SparkSession) -> bool:
-    """Say whether sessions can be had that share nothing but the cluster."""
+    """Say whether new sessions can be made, which share only the cluster."""
     return hasattr(spark, "_jsparkSession")
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """Give a session with settings of its own where there is such a thing."""
+    """Give a new session with settings of its own, if there can be one; otherwise the given session."""
     if not has_own_sessions(spark):
         return spark
     own = spark.newSession()
@@ -38,7 +38,7 @@ def own_session(spark: SparkSession) -> SparkSession:
 
 
 def session_with(spark: SparkSession, values: Mapping[str, str]) -> AbstractContextManager[SparkSession]:
-    """Give a session with some settings: one of its own, or for a while the given one where there is no such thing."""
+    """Give a session with some settings: a new one, or for a while the given one if there can be no new one."""
     own = own_session(spark)
     if own is spark:
         return _set_for_a_while(spark, values)
@@ -58,7 +58,7 @@ def _set_for_a_while(spark: SparkSession, values: Mapping[str, str]) -> Iterator
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """Set some settings for a while.
 
-    A platform may refuse a setting; what it does refuse is left out, as none is needed for a right result.
+    A platform may refuse a setting.  It is then left out: no setting is needed for a right result.
     """
     before: dict[str, str | None] = {}
     for key, value in values.items():
@@ -82,7 +82,7 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def quiet_queries() -> Iterator[None]:
-    """Keep pyspark for a while from logging the exceptions that it raises: their texts quote rows' values."""
+    """Keep pyspark from logging its exceptions for a while: their texts quote row values."""
     # Made by pyspark's own class: it calls its loggers in a way that logging's do not know.
     loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
     before = [logger.level for logger in loggers]

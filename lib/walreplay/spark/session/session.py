@@ -41,7 +41,7 @@ _LONGEST_SOCKET_FOLDER: Final = 61
 
 
 def build_session(app_name: str = "walreplay") -> SparkSession:
-    """Give the session that is there, or start one with Delta.
+    """Give the existing session, or start one with Delta.
 
     Raises:
         ConfigError: Java is missing or has the wrong version.
@@ -62,7 +62,7 @@ def build_session(app_name: str = "walreplay") -> SparkSession:
         if not _is_submitted():
             _check_java()
             if master.startswith("local"):
-                # The driver's Python has what the workers need; another one on the PATH may not.
+                # The driver's Python has the packages that workers need; another one on the PATH may not.
                 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Values that are shown or written as text must not depend on where the job runs.
@@ -104,9 +104,9 @@ def _is_submitted() -> bool:
 
 
 def _configured() -> Mapping[str, str]:
-    """Collect what the user has configured before this program: it wins over every default set here."""
+    """Collect what the user has configured: it takes precedence over every default set here."""
     if _is_submitted():
-        # The JVM is running already and knows; SparkConf asks it once it is connected.
+        # The JVM runs already and has the settings; SparkConf asks it once it is connected.
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
     return {**dict(_spark_defaults()), **dict(_submit_arguments())}
@@ -204,7 +204,7 @@ def _driver_memory() -> int:
 
 
 def _check_java() -> None:
-    """Say clearly what Spark's launcher would say in a page."""
+    """Raise one clear error where Spark's launcher would print a page."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(Path(home, "bin", "java")) if home else shutil.which("java")
     remedy = "Install Java 17 or 21 (Debian and Ubuntu: sudo apt-get install openjdk-17-jre-headless)"
@@ -217,7 +217,7 @@ def _check_java() -> None:
 
 
 def _java_version(java: Path) -> int | None:
-    """Read the version from the file that a JDK carries; starting Java to ask it takes longer."""
+    """Read the version from a file of the JDK, which is faster than to start Java."""
     release = java.resolve().parent.parent / "release"
     try:
         found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(encoding="utf-8"), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The named steps of a run, for tests that stop it there."""
+"""Named steps of a run, at which tests can stop it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ on_step: Callable[[str], None] | None = None
 
 
 def reached(step: str) -> None:
-    """Tell that a step is done."""
+    """Report that a step was reached."""
     if on_step is not None:
         on_step(step)

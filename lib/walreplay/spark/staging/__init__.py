@@ -1,5 +1,10 @@
-"""Decoded events between the pass over the files and the tables' commits.
+"""Staged events: what was decoded and folded per file, kept until the tables are committed.
 
-The files are decoded once, whatever the number of tables; what comes out lies in files that tasks write (`files`), or
-in Spark's tables (`by_spark`), until the run ends.  Both are one interface (`base`).
+The files are decoded once, however many tables there are.  The events lie in files that tasks write (`files`), or in
+Spark's tables (`by_spark`), until the run ends.  Both have one interface.
+
+Entry point: `base.Staging`.
+
+Uses: captures, delta, session, sink, transactions, workers.
+Used by: job, ledger, planning, tables, writing.
 """

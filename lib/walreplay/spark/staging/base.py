@@ -1,9 +1,9 @@
-"""Decoded and folded events between the pass over the files and the tables' merges.
+"""Staged events: decoded and folded per file, kept until the tables are merged.
 
-The files are decoded once, whatever the number of tables; what comes out lies in a folder (or table) of the
-ledger's until the run ends.  Each row is an Arrow IPC stream: the events of one table and key bucket of one file.
-Here is what all ways of staging share; `walreplay.spark.staging.files` has tasks write and read files by themselves,
-`walreplay.spark.staging.by_spark` leaves that to Spark.
+The files are decoded once, whatever the number of tables.  The results are kept in a folder (or table) of the ledger
+until the run ends.  Each row is an Arrow IPC stream: the events of one table and key bucket in one file.  Two modules
+implement the interface: in `walreplay.spark.staging.files` tasks write and read files themselves, in
+`walreplay.spark.staging.by_spark` Spark does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ would come at once else.  It is set around those jobs alone: with it every other
 
 
 class Rows(Protocol):
-    """Rows that tasks work on: a DataFrame, or what tasks find by themselves."""
+    """Rows that tasks work on: a DataFrame, or shares that tasks read themselves."""
 
     def mapInArrow(self, func: Work, schema: str, /) -> DataFrame:  # noqa: N802
         """Give what a function makes of each task's rows."""
@@ -93,7 +93,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Which of a table's rows are meant.
+    """A selection of a table's staged rows.
 
     Attributes:
         start, stop: sequence numbers; ``stop`` None for all that follow.
@@ -114,10 +114,11 @@ class StagedRows:
 def decoding(
     spark: SparkSession, task: DecodeTask, confirmed: Confirmation | None = None
 ) -> list[tuple[DataFrame, Work]]:
-    """Give what has to be done to files that are decoded by a plan, and what on: rows to be staged come of it.
+    """Give the input and the work of a decode by a plan, which results in rows to be staged.
 
     Args:
-        confirmed: what holds of the files that were decoded ahead, which are not among the task's.
+        confirmed: what holds of files that were decoded ahead.  They are not in the task; the rest of them is decoded
+            here.
     """
     works: list[tuple[DataFrame, Work]] = []
     if task.files:
@@ -141,7 +142,7 @@ class Staging(ABC):
 
     @property
     def written(self) -> bool:
-        """Whether there is something to throw away."""
+        """Whether there is something to delete."""
         return self._written
 
     @property
@@ -153,19 +154,19 @@ class Staging(ABC):
     def uses(self) -> tuple[int, ...]:
         """The numbers of the relation versions that committed rows and truncates use, in commit order.
 
-        Those whose rows are left out are among them.
+        Rows that are left out count too.
         """
         return self._uses
 
     @property
     @abstractmethod
     def kept_rows_folder(self) -> str | None:
-        """A mounted folder for rows that are folded already; gone with the rest.  None where there is none."""
+        """A mounted folder for rows that are already folded, deleted with the rest; None if there is none."""
 
     def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> Sequence[Scanned]:
         """Scan files in parallel and stage what is decoded ahead; give the rows of `SCANS_TABLE`.
 
-        Of earlier calls there may be some among them.
+        Rows of earlier calls may be among them.
 
         Args:
             work: what a task does with its files.
@@ -176,7 +177,7 @@ class Staging(ABC):
         """Decode files in parallel and stage their events (see `decoding`); give what each table has.
 
         Raises:
-            WalReplayError: what the first file in the stream's order has against it.
+            WalReplayError: the error of the first file, in the stream's order, that has one.
         """
         if confirmed is None:
             self._written = False
@@ -196,7 +197,7 @@ class Staging(ABC):
         return table in self._sizes
 
     def read(self, spark: SparkSession, rows: StagedRows, task: FoldTask) -> Rows:
-        """Give a table's events by bucket, each bucket's in commit order and in one task: bucket, sequence, data.
+        """Give a table's events: bucket, sequence, data.  Each bucket is in commit order and in one task.
 
         Args:
             task: how they are folded.
@@ -212,7 +213,7 @@ class Staging(ABC):
         return by_bucket(routed, rows.tasks)
 
     def records(self, spark: SparkSession, table: int, schema: pa.Schema) -> DataFrame:
-        """Give what was recorded of transactions or messages.
+        """Give the records of transactions or messages.
 
         Args:
             table: `TRANSACTIONS_TABLE`, `PARTS_TABLE` or `MESSAGES_TABLE`; ``schema`` is its rows'.
@@ -224,11 +225,11 @@ class Staging(ABC):
 
     @abstractmethod
     def staged(self, spark: SparkSession, table: int) -> Rows:
-        """Give what was staged under a table's number, as `walreplay.spark.workers.decode.unpack_batches` takes it."""
+        """Give what was staged under a table's number, in the form that `workers.decode.unpack_batches` takes."""
 
     @abstractmethod
     def clear(self, spark: SparkSession) -> None:
-        """Throw the staged events away.
+        """Delete the staged events.
 
         Raises:
             TargetError: they cannot be deleted.
@@ -243,7 +244,7 @@ class Staging(ABC):
         *,
         scans: bool = False,
     ) -> Sequence[Scanned]:
-        """Stage what comes of whole files: in place of what an earlier run may have left, then beside what is there.
+        """Stage the results of whole files: the first call replaces what an earlier run left, later ones add.
 
         Args:
             values: settings for the job.
@@ -252,7 +253,7 @@ class Staging(ABC):
 
     @abstractmethod
     def _totals(self, spark: SparkSession) -> Sequence[Total]:
-        """Gather what the staged rows say of themselves, their contents unread."""
+        """Gather the totals of the staged rows, without reading their contents."""
 
     @abstractmethod
     def _places(self, spark: SparkSession, table: int) -> Iterable[tuple[int, int]]:
@@ -303,7 +304,7 @@ class Staging(ABC):
         ranges = sorted((found.first, found.last, number) for number, found in versions.items())
         if all(one[1] < other[0] for one, other in pairwise(ranges)):
             return tuple(Segment(first, number) for first, _, number in ranges)
-        # A version may come back: what a table has become, it may have been before.
+        # A version may be used again: a table may return to an earlier definition.
         segments: list[Segment] = []
         for sequence, relation in self._places(spark, table):
             if not segments or segments[-1].version != relation:

@@ -1,4 +1,4 @@
-"""Staged events as rows of Spark's: Parquet files in a folder of the ledger's, or a table of a catalog."""
+"""Staged events in Spark's hands: Parquet files in a folder of the ledger, or a table of a catalog."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TableStaging(Staging):
 
     @property
     def kept_rows_folder(self) -> None:
-        """There is none: Spark keeps what has to be kept."""
+        """None: here Spark keeps the folded rows."""
         return None
 
     def staged(self, spark: SparkSession, table: int) -> Rows:
@@ -49,12 +49,12 @@ class TableStaging(Staging):
         return self._of_table(spark, table).select("data")
 
     def clear(self, spark: SparkSession) -> None:
-        """Throw the staged events away."""
+        """Delete the staged events."""
         if not self._written:
             return
         self._written = False
         if self._table.path is not None:
-            # There is no way to delete a folder that every platform has; an empty overwrite empties it.
+            # No way to delete a folder works on every platform; an empty overwrite empties it.
             self._write(spark.createDataFrame([], sql_schema(STAGE)).coalesce(1), "overwrite")
         else:
             spark.sql(f"DROP TABLE IF EXISTS {self._table.sql}")
@@ -135,5 +135,5 @@ class TableStaging(Staging):
         return self._valid(reader.parquet(f"{escape_glob(self._table.path)}/table={table}"))
 
     def _valid(self, frame: DataFrame) -> DataFrame:
-        """Leave out what was decoded ahead by a guess that did not hold."""
+        """Leave out rows that were decoded ahead by a guess that proved wrong."""
         return frame.where(f"ahead NOT IN ({', '.join(map(str, self._void))})") if self._void else frame

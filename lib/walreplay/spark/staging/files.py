@@ -1,9 +1,9 @@
-"""Staged events in files of a mounted folder, which tasks write and read by themselves.
+"""Staged events in files of a mounted folder, which tasks write and read themselves.
 
-Where Spark stages them (`walreplay.spark.staging.by_spark`), every byte goes through the JVM four times: out of a
-worker, into a shuffle, out of it, and into another worker.  Here a decoding task writes what comes of its files into
-one file (`walreplay.sink.staged_file`) and gives back what the rows come to; a task that folds is given a number
-alone, and reads its share.  A file of a task that failed is named by nobody, and goes with the folder.
+If Spark stages events (`walreplay.spark.staging.by_spark`), every byte passes through the JVM four times: from a worker
+into a shuffle, and from the shuffle into another worker.  Here a decoding task writes its events to one file
+(`walreplay.sink.staged_file`) and returns the totals.  A folding task is given a number, and reads its share.  The file
+of a failed task is never read, and is deleted with the folder.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OLD: Final = 7 * 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """Shares of staged rows, and where they can be worked on."""
+    """Shares of staged rows, on which a function can be run."""
 
     spark: SparkSession
     shares: Shares
@@ -65,12 +65,12 @@ class FileRows:
 class FileStaging(Staging):
     """Staged events in files of a mounted folder.
 
-    Each run has one of its own in there, so that one that was paused, and wakes up when another has taken over, does
-    nothing to what that one has staged.
+    Each run has a folder of its own inside.  So a paused run that wakes up after another one has taken over does not
+    touch the other one's files.
 
     Args:
         folder: for those of all runs.
-        own: the name of the run's; and ``before`` that of the run that it has taken over from.
+        own: the name of the run's folder; ``before`` is that of the run from which it has taken over.
     """
 
     def __init__(self, folder: str, own: str = "", before: str | None = None) -> None:
@@ -84,7 +84,7 @@ class FileStaging(Staging):
 
     @property
     def kept_rows_folder(self) -> str:
-        """A mounted folder for rows that are folded already; gone with the rest."""
+        """A mounted folder for rows that are already folded, deleted with the rest."""
         return self._folder
 
     def staged(self, spark: SparkSession, table: int) -> Rows:
@@ -93,7 +93,7 @@ class FileStaging(Staging):
         return self._rows(spark, Wanted(table, least_bucket=NO_BUCKET, void=self._void), tasks, Sharing.IN_TURN)
 
     def clear(self, spark: SparkSession | None = None) -> None:
-        """Throw the staged events away."""
+        """Delete the staged events."""
         self._written = False
         self._names = {}
         self._found = []
@@ -104,7 +104,7 @@ class FileStaging(Staging):
                 self._runs.rmdir()
 
     def _clear_before(self) -> None:
-        """Throw away what runs have left behind that cannot do so any more."""
+        """Delete what ended runs have left behind."""
         self.clear()
         try:
             others = list(self._runs.iterdir()) if self._is_own else []
@@ -135,7 +135,7 @@ class FileStaging(Staging):
         return self._take(told)
 
     def _take(self, told: Sequence[Row]) -> list[Scanned]:
-        """Take in what tasks tell (see `stage_into_file`); give what is of scans."""
+        """Take in what tasks return (see `stage_into_file`); give the rows of scans."""
         for row in told:
             if row.name is not None:
                 totals = batch_from_ipc(row.totals)

@@ -1,6 +1,6 @@
-"""What tasks do with staged events in files: write them, find their share by themselves, and work on it.
+"""What tasks do with staged events in files: write them, find their share, and work on it.
 
-What a worker imports for that is kept small: it waits for it before its first task.
+This module imports little, because a new worker waits for its imports before its first task.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _refusing(problem: str, folder: str) -> Iterator[None]:
 
 
 def refused(problem: str, error: OSError, folder: str) -> TargetError:
-    """Give what the file system has against staged rows as an error for people."""
+    """Turn an error of the file system about staged rows into an error for people."""
     return TargetError(
         f"staged rows {problem}: {error.strerror or 'an error of the file system'}",
         path=folder,
@@ -52,7 +52,7 @@ def refused(problem: str, error: OSError, folder: str) -> TargetError:
 
 @spark_task
 def stage_into_file(batches: Iterable[pa.RecordBatch], *, work: Work, folder: str) -> Iterator[pa.RecordBatch]:
-    """Write the rows that some work gives into a file of the folder's; give those of scans, and the rows' totals."""
+    """Write the rows of some work to a file in the folder; give the rows of scans, and the totals of all."""
     with _refusing("cannot be written", folder), StagedFileWriter(folder) as file:
         for rows in work(batches):
             scans = rows.column("table").to_numpy() == SCANS_TABLE
@@ -99,7 +99,7 @@ def summed(totals: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Rows of staged files, shared out among tasks that find them by themselves."""
+    """Rows of staged files, divided among tasks that read them by themselves."""
 
     folder: str
     names: tuple[str, ...]
@@ -116,7 +116,7 @@ class Shares:
 
 @spark_task
 def over_shares(batches: Iterable[pa.RecordBatch], *, work: Work, shares: Shares) -> Iterator[pa.RecordBatch]:
-    """Do some work on each of some shares.
+    """Run a function on some shares.
 
     Args:
         batches: of the shares' numbers.
@@ -127,13 +127,13 @@ def over_shares(batches: Iterable[pa.RecordBatch], *, work: Work, shares: Shares
 
 
 def as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give a share's rows themselves: the work of `over_shares` where Spark goes on with them."""
+    """Give a share's rows unchanged: the work for `over_shares` if Spark goes on with them."""
     yield from batches
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A share of what is to be done for a table."""
+    """One table's share of the work."""
 
     slot: int
     work: Work
@@ -143,7 +143,7 @@ class Part:
 
 @spark_task
 def work_together(batches: Iterable[pa.RecordBatch], *, bins: Sequence[Sequence[Part]]) -> Iterator[pa.RecordBatch]:
-    """Do what is in each of some bins.
+    """Do the work in each of some bins.
 
     Args:
         batches: of the bins' numbers.

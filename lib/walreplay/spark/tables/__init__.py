@@ -1,5 +1,10 @@
-"""One mirror table brought up to date: moved, given its columns, then one commit for each of its epochs.
+"""Bring one mirror table up to date: move it, alter its columns, then make one commit per epoch.
 
-What is to be done stands in a `planning.table_run.TableRun`; the rows come from `staging`, and
-`writing` brings them to the table.  It knows no other table, and of the ledger nothing.
+A `planning.table_run.TableRun` says what to do, `staging` has the rows, and `writing` writes them.  It knows no other
+table, and nothing of the ledger.
+
+Entry points: `update.apply_table`, `move.move`.
+
+Uses: delta, planning, session, sink, staging, types, workers, writing.
+Used by: job.
 """

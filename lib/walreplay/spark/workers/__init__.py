@@ -1,6 +1,10 @@
-"""What runs in Spark's Python workers: scan, decode, fold, write; functions over Arrow batches, shipped by name.
+"""The functions that run in Spark's Python workers: scan, decode, fold and write, over Arrow batches.
 
-They never raise what a user should read: an error in the capture is given back as a row, so that the driver can tell
-it in one line instead of a worker's traceback.  They know nothing of Spark, of settings or of the ledger: what a task
-needs is pickled with it.
+An error in a capture is returned as a row, so that the driver can report it in one line instead of a worker's
+traceback.  Workers know nothing of Spark, the settings or the ledger: what a task needs is pickled with it.
+
+Entry points: one module per stage (`scan`, `decode`, `fold`, `write`); `rows` has the schemas of what they return.
+
+Uses: decode, protocol, sink, transactions, types.
+Used by: captures, job, ledger, planning, staging, tables, writing.
 """

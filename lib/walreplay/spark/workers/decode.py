@@ -1,4 +1,4 @@
-"""Decode files by their plans, fold what is of one file, and stage it."""
+"""Decode files by their plans, fold the changes of each file, and stage the result."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from walreplay.protocol.messages import Relation, Type
 from walreplay.sink.events import REMOVE, Events, Identity, batch_to_ipc, concat, to_ipc
 from walreplay.sink.fold import DELETE
 from walreplay.sink.intake import events_of
-from walreplay.sink.marks import with_marks
 from walreplay.sink.merge import fold_events
 from walreplay.sink.routes import links_of, split
 from walreplay.sink.showing import Shown, show
+from walreplay.sink.soft_deletes import with_deleted_column
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.rows import (
     _TIMESTAMP,
@@ -56,13 +56,13 @@ _PARTS: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where the rows of a relation version go.
+    """The table that a relation version's rows go to.
 
     Attributes:
         table: the mirror table's number, and ``relation`` the version's.
         types: of the version's columns.
         identity: in the columns that are shown.
-        marks_deleted: a deleted row stays, and says so in a column behind the others.
+        marks_deleted: soft deletes: a further column marks a deleted row.
     """
 
     table: int
@@ -75,12 +75,12 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class DecodeTask:
-    """What every decoding task of a run has to know.
+    """What every decoding task of a run needs.
 
     Attributes:
         files: the plan of each file, by path.
-        versions, types: what the steps' numbers mean.
-        relations: where each relation version goes; those that are not wanted are not there.
+        versions, types: the relation versions and types behind the numbers in the steps.
+        relations: where the rows of each wanted relation version go.
         truncates: the last truncate of each relation (by oid), as commit LSN and ordinal.
         buckets: how many parts a table's changes are split into, by key.
     """
@@ -96,7 +96,7 @@ class DecodeTask:
 
 @spark_task
 def decode_batches(batches: Iterable[pa.RecordBatch], *, task: DecodeTask) -> Iterator[pa.RecordBatch]:
-    """Decode whole files and fold each table's changes; one row a file, unit (see `_units`), table and bucket."""
+    """Decode whole files and fold each table's changes; one row per file, unit (see `_units`), table and bucket."""
     for path, content in capture_files(batches, task.files):
         if isinstance(content, WalReplayError):
             yield _failed(task.files[path], content)
@@ -106,7 +106,7 @@ def decode_batches(batches: Iterable[pa.RecordBatch], *, task: DecodeTask) -> It
 
 @spark_task
 def decode_carried(batches: Iterable[pa.RecordBatch], *, task: DecodeTask) -> Iterator[pa.RecordBatch]:
-    """Decode, as `decode_batches` does, what of files is left whose steps all bring their bytes.
+    """Decode steps that bring their bytes with them, in the same way as `decode_batches`.
 
     Args:
         batches: of numbers of the task's files.
@@ -144,9 +144,9 @@ class _Gathered:
 
 
 def _units(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """Part a file's steps into runs between which no step of another file comes.
+    """Divide a file's steps into units between which no other file's step comes.
 
-    Only the changes of such a run may be folded before they meet those of other files.
+    Only the changes of one unit may be folded before they meet those of other files.
     """
     unit: list[Step] = []
     for step in steps:
@@ -176,10 +176,10 @@ def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
 def staged_rows(
     planned: PlannedBytes, steps: Sequence[Step], task: DecodeTask, content: memoryview | None
 ) -> Iterator[dict[str, Any]]:
-    """Decode steps of one file, fold each table's changes, and give them as they are staged.
+    """Decode steps of one file, fold each table's changes, and give the rows to be staged.
 
     Args:
-        content: the file as stored, if it was read; its pages are let go of once they are not needed any more.
+        content: the file as stored, if it was read; its pages are released once they are no longer needed.
     """
     decoder = decoder_of(steps[0].place.framing, task)
     recorded: list[Recorded] = []
@@ -197,7 +197,7 @@ def staged_rows(
         for batch in decoder.rest():
             _gather(gathered, batch, task)
         if content is not None and unit is units[-1]:
-            # What is folded now needs the room; before, the pages would only have to come back for the next unit.
+            # Folding needs the memory.  Earlier, the next unit would only read the pages again.
             release_pages(content)
         # A relation's last truncate stands before all of its rows that are left.
         for number, relation in enumerate(decoder.take_truncated()):
@@ -218,7 +218,7 @@ def staged_rows(
 
 
 def _info(part: Events | None = None) -> str:
-    """Say what the driver has to know of a part without reading it."""
+    """Describe a part for the driver, which does not read its rows."""
     if part is None:
         return json.dumps({"tracked": [], "moves": False, "deletes": False})
     deletes = bool(((part.action == DELETE) | (part.action == REMOVE)).any())
@@ -236,7 +236,7 @@ def _gather(gathered: dict[int, list[_Gathered]], batch: ChangeBatch, task: Deco
         parts.append(_Gathered(assignment.relation, assignment.identity, names, shown.relation.qualified_name))
     events = events_of(shown, assignment.identity, follow=assignment.marks_deleted)
     parts[-1].rows += shown.data.num_rows
-    parts[-1].parts.append(with_marks(events, assignment.identity) if assignment.marks_deleted else events)
+    parts[-1].parts.append(with_deleted_column(events, assignment.identity) if assignment.marks_deleted else events)
 
 
 def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: DecodeTask) -> Iterator[dict[str, Any]]:

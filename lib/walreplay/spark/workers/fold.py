@@ -1,4 +1,4 @@
-"""Fold staged events, which all files have of a table, to rows to merge."""
+"""Fold a table's staged events, of all files, to the rows to merge."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FoldTask:
     """How one table's staged events become rows to merge.
 
     Attributes:
-        projections: how the rows of each relation version get the table's columns, and the numbers of its key's: by
+        projections: how rows of each relation version get the table's columns, with the numbers of its key columns: by
             the sequence number that it begins at, in order.
         table: the source's name, for errors.
     """
@@ -46,7 +46,7 @@ class FoldTask:
         return merge_schema(self.types, self.identity, self.tracked, moves=self.moves)
 
     def version_of(self, sequence: int) -> int:
-        """Give the number of the projection that events are due."""
+        """Give the number of the projection that applies to some events."""
         return bisect_right(self.projections, sequence, key=lambda item: item[0]) - 1
 
     def named(self, version: int) -> tuple[Identity, tuple[str, ...]]:
@@ -55,20 +55,20 @@ class FoldTask:
         return self.identity.renumbered(dict(enumerate(projection.numbers)), key), projection.before
 
     def project(self, version: int, events: Events) -> Events:
-        """Give the events of one version, of whole transactions, the table's columns."""
+        """Give events of one version, of whole transactions, the table's columns."""
         _, projection, key = self.projections[version]
-        # An image holds for the columns that it was taken of.
+        # A whole row can only be compared with rows of the same columns.
         events = settled(events, *self.named(version), self.table)
         return project(events, key, projection, keyed=self.identity.mode is Mode.KEYED)
 
 
 @spark_task
 def link_batches(batches: Iterable[pa.RecordBatch], *, buckets: int) -> Iterator[pa.RecordBatch]:
-    """Make of all the links between a table's keys the routes of each bucket, to stand in front of its events.
+    """Compute the routes of each bucket from all links between a table's keys.
 
     Args:
         batches: the data of all staged rows of the table's `links_table`, in one task.
-        buckets: as many as the events were parted into.
+        buckets: as many as the events were divided into.
     """
     links = [Routes.from_ipc(value.as_buffer()) for batch in batches for value in batch.column("data")]
     for bucket, routes in components(links).split(buckets):
@@ -107,11 +107,11 @@ def fold_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterat
     """Fold staged events, sorted by bucket and sequence, to rows to merge.
 
     Raises:
-        RuntimeError: what the driver tells by `refusal_in`.
+        RuntimeError: an error that the driver reads by `refusal_in`.
     """
     current: int | None = None
     parts: list[tuple[int, Events]] = []
-    # Rows that are only added need not meet: a table of such may have all of an archive's.
+    # Rows that are only added need not meet.  There may be as many as in the whole archive.
     is_alone = task.identity.mode is Mode.APPEND
     for batch in batches:
         columns = batch.column("bucket"), batch.column("sequence"), batch.column("data")
@@ -132,7 +132,7 @@ def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.
         yield from rows_to_merge(events, task.identity, task.names, task.tracked, moves=task.moves, table=task.table)
     except WalReplayError as problem:
         problem.table = problem.table or task.table
-        # There is no row to give it back in: the rows go into the table.
+        # No row can carry the error, because the rows go into the table.
         raise RuntimeError(refusal_text(problem)) from None
 
 

@@ -1,4 +1,4 @@
-"""A Python worker's process, and what this package does to it when its first task comes."""
+"""Preparing the process of a Python worker for this package's tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _R = TypeVar("_R")
 
 
 def spark_task(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Declare what a task of Spark's runs."""
+    """Declare a function as a task of Spark's."""
 
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -30,7 +30,7 @@ def spark_task(function: Callable[_P, _R]) -> Callable[_P, _R]:
 def _prepare() -> None:
     from pyspark import TaskContext
 
-    # Only in a worker's process: what a driver holds is its owner's.
+    # Only in a worker's process: the driver's belongs to the user.
     if TaskContext.get() is None:
         return
     # Spark has Python's collector run after every task, and the worker takes no other until it has looked at every
@@ -40,11 +40,11 @@ def _prepare() -> None:
 
 
 def end_quietly(worker: ModuleType | None) -> None:
-    """Have the process end without a word once Spark lets go of it.
+    """Let the process end without a message once Spark lets go of it.
 
-    Spark closes the socket of a worker that has been idle for a minute, and of all when it ends itself.  pyspark takes
-    that for an error, and writes a traceback to where the socket was and, as nobody is there, another one to standard
-    error, where it stands among what the program has to say.
+    Spark closes the socket of a worker that has been idle for a minute, and of all workers when it ends. pyspark takes
+    that for an error, and writes a traceback to the closed socket.  That fails, so it writes another one to standard
+    error, among the program's own output.
 
     Args:
         worker: pyspark's module, whose ``main`` is called for each task.

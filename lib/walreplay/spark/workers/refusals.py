@@ -1,4 +1,4 @@
-"""Errors that the text of a worker's exception carries to the driver, where there is no row to give them back in."""
+"""Errors that travel to the driver in the text of a worker's exception, when no row can carry them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _REFUSED: Final = "walreplay refuses: "
 
 
 def refusal_text(error: WalReplayError) -> str:
-    """Write an error into the text of an exception, where there is no row to give it back in."""
+    """Write an error as the text of an exception."""
     return _REFUSED + json.dumps(error.to_dict())
 
 
 @contextmanager
 def refusals_told() -> Iterator[None]:
-    """Raise what a worker refuses as what it is, and not as Spark tells of it."""
+    """Raise a worker's error as itself, and not as Spark's exception about it."""
     try:
         yield
     except Exception as error:
@@ -30,7 +30,7 @@ def refusals_told() -> Iterator[None]:
 
 
 def refusal_in(text: str) -> WalReplayError | None:
-    """Give the error that a worker has put into its exception's text, wherever it stands in it."""
+    """Find the error that a worker has put into the text of its exception."""
     _, found, rest = text.partition(_REFUSED)
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""The rows that workers give: their schemas, and the numbers that stand for tables in them."""
+"""The rows that workers return: their schemas, and the special table numbers in them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def links_table(table: int) -> int:
 
 
 class Total(NamedTuple):
-    """What staged rows of one relation version, all with the same ``info``, come to.
+    """The totals of staged rows of one relation version with the same ``info``.
 
     Attributes:
         first, last: sequence numbers.
@@ -116,7 +116,7 @@ Work: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def stage_batch(row: Mapping[str, Any]) -> pa.RecordBatch:
-    """Give a row as Spark takes it."""
+    """Give a staged row as an Arrow batch."""
     arrays = [
         pa.array([row[field.name]], field.type) if field.name != "data" else _one_binary(row["data"]) for field in STAGE
     ]
@@ -139,12 +139,12 @@ def staged_row(
     rows: int = 0,
     data: bytes | pa.Buffer = b"",
 ) -> dict[str, Any]:
-    """Give a row as it is staged."""
+    """Give the values of a staged row."""
     values = (table, relation, bucket, sequence, rows, info, BY_PLAN, len(data), data)
     return dict(zip(STAGE.names, values, strict=True))
 
 
 def route_batch(bucket: int, sequence: int, data: bytes | pa.Buffer) -> pa.RecordBatch:
-    """Give a row as Spark takes it: staged events, or routes, of a bucket."""
+    """Give staged events, or routes, of a bucket as an Arrow batch."""
     arrays = [pa.array([bucket], pa.int32()), pa.array([sequence], pa.int64()), _one_binary(data)]
     return pa.RecordBatch.from_arrays(arrays, schema=ROUTE)

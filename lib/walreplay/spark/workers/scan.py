@@ -54,11 +54,11 @@ class ScanTask:
 def capture_files(
     batches: Iterable[pa.RecordBatch], paths: Iterable[str]
 ) -> Iterator[tuple[str, pa.Buffer | memoryview | WalReplayError]]:
-    """Give each file's path and bytes, without copying them, or why they cannot be had.
+    """Give each file's path and bytes, without copying them, or the error of reading it.
 
     Args:
         batches: of files by path, with their content; or by number, and they are read here.
-        paths: what these numbers mean.
+        paths: the paths behind the numbers.
     """
     numbered = list(paths)
     for batch in batches:
@@ -85,7 +85,7 @@ def _map(path: str) -> memoryview | WalReplayError:
 
 @spark_task
 def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanTask]) -> Iterator[pa.RecordBatch]:
-    """Scan whole files; one row a file, its pickled `FileScan` or its error."""
+    """Scan whole files; one row per file, with its pickled `FileScan` or its error."""
     told: list[dict[str, Any]] = []
     size = 0
     for path, content in capture_files(batches, tasks):
@@ -106,7 +106,7 @@ def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanT
 
 
 def scan_of(path: str, content: memoryview, task: ScanTask, opened: Plain | None = None) -> FileScan:
-    """Scan a file as a task says."""
+    """Scan a file with a task's parameters."""
     return scan_file(
         path,
         content,

@@ -1,4 +1,4 @@
-"""What writes a table's files in Spark's Python workers, where the table lies in a folder that they have mounted."""
+"""Write a table's Parquet files in Spark's Python workers, in a folder that they have mounted."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ FILES: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class FilesWritten:
-    """What tasks have written.
+    """The files that tasks have written.
 
     Attributes:
         counts: what the rows are counted for.
-        anew: the files are all that a table is to have; otherwise their rows are new to it, or are to be merged.
+        anew: the files are the whole table; otherwise their rows are added to it, or merged into it.
     """
 
     files: tuple[DataFile, ...]
@@ -57,7 +57,7 @@ class FilesWritten:
 
     @classmethod
     def of(cls, told: Iterable[Row]) -> FilesWritten:
-        """Gather what the tasks tell, rows of `FILES`."""
+        """Gather what the tasks return, rows of `FILES`."""
         files, counts, anew = [], Counter[str](), False
         for row in told:
             anew |= row.anew
@@ -69,10 +69,10 @@ class FilesWritten:
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """Where rows are written to.
+    """Where and how rows are written.
 
     Attributes:
-        folder: the table's, at the same place for all.
+        folder: the table's, at the same path on all machines.
         columns: the table's; ``sources`` are the rows' columns that go there.
         written_by: Spark's version.
     """
@@ -85,9 +85,9 @@ class FileTask:
 
 @spark_task
 def write_folded(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: FileTask) -> Iterator[pa.RecordBatch]:
-    """Fold staged events to rows (see `fold_batches`) of a table that holds none before them, and write these.
+    """Fold staged events to rows (see `fold_batches`) of a table that has none before them, and write these.
 
-    One row comes out: the file, if there is one, and what its rows are counted for (JSON).
+    One row comes out: the file, if there is one, and the counts of its rows (JSON).
     """
     counts: Counter[str] = Counter()
     final = _FINAL[task.identity.mode]
@@ -102,7 +102,7 @@ def write_folded(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: Fi
 
 @spark_task
 def write_kept(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: FileTask) -> Iterator[pa.RecordBatch]:
-    """Fold staged events to rows (see `fold_batches`) of a keyed table, and write all of them, to be merged.
+    """Fold staged events to rows (see `fold_batches`) of a keyed table, and write all of them for a later MERGE.
 
     One row comes out, as of `write_folded`.
     """
@@ -122,13 +122,13 @@ def _keep(folded: Iterable[pa.RecordBatch], files: FileTask) -> pa.RecordBatch:
 def write_rewritten(
     batches: Iterable[pa.RecordBatch], *, task: FoldTask, before: Before, files: FileTask, kept: FileTask
 ) -> Iterator[pa.RecordBatch]:
-    """Fold all staged events of a small keyed table to rows, and write the table anew with them.
+    """Fold all staged events of a small keyed table to rows, and rewrite the table with them.
 
-    One row comes out, as of `write_folded`, whose counts have those of `Rewritten` too; as of `write_kept` where the
-    table is left to a MERGE.
+    One row comes out, as of `write_folded`, whose counts include those of `Rewritten`.  If the table is left to a
+    MERGE, it is as of `write_kept`.
 
     Args:
-        kept: where the rows are written to then.
+        kept: where the rows are written to in that case.
     """
     rest, folded, size = fold_batches(batches, task=task), [], 0
     for batch in rest:
@@ -157,7 +157,7 @@ def write_records(
     """Write staged records of transactions or messages (see `unpack_batches`).
 
     Args:
-        constants: columns besides, of one value that holds for all.
+        constants: further columns, with one value for all rows.
     """
     with _file(files) as write:
         for batch in unpack_with(batches, constants=constants):
@@ -166,7 +166,7 @@ def write_records(
 
 
 def unpack_with(batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array]) -> Iterator[pa.RecordBatch]:
-    """Give staged records (see `unpack_batches`) with columns behind them that have one value for all."""
+    """Give staged records (see `unpack_batches`) with further columns that have one value for all."""
     for batch in unpack_batches(batches):
         more = [pa.repeat(value[0], batch.num_rows) for value in constants.values()]
         yield pa.RecordBatch.from_arrays([*batch.columns, *more], names=[*batch.schema.names, *constants])
@@ -242,7 +242,7 @@ def _multiset(batch: pa.RecordBatch) -> _Final:
 
 
 def _repeated(batch: pa.RecordBatch, ends: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    """Give each row as often as it is there, some at a time: a few rows may have millions of copies, or be long."""
+    """Repeat each row as often as its count says, in batches: a few rows may have millions of copies, or be long."""
     total = int(ends[-1])
     texts = [column for column in batch.columns if pa.types.is_string(column.type) or pa.types.is_binary(column.type)]
     longest = sum(pc.max(pc.binary_length(column)).as_py() or 0 for column in texts)

@@ -1,5 +1,10 @@
-"""Rows to Delta tables: one interface (`base`), and two ways that stand behind it, `files` and `statements`.
+"""Writing rows to Delta tables: one interface (`base.TableWriter`) with two implementations.
 
-`choice` finds out once which one a target is written by.  What a commit is made for comes from `planning`, the rows
-from `staging` and `workers`; `delta` commits.  `ledger` and `tables` are handed the writer, and do not ask which it is.
+`files` writes Parquet from Arrow and commits it by Delta's own transaction; `statements` uses Spark's statements.
+`choice` chooses once for a target.  `ledger` and `tables` are given the writer, and do not ask which one it is.
+
+Entry points: `choice.choose_writer`, `base.TableWriter`.
+
+Uses: delta, planning, session, settings, sink, staging, types, workers.
+Used by: job, ledger, tables.
 """

@@ -1,12 +1,12 @@
 from support.event_model import KEYED, NAMES, Event, build
 from walreplay.sink.events import Identity, Mode
 from walreplay.sink.fold import DELETE, INSERT, UPDATE
-from walreplay.sink.marks import with_marks
 from walreplay.sink.merge import fold_events, rows_to_merge
+from walreplay.sink.soft_deletes import with_deleted_column
 
 
 def marked(*events, identity=KEYED):
-    return with_marks(build(events), identity)
+    return with_deleted_column(build(events), identity)
 
 
 def rows(*events):
@@ -33,7 +33,7 @@ def test_where_nothing_is_deleted_nothing_is_left_alone():
 
 def test_the_given_events_stay_as_they_are():
     given = build([Event(DELETE, 1)])
-    with_marks(given, Identity(Mode.KEYED, (0,)))
+    with_deleted_column(given, Identity(Mode.KEYED, (0,)))
     assert given.action.tolist() == [DELETE]
     assert len(given.columns) == 3
 

@@ -1,8 +1,8 @@
-"""Soft deletes: a row that is deleted stays, and a column of its own says so.
+"""Soft deletes: a deleted row stays, and a column of its own marks it.
 
-To the fold a delete then is an update that leaves all columns alone but that one, so whatever becomes of the row
-afterwards comes out as it does for any other update.  A row that takes another key is not deleted: key changes have to
-be followed (`walreplay.sink.intake.events_of`).
+For the fold a soft delete is an update that leaves all other columns unchanged.  So what happens to the row afterwards
+works as after any other update.  A row that takes another key is not deleted: key changes have to be followed
+(`walreplay.sink.intake.events_of`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from walreplay.sink.events import Events, Identity
 from walreplay.sink.fold import DELETE, UPDATE
 
 
-def with_marks(events: Events, identity: Identity) -> Events:
-    """Add the column that says of each row whether it is deleted, behind the others."""
+def with_deleted_column(events: Events, identity: Identity) -> Events:
+    """Add the column that marks deleted rows, behind the others."""
     gone = events.action == DELETE
     unchanged = dict(events.unchanged)
     if gone.any():
