@@ -16,9 +16,11 @@ PURE      =
 VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
+CLASSES := $(VENV)/spark-classes.jsa
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels run test test-long harm mutants lint format wheel test-wheel coverage bench clean
+.PHONY: help setup kernels run test test-rest test-all test-long harm mutants lint format wheel test-wheel coverage bench clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +34,9 @@ $(READY): pyproject.toml conf/requirements.lock conf/jars.lock conf/environment.
 	@$(PYTHON) conf/environment.py $(VENV)
 	@touch $@
 
+$(CLASSES): $(READY) # what Spark loads, laid out once: each JVM of the tests starts in half the time
+	@PYTHONPATH=lib:tests $(BIN)/python -m support.class_archive $@
+
 kernels: $(READY) ## Compile the kernels again where their sources have changed
 	@$(BIN)/python -m walreplay.kernel_build
 
@@ -41,8 +46,13 @@ ifeq ($(origin TARGET),file) # build/mirror is this Makefile's own; a target tha
 endif
 	@$(BIN)/walreplay apply --captures '$(CAPTURES)' --target '$(TARGET)' $(if $(CONFIG),--config '$(CONFIG)') --show $(SHOW)
 
-test: kernels ## Run all tests, JOBS files at a time; TESTS=tests/unit for some
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
+test: $(CLASSES) kernels ## Run the tests that every change has to pass, JOBS files at a time; TESTS=tests/unit for some
+	@$(PYTEST) -m 'not full' --hypothesis-profile=quick $(TESTS)
+
+test-rest: $(CLASSES) kernels ## Run all other cases, and the properties with ten times the examples
+	@$(PYTEST) -m 'full or property' $(TESTS)
+
+test-all: test test-rest ## Run both: what a change has to pass before it is taken
 
 test-long: kernels ## Try many simulated captures (VOLUME=1000 for so many), more of a real server, every kill point
 	@WALREPLAY_LONG=$(VOLUME) $(BIN)/python -m pytest tests/property/test_simulator.py tests/integration/test_live_streams.py \

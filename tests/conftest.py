@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import settings
 
+from support import extent
 from support.process import differences, process_state
 
 # Kernels that were compiled ahead trust their callers; in the tests, and in the workers that they start, none does.
 os.environ.setdefault("WALREPLAY_KERNELS", "checked")
 
-# The first example of a property compiles kernels, which takes longer than any deadline would allow.
-settings.register_profile("walreplay", deadline=None)
-settings.load_profile("walreplay")
+extent.register()
+settings.load_profile(extent.THOROUGH)  # `--hypothesis-profile=quick` comes later
+
+_FOLDERS: Final = ("integration", "property", "unit")
+"""Those whose files take longest come first, so that all processes end at about the same time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark properties as what they are, and put the folders in order; inside of each the order is left to chance."""
+    folder_of = {item: item.path.relative_to(Path(__file__).parent).parts[0] for item in items}
+    for item, folder in folder_of.items():
+        if folder == "property":
+            item.add_marker(pytest.mark.property)
+    items.sort(key=lambda item: _FOLDERS.index(folder_of[item]) if folder_of[item] in _FOLDERS else len(_FOLDERS))
 
 
 @pytest.fixture(autouse=True)

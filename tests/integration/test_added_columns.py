@@ -16,7 +16,7 @@ from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, Slot, apply_both
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.live, pytest.mark.integration]
+pytestmark = [pytest.mark.live, pytest.mark.integration, pytest.mark.full]
 
 _TABLES = (
     "CREATE SCHEMA a",

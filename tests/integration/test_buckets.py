@@ -20,7 +20,7 @@ from walreplay.spark.tables import update as mirror
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 
 @pytest.mark.parametrize("way", ["files", "spark"])

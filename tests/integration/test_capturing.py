@@ -22,7 +22,7 @@ from support.truth import assert_equal, mirror_tables, read_tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.full]
 
 _PATIENCE = 60.0
 

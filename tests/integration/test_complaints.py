@@ -27,7 +27,7 @@ from walreplay.errors import OrderError, TargetError, WalReplayError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.live, pytest.mark.integration]
+pytestmark = [pytest.mark.live, pytest.mark.integration, pytest.mark.full]
 
 _BINARY = "values in binary"
 _WAYS = [ONE_RUN, FILE_BY_FILE, _BINARY]

@@ -55,6 +55,7 @@ def lacking(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
     internals._of_jvm.cache_clear()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("lacking", [COMMITS], indirect=True)
 def test_a_run_that_cannot_write_files_says_which_method_is_missing(
     spark: SparkSession, tmp_path: Path, lacking: str

@@ -122,6 +122,7 @@ def test_json_has_the_names_as_they_are_and_steers_no_terminal_either(applied: A
     assert len([json.loads(line) for line in messages]) > applied.script.changes
 
 
+@pytest.mark.full
 def test_a_catalogs_tables_may_have_columns_of_any_names(spark: SparkSession, tmp_path: Path) -> None:
     made, before = short_script(), {row[0] for row in spark.sql("SHOW SCHEMAS").collect()}
     try:

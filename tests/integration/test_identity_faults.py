@@ -104,6 +104,7 @@ _WAYS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "way"), [(name, way) for name, ways in _WAYS.items() for way in ways], ids=lambda value: str(value)
 )

@@ -10,7 +10,7 @@ from support.postgres import running_server, server_versions
 from walreplay import read_changes
 from walreplay.inspection import inspect_captures
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.full]
 
 _CHANGES = """
 SELECT {columns} FROM pg_logical_slot_peek_binary_changes('copies', NULL, NULL,

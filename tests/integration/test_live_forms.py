@@ -10,7 +10,7 @@ import pytest
 from support.postgres import Server, chosen_versions, running_server
 from walreplay.types.by_value import Form, one_form
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 _STYLES = ("postgres", "postgres_verbose", "sql_standard", "iso_8601")
 _ZONES = ("UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns", "Pacific/Apia")

@@ -26,7 +26,7 @@ from walreplay.protocol.framing import Framing
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.full]
 
 _TRANSACTIONS = 1600
 

@@ -14,6 +14,7 @@ import pytest
 
 import walreplay
 from support.captures import Case
+from support.extent import further
 from support.postgres import server_versions
 from support.reference import Replay
 from support.sessions import (
@@ -121,7 +122,7 @@ _QUICK = ("killed and appended", "crashes and the recorder reconnects", "torn", 
 _CHOSEN = {name: it for name, it in SCENARIOS.items() if name in _QUICK or os.environ.get("WALREPLAY_LONG")}
 
 
-@pytest.fixture(scope="module", params=_CHOSEN.values(), ids=_CHOSEN.keys())
+@pytest.fixture(scope="module", params=further(_CHOSEN.values(), but=[_CHOSEN[_QUICK[1]]]), ids=_CHOSEN.keys())
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """Each scenario, recorded once."""
     scenario: Scenario = replace(request.param, transactions=2, rows=200)
@@ -147,6 +148,7 @@ def test_a_live_source_is_mirrored_in_one_run(spark: SparkSession, recorded: Cas
     assert_tables_equal(spark, tmp_path, replayed_sources(recorded, replayed_case(recorded)))
 
 
+@pytest.mark.full
 @pytest.mark.integration
 def test_a_live_source_is_mirrored_file_by_file(spark: SparkSession, recorded: Case, tmp_path: Path) -> None:
     captures, target = tmp_path / "captures", tmp_path / "mirror"

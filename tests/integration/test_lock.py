@@ -84,6 +84,7 @@ def _elsewhere(silent: timedelta = timedelta()) -> Holder:
     return replace(here, user="ann", host="node1", boot_id="b", pid=99, beat=here.beat - silent)
 
 
+@pytest.mark.full
 def test_of_two_runs_at_once_the_later_is_refused(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
     target = tmp_path / "mirror"
     walreplay.apply(spark, captures=captures, target=target)
@@ -107,6 +108,7 @@ def test_of_two_runs_at_once_the_later_is_refused(spark: SparkSession, tmp_path:
     assert_mirror_equals(spark, target, case(_SMALL))
 
 
+@pytest.mark.full
 def test_a_dead_run_is_taken_over_at_once(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
     target = tmp_path / "mirror"
     _more(captures)
@@ -122,6 +124,7 @@ def test_a_dead_run_is_taken_over_at_once(spark: SparkSession, tmp_path: Path, c
     assert_mirror_equals(spark, target, case(_SMALL))
 
 
+@pytest.mark.full
 def test_a_paused_run_that_was_taken_over_writes_nothing_more(
     spark: SparkSession, tmp_path: Path, captures: Path
 ) -> None:
@@ -225,6 +228,7 @@ def place(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -
     spark.sql("DROP SCHEMA IF EXISTS lock_test CASCADE")
 
 
+@pytest.mark.full
 def test_of_two_who_reach_for_the_lock_at_the_same_moment_one_gets_it(spark: SparkSession, place: str) -> None:
     # First there is no table, then a row that nobody holds, then one that a dead run holds.
     for number in range(4):
@@ -275,6 +279,7 @@ def test_the_state_under_the_lock_is_what_has_come_since_it_was_read(
     slow.release()
 
 
+@pytest.mark.full
 def test_signs_of_life_are_written_while_the_lock_is_held_and_tell_that_it_is_lost(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

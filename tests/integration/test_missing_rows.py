@@ -20,7 +20,7 @@ from walreplay.spark.writing import files as writing_files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 _INT4, _TEXT = 23, 25
 _NAMES = {9: "keyed", 10: "truncated", 11: "whole", 12: "new", 13: "new_whole"}

@@ -17,7 +17,7 @@ from walreplay.protocol.writer import frame
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 _LENGTH = 8192
 _SAME_MOMENT = 1_700_000_000_000_000_000

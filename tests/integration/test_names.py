@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.live, pytest.mark.integration]
+pytestmark = [pytest.mark.live, pytest.mark.integration, pytest.mark.full]
 
 _PLACES: Mapping[tuple[str, str], str] = {
     ('we"ird', "it's"): "we\"ird/it's",

@@ -89,6 +89,7 @@ def test_the_first_command_prints_what_the_readme_shows(spark: SparkSession, fir
     assert_mirror_equals(spark, first.mirror, first.case)
 
 
+@pytest.mark.full
 def test_make_run_applies_the_sample_or_what_it_is_given(spark: SparkSession, first: First, tmp_path: Path) -> None:
     for path in ROOT.iterdir():
         if path.name not in (".git", ".venv", "build", "dist"):
@@ -109,6 +110,7 @@ def test_make_run_applies_the_sample_or_what_it_is_given(spark: SparkSession, fi
     assert any("nothing new in" in line for line in nothing)
 
 
+@pytest.mark.full
 def test_spark_submit_takes_the_job(spark: SparkSession, tmp_path: Path) -> None:
     sample = case("o03")
     # The JARs that are locked in the place of those that Spark would fetch: `tests/unit/test_pages.py` compares them.
@@ -125,7 +127,11 @@ def test_spark_submit_takes_the_job(spark: SparkSession, tmp_path: Path) -> None
         "s3a://bucket/captures": sample.folder,
         "s3a://bucket/mirror": tmp_path / "mirror",
     }
-    printed = shell(with_places(command, places), folder=tmp_path, extra={"PYSPARK_SUBMIT_ARGS": ""})
+    printed = shell(
+        with_places(command, places),
+        folder=tmp_path,
+        extra={"PYSPARK_SUBMIT_ARGS": "", "SPARK_CONF_DIR": str(tmp_path)},
+    )
 
     assert "105 transactions, 616 row changes from 7 files" in printed
     assert_mirror_equals(spark, tmp_path / "mirror", sample)
@@ -138,6 +144,7 @@ def schema(spark: SparkSession) -> Iterator[str]:
     spark.sql("DROP SCHEMA IF EXISTS pages_shop CASCADE")
 
 
+@pytest.mark.full
 def test_the_notebooks_snippet_runs(spark: SparkSession, schema: str) -> None:
     sample = case("o21")
     text = with_places(
@@ -174,6 +181,7 @@ def command_line(text: str) -> int:
 _T = relation(1, "orders", {"id": INT4, "v": TEXT}, schema="shop")
 
 
+@pytest.mark.full
 def test_a_run_goes_on_over_a_gap_by_the_command(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,6 +203,7 @@ def test_a_run_goes_on_over_a_gap_by_the_command(
     assert report.transactions == 5
 
 
+@pytest.mark.full
 def test_a_table_that_was_changed_is_brought_back_by_the_statement(spark: SparkSession, tmp_path: Path) -> None:
     mirror = SmallMirror(spark, tmp_path)
     mirror.apply(_T, m.Insert(1, row(1, "a")))
@@ -213,6 +222,7 @@ def test_a_table_that_was_changed_is_brought_back_by_the_statement(spark: SparkS
     assert sorted(found[1] for found in mirror.rows()["shop.orders"]) == [1, 2, 3]
 
 
+@pytest.mark.full
 def test_status_lists_what_waits_for_the_next_run(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

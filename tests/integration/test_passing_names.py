@@ -17,7 +17,7 @@ from support.truth import LEDGER, SourceTable, assert_tables_equal
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 _NAMES: Final = ("red", "green", "blue", "grey")
 _SHAPES: Final = {

@@ -21,7 +21,7 @@ from walreplay.spark.ledger.lock import Holder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 
 def _relation(columns: dict[str, int], name: str = "t", oid: int = 1) -> m.Relation:

@@ -30,7 +30,7 @@ from walreplay.errors import OrderError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.live, pytest.mark.integration]
+pytestmark = [pytest.mark.live, pytest.mark.integration, pytest.mark.full]
 
 _WAYS = [ONE_RUN, FILE_BY_FILE]
 

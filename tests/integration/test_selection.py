@@ -178,6 +178,7 @@ def test_masked_columns_hold_salted_hashes_under_their_new_name_too(spark: Spark
         ]
 
 
+@pytest.mark.full
 def test_a_masked_key_still_tells_rows_apart(spark: SparkSession, applied: Applied) -> None:
     for way in _WAYS:
         assert set(applied.rows(spark, way, "shop.masked_key", "email", "v")) == {

@@ -16,7 +16,7 @@ from walreplay.types.by_value import Form, one_form
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.integration, pytest.mark.live]
+pytestmark = [pytest.mark.integration, pytest.mark.live, pytest.mark.full]
 
 _SETTINGS: Final = (
     ("SET TimeZone = 'UTC'",),

@@ -19,7 +19,7 @@ from walreplay.spark.tables.fold import fold_together
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 
 def _column(name: str, *, key: bool = False) -> m.Column:

@@ -83,6 +83,7 @@ def _features(mirror: SmallMirror, table: str = "t") -> set[str]:
     return table_features(mirror.location(table))
 
 
+@pytest.mark.full
 def test_a_feature_comes_with_the_first_change_that_needs_it(mirror: SmallMirror, tmp_path: Path) -> None:
     def all_of(changes: Callable[[int, str], Sequence[m.AnyMessage]]) -> Sequence[m.AnyMessage]:
         return [change for oid, what in enumerate(_CHANGES, 1) for change in changes(oid, what)]
@@ -112,6 +113,7 @@ def test_a_table_has_from_the_beginning_what_its_columns_need(mirror: SmallMirro
     assert mirror.history("t") == ["WRITE"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("identity", ["d", "f"], ids=["a key", "none"])
 def test_rows_are_marked_from_the_first_merge_into_a_large_table_on(
     mirror: SmallMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, identity: str
@@ -164,6 +166,7 @@ def stop() -> Iterator[Callable[[str], None]]:
     steps.on_step = None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", ["features are to come", "features have come", "columns are to change"])
 def test_a_run_that_stops_between_a_feature_and_its_change_is_finished(
     mirror: SmallMirror, tmp_path: Path, stop: Callable[[str], None], step: str
@@ -179,6 +182,7 @@ def test_a_run_that_stops_between_a_feature_and_its_change_is_finished(
     assert mirror.rows() == mirror.expected(tmp_path / "expected")
 
 
+@pytest.mark.full
 def test_a_run_that_is_killed_between_a_feature_and_its_change_is_finished(spark: SparkSession, tmp_path: Path) -> None:
     mirror = SmallMirror(spark, tmp_path)
     mirror.apply(*_inserted(_BEFORE, *_ROW))
@@ -191,6 +195,7 @@ def test_a_run_that_is_killed_between_a_feature_and_its_change_is_finished(spark
     assert mirror.rows() == mirror.expected(tmp_path / "expected")
 
 
+@pytest.mark.full
 def test_a_ledger_that_goes_back_behind_a_feature_takes_its_tables_along(mirror: SmallMirror, tmp_path: Path) -> None:
     mirror.apply(*_inserted(_BEFORE, *_ROW))
     mirror.save(tmp_path / "ledger")
@@ -204,6 +209,7 @@ def test_a_ledger_that_goes_back_behind_a_feature_takes_its_tables_along(mirror:
     assert mirror.rows() == mirror.expected(tmp_path / "expected again")
 
 
+@pytest.mark.full
 def test_a_name_that_comes_again_is_another_column(mirror: SmallMirror, tmp_path: Path) -> None:
     """Files from before the features call columns as the table did then."""
     mirror.apply(*_inserted({"id": INT4, "a": INT8, "z": TEXT}, 1, 1, "z"))

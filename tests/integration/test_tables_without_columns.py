@@ -116,6 +116,7 @@ def _rows(spark: SparkSession, target: Path, table: str) -> tuple[list[str], lis
     return frame.columns, sorted(map(tuple, frame.collect()), key=repr) if frame.columns else [()] * count
 
 
+@pytest.mark.full
 @pytest.mark.live
 @pytest.mark.parametrize("way", ["in one run", "file by file", "file by file, by Spark"])
 def test_they_have_their_rows_and_all_else_goes_on(

@@ -59,6 +59,7 @@ def apply(
     return walreplay.apply(spark, captures=str(captures), target=str(target), config=config)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["o18", "o19"])
 def test_a_run_for_every_few_bytes_gives_the_truth(spark: SparkSession, tmp_path: Path, name: str) -> None:
     recorded = case(name)
@@ -72,6 +73,7 @@ def test_a_run_for_every_few_bytes_gives_the_truth(spark: SparkSession, tmp_path
     assert_mirror_equals(spark, target, recorded)
 
 
+@pytest.mark.full
 def test_sessions_that_come_again_are_applied_once_in_one_run_and_in_many(spark: SparkSession, tmp_path: Path) -> None:
     recorded = case("o26")
     whole, stepwise, captures = tmp_path / "whole", tmp_path / "stepwise", tmp_path / "captures"

@@ -13,6 +13,7 @@ import pytest
 
 import walreplay
 from support.captures import Case, case
+from support.extent import further
 from support.postgres import cut
 from support.reference import replay
 from support.truth import (
@@ -52,6 +53,10 @@ SPECIAL = ["o09", "o14", "o15"]
 """Those with binary values or changes of a schema; see `support.truth.BEYOND`."""
 
 
+_OF_EACH_KIND = ("o02", "o06", "o08", "o09", "o11", "o12", "o13", "o14", "o18", "o19", "o22", "o26")
+"""Framings, forms of values, identities, unchanged values, truncates, schemas, streams, partitions, sessions."""
+
+
 @dataclass(frozen=True)
 class Mirror:
     case: Case
@@ -60,7 +65,7 @@ class Mirror:
     tables: dict[str, Actual]
 
 
-@pytest.fixture(scope="module", params=CAPTURES)
+@pytest.fixture(scope="module", params=further(CAPTURES, but=_OF_EACH_KIND))
 def mirror(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Mirror:
     """A capture applied to an empty target, once for all tests."""
     recorded = case(request.param)
@@ -74,6 +79,7 @@ def test_a_capture_becomes_the_tables_of_its_source(mirror: Mirror) -> None:
     assert_equal(mirror.tables, source_tables(mirror.case))
 
 
+@pytest.mark.full
 @pytest.mark.integration
 @pytest.mark.parametrize("parts", [1, 4], ids=["in one run", "in four runs"])
 @pytest.mark.parametrize("name", SPECIAL)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.binary_cells import Binary, Value, array, convert, image
+from support.extent import examples
 from support.runs import cut, plan_runs
 from walreplay.changes import decode_plan
 from walreplay.protocol import messages as m
@@ -20,8 +21,6 @@ from walreplay.protocol.reader import read_message
 from walreplay.protocol.writer import encode
 from walreplay.types import resolve
 from walreplay.types.text import UTF8, codec_of, names_in
-
-EXAMPLES = settings().max_examples
 
 TEXT, INT4, JSONB, TEXTS, MOOD = 25, 23, 3802, 1009, 90_001
 NAMES = {MOOD: ("shop", "mood")}
@@ -108,7 +107,7 @@ def rows_of(files: dict[str, bytes], codec: str, *, guessing: bool, framing: Fra
 
 
 @ENCODINGS
-@settings(max_examples=max(EXAMPLES // 4, 1))
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_a_stream_cut_anywhere_is_that_which_comes_in_utf8(codec: str, data: st.DataObject) -> None:
     framing = data.draw(st.sampled_from([Framing.RAW, Framing.RECVLOGICAL]))

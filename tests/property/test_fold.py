@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.extent import examples
 from support.histories import (
     BYTEA,
     FLOAT8,
@@ -35,8 +35,6 @@ from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
 from walreplay.sink.events import Identity, Mode
 from walreplay.spark.workers.refusals import refusal_in
-
-EXAMPLES: Final = settings().max_examples
 
 KEYED = [
     Table((INT4, TEXT, INTS), (0,), "d"),
@@ -162,42 +160,42 @@ def check(table: Table, operations: list[Op], delivery: Delivery) -> MirrorModel
 
 
 @pytest.mark.parametrize("table", KEYED, ids=str)
-@settings(max_examples=EXAMPLES // 4)
+@settings(max_examples=examples(25))
 @given(st.data())
 def test_a_keyed_table_is_what_its_changes_make_it(table: Table, data: st.DataObject) -> None:
     check(table, data.draw(ops(table)), data.draw(deliveries))
 
 
 @pytest.mark.parametrize("table", MULTISETS, ids=str)
-@settings(max_examples=EXAMPLES // 4)
+@settings(max_examples=examples(25))
 @given(st.data())
 def test_equal_rows_stay_as_many_as_they_are(table: Table, data: st.DataObject) -> None:
     check(table, data.draw(ops(table)), data.draw(deliveries))
 
 
 @pytest.mark.parametrize("table", APPENDED, ids=str)
-@settings(max_examples=EXAMPLES // 10)
+@settings(max_examples=examples(10))
 @given(st.data())
 def test_rows_that_only_come_are_appended(table: Table, data: st.DataObject) -> None:
     check(table, data.draw(ops(table)), data.draw(deliveries))
 
 
 @pytest.mark.parametrize("table", DEFERRABLE, ids=str)
-@settings(max_examples=EXAMPLES // 2)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_two_rows_may_have_one_key_for_a_moment(table: Table, data: st.DataObject) -> None:
     check(table, data.draw(ops(table)), data.draw(deliveries))
 
 
 @pytest.mark.parametrize("table", PARTIAL, ids=str)
-@settings(max_examples=EXAMPLES // 4)
+@settings(max_examples=examples(25))
 @given(st.data())
 def test_who_takes_a_key_evicts_its_holder(table: Table, data: st.DataObject) -> None:
     check(table, data.draw(ops(table)), data.draw(deliveries))
 
 
 @pytest.mark.parametrize("table", PARTIAL_MULTISETS, ids=str)
-@settings(max_examples=EXAMPLES // 4)
+@settings(max_examples=examples(25))
 @given(st.data())
 def test_deletes_that_find_no_row_are_counted(table: Table, data: st.DataObject) -> None:
     check(table, data.draw(ops(table)), data.draw(deliveries))

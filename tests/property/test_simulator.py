@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given, note
 
+from support.extent import examples
 from support.runs import Files, plan_runs
 from support.simulator import LEAST_BYTES, Capture, Drawn, captures, play, seeded, smaller
 from support.simulator_model import Label, Row, Rows
@@ -26,7 +27,7 @@ from walreplay.transactions.plan import Plan
 
 _LONG: Final = int(os.environ.get("WALREPLAY_LONG") or 0)
 _SEED: Final = os.environ.get("WALREPLAY_SEED")
-_VOLUME: Final = 100_000 if _LONG == 1 else _LONG or 150
+_VOLUME: Final = 100_000 if _LONG == 1 else _LONG or examples(150)
 
 _RARELY: Final = 0.005
 """Of all captures, as many may be refused: because a message that goes on in the next file, or is torn, can be read two

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 
+from support.extent import examples
 from support.framings import FORMS
 from support.simulator import EMPTY_LATE, Capture, Drawn, captures, play, seeded
 from support.simulator_model import PREPARED, STREAMED, Label, Row, Rows
@@ -227,7 +228,7 @@ def check(drawn: Drawn) -> Capture:
     return capture
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(captures)
 def test_a_plain_reader_finds_what_the_model_says(drawn: Drawn) -> None:
     check(drawn)

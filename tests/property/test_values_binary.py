@@ -21,6 +21,7 @@ from support.binary_cells import (
     numeric,
     timestamp,
 )
+from support.extent import examples
 from walreplay.errors import ValueFormatError
 from walreplay.types import resolve
 from walreplay.types.builtin import BUILTIN_TYPES
@@ -112,13 +113,13 @@ FORMS = st.lists(st.booleans(), min_size=1, max_size=12)
 
 
 @pytest.mark.parametrize("oid", SCALARS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), forms=FORMS)
 def test_scalars_are_the_same_in_both_formats(oid, data, forms):
     same_in_both_formats(resolve(oid, -1, NAMES), data.draw(some(SCALARS[oid])), forms)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.integers(1, 38).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p))), st.data(), FORMS)
 def test_decimals_are_the_same_in_both_formats(modifiers, data, forms):
     precision, scale = modifiers
@@ -141,7 +142,7 @@ def arrays(draw, oid, elements):
 
 # A float's text within an array of two dimensions is the server's, whose exponents are not Python's.
 @pytest.mark.parametrize("element", sorted(set(ARRAYS) - {17, 700, 701}))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data(), forms=FORMS)
 def test_arrays_are_the_same_in_both_formats(element, data, forms):
     values = data.draw(some(arrays(element, SCALARS[element])))
@@ -149,20 +150,20 @@ def test_arrays_are_the_same_in_both_formats(element, data, forms):
 
 
 @pytest.mark.parametrize("element", [17, 700, 701])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data(), forms=FORMS)
 def test_arrays_of_one_dimension_are_the_same_in_both_formats(element, data, forms):
     one = st.lists(st.none() | SCALARS[element], max_size=8).map(lambda items: array(element, items))
     same_in_both_formats(resolve(ARRAYS[element], -1, {}), data.draw(some(one)), forms)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(some(arrays(1700, numerics(12, 2) | st.sampled_from(NOT_FINITE))), FORMS)
 def test_arrays_of_decimals_are_the_same_in_both_formats(values, forms):
     same_in_both_formats(resolve(ARRAYS[1700], (12 << 16 | 2) + 4, {}), values, forms)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.uuids() | st.none(), max_size=40), st.integers(0, 40))
 def test_many_appends_are_one_column(values, cut):
     column_type = resolve(2950, -1, {})
@@ -172,7 +173,7 @@ def test_many_appends_are_one_column(values, cut):
     assert [*parts[0], *parts[1]] == whole.to_pylist() == [None if v is None else str(v) for v in values]
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(
     oid=st.sampled_from([*BUILTIN_TYPES, MOOD, MOOD + 1]) | st.sampled_from([*SCALARS, *ARRAYS.values()]),
     cells=st.lists(
@@ -195,7 +196,7 @@ def test_any_bytes_give_a_value_or_a_rescued_text_or_a_format_error(oid, cells):
 
 
 @pytest.mark.parametrize("typmod", [(12 << 16 | 2) + 4, (38 << 16 | 10) + 4, (38 << 16 | 38) + 4, -1])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     cell=st.tuples(
         st.integers(0, 6),

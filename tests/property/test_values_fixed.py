@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.cells import convert
+from support.extent import examples
 from walreplay.types import DoesNotFit, resolve
 from walreplay.types.numeric import unscaled_from_text
 
 BOOL, INT8, INT2, INT4, OID = 16, 20, 21, 23, 26
 FLOAT4, FLOAT8, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = 700, 701, 1082, 1114, 1184, 1700
 
-few = settings(max_examples=60, deadline=None)
+few = settings(max_examples=examples(60), deadline=None)
 
 
 def some(strategy):
@@ -85,7 +86,7 @@ def write_numeric(unscaled: int, scale: int) -> str:
     return f"-{text}" if unscaled < 0 else text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(numeric_columns())
 def test_numerics_keep_every_digit(column):
     precision, scale, unscaled = column
@@ -94,7 +95,7 @@ def test_numerics_keep_every_digit(column):
     assert found == [None if text is None else Decimal(text) for text in texts]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(numeric_columns(), st.lists(st.from_regex(r"\A-?[0-9]{1,25}(\.[0-9]{1,25})?\Z"), max_size=5))
 def test_the_kernels_and_the_exact_reader_of_numerics_agree(column, texts):
     precision, scale, _ = column

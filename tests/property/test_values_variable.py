@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.cells import convert
+from support.extent import examples
 from walreplay.errors import ValueFormatError
 from walreplay.types import DoesNotFit, resolve
 from walreplay.types.arrays import elements_from_text
@@ -34,7 +35,7 @@ OIDS = [
 ]
 NUMERIC_5_2 = (5 << 16 | 2) + 4
 
-few = settings(max_examples=100, deadline=None)
+few = settings(max_examples=examples(100), deadline=None)
 postgres_text = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
 
 
@@ -103,7 +104,7 @@ def test_arrays_of_integers_are_pythons(arrays):
     assert converted(INT4S, texts) == arrays
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text('a1N,"\\{}[]:=', max_size=10) | st.text('a,"\\', max_size=8).map("{{{}}}".format))
 def test_the_kernel_and_the_exact_reader_of_arrays_agree(text):
     try:
@@ -118,7 +119,7 @@ def test_the_kernel_and_the_exact_reader_of_arrays_agree(text):
     assert found == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.sampled_from(OIDS),
     st.sampled_from([-1, NUMERIC_5_2]),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.spark import LIBRARY, child_environment
+from support.spark import LIBRARY, spark_environment
 
 _PATIENCE = 600.0
 
@@ -67,7 +67,7 @@ def run_without(blocked: str, program: str) -> subprocess.CompletedProcess[str]:
 
 def program_environment(scratch: Path) -> dict[str, str]:
     """Give the environment of a program that a test starts, and that is made of what tests have."""
-    environment = child_environment(scratch)
+    environment = spark_environment(scratch)
     environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], str(Path(__file__).parents[1])])
     return environment
 

@@ -30,5 +30,13 @@ def examples(thorough: int) -> int:
 
 
 def further(values: Iterable[Any], *, but: Container[Any]) -> list[Any]:
-    """Give the values of a test's parameter: all are for a thorough run, those in ``but`` for a quick one as well."""
-    return [value if value in but else pytest.param(value, marks=pytest.mark.full) for value in values]
+    """Give the values of a test's parameter: all are for a thorough run, those in ``but`` for a quick one as well.
+
+    Args:
+        values: each a parameter's, or a tuple of several parameters'.
+    """
+    return [value if value in but else _full(value) for value in values]
+
+
+def _full(value: Any) -> Any:
+    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.full)

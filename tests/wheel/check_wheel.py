@@ -23,7 +23,7 @@ import pytest
 import walreplay
 from support.captures import case
 from support.pages import ROOT
-from support.spark import child_environment, start_session
+from support.spark import spark_environment, start_session
 from support.truth import assert_mirror_equals
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Installed:
             "NUMBA_CACHE_DIR": str(self.cache),
             "PYSPARK_SUBMIT_ARGS": small,
             "SPARK_LOCAL_DIRS": str(self.away),
-            "SPARK_SUBMIT_OPTS": child_environment(self.away)["SPARK_SUBMIT_OPTS"],
+            "SPARK_SUBMIT_OPTS": spark_environment(self.away)["SPARK_SUBMIT_OPTS"],
         }
 
 

@@ -59,6 +59,7 @@ def test_where_they_can_be_compiled_ahead_they_are() -> None:
     assert LIBRARY is not None or not kernel_library.is_usable() or shutil.which("cc") is None, "run `make kernels`"
 
 
+@pytest.mark.full
 @needs_library
 @pytest.mark.parametrize("name", ["o02", "o12", "o18"])
 def test_they_need_no_numba_and_give_the_same_as_with_it(name: str) -> None:
@@ -91,6 +92,7 @@ def test_a_zip_brings_them_along(tmp_path: Path) -> None:
     assert done.stdout.split()[0] == digest, done.stderr
 
 
+@pytest.mark.full
 @needs_library
 def test_those_of_other_sources_are_not_taken(tmp_path: Path) -> None:
     captures = case("o02").files

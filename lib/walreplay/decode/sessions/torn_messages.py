@@ -52,7 +52,7 @@ def is_torn(data: memoryview, at: int, end: int, place: Place, codec: str = UTF8
 
 
 def end_without_newline(data: memoryview, at: int, place: Place, codec: str = UTF8) -> int:
-    """Give where the message at an offset ends, if the framing has newlines and it may lack its own; the offset else."""
+    """Give where the message at an offset ends, if the framing has newlines; where it has none, the offset."""
     if place.framing is not Framing.RECVLOGICAL:
         return at
     try:
