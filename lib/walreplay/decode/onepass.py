@@ -19,7 +19,7 @@ Invariants
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import ClassVar, Final
 
@@ -237,14 +237,6 @@ class OnePass:
     def _give(self, batch: ChangeBatch) -> ChangeBatch:
         self.given[batch.relation.oid] += batch.data.num_rows
         return batch
-
-
-def behind(batches: Iterable[ChangeBatch], known_rows: Callable[[ChangeBatch], int]) -> Iterator[ChangeBatch]:
-    """Leave out the first rows of each batch, as many as are known."""
-    for batch in batches:
-        rows, known = batch.data.num_rows, known_rows(batch)
-        if known < rows:
-            yield batch.slice(known, rows)
 
 
 def _first_rows(batch: ChangeBatch, left: Counter[int]) -> int:
