@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from walreplay.decode.place import Place
-from walreplay.decode.summary import Block, Decided, Summary, TruncateAt
+from walreplay.decode.summary import Block, Decided, Summary
 
 
 def continues(place: Place, summary: Summary) -> bool:
@@ -74,11 +74,3 @@ def place_at(before: Place, item: Decided, lsn: int, time: int) -> Place:
         message_lsn=max(before.message_lsn, item.message_lsn),
         begun=True,
     )
-
-
-def position_of(truncate: TruncateAt, place: Place) -> TruncateAt:
-    """Give a truncate's place in its transaction, where that began before the stretch."""
-    open_ = place.transaction
-    if truncate.lsn is not None or open_ is None:
-        return truncate
-    return TruncateAt(truncate.oid, open_.final_lsn, open_.ordinal + truncate.ordinal, open_.origin)

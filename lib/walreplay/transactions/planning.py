@@ -43,7 +43,7 @@ def plan_files(
             )
         except (NotACapture, FramingChange) as error:
             raise told_for_paths(error, "`framing`") from None
-        stitch.add(scan, exact=True)
+        stitch.add_exact(scan)
     return stitch.plan()
 
 

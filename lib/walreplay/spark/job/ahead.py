@@ -141,7 +141,7 @@ def _own_foresight(scan: FileScan, settings: Settings) -> Foresight | None:
     """Give what holds at the end of a stream's first file: what it has announced."""
     stitch = Stitch(None)
     try:
-        stitch.add(scan, exact=True)
+        stitch.add_exact(scan)
     except WalReplayError:
         return None
     return Foresight.at(stitch, settings, ())
@@ -201,7 +201,7 @@ class AheadScan:
             first = next(iter(rest))
             scans = self._scan({first: rest.pop(first)}, numbers, None)
             try:
-                stitch.add(scans[first], exact=True)
+                stitch.add_exact(scans[first])
             except WalReplayError:
                 # It will be told when all files are there.
                 return scans | (scan_captures(self.spark, rest) if rest else {})
