@@ -16,7 +16,7 @@ from walreplay.transactions.walked import Walk
 
 def add_block(state: StitchState, block: Block, walked: Walk) -> None:
     """Add a block of a streamed transaction, of which all before is there."""
-    xid = walked.xid_of(block)
+    xid = block.xid
     if block.first:
         path, offset = walked.where(block.start)
         after_lsn, since = block.after_lsn, block.after_time

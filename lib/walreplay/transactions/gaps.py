@@ -41,10 +41,9 @@ def lacks_start(state: StitchState, item: Block | Body | Decided, walked: Walk) 
         OrderError: it is not, and gaps are not allowed.
     """
     if isinstance(item, Block):
-        xid = walked.xid_of(item)
-        if item.first or xid in state.open.streams:
+        if item.first or item.xid in state.open.streams:
             return False
-        problem = f"a block of the streamed transaction {xid} goes on, but its first one is not there"
+        problem = f"a block of the streamed transaction {item.xid} goes on, but its first one is not there"
         _refuse(state, walked, item.start, problem, _MISSING)
         return True
     if isinstance(item, Body):

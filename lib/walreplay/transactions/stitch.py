@@ -165,6 +165,8 @@ class Stitch:
             place = place.new_session()
         if not continues(place, part.summary):
             return None
+        if place.stream is not None:
+            part = _named(part, place.stream)
         return [*([seam] if seam is not None else []), part]
 
     def _seam(self, head: bytes, codec: str) -> Part | None:
@@ -194,7 +196,8 @@ class Stitch:
         self._state.end_file(scan, start or 0, stop)
 
     def _add_part(self, scan: FileScan, part: Part) -> None:
-        state, summary = self._state, part.summary
+        state = self._state
+        summary = part.summary
         assert state.place is not None
         walked = Walk(scan, part, state.place, state.unfinished)
         if part.new_session:
@@ -343,6 +346,14 @@ class Stitch:
             warnings=(*state.warnings, *warnings_of(state, place, resume, torn)),
             partitions=tuple(state.partitions.of_run),
         )
+
+
+def _named(part: Part, xid: int) -> Part:
+    """Give the part of a guess that begins in a streamed block the block's transaction, which is now known."""
+    items = [
+        replace(item, xid=xid) if isinstance(item, Block) and item.xid == -1 else item for item in part.summary.items
+    ]
+    return replace(part, summary=replace(part.summary, items=tuple(items)))
 
 
 __all__ = ["Rescan", "Stitch"]

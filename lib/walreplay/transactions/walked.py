@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from walreplay.decode.place import Place
-from walreplay.decode.summary import Block, FileScan, Part
+from walreplay.decode.summary import FileScan, Part
 from walreplay.decode.unfinished import Unfinished
 from walreplay.protocol.framing import Framing
 
@@ -39,13 +39,6 @@ class Walk:
     def base(self) -> int:
         """Where its own bytes would begin in the file: in front of it below zero."""
         return self.part.base - self.unfinished.size
-
-    def xid_of(self, block: Block) -> int:
-        """Give the transaction that a block belongs to; one that begins in it where the scan was a guess."""
-        if block.xid != -1:
-            return block.xid
-        assert self.before.stream is not None
-        return self.before.stream
 
     def where(self, offset: int) -> tuple[str, int]:
         """Give the file that a place of the part lies in, and its offset there."""
