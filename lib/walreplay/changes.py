@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 
 from walreplay.decode.change_batch import ChangeBatch, behind
-from walreplay.decode.onepass import NotPlain, OnePass
+from walreplay.decode.onepass import OnePass
+from walreplay.decode.plain_walker import NotPlain
 from walreplay.errors import ConfigError
 from walreplay.listing import list_files, map_file
 from walreplay.protocol.framing import Framing

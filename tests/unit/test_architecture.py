@@ -65,8 +65,9 @@ FLOORS = {
         ("sessions",),
         ("change_batch",),
         ("gathered",),
-        ("files",),
-        ("decoder",),
+        ("recognition", "waiting"),
+        ("files", "decoder"),
+        ("plain_walker",),
         ("onepass",),
     ),
 }

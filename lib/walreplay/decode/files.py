@@ -7,33 +7,27 @@ from collections.abc import Sequence
 from typing import Final
 
 from walreplay.decode.place import Place
+from walreplay.decode.recognition import HEAD_LIMIT, framing_at_start, refuse_text
 from walreplay.decode.scan import Scanner, fingerprint
-from walreplay.decode.sessions.first_session import first_session, framing_of, is_framed_so
-from walreplay.decode.sessions.foreign_files import may_become, no_capture, stranger
+from walreplay.decode.sessions.first_session import first_session
+from walreplay.decode.sessions.foreign_files import stranger
 from walreplay.decode.sessions.leftover import refuse_leftover
 from walreplay.decode.sessions.parting import Stretch, find_sessions
 from walreplay.decode.sessions.readings import check_tail
 from walreplay.decode.sessions.resync import find_boundary, guess_framing
 from walreplay.decode.sessions.starts import may_begin
 from walreplay.decode.summary import FileScan, Part, Summary
-from walreplay.errors import CaptureError, FramingChange, FramingError, NotACapture, TruncatedMessage, WalReplayError
+from walreplay.errors import CaptureError, FramingChange, NotACapture, WalReplayError
 from walreplay.protocol.compression import Plain, plain
-from walreplay.protocol.detection import detect_framing
-from walreplay.protocol.foreign import HEAD_BYTES, what_is
 from walreplay.protocol.framing import PGCOPY_SIGNATURE, Framing
-from walreplay.types.text import UTF8, names_in
+from walreplay.protocol.opening import RECOGNISABLE_BYTES
+from walreplay.types.text import UTF8
 
-HEAD_LIMIT: Final = 4 << 20
-"""A head longer than this is not carried to the driver; the file is walked again from its true start instead."""
-
-_HEAD: Final = 4096
 _NAMED: Final = 3
 """So many of the files that a message lies in are named."""
 _ONE_OF_THEM: Final = (
     "one of them is damaged, or does not belong to the captures (leave it out), or one is missing between them"
 )
-RECOGNISABLE_BYTES: Final = 64
-"""A stream cut before this many bytes may not show its framing yet; it goes on in the next file."""
 
 
 def scan_file(
@@ -80,11 +74,11 @@ def scan_file(
         if known_length:
             scan.known_fingerprint = fingerprint(content, known_length)
         if first and place is None:
-            framing = framing or _framing_at_start(scan, data, prefix, before)
+            framing = framing or framing_at_start(data, codec, prefix=prefix, before=before, compression=compression)
             if framing is None:
                 scan.tail = prefix + bytes(data)
                 return scan
-            _refuse_text(scan, data, prefix)
+            refuse_text(data, prefix, compression)
             scan.framing, place = framing, Place(framing)
         if place is None:
             _scan_guessed(scan, data, framing)
@@ -134,91 +128,6 @@ def across_files(paths: Sequence[str]) -> str:
     """Say what to do about a message that cannot be, of which a part lies in other files."""
     named = ", ".join(paths[:_NAMED]) + (" and others" if len(paths) > _NAMED else "")
     return f"The message that begins here goes on in {named}: {_ONE_OF_THEM}"
-
-
-def _framing_at_start(scan: FileScan, data: memoryview, prefix: bytes, before: str) -> Framing | None:
-    """Recognise the framing of the stream that begins with a file; None where more bytes will tell.
-
-    Raises:
-        NotACapture: naming the file in front, if that is what is wrong.
-    """
-    found = None
-    beginning = prefix + bytes(data[:_HEAD])
-    if beginning.startswith(PGCOPY_SIGNATURE):
-        # That of no rows at all is shorter.
-        return Framing.PGCOPY
-    if len(beginning) < RECOGNISABLE_BYTES:
-        if not beginning or may_become(beginning, scan.codec):
-            return None
-    else:
-        try:
-            found = recognise(data, scan.codec, prefix=prefix)
-        except TruncatedMessage:
-            return None
-    if prefix and before and _begins_stream(data, prefix, found, scan.codec):
-        raise no_capture(prefix).at(path=before)
-    if found is not None:
-        return found
-    raise no_capture(data, scan.compression)
-
-
-def too_few(size: int, *, path: str | None) -> FramingError:
-    """Say that all the bytes that there are do not show what they are."""
-    return FramingError(
-        f"the {size:,} bytes are too few to tell what they are",
-        path=path,
-        offset=0,
-        remedy="Inspect it again when it has grown; if it will not, it was truncated, or is no capture",
-    )
-
-
-def _begins_stream(data: memoryview, prefix: bytes, joined: Framing | None, codec: str) -> bool:
-    """Say whether a file begins a stream by itself, rather than behind the few bytes of those in front.
-
-    Args:
-        joined: the framing that it has behind those.
-    """
-    try:
-        alone = recognise(data, codec)
-    except TruncatedMessage:
-        return joined is None
-    if joined is None or alone is None:
-        return alone is not None
-    if alone is joined or not is_framed_so(data[:HEAD_LIMIT], alone, codec):
-        return False
-    return not is_framed_so(memoryview(prefix + bytes(data[:HEAD_LIMIT])), joined, codec)
-
-
-def _refuse_text(scan: FileScan, data: memoryview, prefix: bytes) -> None:
-    """Refuse what no stream begins with, though a framing was named for it."""
-    beginning = prefix + bytes(data[:HEAD_BYTES])
-    if len(beginning) >= RECOGNISABLE_BYTES and what_is(beginning) is not None:
-        raise no_capture(beginning, scan.compression)
-
-
-def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Framing | None:
-    """Recognise the framing of a stream by its first bytes.
-
-    Args:
-        data: its first file, behind the ``prefix``.
-        codec: what names are in.
-
-    Raises:
-        TruncatedMessage: more bytes will tell.
-    """
-    if what_is(prefix + bytes(data[:HEAD_BYTES])) is not None:
-        return None
-    found = detect_framing(prefix + bytes(data[:_HEAD]), names=names_in(codec))
-    # One logical message may be longer than all else that a stream begins with.
-    beginning = memoryview(prefix + bytes(data[:HEAD_LIMIT]))
-    if found is not None and is_framed_so(beginning, found, codec):
-        return found
-    try:
-        return framing_of(beginning, codec) or found
-    except TruncatedMessage:
-        if found is None:
-            raise
-        return found
 
 
 def _scan_in_place(
@@ -364,4 +273,4 @@ def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
     scan.tail = bytes(data[found[-1].stop :])
 
 
-__all__ = ["HEAD_LIMIT", "RECOGNISABLE_BYTES", "across_files", "recognise", "scan_file", "too_few"]
+__all__ = ["across_files", "scan_file"]
