@@ -65,7 +65,7 @@ FLOORS = {
         ("sessions",),
         ("change_batch",),
         ("gathered",),
-        ("recognition", "waiting"),
+        ("recognition", "waiting", "guesses"),
         ("files", "decoder"),
         ("plain_walker",),
         ("onepass",),

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from walreplay.decode.place import Place
-from walreplay.decode.recognition import HEAD_LIMIT, framing_at_start, refuse_text
-from walreplay.decode.scan import Scanner, fingerprint
+from walreplay.decode.recognition import framing_at_start, refuse_text
+from walreplay.decode.scan import HEAD_LIMIT, Scanner, fingerprint, parts_of, scan_through
 from walreplay.decode.sessions.first_session import first_session
 from walreplay.decode.sessions.foreign_files import stranger
 from walreplay.decode.sessions.leftover import refuse_leftover
-from walreplay.decode.sessions.parting import Stretch, find_sessions
+from walreplay.decode.sessions.parting import find_sessions
 from walreplay.decode.sessions.readings import check_tail
 from walreplay.decode.sessions.resync import find_boundary, guess_framing
 from walreplay.decode.sessions.starts import may_begin
@@ -164,31 +164,19 @@ def _scan_exact(
     if prefix:
         data, edges = memoryview(prefix + bytes(data)), (*edges, len(prefix))
     found = find_sessions(data, place, start, edges=edges, codec=scan.codec)
-    parts = [part for stretch in found for part in _parts(data, stretch, len(prefix), scan.codec)]
+    parts = [part for stretch in found for part in parts_of(data, stretch, len(prefix), scan.codec)]
     scan.parts = tuple(parts)
     scan.tail = bytes(data[found[-1].stop :])
 
 
 def _scan_plainly(scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes) -> bool:
     """Scan a file in which no session ends; False where one does."""
-    parts = []
-    if prefix:
-        # Only the seam needs the prefix; the file's own bytes are not copied for it.
-        seam = prefix + bytes(data[:HEAD_LIMIT])
-        scanner = Scanner(place.framing, place=place, codec=scan.codec)
-        summary = scanner.scan(seam, 0, stop_at=len(prefix))
-        if scanner.broke or summary.stop < len(prefix):
-            return False
-        stretch = Stretch(0, summary.stop, place)
-        found = _parts(memoryview(seam), stretch, len(prefix), scan.codec)
-        parts = [part for part in found if part.data is not None]
-        start, place = summary.stop - len(prefix), scanner.place
-    scanner = Scanner(place.framing, place=place, codec=scan.codec)
-    summary = scanner.scan(data, start)
-    if scanner.broke or scanner.doubtful_at is not None:
+    parts = scan_through(data, place, start, prefix, scan.codec)
+    if parts is None:
         return False
+    summary = parts[-1].summary
     _check_tail(data, summary, scan.codec)
-    scan.parts = (*parts, Part(summary))
+    scan.parts = parts
     scan.tail = bytes(data[summary.stop :])
     return True
 
@@ -196,37 +184,6 @@ def _scan_plainly(scan: FileScan, data: memoryview, place: Place, start: int, pr
 def _check_tail(data: memoryview, summary: Summary, codec: str) -> None:
     if summary.place is not None:
         check_tail(data, summary.stop, summary.place, codec)
-
-
-def _parts(data: memoryview, stretch: Stretch, before: int, codec: str) -> list[Part]:
-    """Summarise a session's stretch: the messages that begin in front of the file, then its own.
-
-    Args:
-        before: how many bytes of ``data`` lie in front of the file.
-    """
-    place, start = stretch.place, stretch.start
-    parts: list[Part] = []
-    if start < before:
-        scanner = Scanner(place.framing, place=place, codec=codec)
-        scanner.closed = scanner.ends_session = stretch.stop < len(data)
-        scanner.scan(data[: stretch.stop], start, stop_at=min(before, stretch.stop))
-        end = scanner.position
-        if end > start:
-            own = bytes(data[start:end])
-            scanner = Scanner(place.framing, place=place, codec=codec)
-            scanner.closed = scanner.ends_session = True
-            parts.append(_part(scanner.scan(own, 0), stretch, data=own, base=start))
-        place, start = scanner.place, end
-    if start >= before:
-        scanner = Scanner(place.framing, place=place, codec=codec)
-        scanner.closed = scanner.ends_session = stretch.stop < len(data)
-        summary = scanner.scan(data[before : stretch.stop], start - before)
-        parts.append(Part(summary) if parts else _part(summary, stretch))
-    return parts
-
-
-def _part(summary: Summary, stretch: Stretch, *, data: bytes | None = None, base: int = 0) -> Part:
-    return Part(summary, data, base, stretch.new_session, stretch.late, stretch.torn)
 
 
 def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None) -> None:
@@ -269,7 +226,7 @@ def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
         scan.tail = b""
         return
     found = find_sessions(data, place.new_session(), start, codec=scan.codec)
-    scan.parts = tuple(part for stretch in found for part in _parts(data, stretch, 0, scan.codec))
+    scan.parts = tuple(part for stretch in found for part in parts_of(data, stretch, 0, scan.codec))
     scan.tail = bytes(data[found[-1].stop :])
 
 

@@ -20,7 +20,8 @@ from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.decoder import TILE_BYTES
 from walreplay.decode.place import Place
 from walreplay.decode.plain_walker import NotPlain, PlainWalker
-from walreplay.decode.recognition import HEAD_LIMIT, confirmed
+from walreplay.decode.recognition import confirmed
+from walreplay.decode.scan import HEAD_LIMIT
 from walreplay.decode.sessions.leftover import refuse_leftover
 from walreplay.decode.sessions.readings import check_tail
 from walreplay.decode.sessions.starts import may_begin

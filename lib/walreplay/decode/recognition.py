@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from walreplay.decode.scan import HEAD_LIMIT
 from walreplay.decode.sessions.breaks import is_framed_so
 from walreplay.decode.sessions.first_session import framing_of
 from walreplay.decode.sessions.foreign_files import may_become, no_capture
@@ -13,9 +12,6 @@ from walreplay.protocol.foreign import HEAD_BYTES, what_is
 from walreplay.protocol.framing import PGCOPY_SIGNATURE, Framing
 from walreplay.protocol.opening import RECOGNISABLE_BYTES
 from walreplay.types.text import UTF8, names_in
-
-HEAD_LIMIT: Final = 4 << 20
-"""A head longer than this is not carried to the driver; the file is walked again from its true start instead."""
 
 
 def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Framing | None:
@@ -122,4 +118,4 @@ def too_few(size: int, *, path: str | None) -> FramingError:
     )
 
 
-__all__ = ["HEAD_LIMIT", "confirmed", "framing_at_start", "recognise", "refuse_text", "too_few"]
+__all__ = ["confirmed", "framing_at_start", "recognise", "refuse_text", "too_few"]

@@ -15,21 +15,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from walreplay.decode.guesses import parts_of_guess
 from walreplay.decode.place import Place
-from walreplay.decode.scan import Scanner
 from walreplay.decode.sessions.frames import is_short_abort
 from walreplay.decode.sessions.leftover import refuse_leftover
-from walreplay.decode.sessions.starts import may_begin
 from walreplay.decode.summary import Block, Body, FileScan, Part
 from walreplay.decode.unfinished import Unfinished
-from walreplay.errors import FramingError, OrderError, WalReplayError
+from walreplay.errors import FramingError
 from walreplay.protocol import messages as m
 from walreplay.transactions.decisions import decide
 from walreplay.transactions.deferral import add_block, add_body
 from walreplay.transactions.ending import resume_at, warnings_of
 from walreplay.transactions.following import Following
 from walreplay.transactions.gaps import check_awaited, lacks_start
-from walreplay.transactions.places import continues, end_place, place_at
+from walreplay.transactions.places import end_place, place_at
 from walreplay.transactions.plan import Plan, Resume
 from walreplay.transactions.state import Begun, StitchState
 from walreplay.transactions.walked import Walk
@@ -129,59 +128,12 @@ class Stitch:
 
     def add(self, scan: FileScan) -> Rescan | None:
         """Add the next file, which was scanned on a guess; give a `Rescan` instead when that does not hold."""
-        parts = self._parts_of(scan)
+        state = self._state
+        parts = None if state.place is None else parts_of_guess(scan, state.place, state.tail)
         if parts is None:
-            state = self._state
             return Rescan(scan.path, state.place, state.tail, self.edges, self.origins, self.last_path)
         self._join(scan, parts)
         return None
-
-    def _parts_of(self, scan: FileScan) -> list[Part] | None:
-        """Give the parts of a file that was scanned on a guess; None where that does not hold."""
-        state = self._state
-        if not scan.parts or scan.head is None or state.place is None:
-            return None
-        (part,) = scan.parts
-        if part.summary.framing is not state.place.framing:
-            return None
-        if state.tail and may_begin(memoryview(scan.head), state.place.framing):
-            # A message goes on in the file, or a session begins with it: both readings have to be tested.
-            return None
-        try:
-            seam = self._seam(scan.head, scan.codec)
-        except WalReplayError:
-            # The file's own scan will tell where and what.
-            return None
-        place = state.place
-        if seam is not None:
-            data = seam.data or b""
-            if seam.summary.stop != len(data) or seam.summary.place is None or part.new_session:
-                return None
-            place = seam.summary.place
-        if part.new_session and not place.begun:
-            # Files without anything in them stand before it.
-            part = replace(part, new_session=False)
-        if part.new_session:
-            place = place.new_session()
-        if not continues(place, part.summary):
-            return None
-        if place.stream is not None:
-            part = _named(part, place.stream)
-        return [*([seam] if seam is not None else []), part]
-
-    def _seam(self, head: bytes, codec: str) -> Part | None:
-        """Walk the bytes that the boundary between two files cuts; None when it cuts no message."""
-        state = self._state
-        data = state.tail + head
-        if not data:
-            return None
-        assert state.place is not None
-        scanner = Scanner(state.place.framing, place=state.place, codec=codec)
-        scanner.closed = True
-        summary = scanner.scan(data, 0)
-        if scanner.broke:
-            raise OrderError("a session begins here")
-        return Part(summary, data=data)
 
     # One file.
 
@@ -346,14 +298,6 @@ class Stitch:
             warnings=(*state.warnings, *warnings_of(state, place, resume, torn)),
             partitions=tuple(state.partitions.of_run),
         )
-
-
-def _named(part: Part, xid: int) -> Part:
-    """Give the part of a guess that begins in a streamed block the block's transaction, which is now known."""
-    items = [
-        replace(item, xid=xid) if isinstance(item, Block) and item.xid == -1 else item for item in part.summary.items
-    ]
-    return replace(part, summary=replace(part.summary, items=tuple(items)))
 
 
 __all__ = ["Rescan", "Stitch"]
