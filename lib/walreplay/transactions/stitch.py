@@ -1,9 +1,8 @@
 """Join the files' summaries into one stream, and plan what of it is applied.
 
-Files are scanned in parallel, each on a guess of where its first message begins.  Here the guesses are held
-against what is certain: the unfinished bytes at the end of one file and the bytes before the guessed start of the
-next must be whole messages, and the transaction open at the end of one must be the one that the next goes on
-with.  A file whose guess proves wrong is asked for again (`Rescan`), this time from its true place.
+Files are scanned in parallel, each on a guess of where its first message begins.  Here the guesses are held against
+what is certain (`walreplay.decode.guesses`).  A file whose guess proves wrong is asked for again (`Rescan`), this time
+from its true place.
 
 What is known stands in one record (`walreplay.transactions.state.StitchState`), which always describes the end of the
 last file that was added, exactly; nothing in it rests on a guess.  The moves that streamed and prepared transactions
