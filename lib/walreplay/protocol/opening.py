@@ -20,14 +20,17 @@ class Opened(NamedTuple):
     Attributes:
         compression: what it was stored in, if anything.
         data: its bytes without that.
-        foreign: what it is by its first bytes, where no stream of pgoutput begins so.
         framing: the one that its first bytes fit; None where they fit none, are too few to tell, or were not asked.
     """
 
     compression: str | None
     data: memoryview
-    foreign: str | None
-    framing: Framing | None
+    framing: Framing | None = None
+
+    @property
+    def foreign(self) -> str | None:
+        """What it is by its first bytes, where no stream of pgoutput begins so."""
+        return what_is(self.data[:HEAD_BYTES])
 
 
 def open_file(content: bytes | memoryview, names: Names | None = None) -> Opened:
@@ -40,12 +43,10 @@ def open_file(content: bytes | memoryview, names: Names | None = None) -> Opened
     Raises:
         as `decompress`.
     """
-    stored = plain(content)
-    head = bytes(stored.data[:HEAD_BYTES])
-    foreign, framing = what_is(head), None
-    if foreign is None and names is not None and len(head) >= RECOGNISABLE_BYTES:
-        framing = detect_framing(head, names=names)
-    return Opened(stored.compression, stored.data, foreign, framing)
+    opened = Opened(*plain(content))
+    if names is None or len(opened.data) < RECOGNISABLE_BYTES or opened.foreign is not None:
+        return opened
+    return opened._replace(framing=detect_framing(bytes(opened.data[:HEAD_BYTES]), names=names))
 
 
 __all__ = ["RECOGNISABLE_BYTES", "Opened", "open_file"]
