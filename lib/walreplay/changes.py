@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Iterator, Sequence
 
-from walreplay.decode.change_batch import ChangeBatch
-from walreplay.decode.decoder import TILE_BYTES, Decoder
-from walreplay.decode.files import scan_file
-from walreplay.decode.onepass import NotPlain, OnePass, behind
-from walreplay.decode.sessions.foreign_files import told_for_paths
-from walreplay.errors import ConfigError, FramingChange, NotACapture
+from walreplay.decode.change_batch import ChangeBatch, behind
+from walreplay.decode.onepass import OnePass
+from walreplay.decode.plain_walker import NotPlain
+from walreplay.errors import ConfigError
 from walreplay.listing import list_files, map_file
 from walreplay.protocol.framing import Framing
-from walreplay.transactions.copies import Copies
-from walreplay.transactions.plan import Plan
-from walreplay.transactions.planned import PlannedBytes
-from walreplay.transactions.stitch import Stitch
+from walreplay.transactions.planned import Read, decode_plan
+from walreplay.transactions.planning import plan_files
 from walreplay.types.text import UTF8, codec_of
 
 __all__ = ["ChangeBatch", "decode_files", "decode_plan", "plan_files", "read_changes"]
-
-Read: TypeAlias = Callable[[str], "bytes | memoryview"]
-
-_FILES_OPEN: Final = 8
-"""So many files are kept at hand; a streamed transaction may lie in many."""
 
 
 def read_changes(
@@ -90,7 +80,8 @@ def decode_files(
     # What it holds is not needed any more.
     del one_pass
     plan = plan_files(files, framing, codec=codec, read=read)
-    yield from behind(decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec, known=known), known_rows)
+    batches = decode_plan(plan, read, tile_bytes=tile_bytes, codec=codec, known=known)
+    yield from behind(batches, known_rows)
 
 
 def known_framing(name: str | None) -> Framing | None:
@@ -101,85 +92,3 @@ def known_framing(name: str | None) -> Framing | None:
     except ValueError:
         known = ", ".join(framing.value for framing in Framing)
         raise ConfigError(f"no framing is called {name!r}", remedy=f"There are {known}") from None
-
-
-def plan_files(
-    files: Sequence[str], framing: Framing | None = None, *, codec: str = UTF8, read: Read = map_file
-) -> Plan:
-    """Scan files one after the other, each from where the one before ends.
-
-    Args:
-        framing: where it is known.
-        codec: what names are in.
-        read: gives a file's bytes as stored.
-    """
-    stitch = Stitch(None)
-    for path in files:
-        content = read(path)
-        try:
-            scan = scan_file(
-                path,
-                content,
-                framing=framing,
-                place=stitch.place,
-                first=stitch.place is None,
-                prefix=stitch.tail,
-                edges=stitch.edges,
-                origins=stitch.origins,
-                codec=codec,
-                before=stitch.last_path,
-            )
-        except (NotACapture, FramingChange) as error:
-            raise told_for_paths(error, "`framing`") from None
-        stitch.add(scan, exact=True)
-    return stitch.plan()
-
-
-def decode_plan(
-    plan: Plan,
-    read: Read,
-    *,
-    tile_bytes: int | None = None,
-    codec: str = UTF8,
-    known: Collection[str] = (),
-) -> Iterator[ChangeBatch]:
-    """Decode what a plan applies, in commit order within each relation.
-
-    Args:
-        read: gives a file's bytes as stored.
-        tile_bytes: as `read_changes` takes it.
-        codec: what text and names are in: the files were planned with it.
-        known: files of which nothing is wanted.
-
-    Raises:
-        CaptureError: with file and offset.
-        OrderError: when a file is not the one that was planned, or a transaction has come again as another.
-    """
-    if plan.resent:
-        copies = Copies(plan.decided, plan.after_lsn)
-        for _ in _decode_steps(plan, read, _decoder(plan, tile_bytes, codec, recording=True), copies):
-            pass
-        copies.check()
-    yield from _decode_steps(plan, read, _decoder(plan, tile_bytes, codec, recording=False), None, known)
-
-
-def _decoder(plan: Plan, tile_bytes: int | None, codec: str, *, recording: bool) -> Decoder:
-    framing = plan.resume.place.framing
-    return Decoder(framing, recording=recording, tile_bytes=tile_bytes or TILE_BYTES, codec=codec)
-
-
-def _decode_steps(
-    plan: Plan, read: Read, decoder: Decoder, copies: Copies | None, known: Collection[str] = ()
-) -> Iterator[ChangeBatch]:
-    opened: dict[str, PlannedBytes] = {}
-    wanted = ((step, file) for file in plan.files if file.path not in known for step in file.steps)
-    steps = sorted(wanted, key=lambda pair: pair[0].sequence)
-    for step, file in steps:
-        if file.path not in opened:
-            if len(opened) >= _FILES_OPEN:
-                opened.pop(next(iter(opened)))
-            opened[file.path] = PlannedBytes.of(file, read(file.path))
-        yield from opened[file.path].decode(decoder, step, plan.versions, plan.type_versions)
-        if copies is not None:
-            copies.add(decoder.take_recorded()[0])
-    yield from decoder.rest()

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from walreplay.changes import known_framing
-from walreplay.decode.files import scan_file, too_few
+from walreplay.decode.files import scan_file
 from walreplay.decode.place import Place
+from walreplay.decode.recognition import too_few
 from walreplay.decode.sessions.foreign_files import told_for_paths
 from walreplay.decode.sessions.leftover import refuse_leftover
 from walreplay.decode.summary import Counts, FileScan, Summary

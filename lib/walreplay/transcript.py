@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from walreplay.decode.files import RECOGNISABLE_BYTES, across_files, too_few
+from walreplay.decode.files import across_files
 from walreplay.decode.place import Place, Transaction
+from walreplay.decode.recognition import too_few
 from walreplay.decode.sessions.foreign_files import may_become, no_capture, stranger, told_for_paths
 from walreplay.decode.sessions.resync import guess_framing
 from walreplay.decode.sessions.torn_messages import is_torn
@@ -22,6 +23,7 @@ from walreplay.protocol.compression import plain
 from walreplay.protocol.detection import detect_framing
 from walreplay.protocol.foreign import what_is
 from walreplay.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, Framing
+from walreplay.protocol.opening import RECOGNISABLE_BYTES
 from walreplay.protocol.reader import is_streaming_after, read_frames, read_message, read_unsized
 from walreplay.types.text import codec_of, names_in
 

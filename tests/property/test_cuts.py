@@ -16,10 +16,10 @@ from support.captures import case
 from support.extent import examples, further
 from support.runs import Files, Planned, cut, grown_to, plan_run, plan_runs
 from walreplay.changes import decode_plan
-from walreplay.decode.files import RECOGNISABLE_BYTES
 from walreplay.errors import FramingError, OrderError, TruncatedMessage, WalReplayError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
+from walreplay.protocol.opening import RECOGNISABLE_BYTES
 from walreplay.protocol.reader import read_stream
 from walreplay.protocol.writer import encode, frame, reframe
 from walreplay.transactions.deferred import OpenTransaction

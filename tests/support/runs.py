@@ -140,7 +140,7 @@ def plan_run(
                 name, content, framing=framing, place=resume.place, start=start, known_length=known, codec=codec
             )
             assert not known or scan.known_fingerprint == resume.fingerprint
-            assert stitch.add(scan, exact=True) is None
+            stitch.add_exact(scan)
             ahead.take(number, scan, content, stitch, resume.place)
         elif number == 0 or not guessing:
             place, tail = stitch.place, stitch.tail
@@ -155,7 +155,7 @@ def plan_run(
                 origins=stitch.origins,
                 codec=codec,
             )
-            assert stitch.add(scan, exact=True) is None
+            stitch.add_exact(scan)
             if number == 0:
                 ahead.take(number, scan, content, stitch, None)
         else:
@@ -177,7 +177,7 @@ def plan_run(
                     origins=again.origins,
                     codec=codec,
                 )
-                assert stitch.add(scan, exact=True) is None
+                stitch.add_exact(scan)
     plan = stitch.plan()
     stored_plan = plan_from_json(plan_to_json(plan))
     assert stored_plan == plan

@@ -66,8 +66,9 @@ FLOORS = {
         ("sessions",),
         ("change_batch",),
         ("gathered",),
-        ("files",),
-        ("decoder",),
+        ("recognition", "waiting", "guesses"),
+        ("files", "decoder"),
+        ("plain_walker",),
         ("onepass",),
     ),
 }

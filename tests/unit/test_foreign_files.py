@@ -20,7 +20,7 @@ from support.captures import case
 from support.framings import FORMS, Form
 from walreplay import read_changes
 from walreplay.cli import main
-from walreplay.decode.files import recognise
+from walreplay.decode.recognition import recognise
 from walreplay.errors import CaptureError, FramingChange, FramingError, NotACapture, WalReplayError
 from walreplay.inspection import inspect_captures
 from walreplay.protocol import messages as m

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -116,6 +116,14 @@ class ChangeBatch:
             _if_any(self.rescued, start, stop),
             before_rescued,
         )
+
+
+def behind(batches: Iterable[ChangeBatch], known_rows: Callable[[ChangeBatch], int]) -> Iterator[ChangeBatch]:
+    """Leave out the first rows of each batch, as many as are known."""
+    for batch in batches:
+        rows, known = batch.data.num_rows, known_rows(batch)
+        if known < rows:
+            yield batch.slice(known, rows)
 
 
 def field_names(relation: m.Relation) -> list[str]:

@@ -7,33 +7,27 @@ from collections.abc import Sequence
 from typing import Final
 
 from walreplay.decode.place import Place
-from walreplay.decode.scan import Scanner, fingerprint
-from walreplay.decode.sessions.first_session import first_session, framing_of, is_framed_so
-from walreplay.decode.sessions.foreign_files import may_become, no_capture, stranger
+from walreplay.decode.recognition import framing_at_start, refuse_text
+from walreplay.decode.scan import HEAD_LIMIT, Scanner, fingerprint, parts_of, scan_through
+from walreplay.decode.sessions.first_session import first_session
+from walreplay.decode.sessions.foreign_files import stranger
 from walreplay.decode.sessions.leftover import refuse_leftover
-from walreplay.decode.sessions.parting import Stretch, find_sessions
+from walreplay.decode.sessions.parting import find_sessions
 from walreplay.decode.sessions.readings import check_tail
 from walreplay.decode.sessions.resync import find_boundary, guess_framing
 from walreplay.decode.sessions.starts import may_begin
 from walreplay.decode.summary import FileScan, Part, Summary
-from walreplay.errors import CaptureError, FramingChange, FramingError, NotACapture, TruncatedMessage, WalReplayError
+from walreplay.errors import CaptureError, FramingChange, NotACapture, WalReplayError
 from walreplay.protocol.compression import Plain, plain
-from walreplay.protocol.detection import detect_framing
-from walreplay.protocol.foreign import HEAD_BYTES, what_is
 from walreplay.protocol.framing import PGCOPY_SIGNATURE, Framing
-from walreplay.types.text import UTF8, names_in
+from walreplay.protocol.opening import RECOGNISABLE_BYTES
+from walreplay.types.text import UTF8
 
-HEAD_LIMIT: Final = 4 << 20
-"""A head longer than this is not carried to the driver; the file is walked again from its true start instead."""
-
-_HEAD: Final = 4096
 _NAMED: Final = 3
 """So many of the files that a message lies in are named."""
 _ONE_OF_THEM: Final = (
     "one of them is damaged, or does not belong to the captures (leave it out), or one is missing between them"
 )
-RECOGNISABLE_BYTES: Final = 64
-"""A stream cut before this many bytes may not show its framing yet; it goes on in the next file."""
 
 
 def scan_file(
@@ -80,11 +74,11 @@ def scan_file(
         if known_length:
             scan.known_fingerprint = fingerprint(content, known_length)
         if first and place is None:
-            framing = framing or _framing_at_start(scan, data, prefix, before)
+            framing = framing or framing_at_start(data, codec, prefix=prefix, before=before, compression=compression)
             if framing is None:
                 scan.tail = prefix + bytes(data)
                 return scan
-            _refuse_text(scan, data, prefix)
+            refuse_text(data, prefix, compression)
             scan.framing, place = framing, Place(framing)
         if place is None:
             _scan_guessed(scan, data, framing)
@@ -136,91 +130,6 @@ def across_files(paths: Sequence[str]) -> str:
     return f"The message that begins here goes on in {named}: {_ONE_OF_THEM}"
 
 
-def _framing_at_start(scan: FileScan, data: memoryview, prefix: bytes, before: str) -> Framing | None:
-    """Recognise the framing of the stream that begins with a file; None where more bytes will tell.
-
-    Raises:
-        NotACapture: naming the file in front, if that is what is wrong.
-    """
-    found = None
-    beginning = prefix + bytes(data[:_HEAD])
-    if beginning.startswith(PGCOPY_SIGNATURE):
-        # That of no rows at all is shorter.
-        return Framing.PGCOPY
-    if len(beginning) < RECOGNISABLE_BYTES:
-        if not beginning or may_become(beginning, scan.codec):
-            return None
-    else:
-        try:
-            found = recognise(data, scan.codec, prefix=prefix)
-        except TruncatedMessage:
-            return None
-    if prefix and before and _begins_stream(data, prefix, found, scan.codec):
-        raise no_capture(prefix).at(path=before)
-    if found is not None:
-        return found
-    raise no_capture(data, scan.compression)
-
-
-def too_few(size: int, *, path: str | None) -> FramingError:
-    """Say that all the bytes that there are do not show what they are."""
-    return FramingError(
-        f"the {size:,} bytes are too few to tell what they are",
-        path=path,
-        offset=0,
-        remedy="Inspect it again when it has grown; if it will not, it was truncated, or is no capture",
-    )
-
-
-def _begins_stream(data: memoryview, prefix: bytes, joined: Framing | None, codec: str) -> bool:
-    """Say whether a file begins a stream by itself, rather than behind the few bytes of those in front.
-
-    Args:
-        joined: the framing that it has behind those.
-    """
-    try:
-        alone = recognise(data, codec)
-    except TruncatedMessage:
-        return joined is None
-    if joined is None or alone is None:
-        return alone is not None
-    if alone is joined or not is_framed_so(data[:HEAD_LIMIT], alone, codec):
-        return False
-    return not is_framed_so(memoryview(prefix + bytes(data[:HEAD_LIMIT])), joined, codec)
-
-
-def _refuse_text(scan: FileScan, data: memoryview, prefix: bytes) -> None:
-    """Refuse what no stream begins with, though a framing was named for it."""
-    beginning = prefix + bytes(data[:HEAD_BYTES])
-    if len(beginning) >= RECOGNISABLE_BYTES and what_is(beginning) is not None:
-        raise no_capture(beginning, scan.compression)
-
-
-def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Framing | None:
-    """Recognise the framing of a stream by its first bytes.
-
-    Args:
-        data: its first file, behind the ``prefix``.
-        codec: what names are in.
-
-    Raises:
-        TruncatedMessage: more bytes will tell.
-    """
-    if what_is(prefix + bytes(data[:HEAD_BYTES])) is not None:
-        return None
-    found = detect_framing(prefix + bytes(data[:_HEAD]), names=names_in(codec))
-    # One logical message may be longer than all else that a stream begins with.
-    beginning = memoryview(prefix + bytes(data[:HEAD_LIMIT]))
-    if found is not None and is_framed_so(beginning, found, codec):
-        return found
-    try:
-        return framing_of(beginning, codec) or found
-    except TruncatedMessage:
-        if found is None:
-            raise
-        return found
-
-
 def _scan_in_place(
     scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes, edges: tuple[int, ...], before: str
 ) -> None:
@@ -255,31 +164,19 @@ def _scan_exact(
     if prefix:
         data, edges = memoryview(prefix + bytes(data)), (*edges, len(prefix))
     found = find_sessions(data, place, start, edges=edges, codec=scan.codec)
-    parts = [part for stretch in found for part in _parts(data, stretch, len(prefix), scan.codec)]
+    parts = [part for stretch in found for part in parts_of(data, stretch, len(prefix), scan.codec)]
     scan.parts = tuple(parts)
     scan.tail = bytes(data[found[-1].stop :])
 
 
 def _scan_plainly(scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes) -> bool:
     """Scan a file in which no session ends; False where one does."""
-    parts = []
-    if prefix:
-        # Only the seam needs the prefix; the file's own bytes are not copied for it.
-        seam = prefix + bytes(data[:HEAD_LIMIT])
-        scanner = Scanner(place.framing, place=place, codec=scan.codec)
-        summary = scanner.scan(seam, 0, stop_at=len(prefix))
-        if scanner.broke or summary.stop < len(prefix):
-            return False
-        stretch = Stretch(0, summary.stop, place)
-        found = _parts(memoryview(seam), stretch, len(prefix), scan.codec)
-        parts = [part for part in found if part.data is not None]
-        start, place = summary.stop - len(prefix), scanner.place
-    scanner = Scanner(place.framing, place=place, codec=scan.codec)
-    summary = scanner.scan(data, start)
-    if scanner.broke or scanner.doubtful_at is not None:
+    parts = scan_through(data, place, start, prefix, scan.codec)
+    if parts is None:
         return False
+    summary = parts[-1].summary
     _check_tail(data, summary, scan.codec)
-    scan.parts = (*parts, Part(summary))
+    scan.parts = parts
     scan.tail = bytes(data[summary.stop :])
     return True
 
@@ -287,37 +184,6 @@ def _scan_plainly(scan: FileScan, data: memoryview, place: Place, start: int, pr
 def _check_tail(data: memoryview, summary: Summary, codec: str) -> None:
     if summary.place is not None:
         check_tail(data, summary.stop, summary.place, codec)
-
-
-def _parts(data: memoryview, stretch: Stretch, before: int, codec: str) -> list[Part]:
-    """Summarise a session's stretch: the messages that begin in front of the file, then its own.
-
-    Args:
-        before: how many bytes of ``data`` lie in front of the file.
-    """
-    place, start = stretch.place, stretch.start
-    parts: list[Part] = []
-    if start < before:
-        scanner = Scanner(place.framing, place=place, codec=codec)
-        scanner.closed = scanner.ends_session = stretch.stop < len(data)
-        scanner.scan(data[: stretch.stop], start, stop_at=min(before, stretch.stop))
-        end = scanner.position
-        if end > start:
-            own = bytes(data[start:end])
-            scanner = Scanner(place.framing, place=place, codec=codec)
-            scanner.closed = scanner.ends_session = True
-            parts.append(_part(scanner.scan(own, 0), stretch, data=own, base=start))
-        place, start = scanner.place, end
-    if start >= before:
-        scanner = Scanner(place.framing, place=place, codec=codec)
-        scanner.closed = scanner.ends_session = stretch.stop < len(data)
-        summary = scanner.scan(data[before : stretch.stop], start - before)
-        parts.append(Part(summary) if parts else _part(summary, stretch))
-    return parts
-
-
-def _part(summary: Summary, stretch: Stretch, *, data: bytes | None = None, base: int = 0) -> Part:
-    return Part(summary, data, base, stretch.new_session, stretch.late, stretch.torn)
 
 
 def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None) -> None:
@@ -360,8 +226,8 @@ def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
         scan.tail = b""
         return
     found = find_sessions(data, place.new_session(), start, codec=scan.codec)
-    scan.parts = tuple(part for stretch in found for part in _parts(data, stretch, 0, scan.codec))
+    scan.parts = tuple(part for stretch in found for part in parts_of(data, stretch, 0, scan.codec))
     scan.tail = bytes(data[found[-1].stop :])
 
 
-__all__ = ["HEAD_LIMIT", "RECOGNISABLE_BYTES", "across_files", "recognise", "scan_file", "too_few"]
+__all__ = ["across_files", "scan_file"]

@@ -20,6 +20,8 @@ from walreplay.decode.summary import (
     Counts,
     Decided,
     Item,
+    Part,
+    Stretch,
     Summary,
     TruncateAt,
     XidCounts,
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 
 
 FINGERPRINT_BYTES: Final = 1 << 16
+
+HEAD_LIMIT: Final = 4 << 20
+"""A head longer than this is not carried to the driver; the file is walked again from its true start instead."""
 
 _DECISIONS: Final = (
     m.StreamCommit,
@@ -369,6 +374,67 @@ class Scanner(StreamWalker):
             if row.any():
                 counts[oid] = counts.get(oid, Counts()) + Counts(*(int(value) for value in row))
         return counts
+
+
+def scan_through(
+    data: memoryview, place: Place, start: int, prefix: bytes = b"", codec: str = UTF8
+) -> tuple[Part, ...] | None:
+    """Summarise a file in which no session ends; None where one does, or may.
+
+    Args:
+        place: at ``start``, or where the ``prefix`` begins.
+        prefix: the unfinished bytes of the files before.
+
+    Returns:
+        the messages that begin in the prefix, if any do, and those of the file's own bytes behind them.
+    """
+    parts: list[Part] = []
+    if prefix:
+        # Only the seam needs the prefix; the file's own bytes are not copied for it.
+        seam = prefix + bytes(data[:HEAD_LIMIT])
+        scanner = Scanner(place.framing, place=place, codec=codec)
+        summary = scanner.scan(seam, 0, stop_at=len(prefix))
+        if scanner.broke or summary.stop < len(prefix):
+            return None
+        found = parts_of(memoryview(seam), Stretch(0, summary.stop, place), len(prefix), codec)
+        parts = [part for part in found if part.data is not None]
+        start, place = summary.stop - len(prefix), scanner.place
+    scanner = Scanner(place.framing, place=place, codec=codec)
+    summary = scanner.scan(data, start)
+    if scanner.broke or scanner.doubtful_at is not None:
+        return None
+    return (*parts, Part(summary))
+
+
+def parts_of(data: memoryview, stretch: Stretch, before: int, codec: str = UTF8) -> list[Part]:
+    """Summarise a session's stretch: the messages that begin in front of the file, then its own.
+
+    Args:
+        before: how many bytes of ``data`` lie in front of the file.
+    """
+    place, start = stretch.place, stretch.start
+    parts: list[Part] = []
+    if start < before:
+        scanner = Scanner(place.framing, place=place, codec=codec)
+        scanner.closed = scanner.ends_session = stretch.stop < len(data)
+        scanner.scan(data[: stretch.stop], start, stop_at=min(before, stretch.stop))
+        end = scanner.position
+        if end > start:
+            own = bytes(data[start:end])
+            scanner = Scanner(place.framing, place=place, codec=codec)
+            scanner.closed = scanner.ends_session = True
+            parts.append(_part(scanner.scan(own, 0), stretch, data=own, base=start))
+        place, start = scanner.place, end
+    if start >= before:
+        scanner = Scanner(place.framing, place=place, codec=codec)
+        scanner.closed = scanner.ends_session = stretch.stop < len(data)
+        summary = scanner.scan(data[before : stretch.stop], start - before)
+        parts.append(Part(summary) if parts else _part(summary, stretch))
+    return parts
+
+
+def _part(summary: Summary, stretch: Stretch, *, data: bytes | None = None, base: int = 0) -> Part:
+    return Part(summary, data, base, stretch.new_session, stretch.late, stretch.torn)
 
 
 def fingerprint(data: bytes | memoryview, size: int) -> int:

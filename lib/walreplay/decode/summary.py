@@ -276,6 +276,18 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """A session's messages in a buffer, from ``start`` (at ``place``) to ``stop``; see `Part` for the rest."""
+
+    start: int
+    stop: int
+    place: Place
+    new_session: bool = False
+    late: bool = False
+    torn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Ahead:
     """What of a file was decoded with its scan, on a guess of what stands before it (`transactions.ahead`).
 

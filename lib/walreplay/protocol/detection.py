@@ -40,11 +40,7 @@ def detect_framing(head: bytes, *, names: Names = names_in_utf8) -> Framing | No
     if head.startswith(PGCOPY_SIGNATURE):
         return Framing.PGCOPY
     # No message has the tag d, w or k, and none begins with a newline; so hardly a head fits two of these.
-    for framing in FRAMING_ORDER[1:]:
-        count, ends_well = _sound(head, framing, names)
-        if ends_well and (count or _begins_with_keepalives(head, framing)):
-            return framing
-    return None
+    return next((framing for framing in FRAMING_ORDER[1:] if _fits(head, framing, names)), None)
 
 
 def _begins_with_keepalives(head: bytes, framing: Framing) -> bool:
@@ -54,14 +50,14 @@ def _begins_with_keepalives(head: bytes, framing: Framing) -> bool:
     return framing is Framing.WALSENDER and head[:2] == b"k\0" and len(head) > KEEPALIVE.size
 
 
-def _sound(head: bytes, framing: Framing, names: Names) -> tuple[int, bool]:
-    """Count the sound messages that a head begins with in a framing, and say whether nothing refutes it behind them."""
-    count = 0
+def _fits(head: bytes, framing: Framing, names: Names) -> bool:
+    """Say whether a head begins with sound messages, or keepalives, in a framing, and nothing behind refutes it."""
+    begins = _begins_with_keepalives(head, framing)
     try:
         for _ in itertools.islice(read_stream(head, framing=framing, names=names), _DETECT_MESSAGES):
-            count += 1
+            begins = True
     except TruncatedMessage:
-        return count, True
+        return begins
     except CaptureError:
-        return count, False
-    return count, True
+        return False
+    return begins

@@ -15,6 +15,42 @@ from walreplay.lsn import format_lsn
 from walreplay.transactions.plan import DecidedTransaction
 
 
+def check_copies(decided: Iterable[DecidedTransaction], after_lsn: int, recorded: Iterable[Recorded]) -> None:
+    """Refuse copies that differ, and transactions that come late, in files that are decoded without a ledger.
+
+    Args:
+        decided: the streamed and prepared ones.
+        after_lsn: up to there an earlier run has read; the first copies are not among these files.
+        recorded: what was decoded of all transactions.
+
+    Raises:
+        OrderError: naming the transaction and its file.
+    """
+    found: dict[int, dict[int, _Copy]] = {}
+    for one in decided:
+        copies = found.setdefault(one.commit_lsn, {})
+        copies[one.session] = _Copy(one.commit_time, one.xid, 0, 0, one.path, one.offset, complete=one.complete)
+    for item in recorded:
+        _add(found, item)
+    high = -1
+    for session, lsn, copy in sorted(
+        ((session, lsn, copy) for lsn, copies in found.items() for session, copy in copies.items()),
+        key=lambda item: item[:2],
+    ):
+        first = min(found[lsn])
+        if session == first:
+            if after_lsn < lsn < high and copy.rows:
+                raise unknown(lsn, copy.xid, copy.path, copy.at)
+            high = max(high, lsn)
+            continue
+        known = found[lsn][first]
+        same = (copy.xid, copy.commit_time) == (known.xid, known.commit_time)
+        if copy.complete and known.complete:
+            same = same and (copy.rows, copy.digest) == (known.rows, known.digest)
+        if not same:
+            raise differing(lsn, copy.xid, copy.path, copy.at)
+
+
 @dataclass(slots=True)
 class _Copy:
     commit_time: int
@@ -26,65 +62,23 @@ class _Copy:
     complete: bool = True
 
 
-class Copies:
-    """The copies of all transactions of some files, for those that are decoded without a ledger.
-
-    Args:
-        decided: the streamed and prepared ones.
-        after_lsn: up to there an earlier run has read; the first copies are not among these files.
-    """
-
-    def __init__(self, decided: Iterable[DecidedTransaction], after_lsn: int) -> None:
-        self._after_lsn = after_lsn
-        self._found: dict[int, dict[int, _Copy]] = {}
-        for item in decided:
-            copies = self._found.setdefault(item.commit_lsn, {})
-            copies[item.session] = _Copy(
-                item.commit_time, item.xid, 0, 0, item.path, item.offset, complete=item.complete
-            )
-
-    def add(self, recorded: Iterable[Recorded]) -> None:
-        """Add what was decoded."""
-        for item in recorded:
-            records = item.records
-            columns = zip(
-                records.lsn.tolist(),
-                records.commit_ts.tolist(),
-                records.xid.tolist(),
-                records.rows.tolist(),
-                records.digest.tolist(),
-                records.at.tolist(),
-                strict=True,
-            )
-            for lsn, time, xid, rows, digest, at in columns:
-                copies = self._found.setdefault(lsn, {})
-                copy = copies.setdefault(item.session, _Copy(time, xid, 0, 0, item.path, at))
-                copy.rows += rows
-                copy.digest ^= digest
-
-    def check(self) -> None:
-        """Refuse copies that differ, and transactions that come late.
-
-        Raises:
-            OrderError: naming the transaction and its file.
-        """
-        high = -1
-        for session, lsn, copy in sorted(
-            ((session, lsn, copy) for lsn, copies in self._found.items() for session, copy in copies.items()),
-            key=lambda item: item[:2],
-        ):
-            first = min(self._found[lsn])
-            if session == first:
-                if self._after_lsn < lsn < high and copy.rows:
-                    raise unknown(lsn, copy.xid, copy.path, copy.at)
-                high = max(high, lsn)
-                continue
-            known = self._found[lsn][first]
-            same = (copy.xid, copy.commit_time) == (known.xid, known.commit_time)
-            if copy.complete and known.complete:
-                same = same and (copy.rows, copy.digest) == (known.rows, known.digest)
-            if not same:
-                raise differing(lsn, copy.xid, copy.path, copy.at)
+def _add(found: dict[int, dict[int, _Copy]], item: Recorded) -> None:
+    """Add what was decoded of some transactions to their copies, by commit LSN and session."""
+    records = item.records
+    columns = zip(
+        records.lsn.tolist(),
+        records.commit_ts.tolist(),
+        records.xid.tolist(),
+        records.rows.tolist(),
+        records.digest.tolist(),
+        records.at.tolist(),
+        strict=True,
+    )
+    for lsn, time, xid, rows, digest, at in columns:
+        copies = found.setdefault(lsn, {})
+        copy = copies.setdefault(item.session, _Copy(time, xid, 0, 0, item.path, at))
+        copy.rows += rows
+        copy.digest ^= digest
 
 
 def unknown(lsn: int, xid: int, path: str, at: int) -> OrderError:

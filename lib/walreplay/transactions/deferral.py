@@ -10,37 +10,22 @@ from walreplay.decode.summary import Block, Body, XidCounts
 from walreplay.errors import OrderError
 from walreplay.protocol import messages as m
 from walreplay.transactions.deferred import Announced, Deferred, Segment
-from walreplay.transactions.state import MISSING, StitchState, Walk
+from walreplay.transactions.state import StitchState
+from walreplay.transactions.walked import Walk
 
 
 def add_block(state: StitchState, block: Block, walked: Walk) -> None:
-    """Add a block of a streamed transaction.
-
-    Raises:
-        OrderError: the blocks before it are not there.
-    """
+    """Add a block of a streamed transaction, of which all before is there."""
     xid = block.xid
-    if xid == -1:
-        assert walked.before.stream is not None
-        xid = walked.before.stream
-    item = None if block.first else state.open.streams.get(xid)
-    path, offset = state.where(walked.scan, walked.part, block.start)
-    if item is None:
-        if not block.first:
-            state.refuse_gap(
-                OrderError(
-                    f"a block of the streamed transaction {xid} goes on, but its first one is not there",
-                    path=path,
-                    offset=offset,
-                    remedy=MISSING,
-                )
-            )
-            return
+    if block.first:
+        path, offset = walked.where(block.start)
         after_lsn, since = block.after_lsn, block.after_time
         if after_lsn < 0:
             after_lsn, since = walked.before.last_lsn, walked.before.last_commit_time
-        item = Deferred(xid, path, offset, since=since if after_lsn >= 0 else None, after_lsn=after_lsn)
-        state.open.streams[xid] = item
+        state.open.streams[xid] = Deferred(
+            xid, path, offset, since=since if after_lsn >= 0 else None, after_lsn=after_lsn
+        )
+    item = state.open.streams[xid]
     if block.origin is not None:
         item.origin = block.origin
     relations = used_by(state, block.used, walked, item.view)
@@ -62,7 +47,7 @@ def add_body(state: StitchState, body: Body, walked: Walk) -> None:
     Raises:
         OrderError: its start is not there.
     """
-    path, offset = state.where(walked.scan, walked.part, body.start)
+    path, offset = walked.where(body.start)
     if body.begins:
         state.open.begin_body(
             Deferred(body.xid, path, offset, body.gid, streamed=False, lsn=body.prepare_lsn, since=body.prepare_time)

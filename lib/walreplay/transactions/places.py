@@ -5,31 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from walreplay.decode.place import Place
-from walreplay.decode.summary import Block, Decided, Summary, TruncateAt
-
-
-def continues(place: Place, summary: Summary) -> bool:
-    """Whether a guessed summary may follow a known place."""
-    open_ = place.transaction
-    inside = bool(summary.items) and isinstance(summary.items[0], Block) and summary.items[0].xid == -1
-    if inside != (place.stream is not None) or (open_ is not None and open_.gid is not None):
-        return False
-    if summary.first_message is not None and summary.first_message <= place.message_lsn:
-        return False
-    if summary.head_commit is not None:
-        return (
-            open_ is not None
-            and summary.head_commit == (open_.final_lsn, open_.commit_time)
-            and (open_.final_lsn > place.high_lsn)
-        )
-    if summary.head_changes and open_ is None:
-        return False
-    if summary.place is None:
-        return True
-    begins = summary.first_lsn
-    if summary.place.transaction is not None and begins is None:
-        begins = summary.place.transaction.final_lsn
-    return open_ is None and (begins is None or begins > max(place.last_lsn, place.high_lsn))
+from walreplay.decode.summary import Decided, Summary
 
 
 def end_place(place: Place, summary: Summary) -> Place:
@@ -74,11 +50,3 @@ def place_at(before: Place, item: Decided, lsn: int, time: int) -> Place:
         message_lsn=max(before.message_lsn, item.message_lsn),
         begun=True,
     )
-
-
-def position_of(truncate: TruncateAt, place: Place) -> TruncateAt:
-    """Give a truncate's place in its transaction, where that began before the stretch."""
-    open_ = place.transaction
-    if truncate.lsn is not None or open_ is None:
-        return truncate
-    return TruncateAt(truncate.oid, open_.final_lsn, open_.ordinal + truncate.ordinal, open_.origin)

@@ -2,15 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import Final, TypeAlias
 
 from walreplay.decode.change_batch import ChangeBatch
-from walreplay.decode.decoder import Decoder
+from walreplay.decode.decoder import TILE_BYTES, Decoder, Recorded
 from walreplay.decode.scan import fingerprint
 from walreplay.errors import OrderError, WalReplayError
 from walreplay.protocol.compression import plain
 from walreplay.protocol.messages import Relation, Type
-from walreplay.transactions.plan import FilePlan, Step
+from walreplay.transactions.copies import check_copies
+from walreplay.transactions.plan import FilePlan, Plan, Step
+from walreplay.types.text import UTF8
+
+Read: TypeAlias = Callable[[str], "bytes | memoryview"]
+
+_FILES_OPEN: Final = 8
+"""So many files are kept at hand; a streamed transaction may lie in many."""
+
+
+def decode_plan(
+    plan: Plan,
+    read: Read,
+    *,
+    tile_bytes: int | None = None,
+    codec: str = UTF8,
+    known: Collection[str] = (),
+) -> Iterator[ChangeBatch]:
+    """Decode what a plan applies, in commit order within each relation.
+
+    Args:
+        read: gives a file's bytes as stored.
+        tile_bytes: as `walreplay.read_changes` takes it.
+        codec: what text and names are in: the files were planned with it.
+        known: files of which nothing is wanted.
+
+    Raises:
+        CaptureError: with file and offset.
+        OrderError: when a file is not the one that was planned, or a transaction has come again as another.
+    """
+    decoder = partial(Decoder, plan.resume.place.framing, tile_bytes=tile_bytes or TILE_BYTES, codec=codec)
+    if plan.resent:
+        check_copies(plan.decided, plan.after_lsn, _recorded(plan, read, decoder(recording=True)))
+    yield from _decode_steps(plan, read, decoder(), known)
+
+
+def _recorded(plan: Plan, read: Read, decoder: Decoder) -> Iterator[Recorded]:
+    """Decode a plan for what is recorded of its transactions."""
+    for file, step in _steps(plan, read):
+        for _ in file.decode(decoder, step, plan.versions, plan.type_versions):
+            pass
+        yield from decoder.take_recorded()[0]
+    for _ in decoder.rest():
+        pass
+
+
+def _decode_steps(plan: Plan, read: Read, decoder: Decoder, known: Collection[str]) -> Iterator[ChangeBatch]:
+    for file, step in _steps(plan, read, known):
+        yield from file.decode(decoder, step, plan.versions, plan.type_versions)
+    yield from decoder.rest()
+
+
+def _steps(plan: Plan, read: Read, known: Collection[str] = ()) -> Iterator[tuple[PlannedBytes, Step]]:
+    """Give a plan's steps in their order, each with its file."""
+    opened: dict[str, PlannedBytes] = {}
+    wanted = ((step, file) for file in plan.files if file.path not in known for step in file.steps)
+    for step, file in sorted(wanted, key=lambda pair: pair[0].sequence):
+        if file.path not in opened:
+            if len(opened) >= _FILES_OPEN:
+                opened.pop(next(iter(opened)))
+            opened[file.path] = PlannedBytes.of(file, read(file.path))
+        yield opened[file.path], step
 
 
 class PlannedBytes:
@@ -78,4 +141,4 @@ class PlannedBytes:
             raise
 
 
-__all__ = ["PlannedBytes"]
+__all__ = ["PlannedBytes", "Read", "decode_plan"]

@@ -11,6 +11,7 @@ from walreplay.decode.place import Place
 from walreplay.protocol import messages as m
 from walreplay.transactions.deferred import Deferred, Segment
 from walreplay.transactions.plan import FilePlan, Step
+from walreplay.transactions.walked import Walk
 
 _STEPS_A_FILE: Final = 1 << 22
 
@@ -91,14 +92,36 @@ class Schedule:
 
     _entries: list[Stretch | Commit] = field(default_factory=list)
 
-    def mark(self) -> int:
-        """Give the number of the entry that comes next."""
-        return len(self._entries)
+    def add_ordinary(
+        self,
+        walked: Walk,
+        start: int,
+        stop: int,
+        place: Place,
+        view: tuple[tuple[m.Relation, ...], tuple[m.Type, ...]],
+    ) -> int:
+        """Add the ordinary transactions between two offsets of a part, where there are any; give the entry's number.
 
-    def stretch(self, stretch: Stretch) -> int:
-        """Add ordinary transactions; give the entry's number."""
-        self._entries.append(stretch)
-        return len(self._entries) - 1
+        Args:
+            place: the one at ``start``.
+            view: the relation versions and types that are in force there.
+        """
+        summary = walked.part.summary
+        worth = (
+            summary.ordinary
+            or place.transaction is not None
+            or summary.begin_at is not None
+            or summary.head_changes
+            or summary.messages.get("Message")
+        )
+        entry = len(self._entries)
+        if start != stop and worth:
+            path, offset = walked.origin
+            seam = walked.part.data
+            self._entries.append(
+                Stretch(walked.scan.path, start, stop, place, *view, seam, path, offset, seam_base=walked.base)
+            )
+        return entry
 
     def commit(self, commit: Commit) -> None:
         """Add a streamed or prepared transaction."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
 
 from walreplay.decode.place import Place
-from walreplay.decode.summary import FileScan, Part
+from walreplay.decode.summary import FileScan
 from walreplay.decode.unfinished import Unfinished
-from walreplay.errors import OrderError, UnknownRelation
+from walreplay.errors import UnknownRelation
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import Framing
 from walreplay.transactions.deferred import Announced
 from walreplay.transactions.open_transactions import OpenTransactions
 from walreplay.transactions.partitions import PartitionsInForce
@@ -20,9 +17,8 @@ from walreplay.transactions.plan import DecidedTransaction, Resume
 from walreplay.transactions.schedule import Schedule
 from walreplay.transactions.truncates import Truncates
 from walreplay.transactions.versions import Versions
+from walreplay.transactions.walked import Walk
 from walreplay.types.text import UTF8
-
-MISSING: Final = "A file before this one is missing; bring it back, or leave its transactions out by --allow-gaps"
 
 
 @dataclass(slots=True)
@@ -45,21 +41,6 @@ class Seen:
     length: int
     fingerprint: int
     size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """The part that is being added, and where its own bytes begin, if they begin in front of the file."""
-
-    scan: FileScan
-    part: Part
-    before: Place
-    origin: tuple[str, int]
-
-    @property
-    def framing(self) -> Framing:
-        """The framing of the stream."""
-        return self.part.summary.framing
 
 
 @dataclass(slots=True)
@@ -122,13 +103,6 @@ class StitchState:
         """Note that a transaction has to come again from its start; the first of those that have is looked for."""
         self.awaited = lsn if self.awaited is None else min(self.awaited, lsn)
 
-    def where(self, scan: FileScan, part: Part, offset: int) -> tuple[str, int]:
-        """Give the file that a place of a part lies in, and its offset there."""
-        if part.data is None:
-            return scan.path, offset
-        offset += part.base
-        return self.unfinished.where(offset) or (scan.path, offset - self.unfinished.size)
-
     def known(self, oid: int, at: int, walked: Walk) -> Announced:
         """Give the version of a relation that is in force.
 
@@ -137,7 +111,7 @@ class StitchState:
         """
         known = self.versions.known(oid)
         if known is None:
-            path, offset = self.where(walked.scan, walked.part, at)
+            path, offset = walked.where(at)
             raise UnknownRelation(
                 f"a row change names relation {oid}, but no Relation message announced it",
                 path=path,
@@ -151,13 +125,6 @@ class StitchState:
         self.versions.announce(relation)
         self.partitions.forget(relation.oid)
 
-    def refuse_gap(self, error: OrderError) -> None:
-        """Refuse what proves that something is missing, unless that is allowed."""
-        if not self.allow_gaps:
-            raise error
-        place = f"{error.path}, offset {error.offset:,}: " if error.offset is not None else f"{error.path}: "
-        self.warnings.append(f"{place}{error.problem}; it is left out (gaps are allowed)")
-
     def cut_begun(self) -> None:
         """Take the open ordinary transaction out of the schedule."""
         begun = self.begun
@@ -165,39 +132,15 @@ class StitchState:
             self.schedule.cut(begun.entry, begun.at)
         self.begun = None
 
+    def end_file(self, scan: FileScan, start: int, stop: int) -> None:
+        """Take up what a file leaves, once its parts are added.
 
-class Following:
-    """What a part announces and uses outside of streamed blocks, taken up as it comes."""
-
-    def __init__(self, state: StitchState, walked: Walk) -> None:
-        summary = walked.part.summary
-        self._state = state
-        self._walked = walked
-        self._relations = deque(summary.relations)
-        self._types = deque(summary.types)
-        self._used = deque(sorted(summary.used, key=lambda use: use[1]))
-        self._oids = [*dict(summary.used), *dict.fromkeys(relation.oid for _, relation in summary.relations)]
-
-    def view(self) -> tuple[tuple[m.Relation, ...], tuple[m.Type, ...]]:
-        """Give the versions in force of the relations that the part names, and the types."""
-        return self._state.versions.view_of(self._oids), tuple(self._state.versions.types.values())
-
-    def up_to(self, offset: int | None) -> None:
-        """Take up what stands in front of an offset; all, if None."""
-
-        def is_next(waiting: deque[tuple[int, Any]]) -> bool:
-            return bool(waiting) and (offset is None or waiting[0][0] < offset)
-
-        while is_next(self._relations):
-            at, relation = self._relations.popleft()
-            self._check(at)
-            self._state.announce(relation)
-        while is_next(self._types):
-            _, type_ = self._types.popleft()
-            self._state.versions.types[type_.oid] = type_
-        self._check(offset)
-
-    def _check(self, offset: int | None) -> None:
-        while self._used and (offset is None or self._used[0][1] < offset):
-            oid, at = self._used.popleft()
-            self._state.known(oid, at, self._walked)
+        Args:
+            start, stop: from where to where its own bytes were read.
+        """
+        self.scanned[scan.path] = (start, stop)
+        # Where the unfinished bytes lie.
+        self.unfinished = self.unfinished.behind(scan)
+        self.tail_at = self.unfinished.origins[0]
+        self.seen[scan.path] = Seen(scan.length, scan.fingerprint, scan.size)
+        self.codec = scan.codec

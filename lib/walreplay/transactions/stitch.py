@@ -1,9 +1,8 @@
 """Join the files' summaries into one stream, and plan what of it is applied.
 
-Files are scanned in parallel, each on a guess of where its first message begins.  Here the guesses are held
-against what is certain: the unfinished bytes at the end of one file and the bytes before the guessed start of the
-next must be whole messages, and the transaction open at the end of one must be the one that the next goes on
-with.  A file whose guess proves wrong is asked for again (`Rescan`), this time from its true place.
+Files are scanned in parallel, each on a guess of where its first message begins.  Here the guesses are held against
+what is certain (`walreplay.decode.guesses`).  A file whose guess proves wrong is asked for again (`Rescan`), this time
+from its true place.
 
 What is known stands in one record (`walreplay.transactions.state.StitchState`), which always describes the end of the
 last file that was added, exactly; nothing in it rests on a guess.  The moves that streamed and prepared transactions
@@ -15,23 +14,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from walreplay.decode.guesses import parts_of_guess
 from walreplay.decode.place import Place
-from walreplay.decode.scan import Scanner
 from walreplay.decode.sessions.frames import is_short_abort
 from walreplay.decode.sessions.leftover import refuse_leftover
-from walreplay.decode.sessions.starts import may_begin
-from walreplay.decode.summary import Block, Body, FileScan, Part, Summary
+from walreplay.decode.summary import Block, Body, FileScan, Part
 from walreplay.decode.unfinished import Unfinished
-from walreplay.errors import FramingError, OrderError, WalReplayError
-from walreplay.lsn import format_lsn
+from walreplay.errors import FramingError
 from walreplay.protocol import messages as m
-from walreplay.transactions.decisions import committed_at, decide
+from walreplay.transactions.decisions import decide
 from walreplay.transactions.deferral import add_block, add_body
 from walreplay.transactions.ending import resume_at, warnings_of
-from walreplay.transactions.places import continues, end_place, place_at, position_of
+from walreplay.transactions.following import Following
+from walreplay.transactions.gaps import check_awaited, lacks_start
+from walreplay.transactions.places import end_place, place_at
 from walreplay.transactions.plan import Plan, Resume
-from walreplay.transactions.schedule import Stretch
-from walreplay.transactions.state import MISSING, Begun, Following, Seen, StitchState, Walk
+from walreplay.transactions.state import Begun, StitchState
+from walreplay.transactions.walked import Walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,66 +118,21 @@ class Stitch:
             return state.unfinished.last_path
         return state.resume.last_path if state.resume is not None else ""
 
-    def add(self, scan: FileScan, *, exact: bool = False) -> Rescan | None:
-        """Add the next file; give a `Rescan` instead when its guess does not hold.
-
-        Args:
-            scan: the file's summary.
-            exact: the scan was made from the place and the tail that this stitch stands at.
-        """
-        state = self._state
-        if exact:
-            self._add_exact(scan)
-            return None
-        again = Rescan(scan.path, state.place, state.tail, self.edges, self.origins, self.last_path)
-        if not scan.parts or scan.head is None or state.place is None:
-            return again
-        (part,) = scan.parts
-        if part.summary.framing is not state.place.framing:
-            return again
-        if state.tail and may_begin(memoryview(scan.head), state.place.framing):
-            # A message goes on in the file, or a session begins with it: both readings have to be tested.
-            return again
-        try:
-            seam = self._seam(scan.head, scan.codec)
-        except WalReplayError:
-            # The file's own scan will tell where and what.
-            return again
-        place = state.place
-        if seam is not None:
-            data = seam.data or b""
-            if seam.summary.stop != len(data) or seam.summary.place is None or part.new_session:
-                return again
-            place = seam.summary.place
-        if part.new_session and not place.begun:
-            # Files without anything in them stand before it.
-            part = replace(part, new_session=False)
-        if part.new_session:
-            place = place.new_session()
-        if not continues(place, part.summary):
-            return again
-        self._join(scan, [*([seam] if seam is not None else []), part])
-        return None
-
-    def _add_exact(self, scan: FileScan) -> None:
+    def add_exact(self, scan: FileScan) -> None:
+        """Add the next file, which was scanned from the place and the tail that this stitch stands at."""
         if self._state.place is None and scan.framing is not None:
             self._state.place = Place(scan.framing)
         # Without a part the file lies inside one message.
         self._join(scan, scan.parts)
 
-    def _seam(self, head: bytes, codec: str) -> Part | None:
-        """Walk the bytes that the boundary between two files cuts; None when it cuts no message."""
+    def add(self, scan: FileScan) -> Rescan | None:
+        """Add the next file, which was scanned on a guess; give a `Rescan` instead when that does not hold."""
         state = self._state
-        data = state.tail + head
-        if not data:
-            return None
-        assert state.place is not None
-        scanner = Scanner(state.place.framing, place=state.place, codec=codec)
-        scanner.closed = True
-        summary = scanner.scan(data, 0)
-        if scanner.broke:
-            raise OrderError("a session begins here")
-        return Part(summary, data=data)
+        parts = None if state.place is None else parts_of_guess(scan, state.place, state.tail)
+        if parts is None:
+            return Rescan(scan.path, state.place, state.tail, self.edges, self.origins, self.last_path)
+        self._join(scan, parts)
+        return None
 
     # One file.
 
@@ -190,92 +144,48 @@ class Stitch:
             if part.data is None:
                 start = part.summary.start if start is None else start
                 stop = part.summary.stop
-        self._state.scanned[scan.path] = (start or 0, stop)
-        self._take_tail(scan)
-        self._see(scan)
-        self._state.codec = scan.codec
-
-    def _take_tail(self, scan: FileScan) -> None:
-        """Keep the unfinished bytes, and where they lie."""
-        state = self._state
-        state.unfinished = state.unfinished.behind(scan)
-        state.tail_at = state.unfinished.origins[0]
-
-    def _see(self, scan: FileScan) -> None:
-        self._state.seen[scan.path] = Seen(scan.length, scan.fingerprint, scan.size)
-        self._state.scanned.setdefault(scan.path, (0, 0))
+        self._state.end_file(scan, start or 0, stop)
 
     def _add_part(self, scan: FileScan, part: Part) -> None:
         state = self._state
         summary = part.summary
-        before = state.place or Place(summary.framing)
+        assert state.place is not None
+        walked = Walk(scan, part, state.place, state.unfinished)
         if part.new_session:
-            before = self._begin_session(scan, part, before)
-        self._check_awaited(scan, part)
-        walked = Walk(scan, part, before, state.where(scan, part, 0) if part.data is not None else (scan.path, 0))
+            walked = replace(walked, before=self._begin_session(walked))
+        check_awaited(state, walked)
         following = Following(state, walked)
-        cursor, place, view = summary.start, before, following.view()
+        start, place, view = summary.start, walked.before, following.view()
         for item in summary.items:
             following.up_to(item.offset)
+            is_cut = lacks_start(state, item, walked)
             if isinstance(item, Block):
-                add_block(state, item, walked)
+                if not is_cut:
+                    add_block(state, item, walked)
             elif isinstance(item, Body):
                 add_body(state, item, walked)
-            elif (committed := decide(state, item, walked, before)) is not None:
+            elif (committed := decide(state, item, walked)) is not None:
                 # What stands behind a commit follows it in the schedule, and knows what it has announced.
-                self._stretch(walked, cursor, item.offset, place, view)
+                state.schedule.add_ordinary(walked, start, item.offset, place, view)
                 if committed.commit is not None:
                     state.schedule.commit(committed.commit)
-                lsn, time = committed_at(item)
-                cursor, place, view = item.offset, place_at(before, item, lsn, time), following.view()
+                start, view = item.offset, following.view()
+                place = place_at(walked.before, item, committed.lsn, committed.time)
         begin = self._note_begin(walked, following)
         following.up_to(None)
         state.partitions.note(summary)
-        entry = self._stretch(walked, cursor, summary.stop, place, view)
+        end = end_place(walked.before, summary)
+        entry = state.schedule.add_ordinary(walked, start, summary.stop, place, view)
         if begin is not None:
             begin.entry = entry
-        end = end_place(before, summary)
         if end.transaction is None or end.transaction.gid is not None:
             state.begun = None
         elif begin is not None:
             state.begun = begin
-        self._count(summary, before)
+        state.transactions += summary.ordinary - summary.resent
+        state.resent += summary.resent
+        state.truncates.take(summary, walked.before, state.wants_origin)
         state.place = end
-
-    def _stretch(
-        self,
-        walked: Walk,
-        start: int,
-        stop: int,
-        place: Place,
-        view: tuple[tuple[m.Relation, ...], tuple[m.Type, ...]],
-    ) -> int:
-        """Schedule ordinary transactions, where there are any; give the entry's number."""
-        state = self._state
-        summary = walked.part.summary
-        worth = (
-            summary.ordinary
-            or place.transaction is not None
-            or summary.begin_at is not None
-            or summary.head_changes
-            or summary.messages.get("Message")
-        )
-        if start == stop or not worth:
-            return state.schedule.mark()
-        return state.schedule.stretch(
-            Stretch(
-                path=walked.scan.path,
-                start=start,
-                stop=stop,
-                place=place,
-                relations=view[0],
-                types=view[1],
-                seam=walked.part.data,
-                seam_path=walked.origin[0],
-                seam_offset=walked.origin[1],
-                seam_base=walked.part.base - state.unfinished.size,
-            )
-        )
 
     def _note_begin(self, walked: Walk, following: Following) -> Begun | None:
         """Remember where an ordinary transaction begins that the part does not end."""
@@ -283,7 +193,7 @@ class Stitch:
         if summary.begin_at is None:
             return None
         following.up_to(summary.begin_at)
-        path, offset = self._state.where(walked.scan, walked.part, summary.begin_at)
+        path, offset = walked.where(summary.begin_at)
         before = end_place(walked.before, summary)
         return Begun(
             path,
@@ -294,23 +204,14 @@ class Stitch:
             *self._state.versions.snapshot(),
         )
 
-    def _count(self, summary: Summary, place: Place) -> None:
-        state = self._state
-        state.transactions += summary.ordinary - summary.resent
-        state.resent += summary.resent
-        for truncate in summary.truncates:
-            at = position_of(truncate, place)
-            if state.wants_origin(at.origin):
-                state.truncates.note(at)
-
     # Sessions.
 
-    def _begin_session(self, scan: FileScan, part: Part, before: Place) -> Place:
+    def _begin_session(self, walked: Walk) -> Place:
         """End the session before: what it left open comes again from its start, or never."""
-        state = self._state
+        state, part, before = self._state, walked.part, walked.before
         open_ = before.transaction
-        path, offset = state.where(scan, part, part.summary.start)
         if part.torn:
+            path, offset = walked.where(part.summary.start)
             state.warnings.append(
                 f"{path}, offset {offset:,}: a new session begins; the one before it ended inside a message, "
                 f"of which {part.torn:,} bytes are there"
@@ -325,25 +226,6 @@ class Stitch:
         state.partitions.end_session(forget=not state.open.prepared)
         state.open.end_session(before, late=part.late)
         return before.new_session()
-
-    def _check_awaited(self, scan: FileScan, part: Part) -> None:
-        """See that the transaction that a session's end cut off comes again."""
-        state = self._state
-        first = part.summary.first_event
-        if state.awaited is None or first is None:
-            return
-        awaited, state.awaited = state.awaited, None
-        if first <= awaited:
-            return
-        path, offset = state.where(scan, part, part.summary.start)
-        state.refuse_gap(
-            OrderError(
-                f"transaction {format_lsn(awaited)} has begun before, but neither goes on here nor comes again",
-                path=path,
-                offset=offset,
-                remedy=MISSING,
-            )
-        )
 
     def gap(self, path: str, problem: str) -> Place:
         """Go on behind a gap: nothing that is open goes on, and nothing of it is awaited.
@@ -363,8 +245,6 @@ class Stitch:
         state.partitions.end_session(forget=False)
         state.place = state.place.new_session()
         return state.place
-
-    # Streamed and prepared transactions.
 
     # The plan.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from walreplay.decode.summary import TruncateAt
+from walreplay.decode.place import Place
+from walreplay.decode.summary import Summary, TruncateAt
 from walreplay.transactions.plan import TruncatePosition
 
 
@@ -23,6 +24,18 @@ class Truncates:
                 last[lsn] = known
         self._last[at.oid] = tuple(last[lsn] for lsn in sorted(last)[-2:])
 
+    def take(self, summary: Summary, before: Place, wants_origin: Callable[[str | None], bool]) -> None:
+        """Take up the truncates of a part's ordinary transactions.
+
+        Args:
+            before: the place at the part's start.
+            wants_origin: says whether transactions of an origin count.
+        """
+        for truncate in summary.truncates:
+            at = _position_of(truncate, before)
+            if wants_origin(at.origin):
+                self.note(at)
+
     def forget(self, lsn: int) -> None:
         """Forget those of a transaction that has not ended, and comes again from its start."""
         for oid, known in self._last.items():
@@ -38,6 +51,14 @@ class Truncates:
             )
             if at is not None and at.lsn is not None:
                 yield TruncatePosition(at.oid, at.lsn, at.ordinal)
+
+
+def _position_of(truncate: TruncateAt, place: Place) -> TruncateAt:
+    """Give a truncate's place in its transaction, where that began before the stretch."""
+    open_ = place.transaction
+    if truncate.lsn is not None or open_ is None:
+        return truncate
+    return TruncateAt(truncate.oid, open_.final_lsn, open_.ordinal + truncate.ordinal, open_.origin)
 
 
 __all__ = ["Truncates"]

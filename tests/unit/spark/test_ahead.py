@@ -75,7 +75,7 @@ def insert(*values: bytes) -> m.Insert:
 def test_rows_of_a_file_with_a_value_that_the_guess_cannot_read_do_not_count(values: tuple[bytes, bytes]) -> None:
     _, told = ahead({"a": transactions(100, TABLE, insert(b"1", b"1.5"))}, None)
     stitch = Stitch(None)
-    stitch.add(pickle.loads(told[0]["data"]).scan, exact=True)
+    stitch.add_exact(pickle.loads(told[0]["data"]).scan)
     foresight = Foresight.at(stitch, ANY, ())
     assert foresight is not None
     # A number that its type cannot hold comes before, and is no error.

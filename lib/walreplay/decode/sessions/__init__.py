@@ -8,5 +8,5 @@ capture.  No row is decoded here.
 Entry points: `parting.find_sessions`, `resync.find_boundary`, `first_session.framing_of`.
 
 Uses: compile, decode, kernels, protocol, types.
-Used by: changes, decode, inspection, transactions, transcript.
+Used by: decode, inspection, transactions, transcript.
 """

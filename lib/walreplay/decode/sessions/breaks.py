@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -25,20 +26,16 @@ import numpy as np
 from walreplay.decode import walk
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.place import Place
-from walreplay.decode.sessions.effort import Effort
+from walreplay.decode.sessions.effort import Effort, GaveUp
+from walreplay.decode.sessions.frames import head_size
 from walreplay.decode.sessions.leftover import Leftover
 from walreplay.decode.sessions.readings import PROBE_BYTES, Reader, Reading, read_session
 from walreplay.decode.sessions.starts import LONGEST_START, may_wait, next_start, starting_bytes
-from walreplay.decode.sessions.torn_messages import (
-    bytes_to_look_at,
-    content_of,
-    end_without_newline,
-    is_damaged_end,
-    is_torn,
-    promised_lsn,
-)
+from walreplay.decode.sessions.torn_messages import bytes_to_look_at, content_of, end_without_newline, is_torn
+from walreplay.decode.sessions.transaction_ends import is_damaged_end, promised_lsn
 from walreplay.errors import CaptureError
 from walreplay.protocol.framing import Framing
+from walreplay.types.text import UTF8
 
 SOUND_MESSAGES: Final = 8
 """A session with so many sound messages is one, though an error follows that nothing explains."""
@@ -152,11 +149,19 @@ class Explainer:
         self._known: dict[_Start, Explained | None] = {}
         self._readings = {} if readings is None else readings
         self._places: dict[tuple[_Start, int], Place] = {}
-        self._leftover = Leftover(data, framing, codec, effort)
         self._starting = np.isin(np.arange(256), list(starting_bytes(framing)))
         self._own_ends: dict[int, int] = {}
         self._torn_starts: dict[int, tuple[int, int]] = {}
         """Up to where what begins at an offset may be torn, and from where on not, as far as was looked at."""
+
+    @cached_property
+    def _leftover(self) -> Leftover:
+        return Leftover(self._data, self._framing, self._codec, self._effort)
+
+    @property
+    def begins_with_abort(self) -> bool:
+        """Whether the first message is a Stream Abort: what is behind its tag may be anything."""
+        return self._data[head_size(self._framing, self._data, 0, len(self._data))] == ord("A")
 
     def explain(self, at: int, place: Place, *, torn_only: bool = False) -> Explained | None:
         """Explain why the session that is known to go on at a place ends; None if nothing can.
@@ -250,10 +255,10 @@ class Explainer:
 
     def _torn(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
         """Find the session that begins behind a torn message, or in the middle of what is open."""
-        if reading.error is not None and is_damaged_end(
-            self._data, reading.stop, self._place_at(start, reading.stop), self._codec
-        ):
-            return None
+        if reading.error is not None:
+            place = self._place_at(start, reading.stop)
+            if is_damaged_end(self._data, reading.stop, place, self._codec):
+                return None
         # What needs many torn messages at once is the last resort, and not for sessions that are guessed themselves.
         for deeper in (False, True)[: 2 if depth == 0 else 1]:
             for number, low in enumerate(reading.lows):
@@ -282,7 +287,7 @@ class Explainer:
                 continue
             breaks = 1 + more + explained.breaks
             if is_worth(at, torn_at, breaks) and not self._is_lost(torn_at, at):
-                best = _Candidate(following, torn_at, breaks, content_of(self._data, torn_at, at, before))
+                best = _Candidate(following, torn_at, breaks, self._content_of(torn_at, at, before))
             if best is not None and best.is_best:
                 break
         if best is not None and (wait is None or not best.waits_for(*wait)):
@@ -309,6 +314,10 @@ class Explainer:
                 if reader.position == end and not reader.broke and reader.kernel.state[walk.TRANSACTIONS]:
                     return True
         return False
+
+    def _content_of(self, at: int, end: int, place: Place) -> tuple[int, int] | None:
+        """Give where the content of the torn message at an offset lies, if it is a logical one."""
+        return content_of(self._data, at + head_size(self._framing, self._data, at, end), end, place)
 
     def _following(self, start: _Start, reading: Reading, at: int, torn_at: int, before: Place) -> _Start:
         has_come = (
@@ -449,3 +458,11 @@ class Ahead:
                 self.before = max(int(reader.kernel.state[walk.PREVIOUS]), self._at)
                 self._at = reader.position
         return self._at if self._at <= at else self.before
+
+
+def is_framed_so(data: memoryview, framing: Framing, codec: str = UTF8) -> bool:
+    """Say whether so many sound messages stand at a stream's beginning that its framing is beyond doubt."""
+    try:
+        return Explainer(data, framing, codec, Effort(len(data))).read(0, strict=False).messages >= SOUND_MESSAGES
+    except GaveUp:
+        return False

@@ -7,20 +7,11 @@ import numpy as np
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.sessions.breaks import MOST_CANDIDATES, SOUND_MESSAGES, UNEXPLAINED, WAIT, Explainer
 from walreplay.decode.sessions.effort import LEAST, Effort, GaveUp
-from walreplay.decode.sessions.frames import head_size
 from walreplay.decode.sessions.starts import next_start
 from walreplay.errors import OrderError, TruncatedMessage
 from walreplay.protocol.detection import FRAMING_ORDER
 from walreplay.protocol.framing import Framing
 from walreplay.types.text import UTF8
-
-
-def is_framed_so(data: memoryview, framing: Framing, codec: str = UTF8) -> bool:
-    """Say whether so many sound messages stand at a stream's beginning that its framing is beyond doubt."""
-    try:
-        return Explainer(data, framing, codec, Effort(len(data))).read(0, strict=False).messages >= SOUND_MESSAGES
-    except GaveUp:
-        return False
 
 
 def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
@@ -38,12 +29,12 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
         explainer = Explainer(data, framing, codec, Effort(len(data) // len(Framing), LEAST // len(Framing)))
         explained = None
         try:
-            reading = explainer.read(0)
             explained = explainer.fits(0)
         except GaveUp:
             # It is told later what is wrong behind the messages that are sound.
             if not explainer.has_read(0):
                 continue
+        reading = explainer.read(0)
         messages = reading.messages
         begun = begun or messages > 0
         is_torn_only = explained is not None and bool(explained.breaks) and explained.begin == WAIT
@@ -54,7 +45,7 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
             waiting.append((explained.breaks if explained is not None and messages else UNEXPLAINED, framing))
         elif explained is not None:
             ranked.append((explained.breaks, -messages, framing))
-        elif messages > 1 or (messages and not _begins_with_abort(data, framing)):
+        elif messages > 1 or (messages and not explainer.begins_with_abort):
             ranked.append((UNEXPLAINED, -messages, framing))
     if begun:
         # What begins with a sound message in one framing is not the torn beginning of a length in another.
@@ -65,11 +56,6 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
             raise TruncatedMessage("the bytes are too few to tell their framing", offset=0)
         return waiting[0][1]
     return best[2] if best is not None else None
-
-
-def _begins_with_abort(data: memoryview, framing: Framing) -> bool:
-    """Say whether a stream's first message is a Stream Abort: what is behind its tag may be anything."""
-    return data[head_size(framing, data, 0, len(data))] == ord("A")
 
 
 def first_session(data: memoryview, framing: Framing, codec: str = UTF8) -> int | None:

@@ -8,9 +8,8 @@ import numpy as np
 
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.place import Place
-from walreplay.decode.sessions.breaks import WAIT, Explainer
+from walreplay.decode.sessions.breaks import WAIT, Explainer, is_framed_so
 from walreplay.decode.sessions.effort import Effort, GaveUp
-from walreplay.decode.sessions.first_session import is_framed_so
 from walreplay.decode.sessions.readings import Reading, read_session
 from walreplay.decode.sessions.resync import guess_framing
 from walreplay.decode.sessions.starts import next_start

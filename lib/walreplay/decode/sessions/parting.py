@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from walreplay.decode import walk
@@ -12,6 +12,7 @@ from walreplay.decode.sessions.breaks import SOUND_MESSAGES, WAIT, Ahead, Explai
 from walreplay.decode.sessions.effort import Effort, GaveUp
 from walreplay.decode.sessions.readings import Reading, check_tail
 from walreplay.decode.sessions.starts import may_begin
+from walreplay.decode.summary import Stretch
 from walreplay.errors import CaptureError, OrderError
 from walreplay.types.text import UTF8
 
@@ -22,18 +23,6 @@ _BYTES_A_SESSION: Final = 64
 82.  Each takes a tenth of a millisecond."""
 
 _CUT: Final = "Cut the file in front of the torn message and behind it, where the next session begins"
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A session's messages in a buffer, from ``start`` (at ``place``) to ``stop``; see `Part` for the rest."""
-
-    start: int
-    stop: int
-    place: Place
-    new_session: bool = False
-    late: bool = False
-    torn: int = 0
 
 
 def find_sessions(

@@ -17,17 +17,17 @@ from walreplay.decode import walk
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.place import Place
 from walreplay.decode.sessions.effort import READING, Effort, GaveUp
-from walreplay.decode.sessions.frames import head_size
+from walreplay.decode.sessions.frames import frame_at
 from walreplay.decode.sessions.starts import LONGEST_START, next_start
-from walreplay.decode.sessions.torn_messages import ROWS, content_of, read_frame
+from walreplay.decode.sessions.swallowed import refuse_swallowed
+from walreplay.decode.sessions.torn_messages import content_of, read_framed
 from walreplay.decode.stream import StreamWalker
 from walreplay.errors import CaptureError, MalformedMessage, OrderError, TruncatedMessage
 from walreplay.protocol import messages as m
-from walreplay.protocol.framing import Framing
 from walreplay.types.text import UTF8, names_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 
 PROBE_BYTES: Final = 1 << 20
@@ -36,9 +36,6 @@ PROBE_BYTES: Final = 1 << 20
 _RECENT: Final = 16
 FAR: Final = 1 << 14
 """Torn bytes and those behind them look like messages for so long at the most: further back none is looked for."""
-
-_LATEST: Final = 6_000_000_000_000_000
-"""No time is later: microseconds since 2000, up to the year 2190."""
 
 
 class Reader(StreamWalker):
@@ -251,23 +248,34 @@ def _check_tail(data: memoryview, stop: int, place: Place, codec: str, effort: E
         return
     effort.note_walked(len(data) - stop)
     effort.spend_on_message(len(data) - stop)
-    _check_ends(data, stop, place)
-    _check_stream(data, stop, place)
+    frame = frame_at(place.framing, data, stop, len(data))
+    refuse_swallowed(data, stop, frame.head, place)
+    content = content_of(data, stop + frame.head, len(data), place)
     try:
-        read_frame(data, stop, len(data), place, names_in(codec))
+        read_framed(data, stop, len(data), frame, place, names_in(codec))
     except TruncatedMessage:
-        _check_logical(data, stop, place, codec, effort)
+        _check_logical(data, stop, stop + frame.head, content, place, codec, effort)
 
 
-def _check_logical(data: memoryview, stop: int, place: Place, codec: str, effort: Effort) -> None:
+def _check_logical(
+    data: memoryview,
+    stop: int,
+    begin: int,
+    content: tuple[int, int] | None,
+    place: Place,
+    codec: str,
+    effort: Effort,
+) -> None:
     """Refuse an unfinished logical message with a session in its head: the length of its content is not its own.
 
     The content may be anything, a session too; but not what stands in front of it.
+
+    Args:
+        begin: where the message at ``stop`` has its tag.
+        content: where its content lies, if it is there so far.
     """
-    begin = stop + head_size(place.framing, data, stop, len(data))
     if begin >= len(data) or data[begin] != ord("M"):
         return
-    content = content_of(data, stop, len(data), place)
     buf, code = np.frombuffer(data, np.uint8), FRAMING_CODES[place.framing]
     # All that a session may begin with has a NUL within its first bytes, which ends the head.
     end = min(len(data), begin + LONGEST_START) if content is None else content[0]
@@ -282,61 +290,3 @@ def _check_logical(data: memoryview, stop: int, place: Place, codec: str, effort
         if reader.position > at and (not error or reader.kernel.state[walk.MESSAGES] > 1):
             raise MalformedMessage("a session begins in the head of the Message", offset=stop)
         at = int(next_start(buf, at + 1, end, code))
-
-
-def _check_ends(data: memoryview, stop: int, place: Place) -> None:
-    """Refuse an unfinished message that holds the end of the transaction that it is in, or its beginning once more."""
-    marks = list(_marks(place))
-    tail = bytes(data[stop:]) if marks else b""
-    for mark, time_at, time in marks:
-        # The unfinished message may be such a one itself.
-        found = tail.find(mark, 1 + head_size(place.framing, data, stop, len(data)))
-        said = tail[found + time_at : found + time_at + 8]
-        if found < 0 or len(said) < 8:
-            continue
-        said_time = int.from_bytes(said, "big", signed=True)
-        if said_time == time or (time is None and 0 <= said_time < _LATEST):
-            raise MalformedMessage(
-                f"the message of {len(tail):,} bytes or more runs over its own transaction's end, or over where that "
-                f"begins anew, at offset {found + stop:,}; a length in it is damaged",
-                offset=stop,
-                remedy="Fetch the file from its source again",
-            )
-
-
-def _marks(place: Place) -> Iterator[tuple[bytes, int, int | None]]:
-    """Give what only the messages hold that begin and end the open transaction, where a time stands there, and it.
-
-    Nothing that was written before its commit can hold them: not even a capture inside of a value.
-    """
-    open_ = place.transaction
-    if open_ is not None:
-        lsn, time = open_.final_lsn.to_bytes(8, "big"), open_.commit_time
-        begin, end, time_at = (b"B", b"C", 9) if open_.gid is None else (b"b", b"P", 17)
-        yield end + b"\0" + lsn, 18, time
-        yield begin + lsn, time_at, time
-    elif place.stream is not None and place.stream >= 0:
-        # Its LSN and time are not known before, and behind a guessed start not even its xid.
-        xid = place.stream.to_bytes(4, "big")
-        yield b"c" + xid + bytes(2), 22, None
-
-
-def _check_stream(data: memoryview, stop: int, place: Place) -> None:
-    """Refuse an unfinished message over which the stream that it is in begins anew."""
-    if place.stream is None or place.stream < 0:
-        return
-    head = head_size(place.framing, data, stop, len(data))
-    begin = b"S" + place.stream.to_bytes(4, "big") + b"\1"
-    tail = bytes(data[stop:])
-    found = tail.find(begin, 1 + head)
-    behind = found + len(begin) + head + (place.framing is Framing.RECVLOGICAL)
-    if found >= 0 and behind < len(tail) and tail[behind] in ROWS + b"E":
-        raise MalformedMessage(
-            f"the message of {len(tail):,} bytes or more runs over where the stream that it is in begins anew, "
-            f"at offset {found + stop:,}",
-            offset=stop,
-            remedy="Fetch the file from its source again",
-        )
-
-
-# Where a session may begin.

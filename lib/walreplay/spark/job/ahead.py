@@ -143,7 +143,7 @@ def _own_foresight(scan: FileScan, settings: Settings) -> Foresight | None:
     """Give the foresight at the end of a stream's first file, from what the file announces."""
     stitch = Stitch(None)
     try:
-        stitch.add(scan, exact=True)
+        stitch.add_exact(scan)
     except WalReplayError:
         return None
     return Foresight.at(stitch, settings, ())
@@ -203,7 +203,7 @@ class AheadScan:
             first = next(iter(rest))
             scans = self._scan({first: rest.pop(first)}, numbers, None)
             try:
-                stitch.add(scans[first], exact=True)
+                stitch.add_exact(scans[first])
             except WalReplayError:
                 # It will be told when all files are there.
                 return scans | (scan_captures(self.spark, rest) if rest else {})

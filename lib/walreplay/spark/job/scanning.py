@@ -64,7 +64,11 @@ class Scanning:
             for number, file in enumerate(reading.files):
                 scan = scans.get(file.path)
                 is_open = stitch.is_open
-                again = stitch.add(scan, exact=number == 0) if scan is not None else None
+                again = None
+                if scan is not None and number == 0:
+                    stitch.add_exact(scan)
+                elif scan is not None:
+                    again = stitch.add(scan)
                 if again is not None:
                     if ahead is not None:
                         ahead.drop(file.path)
@@ -102,14 +106,14 @@ class Scanning:
 
     def _rescan(self, stitch: Stitch, task: ScanTask, path: str) -> None:
         try:
-            stitch.add(scan_captures(self.run.own, {path: task})[path], exact=True)
+            stitch.add_exact(scan_captures(self.run.own, {path: task})[path])
         except (NotACapture, FramingChange):
             raise
         except CaptureError as error:
             if not self.run.settings.captures.allow_gaps or stitch.place is None:
                 raise not_joined(error, stitch) from None
             behind = ScanTask(task.framing, stitch.gap(path, error.problem), gap=True, codec=task.codec)
-            stitch.add(scan_captures(self.run.own, {path: behind})[path], exact=True)
+            stitch.add_exact(scan_captures(self.run.own, {path: behind})[path])
 
     def _note_hole(self, problem: str, path: str) -> None:
         if not self.run.settings.captures.allow_gaps:

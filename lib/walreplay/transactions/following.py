@@ -1,0 +1,50 @@
+"""Follow what a part announces and uses outside of streamed blocks."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from walreplay.protocol import messages as m
+from walreplay.transactions.state import StitchState
+from walreplay.transactions.walked import Walk
+
+
+class Following:
+    """What a part announces and uses outside of streamed blocks, taken up as it comes."""
+
+    def __init__(self, state: StitchState, walked: Walk) -> None:
+        summary = walked.part.summary
+        self._state = state
+        self._walked = walked
+        self._relations = deque(summary.relations)
+        self._types = deque(summary.types)
+        self._used = deque(sorted(summary.used, key=lambda use: use[1]))
+        self._oids = [*dict(summary.used), *dict.fromkeys(relation.oid for _, relation in summary.relations)]
+
+    def view(self) -> tuple[tuple[m.Relation, ...], tuple[m.Type, ...]]:
+        """Give the versions in force of the relations that the part names, and the types."""
+        return self._state.versions.view_of(self._oids), tuple(self._state.versions.types.values())
+
+    def up_to(self, offset: int | None) -> None:
+        """Take up what stands in front of an offset; all, if None."""
+
+        def is_next(waiting: deque[tuple[int, Any]]) -> bool:
+            return bool(waiting) and (offset is None or waiting[0][0] < offset)
+
+        while is_next(self._relations):
+            at, relation = self._relations.popleft()
+            self._check(at)
+            self._state.announce(relation)
+        while is_next(self._types):
+            _, type_ = self._types.popleft()
+            self._state.versions.types[type_.oid] = type_
+        self._check(offset)
+
+    def _check(self, offset: int | None) -> None:
+        while self._used and (offset is None or self._used[0][1] < offset):
+            oid, at = self._used.popleft()
+            self._state.known(oid, at, self._walked)
+
+
+__all__ = ["Following"]

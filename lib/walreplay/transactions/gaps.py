@@ -1,0 +1,85 @@
+"""What proves that something is missing: refused, or left out with a warning where gaps are allowed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from walreplay.decode.summary import Block, Body, Decided
+from walreplay.errors import OrderError
+from walreplay.lsn import format_lsn
+from walreplay.protocol import messages as m
+from walreplay.transactions.state import StitchState
+from walreplay.transactions.walked import Walk
+
+_MISSING: Final = "A file before this one is missing; bring it back, or leave its transactions out by --allow-gaps"
+_DAMAGED: Final = (
+    "The file is damaged, or what decided on the transaction of that gid is missing; fetch it from its source again"
+)
+
+
+def check_awaited(state: StitchState, walked: Walk) -> None:
+    """See that the transaction that a session's end cut off comes again.
+
+    Raises:
+        OrderError: it does not, and gaps are not allowed.
+    """
+    summary = walked.part.summary
+    first = summary.first_event
+    if state.awaited is None or first is None:
+        return
+    awaited, state.awaited = state.awaited, None
+    if first <= awaited:
+        return
+    problem = f"transaction {format_lsn(awaited)} has begun before, but neither goes on here nor comes again"
+    _refuse(state, walked, summary.start, problem, _MISSING)
+
+
+def lacks_start(state: StitchState, item: Block | Body | Decided, walked: Walk) -> bool:
+    """Say whether what an item goes on with, or decides on, is not there.
+
+    Raises:
+        OrderError: it is not, and gaps are not allowed.
+    """
+    if isinstance(item, Block):
+        if item.first or item.xid in state.open.streams:
+            return False
+        problem = f"a block of the streamed transaction {item.xid} goes on, but its first one is not there"
+        _refuse(state, walked, item.start, problem, _MISSING)
+        return True
+    if isinstance(item, Body):
+        return False
+    message = item.message
+    if isinstance(message, (m.StreamCommit, m.StreamPrepare)) and message.xid not in state.open.streams:
+        problem = f"the streamed transaction {message.xid} ends, but none of its blocks is there"
+        _refuse(state, walked, item.offset, problem, _MISSING)
+        return True
+    if isinstance(message, (m.CommitPrepared, m.RollbackPrepared)):
+        return _decides_on_another(state, message, item.offset, walked)
+    return False
+
+
+def _decides_on_another(
+    state: StitchState, message: m.CommitPrepared | m.RollbackPrepared, offset: int, walked: Walk
+) -> bool:
+    """Say whether a decision is on a transaction that was prepared as another one."""
+    is_known = (message.gid, message.xid) in state.open.prepared
+    is_copy = isinstance(message, m.CommitPrepared) and message.commit_lsn <= walked.before.high_lsn
+    if is_known or is_copy or not state.open.contradicts(message):
+        return False
+    problem = (
+        f"a {type(message).__name__} decides on transaction {message.xid}, but its gid, or its xid, is not the one "
+        "that it was prepared with"
+    )
+    _refuse(state, walked, offset, problem, _DAMAGED)
+    return True
+
+
+def _refuse(state: StitchState, walked: Walk, at: int, problem: str, remedy: str) -> None:
+    """Refuse what proves that something is missing, unless that is allowed."""
+    path, offset = walked.where(at)
+    if not state.allow_gaps:
+        raise OrderError(problem, path=path, offset=offset, remedy=remedy)
+    state.warnings.append(f"{path}, offset {offset:,}: {problem}; it is left out (gaps are allowed)")
+
+
+__all__ = ["check_awaited", "lacks_start"]

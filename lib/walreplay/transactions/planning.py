@@ -1,0 +1,50 @@
+"""Plan the files of one stream that are all at hand, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from walreplay.decode.files import scan_file
+from walreplay.decode.sessions.foreign_files import told_for_paths
+from walreplay.errors import FramingChange, NotACapture
+from walreplay.listing import map_file
+from walreplay.protocol.framing import Framing
+from walreplay.transactions.plan import Plan
+from walreplay.transactions.planned import Read
+from walreplay.transactions.stitch import Stitch
+from walreplay.types.text import UTF8
+
+
+def plan_files(
+    files: Sequence[str], framing: Framing | None = None, *, codec: str = UTF8, read: Read = map_file
+) -> Plan:
+    """Scan files one after the other, each from where the one before ends.
+
+    Args:
+        framing: where it is known.
+        codec: what names are in.
+        read: gives a file's bytes as stored.
+    """
+    stitch = Stitch(None)
+    for path in files:
+        content = read(path)
+        try:
+            scan = scan_file(
+                path,
+                content,
+                framing=framing,
+                place=stitch.place,
+                first=stitch.place is None,
+                prefix=stitch.tail,
+                edges=stitch.edges,
+                origins=stitch.origins,
+                codec=codec,
+                before=stitch.last_path,
+            )
+        except (NotACapture, FramingChange) as error:
+            raise told_for_paths(error, "`framing`") from None
+        stitch.add_exact(scan)
+    return stitch.plan()
+
+
+__all__ = ["plan_files"]
