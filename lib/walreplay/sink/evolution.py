@@ -60,11 +60,16 @@ class ColumnChange:
 
 @dataclass(frozen=True, slots=True)
 class SourceColumn:
-    """A column of a relation version: its name there, and the one that it has in the mirror."""
+    """A column of a relation version: its name there, and the one that it has in the mirror.
+
+    Attributes:
+        comment: what the table is to say of it (`walreplay.sink.comments`).
+    """
 
     name: str
     target: str
     type: ColumnType
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ class MirrorColumn:
         source: its name in the source, and ``name`` the one in the mirror.
         dropped: the source has it no more.
         added: rows were there before it, which have NULL in it, whatever its default.
+        comment: what the table was given last to say of it; empty for nothing.
     """
 
     id: int
@@ -84,6 +90,7 @@ class MirrorColumn:
     type: ColumnType
     dropped: bool = False
     added: bool = False
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +166,12 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
         detail = "" if again else f"({column.type.postgres_name})"
         changes.append(ColumnChange(ChangeKind.REPLACED if again else ChangeKind.ADDED, column.target, detail))
         news[column.name] = MirrorColumn(
-            shape.next_id + len(news), column.name, column.target, column.type, added=bool(shape.columns) and not anew
+            shape.next_id + len(news),
+            column.name,
+            column.target,
+            column.type,
+            added=bool(shape.columns) and not anew,
+            comment=column.comment,
         )
     taken = {fold(column.target) for column in columns}
     kept: dict[int, MirrorColumn] = {}
@@ -176,6 +188,12 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
             kept[one.id] = replace(one, dropped=True)
         else:
             changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
+    # What an earlier version has made says nothing of its columns until these change anyway.
+    says_more = any(change.kind is not ChangeKind.KEPT for change in changes)
+    comments = {before[column.name].id: column.comment for column in columns if column.name in before}
+    survivors = {
+        id_: replace(one, comment=comments[id_]) if one.comment or says_more else one for id_, one in survivors.items()
+    }
     ids = tuple(news[column.name].id if column.name in news else before[column.name].id for column in columns)
     by_id = {**survivors, **{column.id: column for column in news.values()}, **kept}
     order = _order([*ids, *kept] if anew else [column.id for column in shape.columns if column.id in by_id], ids)

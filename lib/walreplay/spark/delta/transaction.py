@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from walreplay.sink.comments import comment_in
 from walreplay.sink.data_files import DataFile, FileColumn, indexed_count
 from walreplay.sink.features import FEATURE, missing, needed_by, of_new, protocol_shown
 from walreplay.sink.table_log import LoggedVersion
@@ -103,10 +104,15 @@ class Transaction:
         return self.version < 0
 
     def create(self, columns: pa.Schema, properties: Mapping[str, str]) -> None:
-        """Have the commit make the table."""
+        """Have the commit make the table, which says what its columns and their schema say (`comment_in`)."""
         schema = declared(sql_schema(columns))
+        for field, column in zip(schema["fields"], columns, strict=True):
+            if comment := comment_in(column):
+                field["metadata"]["comment"] = comment
+        about = {"description": comment} if (comment := comment_in(columns)) else {}
         metadata = {
             "id": str(uuid.uuid4()),
+            **about,
             "format": {"provider": "parquet", "options": {}},
             "schemaString": json.dumps(schema),
             "partitionColumns": [],
@@ -163,11 +169,24 @@ class Transaction:
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Commit properties; whoever has committed anything else since fails it."""
+        self._change_properties(
+            {"configuration": self._begun.metadata()["configuration"] | dict(properties)}, properties
+        )
+
+    @property
+    def comment(self) -> str:
+        """What the table says of itself; empty for nothing."""
+        return self._begun.metadata().get("description") or ""
+
+    def set_comment(self, comment: str) -> None:
+        """Commit what the table says of itself, likewise, and as ALTER TABLE does."""
+        self._change_properties({"description": comment}, {"comment": comment})
+
+    def _change_properties(self, changed: Mapping[str, Any], told: Mapping[str, str]) -> None:
         self._begun.activate()
-        metadata = self._begun.metadata()
-        self._begun.change(metadata | {"configuration": metadata["configuration"] | dict(properties)})
+        self._begun.change(self._begun.metadata() | dict(changed))
         self._begun.read_all()
-        self._commit([], self._internals.set_properties(properties), {})
+        self._commit([], self._internals.set_properties(told), {})
 
     def _protocol(self) -> dict[str, str]:
         """Give the table's protocol, as SHOW TBLPROPERTIES shows it."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from walreplay.errors import ConfigError, NotSupported, OrderError
 from walreplay.selection import NO_LAYOUT, Layout, MetadataNames
 from walreplay.settings import Settings
+from walreplay.sink.comments import table_comment
 from walreplay.sink.convert import is_widening, may_be_rescued
 from walreplay.sink.data_files import indexed_count
 from walreplay.sink.events import Identity, Mode
@@ -81,6 +82,7 @@ class TablePlan:
         names: see `MirrorEntry`.
         stops_at_missing: an update or a delete that does not find its row stops the run.
         layout: the properties and the clustering that it is to have.
+        comment: what it is to say of itself, where nobody else has it say something.
     """
 
     number: int
@@ -98,13 +100,19 @@ class TablePlan:
     notes: tuple[str, ...]
     stops_at_missing: bool = False
     layout: Layout = NO_LAYOUT
+    comment: str = ""
+
+    @property
+    def changes_comment(self) -> bool:
+        """The table is there, and is to say something else of itself."""
+        return self.before is not None and self.before.comment != self.comment
 
     @property
     def after(self) -> MirrorEntry:
         """What the ledger will know of it."""
         # What version it has then is known once it was made.
         entry = MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
-        return replace(entry, layout=self.layout)
+        return replace(entry, layout=self.layout, comment=self.comment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +283,14 @@ def _table(
         notes=tuple(dict.fromkeys(notes)),
         stops_at_missing=selection.on_missing_row == "stop",
         layout=selection.layout,
+        comment=_comment(last, before, epochs[-1].shape),
     )
+
+
+def _comment(version: Version, before: MirrorEntry | None, after: TableShape) -> str:
+    """Give what a table is to say of itself; one of an earlier version does so as soon as its columns do."""
+    says = before is None or before.comment or any(column.comment for column in after.columns)
+    return table_comment(version.relation) if says else ""
 
 
 def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_ids: Sequence[int]) -> bool:

@@ -85,7 +85,7 @@ def _can_share(run: TableRun, staging: Staging) -> bool:
         return False
     if not run.exists:
         return True
-    if run.anew or (plan.before is not None and plan.before.layout != plan.layout):
+    if run.anew or plan.changes_comment or (plan.before is not None and plan.before.layout != plan.layout):
         # What is begun now would meet a change of the table's properties.
         return False
     if epoch.identity.mode is Mode.APPEND:

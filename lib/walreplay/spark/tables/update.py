@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from walreplay.errors import TargetError
-from walreplay.report import Action, TableReport
+from walreplay.report import Action, TableReport, Way
 from walreplay.sink.events import Mode
 from walreplay.sink.evolution import OWN
 from walreplay.sink.features import DELETION_VECTORS, needed_by
@@ -56,6 +56,7 @@ def apply_table(
     action: Action = "unchanged"
     counts = Counts()
     done: delta.Commit | None = None
+    ways: list[Way] = []
     depth = delta.WHOLE_HISTORY if run.resumed else len(plan.epochs) * SLOTS + 20
     session = session_with(spark, delta.SMALL_STATE) if folded is None else nullcontext(folded.spark)
     with session as own, settings(own, _shuffled(own, run)):
@@ -80,13 +81,14 @@ def apply_table(
                 more = written.counts
                 if overwrite and _changes_types(run):
                     delta.checkpoint(own, plan.table)
+                ways.append(written.way)
                 found = _made(own, run, commit, written, depth)
             else:
                 more = _counts_of(own, staging, run, number, found)
             counts = (counts + more).against(found, more)
             done = found if done is None else done.joined(found)
             exists = True
-        set_layout(own, writer, run)
+        set_layout(own, writer, run, ways[0] if ways else None)
     assert done is not None
     return TableReport(
         name=plan.name,

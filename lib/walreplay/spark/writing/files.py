@@ -148,9 +148,8 @@ class FileWriter(StatementWriter):
         epoch, merge = run.plan.epochs[number], run.merge(number)
         task, folder = run.fold_task(epoch), staging.kept_rows_folder
         if not exists or epoch.identity.mode is Mode.APPEND:
-            append = self._append(
-                spark, merge.table, merge.schema, create=not exists, properties=dict(merge.properties)
-            )
+            schema = merge.schema if exists else merge.commented_schema
+            append = self._append(spark, merge.table, schema, create=not exists, properties=dict(merge.properties))
             if append is None:
                 return None
             work = append.folding(task, [source for _, source in merge.pairs])

@@ -79,7 +79,7 @@ class AppendFold(FileFold):
             raise
         with settings(spark, ready()):
             version = self.append.commit(counts.counted(self.merge))
-        return Written(counts, {APPENDED: str(self.append.rows)}, version)
+        return Written(counts, {APPENDED: str(self.append.rows)}, version, "files")
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class Rewrite:
                 raise
             self._discard(written)
             return None
-        return Written(found, {name: str(count) for name, count in metrics.items()}, version)
+        return Written(found, {name: str(count) for name, count in metrics.items()}, version, "files")
 
     def _discard(self, written: FilesWritten) -> None:
         for file in written.files:
