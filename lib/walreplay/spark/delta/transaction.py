@@ -6,7 +6,8 @@ all that is left for Delta is the commit: the very transaction that its own stat
 conflicts, its table features, checkpoints and checksums.
 
 What of Delta is driven for that stands in `walreplay.spark.delta.internals`.  `begin` gives None where the table has
-anything about it that files would have to heed and that is not known here.  Then the DataFrame's write does the same.
+anything about it that files would have to heed and that is not known here (`Transaction.obstacle`).  Then the
+DataFrame's write does the same.
 """
 
 from __future__ import annotations
@@ -72,7 +73,21 @@ def begin(
     create: pa.Schema | None = None,
     properties: Mapping[str, str] = delta.NO_PROPERTIES,
 ) -> Transaction | None:
-    """Begin a transaction on a table; None where Spark has to write to it.
+    """Begin a transaction on a table; None where Spark has to write to it."""
+    begun = begin_or_say(spark, table, folder, internals, create=create, properties=properties)
+    return None if isinstance(begun, str) else begun
+
+
+def begin_or_say(
+    spark: SparkSession,
+    table: TableName,
+    folder: str,
+    internals: Internals,
+    *,
+    create: pa.Schema | None = None,
+    properties: Mapping[str, str] = delta.NO_PROPERTIES,
+) -> Transaction | str:
+    """Begin a transaction on a table, or say why Spark has to write to it.
 
     Args:
         folder: the table's, where driver and executors have it mounted.
@@ -81,10 +96,10 @@ def begin(
     assert table.path is not None
     transaction = Transaction(spark, internals.begin(spark, table.path), folder)
     if transaction.is_new != (create is not None):
-        return None
+        return "it is there already" if create is not None else "it is not there"
     if create is not None:
         transaction.create(create, properties)
-    return transaction if transaction.is_plain else None
+    return transaction.obstacle or transaction
 
 
 class Transaction:
@@ -134,16 +149,17 @@ class Transaction:
         )
 
     @property
-    def is_plain(self) -> bool:
-        """Nothing is asked of the table's files that is not known here."""
+    def obstacle(self) -> str | None:
+        """What is asked of the table's files that is not known here; None for nothing."""
         metadata = self._begun.metadata()
         if metadata.get("partitionColumns"):
-            return False
-        if not all(
-            name.startswith(_KNOWN_PROPERTIES) for name in metadata["configuration"] if name.startswith("delta.")
-        ):
-            return False
-        return all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in _fields(metadata))
+            return "it is partitioned"
+        for name in metadata["configuration"]:
+            if name.startswith("delta.") and not name.startswith(_KNOWN_PROPERTIES):
+                return f"it has the property {name}"
+        if all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in _fields(metadata)):
+            return None
+        return "a column of it is generated, or must hold something"
 
     def may_be_altered(self, *, drops: bool, renames: bool, widens: bool) -> bool:
         """Columns may change by what is written to the log, with nothing else that would have to know of it."""

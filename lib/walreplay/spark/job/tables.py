@@ -104,7 +104,7 @@ class RunTables:
                 waiting.clear()
 
             try:
-                for number, group in enumerate(groups_of(runs, staging)):
+                for number, group in enumerate(groups_of(runs, self.run.writer)):
                     # Those that share no job go on beside the first that do.
                     if number > 1:
                         gather()

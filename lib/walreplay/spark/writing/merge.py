@@ -123,13 +123,15 @@ class Written:
     Attributes:
         metrics: rows written, by the names that the table's history has for them.
         version: that it has made, where that is known.
-        way: how the rows were written.
+        way: how the rows were written; None where there were none.
+        reason: why statements have written them, where the writer writes files; else empty.
     """
 
     counts: Counts
     metrics: Mapping[str, str]
     version: int | None = None
-    way: Way = "statements"
+    way: Way | None = "statements"
+    reason: str = ""
 
 
 _COUNTED: Final = {
