@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from support.readers import READERS, rows_of
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, row
 from walreplay.protocol import messages as m
 from walreplay.spark.planning import plan, table_run, versions
+from walreplay.spark.session import steps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +133,10 @@ def test_comments_follow_the_source_and_leave_those_of_people_alone(mirror: Smal
     assert rows_of(READERS["DuckDB"](mirror.location("t"))) == rows_of(found)
 
 
-def test_a_table_that_is_renamed_says_so_unless_somebody_has_it_say_something_else(mirror: SmallMirror) -> None:
+def test_a_table_that_is_renamed_says_so_unless_somebody_has_it_say_something_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    mirror = SmallMirror(spark, tmp_path)
     changes = [(_relation(oid, f"t{oid}", {"id": INT4}), m.Insert(oid, row(1))) for oid in (1, 2)]
     mirror.apply(*changes[0], *changes[1])
     mirror.spark.sql(f"COMMENT ON TABLE delta.`{mirror.location('t2')}` IS 'mine'")
@@ -143,6 +148,81 @@ def test_a_table_that_is_renamed_says_so_unless_somebody_has_it_say_something_el
     mirror.apply(_relation(3, "t3", {"id": INT8}), m.Insert(3, row(3)))
     assert _described(mirror, mirror.location("t3")) == ("PostgreSQL table s.t3", {"id": "bigint", **_OURS})
     assert _described(mirror, mirror.ledger / "set_aside_2")[0] == "mine"
+
+
+class _StoppedError(Exception):
+    pass
+
+
+@pytest.fixture
+def stop() -> Iterator[Callable[[str], None]]:
+    """Have a run end at the first step with some name."""
+
+    def at(name: str) -> None:
+        def on_step(step: str) -> None:
+            if step.startswith(name):
+                steps.on_step = None
+                raise _StoppedError
+
+        steps.on_step = on_step
+
+    yield at
+    steps.on_step = None
+
+
+def test_a_run_that_stops_anywhere_between_comments_is_finished(
+    mirror: SmallMirror, stop: Callable[[str], None]
+) -> None:
+    old, new = (
+        _relation(1, "t", {"id": INT4, "a": (_VARCHAR, 24)}),
+        _relation(1, "u", {"id": INT8, "a": (_VARCHAR, 44)}),
+    )
+    by_spark = bool(os.environ["WALREPLAY_COMMITS"])
+    runs = [
+        ((old, m.Insert(1, row(1, "x"))), ["comment is to change" if by_spark else "table applied"]),
+        ((new, m.Insert(1, row(2, "x"))), ["comment has changed", "columns are to change"]),
+    ]
+    for changes, stops in runs:
+        mirror.write(*changes)
+        for step in stops:
+            stop(step)
+            with pytest.raises(_StoppedError):
+                mirror.apply()
+        mirror.apply()
+    said = {"id": "bigint", "a": "character varying(40)", **_OURS}
+    assert _described(mirror, mirror.location("u")) == ("PostgreSQL table s.u", said)
+    assert mirror.history("u").count("SET TBLPROPERTIES") == (3 if by_spark else 2)
+
+
+def test_what_delta_rs_has_a_table_say_is_no_change_of_somebody_elses(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.apply(_relation(1, "t", {"id": INT4}), m.Insert(1, row(1)))
+    table = DeltaTable(mirror.location("t"))
+    table.alter.set_table_description("mine")
+    table.alter.set_column_metadata("id", {"comment": "whose?"})
+    report = mirror.apply(_relation(1, "t", {"id": INT8}), m.Insert(1, row(2)))
+    assert report.warnings == ()
+    assert _described(mirror, mirror.location("t")) == ("mine", {"id": "whose?", **_OURS})
+
+
+def test_a_catalog_s_tables_say_so_too(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = SmallMirror(spark, tmp_path, "spark_catalog")
+
+    def said(table: str) -> tuple[str, dict[str, str]]:
+        (detail,) = spark.sql(f"DESCRIBE DETAIL {table}").collect()
+        fields = spark.table(table).schema.fields
+        return detail.description, {field.name: field.metadata.get("comment", "") for field in fields}
+
+    try:
+        enum = m.Type(_MOOD, "it's", "a\\b")
+        mirror.apply(enum, _relation(1, "t", {"id": INT4, "a": _MOOD}), m.Insert(1, row(1, "x")))
+        assert said("s.t") == ("PostgreSQL table s.t", {"id": "integer", "a": '"it\'s"."a\\b"', **_OURS})
+        spark.sql("ALTER TABLE s.t ALTER COLUMN id COMMENT 'mine'")
+        mirror.apply(_relation(1, "u", {"id": INT8, "a": TEXT}), m.Insert(1, row(2, "x")))
+        assert said("s.u") == ("PostgreSQL table s.u", {"id": "mine", "a": "text", **_OURS})
+    finally:
+        for schema in ("s", "_walreplay"):
+            spark.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 
 def test_names_that_are_hard_to_write_come_through(mirror: SmallMirror) -> None:
