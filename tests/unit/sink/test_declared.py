@@ -53,7 +53,7 @@ def test_what_is_done_already_is_not_done_again():
 
 def test_a_column_says_something_else_where_it_says_what_it_was_given_last():
     fields = [field("a", comment="int"), field("b", comment="mine"), field("c"), field("d", comment="int")]
-    comments = {name: ("int", "bigint") for name in ("a", "b", "c", "x")}
+    comments = dict.fromkeys(("a", "b", "c", "x"), ("int", "bigint"))
     found = changed(fields, Changes(renames=[("d", "x")], comments=comments))
     assert [one["metadata"].get("comment") for one in found] == ["bigint", "mine", None, "bigint"]
     assert changed(found, Changes(comments=comments)) == found
