@@ -158,7 +158,9 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
     for column in columns:
         old = before.get(column.name)
         if old is not None:
-            survivors[old.id] = replace(old, source=column.name, name=column.target, type=column.type)
+            # Columns of earlier versions say nothing: each would be a statement of its own.
+            comment = column.comment if old.comment else ""
+            survivors[old.id] = replace(old, source=column.name, name=column.target, type=column.type, comment=comment)
             changes += _changes_of(old, column)
             continue
         # A name that was another column's: what has it now is not what the table has by it.
@@ -188,12 +190,6 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
             kept[one.id] = replace(one, dropped=True)
         else:
             changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
-    # What an earlier version has made says nothing of its columns until these change anyway.
-    says_more = any(change.kind is not ChangeKind.KEPT for change in changes)
-    comments = {before[column.name].id: column.comment for column in columns if column.name in before}
-    survivors = {
-        id_: replace(one, comment=comments[id_]) if one.comment or says_more else one for id_, one in survivors.items()
-    }
     ids = tuple(news[column.name].id if column.name in news else before[column.name].id for column in columns)
     by_id = {**survivors, **{column.id: column for column in news.values()}, **kept}
     order = _order([*ids, *kept] if anew else [column.id for column in shape.columns if column.id in by_id], ids)

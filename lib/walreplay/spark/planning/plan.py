@@ -283,14 +283,9 @@ def _table(
         notes=tuple(dict.fromkeys(notes)),
         stops_at_missing=selection.on_missing_row == "stop",
         layout=selection.layout,
-        comment=_comment(last, before, epochs[-1].shape),
+        # What an earlier version has made says nothing.
+        comment=table_comment(last.relation) if before is None or before.comment else "",
     )
-
-
-def _comment(version: Version, before: MirrorEntry | None, after: TableShape) -> str:
-    """Give what a table is to say of itself; one of an earlier version does so as soon as its columns do."""
-    says = before is None or before.comment or any(column.comment for column in after.columns)
-    return table_comment(version.relation) if says else ""
 
 
 def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_ids: Sequence[int]) -> bool:

@@ -1,8 +1,8 @@
 """Give a mirror table the properties and the clustering that the configuration wants of it, and its comment.
 
 They change where what is wanted has.  What the table was given last stands in the ledger, so that nothing is asked of
-a table for which nothing has changed.
-All of it keeps rows and columns as they are: a run that is killed in between does it again.
+a table for which nothing has changed.  All of it keeps rows and columns as they are: a run that is killed in between
+does it again.
 """
 
 from __future__ import annotations
