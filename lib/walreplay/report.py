@@ -31,6 +31,8 @@ class TableReport:
         oid: the source relation's.
         set_aside: another relation has the table's name; its rows are in the ledger.
         notes: what a person should know, such as schema changes.
+        writer: how its rows were written; None where none were, or by a run that was interrupted.
+        writer_reason: why it was by statements, in a run that writes files; else empty.
     """
 
     name: str
@@ -49,6 +51,8 @@ class TableReport:
     oid: int | None = None
     set_aside: bool = False
     notes: tuple[str, ...] = ()
+    writer: Way | None = None
+    writer_reason: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Give the report as values for JSON."""
@@ -69,6 +73,8 @@ class TableReport:
             "oid": self.oid,
             "set_aside": self.set_aside,
             "notes": list(self.notes),
+            "writer": self.writer,
+            "writer_reason": self.writer_reason or None,
         }
 
 

@@ -39,9 +39,11 @@ def _write(folder: Path, name: str, lsn: int, *messages: m.AnyMessage) -> None:
 
 
 def _look_alike(target: Path) -> None:
-    """Give the first commits of all tables one length and one time, as they have who are made in one millisecond."""
-    for folder in mirror_tables(target).values():
-        (commit,) = Path(folder, "_delta_log").glob("*.json")
+    """Give the commits of all tables one length and one time, as they have who are made in one millisecond."""
+    logs = [Path(folder, "_delta_log") for folder in mirror_tables(target).values()]
+    # By Spark's statements a table gets its comment in a second one.
+    assert len({len(list(log.glob("*.json"))) for log in logs}) == 1
+    for commit in (commit for log in logs for commit in log.glob("*.json")):
         text = commit.read_text().rstrip("\n")
         commit.write_text(text + " " * (_LENGTH - len(text) - 1) + "\n")
         assert commit.stat().st_size == _LENGTH

@@ -13,8 +13,10 @@ import pytest
 import walreplay
 from support.captures import case
 from support.extent import further
+from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.truth import assert_mirror_equals
 from support.writing import WAYS, N, writer_of
+from walreplay.protocol import messages as m
 from walreplay.report import Way
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_schema
@@ -182,7 +184,8 @@ def test_a_ledger_whose_runs_do_not_say_how_they_wrote_is_read_and_goes_on(
             runs = Target.parse(str(target)).ledger("runs").sql
             # A ledger's tables had column mapping then.
             spark.sql(f"ALTER TABLE {runs} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
-            spark.sql(f"ALTER TABLE {runs} DROP COLUMN writer")
+            told = "writer, tables.element.writer, tables.element.writer_reason"
+            spark.sql(f"ALTER TABLE {runs} DROP COLUMNS ({told})")
             written = [None] * number
             assert [run.writer for run in walreplay.status(spark, target).runs] == written
         monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if number % 2 else "")
@@ -191,3 +194,41 @@ def test_a_ledger_whose_runs_do_not_say_how_they_wrote_is_read_and_goes_on(
         written.append(report.writer)
         assert [run.writer for run in walreplay.status(spark, target).runs] == written
     assert written == [None, None, "files", "statements"]
+    ledger = delta.read(spark, Target.parse(str(target)).ledger("runs")).selectExpr("run", "inline(tables)")
+    found = {(row.run, row.writer) for row in ledger.where("changes > 0").collect()}
+    assert found == {(number, way) for number, way in enumerate(written, 1)}
+
+
+def test_a_report_says_which_tables_go_another_way_and_why(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    columns = {"id": INT4, "a": TEXT}
+    kinds = {1: "d", 2: "f", 3: "d", 4: "d", 5: "d", 6: "d"}
+    first = [[relation(oid, f"t{oid}", columns, kind), m.Insert(oid, row(1, "x"))] for oid, kind in kinds.items()]
+    made = mirror.apply(*(change for changes in first for change in changes))
+    assert {(table.writer, table.writer_reason) for table in made.tables} == {("files", "")}
+    spark.sql(f"ALTER TABLE delta.`{mirror.location('t5')}` SET TBLPROPERTIES ('delta.randomizeFilePrefixes' = 'true')")
+    unchanged = m.TupleData((m.Cell("t", b"2"), m.UNCHANGED_CELL))
+    report = mirror.apply(
+        *(m.Insert(oid, row(3, "y")) for oid in (1, 2, 5)),
+        m.Update(3, unchanged, key=m.TupleData((m.Cell("t", b"1"), m.NULL_CELL))),
+        *(m.Truncate((4,), 0), m.Insert(4, row(3, "y"))),
+        *(relation(6, "t6", {**columns, "b": TEXT}), m.Insert(6, row(3, "y", "z"))),
+    )
+    reasons = {
+        "s.t1": "",
+        "s.t2": "its rows have no key",
+        "s.t3": "keys of its rows have changed",
+        "s.t4": "its rows are overwritten",
+        "s.t5": "it has the property delta.randomizeFilePrefixes",
+        "s.t6": "its columns change",
+    }
+    ways = {name: "statements" if reason else "files" for name, reason in reasons.items()}
+    assert {table.name: (table.writer, table.writer_reason) for table in report.tables} == {
+        name: (ways[name], reason) for name, reason in reasons.items()
+    }
+    told = {table["name"]: (table["writer"], table["writer_reason"]) for table in report.to_dict()["tables"]}
+    assert told == {name: (ways[name], reason or None) for name, reason in reasons.items()}
+    ledger = delta.read(spark, Target.parse(mirror.target).ledger("runs")).where(f"run = {report.run}")
+    rows = ledger.selectExpr("writer AS run_writer", "inline(tables)").collect()
+    assert {row.name: (row.writer, row.writer_reason) for row in rows} == told
+    assert {row.run_writer for row in rows} == {report.writer} == {"files"}

@@ -268,8 +268,6 @@ def _shape(relation: m.Relation) -> tuple[str, tuple[m.Column, ...]]:
 class InMemory(Staging):
     """Staged events that nobody folds."""
 
-    kept_rows_folder = None
-
     def of(self, rows: Sequence[Mapping[str, Any]]) -> dict[int, Staged]:
         """Sum up what decoding has staged."""
         for row in rows:

@@ -101,9 +101,10 @@ class SmallMirror:
         forget(self.spark)
 
     def history(self, name: str) -> Sequence[str]:
-        """Give what was done to a table, the newest last."""
+        """Give what was done to a table, the newest last, but for what it says of itself."""
         rows = self.spark.sql(f"DESCRIBE HISTORY delta.`{self.location(name)}`").collect()
-        return [row.operation for row in reversed(rows)]
+        told = [row for row in rows if '{"comment":' not in row.operationParameters.get("properties", "")]
+        return [row.operation for row in reversed(told)]
 
 
 def forget(spark: SparkSession) -> None:

@@ -441,6 +441,26 @@ def test_a_report_says_how_rows_were_written(writer, told):
     assert replace(REPORT, writer=writer).to_dict()["writer"] == writer
 
 
+def test_a_report_names_the_tables_that_went_another_way_once_for_each_reason():
+    def table(name, reason, writer="statements"):
+        return TableReport(f"s.{name}", f"out/s/{name}", "merged", writer=writer, writer_reason=reason)
+
+    many = [table(f"t{number}", "its rows have no key") for number in range(9)]
+    few = [table("a", "its columns change"), table("b", "its columns change"), table("c", "", "files")]
+    report = replace(REPORT, writer="files", tables=(*few, *many))
+    stream = io.StringIO()
+    write_report(Output(stream), report)
+    notes = [line for line in stream.getvalue().splitlines() if line.startswith("note: written")]
+    assert notes == [
+        "note: written by Spark's statements, as its columns change: s.a, s.b",
+        "note: written by Spark's statements, as its rows have no key: s.t0, s.t1, s.t2, s.t3, s.t4 and 4 more",
+    ]
+    # Where all go that way, the first line says so.
+    stream = io.StringIO()
+    write_report(Output(stream), replace(report, writer="statements"))
+    assert "note: written" not in stream.getvalue()
+
+
 @pytest.fixture
 def cut(applied, monkeypatch):
     names = ("shop.orders", "out/shop/orders", 12), ("shop.a table", "out/shop/a table", 3)

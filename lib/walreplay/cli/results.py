@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 
 _WRITTEN: Final = {"files": ", written as files", "statements": ", written by Spark's statements"}
+_NAMED: Final = 5
+"""So many tables are named at most of those to which the same has happened."""
+
 _IDENTITIES: Final = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 
 
@@ -53,8 +56,24 @@ def write_report(output: Output, report: RunReport) -> None:
     for table in report.tables:
         for note in table.notes:
             output.line(f"note: {table.name}: {note}")
+    for reason, names in _other_ways(report).items():
+        output.line(f"note: written by Spark's statements, as {reason}: {_listed(names)}")
     for warning in report.warnings:
         output.line(f"warning: {warning}", style="yellow")
+
+
+def _other_ways(report: RunReport) -> dict[str, list[str]]:
+    """Give the tables that were written by statements though the run writes files, by what the reason was."""
+    found: dict[str, list[str]] = {}
+    for table in report.tables:
+        if report.writer == "files" and table.writer == "statements":
+            found.setdefault(table.writer_reason, []).append(table.name)
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:_NAMED])} and {more:,} more"
 
 
 def _counted(number: int, thing: str) -> str:

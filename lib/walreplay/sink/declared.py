@@ -7,8 +7,10 @@ old type (Delta's protocol, "Type Widening").  A new one gets both from Delta's 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+from walreplay.sink.comments import followed
 
 Field = Mapping[str, Any]
 
@@ -29,32 +31,37 @@ class Changes:
 
     Attributes:
         types: the new types, as the log has them, by the names that the columns have in the end.
+        comments: by the same names, the comments that we gave the columns last, and those that they are to have.
     """
 
     drops: Sequence[str] = ()
     renames: Sequence[tuple[str, str]] = ()
     types: Mapping[str, Any] | None = None
     adds: Sequence[Added] = ()
+    comments: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def changed(fields: Sequence[Field], changes: Changes) -> list[Field]:
     """Give a table's columns after some changes; changes that are made already are skipped."""
     renames, types = dict(changes.renames), changes.types or {}
     found: list[Field] = []
-    for field in fields:
-        if field["name"] in changes.drops:
+    for one in fields:
+        if one["name"] in changes.drops:
             continue
-        name = str(renames.get(field["name"], field["name"]))
-        kind, metadata = field["type"], field["metadata"]
+        name = str(renames.get(one["name"], one["name"]))
+        kind, metadata = one["type"], one["metadata"]
         wider = types.get(name, kind)
         if wider != kind:
             metadata = {**metadata, _TYPE_CHANGES: [*metadata.get(_TYPE_CHANGES, ()), *_widened(kind, wider)]}
-        found.append({**field, "name": name, "type": wider, "metadata": metadata})
+        there = metadata.get("comment", "")
+        if name in changes.comments and (comment := followed(there, *changes.comments[name])) != there:
+            metadata = {**metadata, "comment": comment}
+        found.append({**one, "name": name, "type": wider, "metadata": metadata})
     for added in changes.adds:
-        names = [field["name"] for field in found]
+        names = [one["name"] for one in found]
         if added.field["name"] not in names:
             place = 0 if added.after is None else names.index(added.after) + 1
-            found.insert(place, {**added.field, "metadata": {}})
+            found.insert(place, {"metadata": {}, **added.field})
     return found
 
 

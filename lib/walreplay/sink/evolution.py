@@ -62,11 +62,16 @@ class ColumnChange:
 
 @dataclass(frozen=True, slots=True)
 class SourceColumn:
-    """A column of a relation version: its name there, and the one that it has in the mirror."""
+    """A column of a relation version: its name there, and the one that it has in the mirror.
+
+    Attributes:
+        comment: what the table is to say of it (`walreplay.sink.comments`).
+    """
 
     name: str
     target: str
     type: ColumnType
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,7 @@ class MirrorColumn:
         source: its name in the source, and ``name`` the one in the mirror.
         dropped: the source no longer has it.
         added: there were rows before it, which have NULL in it, whatever its default.
+        comment: the comment that we gave it last; empty for none.
     """
 
     id: int
@@ -86,6 +92,7 @@ class MirrorColumn:
     type: ColumnType
     dropped: bool = False
     added: bool = False
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +160,9 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
     for column in columns:
         old = before.get(column.name)
         if old is not None:
-            survivors[old.id] = replace(old, source=column.name, name=column.target, type=column.type)
+            # Columns of earlier versions say nothing: each would be a statement of its own.
+            comment = column.comment if old.comment else ""
+            survivors[old.id] = replace(old, source=column.name, name=column.target, type=column.type, comment=comment)
             changes += _changes_of(old, column)
             continue
         # A name that was another column's: what has it now is not what the table has by it.
@@ -161,7 +170,12 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
         detail = "" if again else f"({column.type.postgres_name})"
         changes.append(ColumnChange(ChangeKind.REPLACED if again else ChangeKind.ADDED, column.target, detail))
         news[column.name] = MirrorColumn(
-            shape.next_id + len(news), column.name, column.target, column.type, added=bool(shape.columns) and not anew
+            shape.next_id + len(news),
+            column.name,
+            column.target,
+            column.type,
+            added=bool(shape.columns) and not anew,
+            comment=column.comment,
         )
     taken = {fold(column.target) for column in columns}
     kept: dict[int, MirrorColumn] = {}

@@ -34,6 +34,8 @@ _KEEP_ROWS: Final = frozenset(
         "ROW TRACKING UNBACKFILL",
         "SET TBLPROPERTIES",
         "UNSET TBLPROPERTIES",
+        "UPDATE FIELD METADATA",
+        "UPDATE TABLE METADATA",
         "UPGRADE PROTOCOL",
         "VACUUM END",
         "VACUUM START",

@@ -49,3 +49,16 @@ def test_what_is_done_already_is_not_done_again():
     changes = Changes(["b"], [("c", "x")], {"a": "long"}, [Added(new("d"), "a")])
     once = changed(FIELDS, changes)
     assert changed(once, changes) == once
+
+
+def test_a_column_says_something_else_where_it_says_what_it_was_given_last():
+    fields = [field("a", comment="int"), field("b", comment="mine"), field("c"), field("d", comment="int")]
+    comments = dict.fromkeys(("a", "b", "c", "x"), ("int", "bigint"))
+    found = changed(fields, Changes(renames=[("d", "x")], comments=comments))
+    assert [one["metadata"].get("comment") for one in found] == ["bigint", "mine", None, "bigint"]
+    assert changed(found, Changes(comments=comments)) == found
+
+
+def test_a_new_column_says_what_it_is():
+    added = {**new("b"), "metadata": {"comment": "text"}}
+    assert changed([field("a")], Changes(adds=[Added(added, "a")]))[1] == added

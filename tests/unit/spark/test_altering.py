@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from walreplay.errors import CaptureError
 from walreplay.names import column_names
 from walreplay.sink.convert import may_be_rescued
+from walreplay.sink.declared import Added, Changes, changed
 from walreplay.sink.evolution import OWN, Evolution, Policy, SourceColumn
 from walreplay.sink.projection import Projection
 from walreplay.spark.delta.sql_types import sql_type
@@ -67,7 +69,7 @@ def sql(evolution, there=None):
     there = there or {one.name: sql_type(one.type.arrow).lower() for one in evolution.before.columns}
     return [
         statement.removeprefix("ALTER TABLE delta.`/m/s/t` ")
-        for statement in _pending(TABLE, statements, evolution.shape, there)
+        for statement in _pending(TABLE, statements, evolution.shape, there, {})
     ]
 
 
@@ -157,10 +159,11 @@ def test_rescued_texts_go_along_with_renames_drops_and_types(versions, touches):
 
 
 class Columns:
-    """A Delta table's columns, as ALTER TABLE leaves them."""
+    """A Delta table's columns, as ALTER TABLE leaves them, and what they say."""
 
     def __init__(self, shape):
         self.columns = [(one.name, sql_type(one.type.arrow).lower()) for one in shape.columns]
+        self.says = {one.name: one.comment for one in shape.columns if one.comment}
 
     def names(self):
         return [name for name, _ in self.columns]
@@ -171,15 +174,23 @@ class Columns:
             gone = re.findall("`(.*?)`", found[1])
             assert set(gone) <= set(self.names())
             self.columns = [one for one in self.columns if one[0] not in gone]
+            self.says = {name: comment for name, comment in self.says.items() if name not in gone}
+        elif found := re.fullmatch("ALTER COLUMN `(.*)` COMMENT '(.*)'", statement):
+            assert found[1] in self.names()
+            self.says[found[1]] = found[2]
         elif found := re.fullmatch("RENAME COLUMN `(.*)` TO `(.*)`", statement):
             assert found[1] in self.names()
             assert found[2].lower() not in [name.lower() for name in self.names()]
             self.columns = [(found[2] if name == found[1] else name, kind) for name, kind in self.columns]
+            self.says = {found[2] if name == found[1] else name: comment for name, comment in self.says.items()}
         elif found := re.fullmatch("ALTER COLUMN `(.*)` TYPE (.*)", statement):
             assert found[1] in self.names()
             self.columns = [(name, found[2].lower() if name == found[1] else kind) for name, kind in self.columns]
         elif found := re.fullmatch(r"ADD COLUMNS \((.*)\)", statement):
-            for name, kind, place in re.findall(r"`([^`]*)` ([A-Z_]+(?:\(\d+,\d+\))?) (FIRST|AFTER `[^`]*`)", found[1]):
+            new = r"`([^`]*)` ([A-Z_]+(?:\(\d+,\d+\))?)(?: COMMENT '([^']*)')? (FIRST|AFTER `[^`]*`)"
+            for name, kind, comment, place in re.findall(new, found[1]):
+                if comment:
+                    self.says[name] = comment
                 assert name.lower() not in [one.lower() for one in self.names()]
                 at = 0 if place == "FIRST" else self.names().index(place[7:-1]) + 1
                 self.columns.insert(at, (name, kind.lower()))
@@ -195,28 +206,62 @@ tables = st.lists(
 )
 
 
-@given(st.lists(tables, min_size=2, max_size=4), st.booleans(), st.lists(st.integers(0, 4), max_size=3))
-def test_statements_bring_the_table_to_its_shape_wherever_they_were_broken_off(versions, keep, breaks):
+@given(
+    st.lists(tables, min_size=2, max_size=4),
+    st.booleans(),
+    st.lists(st.integers(0, 4), max_size=3),
+    st.booleans(),
+    st.sets(st.integers(0, 5)),
+)
+def test_statements_bring_the_table_to_its_shape_wherever_they_were_broken_off(versions, keep, breaks, is_old, own):
     names = column_names([[name for name, _ in version] for version in versions])
     first = Evolution(None, Policy(keep_dropped=keep))
-    sources = [[SourceColumn(name, names[name], TYPES[kind]) for name, kind in version] for version in versions]
+    sources = [[SourceColumn(name, names[name], TYPES[kind], kind) for name, kind in version] for version in versions]
     mark = SourceColumn(OWN, "__deleted", ColumnType(pa.bool_(), Family.BOOLEAN, "boolean"))
-    first.take([*sources[0], mark])
+    first.take([replace(one, comment="") if is_old else one for one in [*sources[0], mark]])
     evolution = Evolution(first.shape, first.policy)
     for source in sources[1:]:
         evolution.take([*source, mark])
     table, expected = Columns(evolution.before), Columns(evolution.shape).columns
+    # What somebody has some columns say, they go on to say.
+    says = Columns(evolution.shape).says
+    for number in own & set(range(len(evolution.before.columns))):
+        id_ = evolution.before.columns[number].id
+        table.says[evolution.before.columns[number].name] = "mine"
+        says |= {one.name: "mine" for one in evolution.shape.columns if one.id == id_}
     if not alters(evolution):
-        assert table.columns == expected
+        assert (table.columns, table.says) == (expected, says)
         return
     statements = _statements(evolution)
     if statements is None:
         return
+    logged = changed([_logged(name, kind, table.says.get(name)) for name, kind in table.columns], _of(evolution))
+    assert {one["name"]: one["metadata"]["comment"] for one in logged if "comment" in one["metadata"]} == says
     for done in [*breaks, None]:
-        for statement in [*_pending(TABLE, statements, evolution.shape, dict(table.columns))][:done]:
+        for statement in [*_pending(TABLE, statements, evolution.shape, dict(table.columns), table.says)][:done]:
             table.run(statement)
-    assert table.columns == expected
-    assert not [*_pending(TABLE, statements, evolution.shape, dict(table.columns))]
+    assert (table.columns, table.says) == (expected, says)
+    assert not [*_pending(TABLE, statements, evolution.shape, dict(table.columns), table.says)]
+
+
+def _of(evolution):
+    """Give what becomes of the columns, but for their types, as what becomes of the log's."""
+    statements, names = _statements(evolution), [one.name for one in evolution.shape.columns]
+    return Changes(
+        statements.drops,
+        statements.renames,
+        adds=[
+            Added(
+                _logged(one.name, "", one.comment), None if one.name == names[0] else names[names.index(one.name) - 1]
+            )
+            for one in statements.adds
+        ],
+        comments=dict(statements.comments),
+    )
+
+
+def _logged(name, kind, comment):
+    return {"name": name, "type": kind, "metadata": {"comment": comment} if comment else {}}
 
 
 def batch(**values):

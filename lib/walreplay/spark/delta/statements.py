@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import functions as f
 
 from walreplay.errors import TargetError
 from walreplay.sink.features import needed_by, of_new
@@ -209,6 +210,7 @@ def write(
     create: bool = False,
     new_schema: bool = False,
     properties: Mapping[str, str] = NO_PROPERTIES,
+    comment: str = "",
 ) -> None:
     """Append to a table or overwrite its rows, in one commit.
 
@@ -217,6 +219,7 @@ def write(
         commit: the commit that this is, if it must be made exactly once.
         create: the table does not exist yet; it is created with the ``properties`` and those that its columns need.
         new_schema: an overwritten table gets the frame's columns.
+        comment: what a catalog's table that is made says of itself; at a path a DataFrame can make none that does.
     """
     if create:
         properties = of_new({**properties, **needed_by(frame.schema.jsonValue()["fields"])})
@@ -233,7 +236,7 @@ def write(
         # The table is created by the run, too, but this is not yet the commit with the rows.
         mark = {} if commit is None else {USER_METADATA: replace(commit, number=0).mark}
         with settings(frame.sparkSession, mark):
-            _create(frame.sparkSession, table, frame.schema, properties)
+            _create(frame.sparkSession, table, frame.schema, properties, comment)
     if commit is None:
         writer.saveAsTable(table.sql)
         return
@@ -241,9 +244,14 @@ def write(
         writer.saveAsTable(table.sql)
 
 
-def _create(spark: SparkSession, table: TableName, schema: StructType, properties: Mapping[str, str]) -> None:
-    columns = ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
-    given = f" TBLPROPERTIES ({listed(properties)})" if properties else ""
+def _create(
+    spark: SparkSession, table: TableName, schema: StructType, properties: Mapping[str, str], comment: str
+) -> None:
+    columns = ", ".join(
+        f"{quote(field.name)} {field.dataType.simpleString()}{commented(field.metadata.get('comment'))}"
+        for field in schema.fields
+    )
+    given = f"{commented(comment)}{f' TBLPROPERTIES ({listed(properties)})' if properties else ''}"
     try:
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {TableName(parts=table.parts[:-1]).sql}")
         spark.sql(f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta{given}")
@@ -270,6 +278,33 @@ def checkpoint(spark: SparkSession, table: TableName) -> None:
 def listed(properties: Mapping[str, str]) -> str:
     """Write properties as a SQL list."""
     return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+
+
+def commented(comment: str | None) -> str:
+    """Give a comment as it stands in a statement that declares something; empty for none."""
+    return f" COMMENT {literal(comment)}" if comment else ""
+
+
+def with_comments(frame: DataFrame, comments: Mapping[str, str]) -> DataFrame:
+    """Give rows whose columns, by name, say what those of the table are to say that is made of them."""
+    columns = (
+        f.col(quote(name)).alias(name, metadata={"comment": comments[name]})
+        if comments.get(name)
+        else f.col(quote(name))
+        for name in frame.columns
+    )
+    return frame.select(*columns)
+
+
+def comments_of(spark: SparkSession, table: TableName) -> dict[str, str]:
+    """Give what the columns of a table that is there say, by name; empty for nothing."""
+    return {field.name: field.metadata.get("comment") or "" for field in read(spark, table).schema.fields}
+
+
+def comment_of(spark: SparkSession, table: TableName) -> str:
+    """Give what a table that is there says of itself; empty for nothing."""
+    (row,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("description").collect()
+    return row.description or ""
 
 
 def literal(text: str) -> str:

@@ -6,7 +6,8 @@ commit them: by the same transaction that its statements make, with conflict che
 checksums.
 
 Calls of Delta's classes are in `walreplay.spark.delta.internals`.  `begin` gives None if the table has a property or
-feature that files would have to respect and that is not known here.  Then Spark's statements write to it.
+feature that files would have to respect and that is not known here (`Transaction.obstacle`).  Then Spark's statements
+write to it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from walreplay.sink.comments import comment_in
 from walreplay.sink.data_files import DataFile, FileColumn, indexed_count
 from walreplay.sink.features import FEATURE, missing, needed_by, of_new, protocol_shown
 from walreplay.sink.table_log import LoggedVersion
@@ -71,7 +73,21 @@ def begin(
     create: pa.Schema | None = None,
     properties: Mapping[str, str] = delta.NO_PROPERTIES,
 ) -> Transaction | None:
-    """Begin a transaction on a table; None if Spark has to write to it.
+    """Begin a transaction on a table; None if Spark has to write to it."""
+    begun = begin_or_say(spark, table, folder, internals, create=create, properties=properties)
+    return None if isinstance(begun, str) else begun
+
+
+def begin_or_say(
+    spark: SparkSession,
+    table: TableName,
+    folder: str,
+    internals: Internals,
+    *,
+    create: pa.Schema | None = None,
+    properties: Mapping[str, str] = delta.NO_PROPERTIES,
+) -> Transaction | str:
+    """Begin a transaction on a table, or say why Spark has to write to it.
 
     Args:
         folder: the table's, which driver and executors have mounted.
@@ -80,10 +96,10 @@ def begin(
     assert table.path is not None
     transaction = Transaction(spark, internals.begin(spark, table.path), folder)
     if transaction.is_new != (create is not None):
-        return None
+        return "it is there already" if create is not None else "it is not there"
     if create is not None:
         transaction.create(create, properties)
-    return transaction if transaction.is_plain else None
+    return transaction.obstacle or transaction
 
 
 class Transaction:
@@ -103,10 +119,15 @@ class Transaction:
         return self.version < 0
 
     def create(self, columns: pa.Schema, properties: Mapping[str, str]) -> None:
-        """Let the commit create the table."""
+        """Let the commit create the table, with the comments of its columns and of their schema (`comment_in`)."""
         schema = declared(sql_schema(columns))
+        for field, column in zip(schema["fields"], columns, strict=True):
+            if comment := comment_in(column):
+                field["metadata"]["comment"] = comment
+        about = {"description": comment} if (comment := comment_in(columns)) else {}
         metadata = {
             "id": str(uuid.uuid4()),
+            **about,
             "format": {"provider": "parquet", "options": {}},
             "schemaString": json.dumps(schema),
             "partitionColumns": [],
@@ -128,16 +149,17 @@ class Transaction:
         )
 
     @property
-    def is_plain(self) -> bool:
-        """The table has nothing that its files must respect and that is not known here."""
+    def obstacle(self) -> str | None:
+        """What the table has that its files must respect and that is not known here; None for nothing."""
         metadata = self._begun.metadata()
         if metadata.get("partitionColumns"):
-            return False
-        if not all(
-            name.startswith(_KNOWN_PROPERTIES) for name in metadata["configuration"] if name.startswith("delta.")
-        ):
-            return False
-        return all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in _fields(metadata))
+            return "it is partitioned"
+        for name in metadata["configuration"]:
+            if name.startswith("delta.") and not name.startswith(_KNOWN_PROPERTIES):
+                return f"it has the property {name}"
+        if all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in _fields(metadata)):
+            return None
+        return "a column of it is generated, or must hold something"
 
     def may_be_altered(self, *, drops: bool, renames: bool, widens: bool) -> bool:
         """Columns may be changed in the log alone; nothing else depends on them."""
@@ -163,11 +185,24 @@ class Transaction:
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Commit properties; fails if anybody else has committed since."""
+        self._change_properties(
+            {"configuration": self._begun.metadata()["configuration"] | dict(properties)}, properties
+        )
+
+    @property
+    def comment(self) -> str:
+        """The table's comment; empty for none."""
+        return self._begun.metadata().get("description") or ""
+
+    def set_comment(self, comment: str) -> None:
+        """Commit the table's comment as ALTER TABLE does; fails if anybody else has committed since."""
+        self._change_properties({"description": comment}, {"comment": comment})
+
+    def _change_properties(self, changed: Mapping[str, Any], told: Mapping[str, str]) -> None:
         self._begun.activate()
-        metadata = self._begun.metadata()
-        self._begun.change(metadata | {"configuration": metadata["configuration"] | dict(properties)})
+        self._begun.change(self._begun.metadata() | dict(changed))
         self._begun.read_all()
-        self._commit([], self._internals.set_properties(properties), {})
+        self._commit([], self._internals.set_properties(told), {})
 
     def _protocol(self) -> dict[str, str]:
         """Give the table's protocol in the form of SHOW TBLPROPERTIES."""

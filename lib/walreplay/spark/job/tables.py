@@ -105,7 +105,7 @@ class RunTables:
                 waiting.clear()
 
             try:
-                for number, group in enumerate(groups_of(runs, staging)):
+                for number, group in enumerate(groups_of(runs, self.run.writer)):
                     # Tables with a job of their own start beside the first shared job.
                     if number > 1:
                         gather()

@@ -9,7 +9,8 @@ A run is first ``planned`` (its plan is in ``state``, some tables may have its c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -22,9 +23,9 @@ from walreplay.report import RunReport
 from walreplay.sink.lineage import RunId
 from walreplay.sink.merge import TIMESTAMP
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.delta.sql_types import sql_type
 from walreplay.spark.delta.storage import ledger_errors
-from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.delta.target import TableName, Target, quote
 from walreplay.spark.ledger import lock
 from walreplay.spark.ledger.state import APPLIED, PLANNED, Seen, State, now
 from walreplay.spark.ledger.state_table import StateTable
@@ -55,6 +56,8 @@ _TABLE: Final = pa.struct(
         ("deletes_without_row", pa.int64()),
         ("unknown", pa.int64()),
         ("notes", pa.list_(pa.string())),
+        ("writer", pa.string()),
+        ("writer_reason", pa.string()),
     ]
 )
 _RUNS: Final = pa.schema(
@@ -309,6 +312,8 @@ class Ledger:
                         t.deletes_without_row,
                         t.unknown,
                         list(t.notes),
+                        t.writer,
+                        t.writer_reason or None,
                     )
                     for t in report.tables
                 ],
@@ -350,21 +355,31 @@ class Ledger:
             create = there is None
             # If the run was interrupted here, the commit is there already, and Delta skips a second one.
             if create or not resumed or delta.find_commit(spark, table, commit) is None:
-                _add_columns(spark, table, schema, [column for column, _ in there or ()])
+                _add_columns(spark, table, schema, dict(there or ()))
                 append = self._writer.append(spark, table, schema, create=create)
                 append.write_rows(rows, schema)
                 check_recorded(spark, table, commit, append.commit(commit))
 
 
-def _add_columns(spark: SparkSession, table: TableName, schema: pa.Schema, there: Sequence[str]) -> None:
-    """Add the columns that a ledger table of an earlier version lacks.
+def _add_columns(spark: SparkSession, table: TableName, schema: pa.Schema, there: Mapping[str, str]) -> None:
+    """Add the columns that a ledger table of an earlier version lacks, also those within lists of records.
 
     Args:
-        there: the columns that it has; none if it has yet to be created.
+        there: the SQL types of those that it has; none if it has yet to be created.
     """
-    new = [field for field in schema if field.name not in there]
-    if there and new:
-        spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({sql_schema(pa.schema(new))})")
+    if not there:
+        return
+    new = [f"{quote(field.name)} {sql_type(field.type)}" for field in schema if field.name not in there]
+    for field in schema:
+        if field.name in there and pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
+            known = re.findall(r"(\w+):", there[field.name])
+            new += [
+                f"{quote(field.name)}.element.{quote(part.name)} {sql_type(part.type)}"
+                for part in field.type.value_type
+                if part.name not in known
+            ]
+    if new:
+        spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({', '.join(new)})")
 
 
 __all__ = ["APPLIED", "PLANNED", "Ledger", "Seen", "State"]

@@ -16,6 +16,7 @@ import pyarrow as pa
 from walreplay.errors import ConfigError, NotSupported, OrderError
 from walreplay.selection import NO_LAYOUT, Layout, MetadataNames
 from walreplay.settings import Settings
+from walreplay.sink.comments import table_comment
 from walreplay.sink.convert import is_widening, may_be_rescued
 from walreplay.sink.data_files import indexed_count
 from walreplay.sink.events import Identity, Mode
@@ -81,6 +82,7 @@ class TablePlan:
         names: see `MirrorEntry`.
         stops_at_missing: an update or delete that does not find its row stops the run.
         layout: the properties and the clustering that it is to have.
+        comment: what it is to say of itself, where nobody else has it say something.
     """
 
     number: int
@@ -98,13 +100,19 @@ class TablePlan:
     notes: tuple[str, ...]
     stops_at_missing: bool = False
     layout: Layout = NO_LAYOUT
+    comment: str = ""
+
+    @property
+    def changes_comment(self) -> bool:
+        """The table is there, and is to say something else of itself."""
+        return self.before is not None and self.before.comment != self.comment
 
     @property
     def after(self) -> MirrorEntry:
         """The ledger's entry for the table after the run."""
         # Its version is known once the commit was made.
         entry = MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
-        return replace(entry, layout=self.layout)
+        return replace(entry, layout=self.layout, comment=self.comment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +283,8 @@ def _table(
         notes=tuple(dict.fromkeys(notes)),
         stops_at_missing=selection.on_missing_row == "stop",
         layout=selection.layout,
+        # What an earlier version has made says nothing.
+        comment=table_comment(last.relation) if before is None or before.comment else "",
     )
 
 

@@ -29,6 +29,7 @@ class MirrorEntry:
         left: the version that the table had then; None in a ledger of an earlier version.
         run: the id of the run that made that version; empty in a ledger of an earlier version.
         layout: what the configuration wanted of it then.
+        comment: what the table was given last to say of itself; empty for nothing.
     """
 
     oid: int
@@ -40,6 +41,7 @@ class MirrorEntry:
     left: int | None = None
     run: str = ""
     layout: Layout = NO_LAYOUT
+    comment: str = ""
 
     def to_json(self) -> str:
         """Write the entry."""
@@ -55,6 +57,7 @@ class MirrorEntry:
                 "run": self.run,
                 "properties": dict(self.layout.properties),
                 "cluster_by": list(self.layout.cluster_by),
+                "comment": self.comment,
                 "next_id": self.shape.next_id,
                 "columns": [
                     {
@@ -64,6 +67,7 @@ class MirrorEntry:
                         "type": type_to_dict(column.type),
                         "dropped": column.dropped,
                         "added": column.added,
+                        "comment": column.comment,
                     }
                     for column in self.shape.columns
                 ],
@@ -77,7 +81,13 @@ class MirrorEntry:
         values = json.loads(text)
         columns = tuple(
             MirrorColumn(
-                one["id"], one["source"], one["name"], type_from_dict(one["type"]), one["dropped"], one["added"]
+                one["id"],
+                one["source"],
+                one["name"],
+                type_from_dict(one["type"]),
+                one["dropped"],
+                one["added"],
+                one.get("comment", ""),
             )
             for one in values["columns"]
         )
@@ -91,6 +101,7 @@ class MirrorEntry:
             left=values.get("left"),
             run=values.get("run", ""),
             layout=Layout(tuple(sorted(values.get("properties", {}).items())), tuple(values.get("cluster_by", ()))),
+            comment=values.get("comment", ""),
         )
 
 

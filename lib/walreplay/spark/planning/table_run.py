@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from walreplay.selection import MetadataNames
+from walreplay.sink.comments import followed_columns, metadata_comments, with_comments
 from walreplay.sink.data_files import has_statistics
 from walreplay.sink.events import Identity
 from walreplay.sink.evolution import OWN, TableShape
@@ -20,7 +21,7 @@ from walreplay.types.by_value import Form
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from walreplay.sink.lineage import Standing
@@ -127,6 +128,8 @@ class TableRun:
             moves=epoch.moves,
             deletes=epoch.deletes,
             schema=table_schema(epoch.shape, plan.metadata),
+            before=epoch.evolution.before,
+            comment=plan.comment,
             commit=self.step(number, MERGE),
             converts_key=epoch.converts_key,
             stops_at_missing=plan.stops_at_missing,
@@ -172,7 +175,8 @@ class Merge:
         deletes: some rows are deleted.
         converts_key: for some of the changes the key had another type, whose values its present type may not hold.
         stops_at_missing: nothing is committed if a change does not find its row.
-        properties: what the table is created with, if it does not exist yet.
+        properties: what the table is created with, if it does not exist yet, with its comment.
+        before: its columns as the ledger knows them, if it does.
         has_bases: each row brings the key as the table writes it.
     """
 
@@ -191,6 +195,21 @@ class Merge:
     stops_at_missing: bool = False
     has_bases: bool = False
     properties: tuple[tuple[str, str], ...] = ()
+    comment: str = ""
+    before: TableShape | None = None
+
+    @property
+    def commented_schema(self) -> pa.Schema:
+        """The same columns, with what a table that is made of them is to say."""
+        return with_comments(self.schema, self.comment, self.comments({}))
+
+    def comments(self, there: Mapping[str, str]) -> dict[str, str]:
+        """Give what the columns are to say if they are declared anew.
+
+        Args:
+            there: what the table's say now, by name; empty for a new table.
+        """
+        return followed_columns(there, self.before, self.shape, metadata_comments(self.metadata))
 
     @property
     def pairs(self) -> list[tuple[str, str]]:

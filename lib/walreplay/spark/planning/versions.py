@@ -8,12 +8,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from walreplay.decode.change_batch import column_types
+from walreplay.decode.change_batch import column_types, type_names
 from walreplay.decode.partitions import Sent, as_sent
 from walreplay.errors import ConfigError
 from walreplay.protocol.messages import Relation, Type
 from walreplay.selection import Selection, check_destinations, key_columns, select, unmatched_tables
 from walreplay.settings import Settings, same_columns
+from walreplay.sink.comments import DELETED, column_comments
 from walreplay.sink.events import Identity, Mode
 from walreplay.sink.evolution import OWN, SourceColumn
 from walreplay.sink.masking import masked_type
@@ -190,8 +191,9 @@ def _version(
     options = settings.type_options(schema, relation.name)
     resolved = tuple(column_types(relation, types, options))
     masked = set(selection.masked)
+    comments = column_comments(relation, type_names(types), selection.masked)
     columns = tuple(
-        SourceColumn(source, name, masked_type(resolved[n]) if n in masked else resolved[n])
+        SourceColumn(source, name, masked_type(resolved[n]) if n in masked else resolved[n], comments[n])
         for n, source, name in zip(selection.columns, selection.sources, selection.names, strict=True)
     )
     shown = replace(
@@ -228,7 +230,7 @@ def _version(
                 table=relation.qualified_name,
                 remedy="Name its key under objects: - table: {…, keys}, or set soft_deletes: false for it",
             )
-        columns = (*columns, SourceColumn(OWN, selection.metadata.deleted or "", _BOOLEAN))
+        columns = (*columns, SourceColumn(OWN, selection.metadata.deleted or "", _BOOLEAN, DELETED))
     notes = [IGNORED_KEY] if ignored else []
     if sent.relation != relation and identity.mode is Mode.KEYED:
         notes.append(OWN_IDENTITY.format(", ".join(relation.columns[selection.columns[n]].name for n in identity.key)))

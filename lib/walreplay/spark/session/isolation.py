@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-AS_WRITTEN: Final = {"spark.sql.variable.substitute": "false"}
+AS_WRITTEN: Final = {
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+}
 """Statements are run as they are written.  Spark would put something else, or nothing, in the place of ``${…}`` first:
-within names and quoted texts, too."""
+within names and quoted texts, too.  And a backslash in a quoted text would be one that escapes nothing."""
 
 
 def has_own_sessions(spark: SparkSession) -> bool:

@@ -158,11 +158,6 @@ class Staging(ABC):
         """
         return self._uses
 
-    @property
-    @abstractmethod
-    def kept_rows_folder(self) -> str | None:
-        """A mounted folder for rows that are already folded, deleted with the rest; None if there is none."""
-
     def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> Sequence[Scanned]:
         """Scan files in parallel and stage what is decoded ahead; give the rows of `SCANS_TABLE`.
 

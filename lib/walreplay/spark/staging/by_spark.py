@@ -39,11 +39,6 @@ class TableStaging(Staging):
         super().__init__()
         self._table = table
 
-    @property
-    def kept_rows_folder(self) -> None:
-        """None: here Spark keeps the folded rows."""
-        return None
-
     def staged(self, spark: SparkSession, table: int) -> Rows:
         """Give what was staged under a table's number, as `walreplay.spark.workers.decode.unpack_batches` takes it."""
         return self._of_table(spark, table).select("data")

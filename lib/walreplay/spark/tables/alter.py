@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from walreplay.errors import TargetError, WalReplayError
 from walreplay.names import fold
+from walreplay.sink.comments import followed, followed_columns
 from walreplay.sink.declared import Added, Changes, changed
 from walreplay.sink.evolution import Evolution, MirrorColumn, TableShape, converts
 from walreplay.sink.features import COLUMN_MAPPING, TYPE_WIDENING, needed_by
@@ -29,6 +30,7 @@ from walreplay.spark.delta.transaction import declared
 from walreplay.spark.session import steps
 from walreplay.spark.workers.refusals import refusal_in, refusal_text
 from walreplay.spark.writing.base import TableWriter
+from walreplay.spark.writing.conflicts import conflicts_told
 from walreplay.spark.writing.features import ensure
 from walreplay.types.base import ColumnType
 
@@ -44,10 +46,12 @@ class _Statements:
     renames: tuple[tuple[str, str], ...]
     types: tuple[tuple[str, ColumnType], ...]
     adds: tuple[MirrorColumn, ...]
+    comments: tuple[tuple[str, tuple[str, str]], ...] = ()
+    """What columns, by the names that they have in the end, were given last to say, and what they are to say."""
 
     @property
     def any(self) -> bool:
-        return bool(self.drops or self.renames or self.types or self.adds)
+        return bool(self.drops or self.renames or self.types or self.adds or self.comments)
 
 
 def alter(
@@ -117,17 +121,8 @@ def _commit(
     if fields != before:
         check_lock()
         steps.reached(f"columns are to change: {table.text}")
-        try:
+        with conflicts_told(table, check_lock):
             transaction.alter(fields, commit)
-        except Exception as error:
-            if not delta.is_conflict(error):
-                raise
-            check_lock(sure=True)
-            raise TargetError(
-                "somebody else has written to the table at the same time",
-                path=table.text,
-                remedy="A mirror must have no other writer; run again",
-            ) from error
     return True
 
 
@@ -149,10 +144,11 @@ def _changes(statements: _Statements, after: TableShape) -> Changes:
     for column in after.columns:
         if column.name in kinds:
             field = {"name": column.name, "type": kinds[column.name], "nullable": True}
-            adds.append(Added(field, previous))
+            told = {"metadata": {"comment": column.comment}} if column.comment else {}
+            adds.append(Added({**field, **told}, previous))
         previous = column.name
     types = {name: _declared(kind) for name, kind in statements.types}
-    return Changes(statements.drops, statements.renames, types, adds)
+    return Changes(statements.drops, statements.renames, types, adds, dict(statements.comments))
 
 
 def _declared(kind: ColumnType) -> Any:
@@ -161,7 +157,19 @@ def _declared(kind: ColumnType) -> Any:
 
 
 def alters(evolution: Evolution) -> bool:
-    """Say whether the Delta table itself changes: a column that is merely kept does not change it."""
+    """Say whether the Delta table itself changes, or what its columns say.
+
+    A column that is merely kept does not change it.
+    """
+    before = evolution.before
+    if before is None:
+        return False
+    comments = [[column.comment for column in shape.columns] for shape in (before, evolution.shape)]
+    return alters_columns(evolution) or comments[0] != comments[1]
+
+
+def alters_columns(evolution: Evolution) -> bool:
+    """Say whether the Delta table has other columns then, or columns of other types."""
     before = evolution.before
     return before is not None and (
         [(column.id, column.name) for column in before.columns]
@@ -186,6 +194,11 @@ def _statements(evolution: Evolution) -> _Statements | None:
         for source, column in zip(evolution.of_table(), after.columns, strict=True)
         if converts(source.chain)
     )
+    comments = tuple(
+        (new[id_].name, (old[id_].comment, new[id_].comment))
+        for id_ in old
+        if id_ in new and old[id_].comment != new[id_].comment
+    )
     # Only where no name both goes and comes does the table show which statements are done.
     gone = {fold(name) for name in (*drops, *(name for name, _ in renames))}
     come = {fold(name) for name in (*(column.name for column in adds), *(name for _, name in renames))}
@@ -193,7 +206,7 @@ def _statements(evolution: Evolution) -> _Statements | None:
     in_order = [column.id for column in after.columns if column.id in old] == kept
     if gone & come or not in_order:
         return None
-    return _Statements(drops, renames, types, adds)
+    return _Statements(drops, renames, types, adds, comments)
 
 
 def _touches_rescued(evolution: Evolution) -> bool:
@@ -225,19 +238,26 @@ def _run(
     found = delta.columns_of(spark, table)
     if found is None:
         raise TargetError("the table is gone", path=table.text, remedy="Restore it, or apply to a new target")
-    for statement in _pending(table, statements, after, dict(found)):
+    says = delta.comments_of(spark, table) if statements.comments else {}
+    for statement in _pending(table, statements, after, dict(found), says):
         check_lock()
         steps.reached(f"columns are to change: {table.text}")
         spark.sql(statement)
 
 
-def _pending(table: TableName, statements: _Statements, after: TableShape, there: Mapping[str, str]) -> Iterator[str]:
+def _pending(
+    table: TableName,
+    statements: _Statements,
+    after: TableShape,
+    there: Mapping[str, str],
+    says: Mapping[str, str],
+) -> Iterator[str]:
     """Give the SQL of the statements that are still to be run.
 
     Args:
-        there: the table's columns, with their SQL types.
+        there: the table's columns, with their SQL types; and ``says`` with what they say.
     """
-    there = dict(there)
+    there, says = dict(there), dict(says)
     drops = [name for name in statements.drops if name in there]
     if drops:
         yield f"ALTER TABLE {table.sql} DROP COLUMNS ({', '.join(map(quote, drops))})"
@@ -245,6 +265,7 @@ def _pending(table: TableName, statements: _Statements, after: TableShape, there
         if old in there:
             yield f"ALTER TABLE {table.sql} RENAME COLUMN {quote(old)} TO {quote(new)}"
             there[new] = there.pop(old)
+            says[new] = says.pop(old, "")
     for name, kind in statements.types:
         if there.get(name, "").upper() != sql_type(kind.arrow).upper():
             yield f"ALTER TABLE {table.sql} ALTER COLUMN {quote(name)} TYPE {sql_type(kind.arrow)}"
@@ -254,10 +275,15 @@ def _pending(table: TableName, statements: _Statements, after: TableShape, there
     for column in after.columns:
         if column.name in new_names and column.name not in there:
             place = f"AFTER {quote(previous)}" if previous is not None else "FIRST"
-            adds.append(f"{quote(column.name)} {sql_type(column.type.arrow)} {place}")
+            told = delta.commented(column.comment)
+            adds.append(f"{quote(column.name)} {sql_type(column.type.arrow)}{told} {place}")
         previous = column.name
     if adds:
         yield f"ALTER TABLE {table.sql} ADD COLUMNS ({', '.join(adds)})"
+    for name, (before, wanted) in statements.comments:
+        now = says.get(name, "")
+        if (comment := followed(now, before, wanted)) != now:
+            yield f"ALTER TABLE {table.sql} ALTER COLUMN {quote(name)} COMMENT {delta.literal(comment)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +351,8 @@ def _rewrite(
     rewritten = numbered.mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
     frame = rewritten.toDF(*after, *(field.name for field in metadata))
     ensure(spark, writer, table, needed_by(frame.schema.jsonValue()["fields"]), check_lock)
+    says, others = delta.comments_of(spark, table), {field.name: "" for field in metadata}
+    frame = delta.with_comments(frame, followed_columns(says, before, evolution.shape, others))
     try:
         delta.write(frame, table, "overwrite", commit, new_schema=True)
     except Exception as error:

@@ -54,17 +54,23 @@ def begin_fold(
 ) -> Fold:
     """Begin to bring an epoch's rows to their table; see `walreplay.spark.writing.base.TableWriter.fold`."""
     plan = run.plan
-    rewrites = run.tasks == 1 and not plan.truncated and not alters(plan.epochs[number].evolution)
-    return writer.fold(spark, staging, run, number, exists=exists, overwrite=overwrite, may_rewrite=rewrites)
+    stays = ""
+    if run.tasks > 1:
+        stays = "its changes are many"
+    elif plan.truncated:
+        stays = "it was truncated"
+    elif alters(plan.epochs[number].evolution):
+        stays = "its columns change"
+    return writer.fold(spark, staging, run, number, exists=exists, overwrite=overwrite, stays=stays)
 
 
-def groups_of(runs: Sequence[TableRun], staging: Staging) -> list[list[TableRun]]:
+def groups_of(runs: Sequence[TableRun], writer: TableWriter) -> list[list[TableRun]]:
     """Give the tables whose folds share a job, group by group, behind a first group of those that share none."""
     alone: list[TableRun] = []
     groups: list[list[TableRun]] = [[]]
     size = 0
     for run in runs:
-        if not _can_share(run, staging):
+        if not writer.shares_folds or not _can_share(run):
             alone.append(run)
             continue
         if groups[-1] and (len(groups[-1]) == _MOST_TOGETHER or size + run.size > _MOST_BYTES):
@@ -75,17 +81,17 @@ def groups_of(runs: Sequence[TableRun], staging: Staging) -> list[list[TableRun]
     return [alone, *filter(None, groups)]
 
 
-def _can_share(run: TableRun, staging: Staging) -> bool:
-    """Say whether a table is folded to files by a fold that can be done before all else, in a job with others'."""
+def _can_share(run: TableRun) -> bool:
+    """Say whether a table is folded by a fold that can be done before all else, in a job with others'."""
     plan = run.plan
-    if staging.kept_rows_folder is None or run.resumed or len(plan.epochs) > 1 or run.size > _MOST_BYTES_OF_ONE:
+    if run.resumed or len(plan.epochs) > 1 or run.size > _MOST_BYTES_OF_ONE:
         return False
     (epoch,) = plan.epochs
     if not epoch.rows or (epoch.moves and run.tasks > 1):
         return False
     if not run.exists:
         return True
-    if run.anew or (plan.before is not None and plan.before.layout != plan.layout):
+    if run.anew or plan.changes_comment or (plan.before is not None and plan.before.layout != plan.layout):
         # What is begun now would meet a change of the table's properties.
         return False
     if epoch.identity.mode is Mode.APPEND:

@@ -22,6 +22,7 @@ from walreplay.spark.delta.mounted import local_folder
 from walreplay.spark.delta.target import LEDGER_SCHEMA, TableName, Target
 from walreplay.spark.planning.placement import Move
 from walreplay.spark.writing.base import TableWriter
+from walreplay.spark.writing.comments import say
 from walreplay.spark.writing.features import ensure
 
 if TYPE_CHECKING:
@@ -73,11 +74,13 @@ def move(
     note = None
     if delta.exists(spark, step.source):
         there = delta.exists(spark, step.destination)
+        comment = delta.comment_of(spark, step.source)
         if not there or delta.find_commit(spark, step.destination, commit) is None:
             mode, rows = "overwrite" if there else "append", delta.read(spark, step.source)
             if there:
                 ensure(spark, writer, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
-            delta.write(rows, step.destination, mode, commit, create=not there, new_schema=there)
+            delta.write(rows, step.destination, mode, commit, create=not there, new_schema=there, comment=comment)
+        say(spark, writer, step.destination, "", comment, check_lock)
         note = _remove(spark, step.source, check_lock)
     copy = delta.find_commit(spark, step.destination, commit) if delta.exists(spark, step.destination) else None
     return Moved(note, is_copy=True, version=None if copy is None else copy.version)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from walreplay.errors import TargetError
-from walreplay.report import Action, TableReport
+from walreplay.report import Action, TableReport, Way
 from walreplay.sink.events import Mode
 from walreplay.sink.evolution import OWN
 from walreplay.sink.features import DELETION_VECTORS, needed_by
@@ -56,6 +57,7 @@ def apply_table(
     action: Action = "unchanged"
     counts = Counts()
     done: delta.Commit | None = None
+    ways: list[Written] = []
     depth = delta.WHOLE_HISTORY if run.resumed else len(plan.epochs) * SLOTS + 20
     session = session_with(spark, delta.SMALL_STATE) if folded is None else nullcontext(folded.spark)
     with session as own, settings(own, _shuffled(own, run)):
@@ -80,13 +82,14 @@ def apply_table(
                 more = written.counts
                 if overwrite and _changes_types(run):
                     delta.checkpoint(own, plan.table)
+                ways += [written] if written.way is not None else []
                 found = _made(own, run, commit, written, depth)
             else:
                 more = _counts_of(own, staging, run, number, found)
             counts = (counts + more).against(found, more)
             done = found if done is None else done.joined(found)
             exists = True
-        set_layout(own, writer, run)
+        set_layout(own, writer, run, ways[0].way if ways else None)
     assert done is not None
     return TableReport(
         name=plan.name,
@@ -105,7 +108,16 @@ def apply_table(
         oid=plan.oid,
         set_aside=plan.set_aside,
         notes=(*plan.notes, *counts.notes),
+        writer=_way_of(ways),
+        writer_reason=next((written.reason for written in ways if written.reason), ""),
     )
+
+
+def _way_of(ways: Sequence[Written]) -> Way | None:
+    """Say how a table's commits were made, as far as this run has made them: it is files if all of them were."""
+    if not ways:
+        return None
+    return "files" if all(written.way == "files" for written in ways) else "statements"
 
 
 def _counts_of(spark: SparkSession, staging: Staging, run: TableRun, number: int, found: delta.Commit) -> Counts:
@@ -206,7 +218,7 @@ def _commit(
     action: Action = "created" if not exists else "overwritten" if overwrite else "merged" if is_merged else "appended"
     if is_merged and epoch.rows == 0:
         # Only the columns change: an empty commit stands for it.
-        return action, append_rows(spark, None, merge, "append", create=False)
+        return action, replace(append_rows(spark, None, merge, "append", create=False), way=None)
     ready = partial(_ready, spark, writer, run, number, exists=exists, overwrite=overwrite, is_merged=is_merged)
     with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
         fold: Fold
@@ -217,7 +229,8 @@ def _commit(
             fold = begin_fold(spark, writer, staging, run, number, exists=exists, overwrite=overwrite)
             files = fold.run(spark)
         run.check_lock()
-        return action, fold.commit(spark, files, ready)
+        written = fold.commit(spark, files, ready)
+        return action, written if written.reason else replace(written, reason=fold.reason)
 
 
 def _ready(

@@ -98,7 +98,13 @@ class OneRow(ABC):
 
 
 class Fold(ABC):
-    """An epoch's rows on their way to a table: what comes before the commit, and the commit."""
+    """An epoch's rows on their way to a table: what comes before the commit, and the commit.
+
+    Attributes:
+        reason: why statements bring them there, where the writer writes files; else empty.
+    """
+
+    reason: str
 
     @property
     def shared(self) -> tuple[FileRows, Work] | None:
@@ -132,9 +138,11 @@ class TableWriter(ABC):
     Attributes:
         way: its name for people.
         warnings: why it is not a faster one, if a person should know.
+        shares_folds: tables can share a job in which they are folded before each gets its commit (`Fold.shared`).
     """
 
     way: ClassVar[Way]
+    shares_folds: ClassVar[bool] = False
 
     def __init__(self, warnings: Sequence[str] = ()) -> None:
         self.warnings = tuple(warnings)
@@ -179,14 +187,14 @@ class TableWriter(ABC):
         *,
         exists: bool,
         overwrite: bool,
-        may_rewrite: bool,
+        stays: str,
     ) -> Fold:
         """Begin to bring an epoch's rows to their table.
 
         Args:
             number: the epoch's, of which there are rows, or whose rows are merged with none.
             exists: the table is there; ``overwrite``: its rows go.
-            may_rewrite: it may be written anew if it is small.
+            stays: why it must not be written anew even if it is small; empty where it may.
         """
 
     @abstractmethod

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from walreplay.errors import TargetError
 from walreplay.sink.features import SWITCHES, missing
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.session import steps
 from walreplay.spark.writing.base import TableWriter
+from walreplay.spark.writing.conflicts import conflicts_told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,20 +48,11 @@ def ensure(
         return
     check_lock()
     steps.reached(f"features are to come: {table.text}")
-    try:
+    with conflicts_told(table, check_lock):
         if transaction is not None:
             transaction.set_properties(lacking)
         else:
             spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({delta.listed(lacking)})")
-    except Exception as error:
-        if not delta.is_conflict(error):
-            raise
-        check_lock(sure=True)
-        raise TargetError(
-            "somebody else has written to the table at the same time",
-            path=table.text,
-            remedy="A mirror must have no other writer; run again",
-        ) from error
     # What the session is asked for next is the version of the commit that is to come.
     delta.forget_version(spark)
     steps.reached(f"features have come: {table.text}")

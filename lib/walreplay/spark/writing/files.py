@@ -28,8 +28,8 @@ from walreplay.spark.writing.base import Append, Fold, OneRow
 from walreplay.spark.writing.fold import AppendFold, FileFold, MergeFold, RewriteFold
 from walreplay.spark.writing.kept_rows import keeping
 from walreplay.spark.writing.one_row import FileRow
-from walreplay.spark.writing.rewrite import begin_rewrite
-from walreplay.spark.writing.statements import STAGING, StatementWriter
+from walreplay.spark.writing.rewrite import OTHER_COLUMNS, begin_rewrite
+from walreplay.spark.writing.statements import STAGING, StatementFold, StatementWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +43,7 @@ class FileWriter(StatementWriter):
     """
 
     way: ClassVar[Way] = "files"
+    shares_folds: ClassVar[bool] = True
 
     def __init__(self, target: str, folder: str, internals: Internals) -> None:
         super().__init__(internals.warnings)
@@ -71,7 +72,7 @@ class FileWriter(StatementWriter):
     ) -> Append:
         """Begin to append to a table."""
         append = self._append(spark, table, schema, create=create, properties=properties)
-        if append is None:
+        if isinstance(append, str):
             return super().append(spark, table, schema, create=create, properties=properties)
         return append
 
@@ -84,15 +85,15 @@ class FileWriter(StatementWriter):
         *,
         exists: bool,
         overwrite: bool,
-        may_rewrite: bool,
+        stays: str,
     ) -> Fold:
         """Begin to bring an epoch's rows to their table."""
-        fold = None
+        fold: Fold | str = "its rows are overwritten"
         if not overwrite:
-            fold = self._fold(spark, staging, run, number, exists=exists, may_rewrite=may_rewrite)
-        if fold is not None:
+            fold = self._fold(spark, staging, run, number, exists=exists, stays=stays)
+        if isinstance(fold, Fold):
             return fold
-        return super().fold(spark, staging, run, number, exists=exists, overwrite=overwrite, may_rewrite=may_rewrite)
+        return StatementFold(staging, run, number, exists=exists, overwrite=overwrite, reason=fold)
 
     def begin_change(self, spark: SparkSession, table: TableName) -> Transaction | None:
         """Begin a commit of columns alone; None where they are changed by statements."""
@@ -111,10 +112,22 @@ class FileWriter(StatementWriter):
         Args:
             create: the columns, where the table is not there yet.
         """
+        begun = self._begin_or_say(spark, table, create=create, properties=properties)
+        return None if isinstance(begun, str) else begun
+
+    def _begin_or_say(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        *,
+        create: pa.Schema | None = None,
+        properties: Mapping[str, str] = delta.NO_PROPERTIES,
+    ) -> Transaction | str:
+        """Begin a transaction on a table, or say what it asks for that is not known here."""
         folder = self._folder_of(spark, table)
         if folder is None:
-            return None
-        return transaction.begin(spark, table, folder, self._internals, create=create, properties=properties)
+            return "it lies where nothing is mounted"
+        return transaction.begin_or_say(spark, table, folder, self._internals, create=create, properties=properties)
 
     def _folder_of(self, spark: SparkSession, table: TableName) -> str | None:
         """Give a table's folder: nearly all lie below the target's."""
@@ -130,36 +143,40 @@ class FileWriter(StatementWriter):
         *,
         create: bool,
         properties: Mapping[str, str],
-    ) -> FileAppend | None:
-        begun = self.begin(spark, table, create=schema if create else None, properties=properties)
-        columns = None if begun is None else begun.columns(schema)
-        return None if begun is None or columns is None else FileAppend(begun, columns)
+    ) -> FileAppend | str:
+        begun = self._begin_or_say(spark, table, create=schema if create else None, properties=properties)
+        if isinstance(begun, str):
+            return begun
+        columns = begun.columns(schema)
+        return OTHER_COLUMNS if columns is None else FileAppend(begun, columns)
 
     def _fold(
-        self, spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool, may_rewrite: bool
-    ) -> FileFold | None:
-        """Say how an epoch is folded to files; None where statements have to write them, or nothing is to be written.
+        self, spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool, stays: str
+    ) -> FileFold | str:
+        """Say how an epoch is folded to files, or why statements have to write them.
 
         Args:
             run: of a table whose rows stay, if it holds any.
         """
         if run.needs_statements:
-            return None
+            return "a column that it is clustered by is of a type of which the log has no statistics for other files"
+        assert isinstance(staging, FileStaging)
         epoch, merge = run.plan.epochs[number], run.merge(number)
         task, folder = run.fold_task(epoch), staging.kept_rows_folder
         if not exists or epoch.identity.mode is Mode.APPEND:
-            append = self._append(
-                spark, merge.table, merge.schema, create=not exists, properties=dict(merge.properties)
-            )
-            if append is None:
-                return None
+            schema = merge.schema if exists else merge.commented_schema
+            append = self._append(spark, merge.table, schema, create=not exists, properties=dict(merge.properties))
+            if isinstance(append, str):
+                return append
             work = append.folding(task, [source for _, source in merge.pairs])
             rows = run.events(spark, staging, epoch, task) if epoch.rows else None
             return AppendFold(rows, work, merge, append)
-        if epoch.identity.mode is not Mode.KEYED or not epoch.rows or folder is None:
-            return None
-        rewrite = begin_rewrite(merge, run.size, partial(self.begin, spark, merge.table)) if may_rewrite else None
+        if epoch.identity.mode is not Mode.KEYED:
+            return "its rows have no key"
+        if not epoch.rows:
+            return "there are no rows for it"
+        rewrite = stays or begin_rewrite(merge, run.size, partial(self._begin_or_say, spark, merge.table))
         rows = run.events(spark, staging, epoch, task)
-        if rewrite is None:
-            return MergeFold(rows, keeping(task, folder), merge, task, folder)
+        if isinstance(rewrite, str):
+            return MergeFold(rows, keeping(task, folder), merge, task, folder, reason=rewrite)
         return RewriteFold(rows, rewrite.folding(task, merge, folder), merge, task, folder, rewrite)

@@ -7,9 +7,9 @@ tables share (`walreplay.spark.tables.fold`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from walreplay.errors import MissingRow
 from walreplay.listing import escape_glob
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_NOT_PLAIN: Final = "it is too large once it is read, or its rows are not plain"
+_CHANGED: Final = "somebody has changed it meanwhile"
+
+
 @dataclass(frozen=True, slots=True)
 class FileFold(Fold):
     """The fold of an epoch to files.
@@ -39,11 +43,13 @@ class FileFold(Fold):
     Attributes:
         rows: what is staged of it; None for no rows.
         work: folds a share of them, and writes what comes of it.
+        reason: see `Fold`.
     """
 
     rows: Rows | None
     work: Work
     merge: Merge
+    reason: str = field(default="", kw_only=True)
 
     @property
     def shared(self) -> tuple[FileRows, Work] | None:
@@ -79,7 +85,7 @@ class AppendFold(FileFold):
             raise
         with settings(spark, ready()):
             version = self.append.commit(counts.counted(self.merge))
-        return Written(counts, {APPENDED: str(self.append.rows)}, version)
+        return Written(counts, {APPENDED: str(self.append.rows)}, version, "files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +126,11 @@ class RewriteFold(MergeFold):
         """Commit the table as it was written, or MERGE rows that are kept."""
         assert written is not None
         if not written.anew:
-            return MergeFold.commit(self, spark, written, ready)
+            return replace(MergeFold.commit(self, spark, written, ready), reason=_NOT_PLAIN)
         # To ask for a table's size, as the settings for few rows do, takes longer than to write a small one anew.
         done = self.rewrite.commit(written, self.merge)
         if done is not None:
             return done
         # Somebody has changed the table meanwhile.
         kept = MergeFold(self.rows, keeping(self.task, self.folder), self.merge, self.task, self.folder)
-        return kept.commit(spark, kept.run(spark), ready)
+        return replace(kept.commit(spark, kept.run(spark), ready), reason=_CHANGED)

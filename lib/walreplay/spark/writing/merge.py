@@ -15,6 +15,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
 from walreplay.errors import CaptureError
+from walreplay.report import Way
 from walreplay.sink.convert import may_be_rescued
 from walreplay.sink.events import PARTITIONS_REMEDY, Mode
 from walreplay.spark.delta import statements as delta
@@ -122,11 +123,15 @@ class Written:
     Attributes:
         metrics: rows written, by the names that the table's history has for them.
         version: that it has made, where that is known.
+        way: how the rows were written; None where there were none.
+        reason: why statements have written them, where the writer writes files; else empty.
     """
 
     counts: Counts
     metrics: Mapping[str, str]
     version: int | None = None
+    way: Way | None = "statements"
+    reason: str = ""
 
 
 _COUNTED: Final = {
@@ -165,9 +170,7 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
         MissingRow: see `Counts.check`.
     """
     if rows is None:
-        empty, anew = spark.createDataFrame([], sql_schema(merge.schema)), mode == "overwrite"
-        properties = dict(merge.properties)
-        delta.write(empty, merge.table, mode, merge.commit, create=create, new_schema=anew, properties=properties)
+        _write_table(spark, spark.createDataFrame([], sql_schema(merge.schema)), merge, mode, create=create)
         return Written(Counts(), {APPENDED: "0"})
     totals = _totals(merge.identity.mode) | _more(merge.identity.mode)
     # What replaces a catalog's table is a query of Delta's own, of which no observation is told.
@@ -175,25 +178,36 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
         with kept_rows(spark, rows, totals) as (kept, found):
             numbers = _numbers(found)
             counts = appended(merge.identity.mode, numbers).check(merge)
-            _write_rows(kept, merge, mode, create=create)
+            _write_rows(spark, kept, merge, mode, create=create)
     else:
         observed = Observation()
         frame = rows.observe(observed, *(f.expr(expression).alias(name) for name, expression in totals.items()))
-        _write_rows(frame, merge, mode, create=create)
+        _write_rows(spark, frame, merge, mode, create=create)
         numbers = _numbers(observed.get)
         counts = appended(merge.identity.mode, numbers)
     return Written(counts, {APPENDED: str(numbers["written"])})
 
 
-def _write_rows(frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
+def _write_rows(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
     if merge.identity.mode is Mode.KEYED:
         frame = frame.where("NOT deleted")
     if merge.identity.mode is Mode.MULTISET:
         frame = frame.where(_IS_THERE).selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
     # Names are no expressions.
     written = frame.select(*(f.col(source) for _, source in merge.pairs)).toDF(*merge.schema.names)
-    properties, anew = dict(merge.properties), mode == "overwrite"
-    delta.write(written, merge.table, mode, merge.commit, create=create, new_schema=anew, properties=properties)
+    _write_table(spark, written, merge, mode, create=create)
+
+
+def _write_table(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
+    """Write rows to their table, whose columns say what they are to say if they are declared anew."""
+    anew = mode == "overwrite"
+    if create or anew:
+        there = {} if create else delta.comments_of(spark, merge.table)
+        frame = delta.with_comments(frame, merge.comments(there))
+    properties, about = dict(merge.properties), merge.comment
+    delta.write(
+        frame, merge.table, mode, merge.commit, create=create, new_schema=anew, properties=properties, comment=about
+    )
 
 
 def count_rows(rows: DataFrame, mode: Mode) -> Counts:

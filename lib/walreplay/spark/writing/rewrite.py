@@ -32,6 +32,8 @@ _MOST_BYTES: Final = 16 << 20
 
 _MOST_FILES: Final = 64
 
+OTHER_COLUMNS: Final = "its columns are not those that are known of it"
+
 _NOTHING: Final = (
     "numTargetChangeFilesAdded",
     "numTargetDeletionVectorsAdded",
@@ -118,35 +120,57 @@ class Rewrite:
                 raise
             self._discard(written)
             return None
-        return Written(found, {name: str(count) for name, count in metrics.items()}, version)
+        return Written(found, {name: str(count) for name, count in metrics.items()}, version, "files")
 
     def _discard(self, written: FilesWritten) -> None:
         for file in written.files:
             Path(self._transaction.folder, file.name).unlink(missing_ok=True)
 
 
-def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], Transaction | None]) -> Rewrite | None:
-    """Begin to write a table anew; None where a MERGE has to be made.
+def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], Transaction | str]) -> Rewrite | str:
+    """Begin to write a table anew; say why not where a MERGE has to be made.
 
     Args:
         staged: bytes of what its rows are folded from.
-        begin: begins a transaction on it, if files may be written to it.
+        begin: begins a transaction on it, or says why no files may be written to it.
     """
-    if staged > _MOST_BYTES or merge.moves or merge.configured or merge.identity.evicts or merge.converts_key:
-        return None
-    for number in merge.identity.key:
-        if key_may_be_rescued(merge, number) or not key_is_plain(merge.type_of(number).arrow):
-            return None
+    if staged > _MOST_BYTES:
+        return "its changes are many"
+    obstacle = _obstacle_of_rows(merge)
+    if obstacle is not None:
+        return obstacle
     transaction = begin()
-    if transaction is None or not transaction.may_be_rewritten or not transaction.has_only(merge.schema):
-        return None
-    columns = transaction.columns(merge.schema)
+    if isinstance(transaction, str):
+        return transaction
+    if not transaction.may_be_rewritten:
+        return "its changes are fed to others, or it may only be added to"
+    columns = transaction.columns(merge.schema) if transaction.has_only(merge.schema) else None
+    if columns is None:
+        return OTHER_COLUMNS
     size = transaction.logged.size()
-    if columns is None or size is None:
-        return None
+    if size is None:
+        return "its log does not say how large it is"
     count, length = size
     if count > _MOST_FILES or length > _MOST_BYTES:
-        return None
+        return "it is too large to be written anew"
     files = transaction.files()
     paths = tuple(path for file in files if (path := whole_file(transaction.folder, file)) is not None)
-    return Rewrite(transaction, columns, files, paths) if len(paths) == len(files) else None
+    if len(paths) < len(files):
+        return "rows of it are marked as deleted, or its files lie elsewhere"
+    return Rewrite(transaction, columns, files, paths)
+
+
+def _obstacle_of_rows(merge: Merge) -> str | None:
+    """Say what of the rows that are merged asks for a MERGE; None for nothing."""
+    if merge.moves:
+        return "keys of its rows have changed"
+    if merge.configured:
+        return "its key is a configured one"
+    if merge.identity.evicts:
+        return "rows of it may give way to others: deletes are soft, changes are skipped, or gaps are allowed"
+    if merge.converts_key or any(
+        key_may_be_rescued(merge, number) or not key_is_plain(merge.type_of(number).arrow)
+        for number in merge.identity.key
+    ):
+        return "its key is of a type whose values are not equal by their bytes"
+    return None

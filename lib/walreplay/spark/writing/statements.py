@@ -68,7 +68,7 @@ class StatementWriter(TableWriter):
         *,
         exists: bool,
         overwrite: bool,
-        may_rewrite: bool,
+        stays: str,
     ) -> Fold:
         """Begin to bring an epoch's rows to their table."""
         return StatementFold(staging, run, number, exists=exists, overwrite=overwrite)
@@ -125,6 +125,7 @@ class StatementFold(Fold):
 
     Attributes:
         exists: the table is there; ``overwrite``: its rows go.
+        reason: see `Fold`.
     """
 
     staging: Staging
@@ -132,6 +133,7 @@ class StatementFold(Fold):
     number: int
     exists: bool
     overwrite: bool
+    reason: str = ""
 
     def commit(
         self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
