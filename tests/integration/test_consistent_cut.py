@@ -42,6 +42,7 @@ def _assert_holds(spark: SparkSession, cut: walreplay.Cut, data: bytes) -> None:
         assert difference is None, f"run {cut.run}: {difference}"
 
 
+@pytest.mark.full
 def test_every_run_gives_the_tables_as_the_source_was_then(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,7 @@ def test_applying_file_by_file_equals_applying_all_at_once(spark: SparkSession, 
         )
 
 
+@pytest.mark.full
 def test_a_transaction_cut_by_the_last_file_waits_for_its_rest(spark: SparkSession, tmp_path: Path) -> None:
     recorded = case(_IDENTITIES)
     captures, target = tmp_path / "captures", tmp_path / "mirror"

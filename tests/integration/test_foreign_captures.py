@@ -103,6 +103,7 @@ def test_a_foreign_file_is_named_and_leaving_it_out_works(spark: SparkSession, t
     assert walreplay.apply(spark, captures, target, {"captures": {"pattern": "*.bin"}}).tables
 
 
+@pytest.mark.full
 def test_a_framing_that_changes_is_told_and_going_on_works(spark: SparkSession, tmp_path: Path) -> None:
     recorded = case("o26")
     streams = recorded.streams()
@@ -125,6 +126,7 @@ def test_a_framing_that_changes_is_told_and_going_on_works(spark: SparkSession, 
     assert total_rows(spark, target) == total_rows(spark, whole)
 
 
+@pytest.mark.full
 def test_captures_in_other_forms_make_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
     recorded = case("o20")
     (stream,) = recorded.streams()

@@ -80,6 +80,7 @@ def _run(*arguments: object) -> str:
     return out.getvalue()
 
 
+@pytest.mark.full
 def test_each_table_holds_after_each_run_what_its_source_does(applied: Applied) -> None:
     for run, (found, expected) in enumerate(zip(applied.found, applied.script.expected, strict=True), start=1):
         for (schema, name), (columns, rows) in expected.items():
@@ -90,6 +91,7 @@ def test_each_table_holds_after_each_run_what_its_source_does(applied: Applied) 
             assert found[f"{schema}.{name}"][1] == rows, (run, schema, name)
 
 
+@pytest.mark.full
 def test_nothing_that_is_printed_steers_the_terminal(applied: Applied) -> None:
     printed = {
         "apply": applied.shown,
@@ -107,6 +109,7 @@ def test_nothing_that_is_printed_steers_the_terminal(applied: Applied) -> None:
         assert visible(name) in printed["apply"]
 
 
+@pytest.mark.full
 def test_json_has_the_names_as_they_are_and_steers_no_terminal_either(applied: Applied) -> None:
     texts = [
         _run("inspect", applied.captures, "--json"),

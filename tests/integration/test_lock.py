@@ -189,6 +189,7 @@ def test_a_run_that_fails_gives_the_lock_back(spark: SparkSession, tmp_path: Pat
     assert_mirror_equals(spark, target, case(_SMALL))
 
 
+@pytest.mark.full
 def test_a_state_that_is_too_long_for_a_statement_is_written_all_the_same(
     spark: SparkSession, tmp_path: Path, captures: Path, monkeypatch: pytest.MonkeyPatch, no_beats: None
 ) -> None:
@@ -207,6 +208,7 @@ def test_a_state_that_is_too_long_for_a_statement_is_written_all_the_same(
     assert_mirror_equals(spark, long, case(_SMALL))
 
 
+@pytest.mark.full
 def test_a_ledger_from_before_there_was_a_lock_gets_one(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
     target = tmp_path / "mirror"
     walreplay.apply(spark, captures=captures, target=target)

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from support.extent import further
 from support.readers import COMPARED, IDS, KNOWN, READERS, duckdb_session, rows_of
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.truth import table_features
@@ -28,7 +27,7 @@ from walreplay.spark.writing import rewrite
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 _NUMERIC: Final = 1700
 
@@ -77,7 +76,7 @@ class Tables:
 _NAMES: Final = ("appended", "merged", "rewritten", "plain", "local", "renamed", "widened", "marked")
 
 
-@pytest.fixture(scope="module", params=further(["files of our own", "Spark's statements"], but=("files of our own",)))
+@pytest.fixture(scope="module", params=["files of our own", "Spark's statements"])
 def tables(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Tables]:
@@ -157,7 +156,6 @@ def test_others_read_the_rows_that_spark_reads(tables: Tables, reader: str) -> N
         assert rows_of(found) == rows_of(tables.spark[name]), name
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("reader", READERS)
 def test_a_reader_refuses_a_table_with_a_feature_that_it_does_not_know(tables: Tables, reader: str) -> None:
     """So that the page on readers says no less than is true; else `KNOWN` has become too short."""
@@ -166,7 +164,6 @@ def test_a_reader_refuses_a_table_with_a_feature_that_it_does_not_know(tables: T
             READERS[reader](tables.folders[name])
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("reader", READERS)
 def test_no_reader_skips_a_file_that_has_what_it_looks_for(tables: Tables, reader: str) -> None:
     for name in _known(tables, reader):
@@ -224,7 +221,6 @@ def _before(columns: tuple[FileColumn, ...], paths: tuple[Path, ...]) -> Before:
     return Before(paths, columns, tuple(_THEIRS.column_names), (0,), (), None, None)
 
 
-@pytest.mark.full
 def test_what_others_have_written_is_read_as_they_read_it(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
 
@@ -266,7 +262,6 @@ def test_what_others_have_written_is_read_as_they_read_it(spark: SparkSession, t
     assert_read(plainly=False)
 
 
-@pytest.mark.full
 def test_a_mirror_that_others_have_compacted_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     mirror = SmallMirror(spark, tmp_path)
     columns = {"id": INT4, "v": TEXT}

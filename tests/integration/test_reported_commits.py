@@ -31,6 +31,7 @@ def _row(id_: int, text: str) -> m.TupleData:
     return m.TupleData((m.Cell("t", b"%d" % id_), m.Cell("t", text.encode())))
 
 
+@pytest.mark.full
 def test_versions_and_counts_of_tables_that_are_written_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
     captures, target = tmp_path / "captures", tmp_path / "mirror"
     captures.mkdir()

@@ -144,6 +144,7 @@ def test_a_merge_makes_the_same_tables(
     assert_mirror_equals(spark, target, recorded)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("statement", "is_left"),
     [

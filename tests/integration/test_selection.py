@@ -226,6 +226,7 @@ def test_a_truncate_of_a_table_with_soft_deletes_marks_its_rows(spark: SparkSess
     ]
 
 
+@pytest.mark.full
 def test_an_archive_can_ignore_deletes_and_truncates_and_name_its_own_columns(
     spark: SparkSession, recorded: Recorded, tmp_path: Path
 ) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.extent import further
 from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
@@ -101,9 +100,10 @@ def _assert_whole(mirror: SmallMirror, tmp_path: Path) -> None:
     assert mirror.apply().status == "nothing new"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("way", "back"),
-    further(_WAYS, but=_WAYS[:1]),
+    _WAYS,
     ids=lambda given: getattr(given, "__name__", str(given)).strip("_"),
 )
 def test_a_ledger_that_was_set_back_is_gone_on_from(

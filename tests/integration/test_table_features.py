@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from support.extent import further
 from support.killed_run import run_until_killed
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, forget, relation, row
 from support.truth import table_features
@@ -71,7 +72,7 @@ def _inserted(columns: _Columns, *values: object, oid: int = 1, name: str = "t")
 _CHANGED: Final = (_CHANGES[_ALL][1], *_CHANGES[_ALL][2])
 
 
-@pytest.fixture(params=["files of our own", "Spark's statements"])
+@pytest.fixture(params=further(["files of our own", "Spark's statements"], but=("files of our own",)))
 def mirror(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SmallMirror:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.extent import further
 from support.readers import READERS, rows_of
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.truth import mirror_tables
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.integration
 _COLUMNS = {"id": INT4, "a": TEXT, "f": 701, "flag": 16}
 
 
-@pytest.fixture(params=["files of our own", "Spark's statements"])
+@pytest.fixture(params=further(["files of our own", "Spark's statements"], but=("files of our own",)))
 def mirror(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SmallMirror:
@@ -81,6 +82,7 @@ def test_a_table_has_what_the_configuration_wants_of_it(mirror: SmallMirror, tmp
     assert rows_of(READERS["DuckDB"](mirror.location("t1"))) == rows_of(found)
 
 
+@pytest.mark.full
 def test_a_clustering_column_may_go_and_its_table_be_written_anew(mirror: SmallMirror, tmp_path: Path) -> None:
     config = _config({"cluster_by": ["a"], "on_drop_column": "drop"})
     mirror.apply(*_changes(1), **config)

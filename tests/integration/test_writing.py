@@ -124,7 +124,7 @@ def test_of_two_who_make_a_table_one_fails(spark: SparkSession, writer: TableWri
     assert rows[1].read() == {"n": 1}
 
 
-@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("long", further([False, True], but=(True,)))
 def test_a_row_is_changed_if_the_condition_holds(
     spark: SparkSession, writer: TableWriter, table: TableName, monkeypatch: pytest.MonkeyPatch, long: bool
 ) -> None:
