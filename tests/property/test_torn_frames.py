@@ -22,7 +22,7 @@ from walreplay.protocol.reader import read_stream
 
 VOLUME: Final = examples(6)
 
-STREAMS: Final = ("o18 text", "o18 binary", "o19 binary", "o09 text")
+STREAMS: Final = ("o18 text", "o18 binary", "o19 binary", "o09 as recorded")
 """Two-phase and streamed transactions, those that are applied in parallel, and all types in binary format."""
 
 
@@ -122,7 +122,7 @@ def check(stream: bytes, framing: Framing | None, name: str, breaks: list[int], 
         # A value in binary format may hold the beginning of a session, of which the rest fits to what was there before:
         # one stream in thousands.  Its type alone says that it cannot, as it holds a NUL, and that is looked at when it
         # is too late to read otherwise; or what the session had begun is missing then.
-        assert "binary" in name, breaks
+        assert name != "o18 text", breaks
         assert completed or "NUL" in refusal.problem, breaks
         return
     assert got is not None
@@ -142,7 +142,7 @@ def test_every_byte_of_a_frame_may_be_the_last_one(framing: Framing) -> None:
             assert got.rows == expected("o18 binary"), at
 
 
-@pytest.mark.parametrize("name", further(STREAMS, but=("o09 text",)))
+@pytest.mark.parametrize("name", further(STREAMS, but=("o09 as recorded",)))
 def test_two_breaks_may_stand_together(name: str) -> None:
     """A session that is no more than the beginning of a Begin, behind a message that lacks its newline alone."""
     whole = wire(name, -1, Framing.RECVLOGICAL)
