@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from support.extent import further
+from support.small_mirror import SmallMirror
 from support.spark import start_session
+from support.stopped_run import stopping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,3 +41,19 @@ def _forgotten_tables(request: pytest.FixtureRequest) -> Iterator[None]:
     if "spark" in request.fixturenames and next(_tests_with_spark) % _FEW == 0:
         session: SparkSession = request.getfixturevalue("spark")
         session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+
+
+@pytest.fixture(params=further(["files of our own", "Spark's statements"], but=("files of our own",)))
+def mirror(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> SmallMirror:
+    """Give a mirror that has nothing yet, for each way of writing."""
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if request.param != "files of our own" else "")
+    return SmallMirror(spark, tmp_path)
+
+
+@pytest.fixture
+def stop() -> Iterator[Callable[[str], None]]:
+    """Have a run end at the first step with some name."""
+    with stopping() as at:
+        yield at

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from support.extent import further
 from support.readers import READERS, rows_of
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, row
+from support.stopped_run import StoppedError
 from walreplay.protocol import messages as m
 from walreplay.spark.planning import plan, table_run, versions
-from walreplay.spark.session import steps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,14 +33,6 @@ _OURS = {
 
 _NASTY = 'it\'s \\ a \n"q" 😀 ${x} \\u0041 %_ \\% `b` é' + "ü" * 80
 """A name of more than 200 bytes, of all that a literal has to look after."""
-
-
-@pytest.fixture(params=further(["files of our own", "Spark's statements"], but=("files of our own",)))
-def mirror(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> SmallMirror:
-    monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if request.param != "files of our own" else "")
-    return SmallMirror(spark, tmp_path)
 
 
 Columns = dict[str, int | tuple[int, int]]
@@ -152,26 +143,6 @@ def test_a_table_that_is_renamed_says_so_unless_somebody_has_it_say_something_el
     assert _described(mirror, mirror.ledger / "set_aside_2")[0] == "mine"
 
 
-class _StoppedError(Exception):
-    pass
-
-
-@pytest.fixture
-def stop() -> Iterator[Callable[[str], None]]:
-    """Have a run end at the first step with some name."""
-
-    def at(name: str) -> None:
-        def on_step(step: str) -> None:
-            if step.startswith(name):
-                steps.on_step = None
-                raise _StoppedError
-
-        steps.on_step = on_step
-
-    yield at
-    steps.on_step = None
-
-
 @pytest.mark.full
 def test_a_run_that_stops_anywhere_between_comments_is_finished(
     mirror: SmallMirror, stop: Callable[[str], None]
@@ -189,7 +160,7 @@ def test_a_run_that_stops_anywhere_between_comments_is_finished(
         mirror.write(*changes)
         for step in stops:
             stop(step)
-            with pytest.raises(_StoppedError):
+            with pytest.raises(StoppedError):
                 mirror.apply()
         mirror.apply()
     said = {"id": "bigint", "a": "character varying(40)", **_OURS}

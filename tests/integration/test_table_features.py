@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from support.extent import further
 from support.killed_run import run_until_killed
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, forget, relation, row
+from support.stopped_run import StoppedError
 from support.truth import table_features
 from walreplay.protocol import messages as m
 from walreplay.sink.features import COLUMN_MAPPING, DELETION_VECTORS, TIMESTAMP_NTZ, TYPE_WIDENING
-from walreplay.spark.session import steps
 from walreplay.spark.tables import update
 from walreplay.spark.writing import rewrite
 
@@ -70,14 +69,6 @@ def _inserted(columns: _Columns, *values: object, oid: int = 1, name: str = "t")
 
 
 _CHANGED: Final = (_CHANGES[_ALL][1], *_CHANGES[_ALL][2])
-
-
-@pytest.fixture(params=further(["files of our own", "Spark's statements"], but=("files of our own",)))
-def mirror(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> SmallMirror:
-    monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if request.param != "files of our own" else "")
-    return SmallMirror(spark, tmp_path)
 
 
 def _features(mirror: SmallMirror, table: str = "t") -> set[str]:
@@ -147,26 +138,6 @@ def test_a_table_that_has_the_features_already_goes_on(mirror: SmallMirror, tmp_
     assert mirror.rows() == mirror.expected(tmp_path / "expected")
 
 
-class _StoppedError(Exception):
-    pass
-
-
-@pytest.fixture
-def stop() -> Iterator[Callable[[str], None]]:
-    """Have a run end at the first step with some name."""
-
-    def at(name: str) -> None:
-        def on_step(step: str) -> None:
-            if step.startswith(name):
-                steps.on_step = None
-                raise _StoppedError
-
-        steps.on_step = on_step
-
-    yield at
-    steps.on_step = None
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("step", ["features are to come", "features have come", "columns are to change"])
 def test_a_run_that_stops_between_a_feature_and_its_change_is_finished(
@@ -175,7 +146,7 @@ def test_a_run_that_stops_between_a_feature_and_its_change_is_finished(
     mirror.apply(*_inserted(_BEFORE, *_ROW))
     mirror.write(*_inserted(*_CHANGED))
     stop(step)
-    with pytest.raises(_StoppedError):
+    with pytest.raises(StoppedError):
         mirror.apply()
     assert _features(mirror) == ({_MAPPED, _WIDER} if step != "features are to come" else set())
     mirror.apply()

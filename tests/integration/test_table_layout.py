@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.extent import further
 from support.readers import READERS, rows_of
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.truth import mirror_tables
@@ -21,14 +20,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 _COLUMNS = {"id": INT4, "a": TEXT, "f": 701, "flag": 16}
-
-
-@pytest.fixture(params=further(["files of our own", "Spark's statements"], but=("files of our own",)))
-def mirror(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> SmallMirror:
-    monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if request.param != "files of our own" else "")
-    return SmallMirror(spark, tmp_path)
 
 
 def _changes(number: int, columns: dict[str, int] = _COLUMNS) -> Sequence[m.AnyMessage]:

@@ -1,0 +1,30 @@
+"""A run that ends in this process at some step, as if it had been stopped there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from walreplay.spark.session import steps
+
+
+class StoppedError(Exception):
+    """The run has come to the step."""
+
+
+@contextmanager
+def stopping() -> Iterator[Callable[[str], None]]:
+    """Give a function that has the next run end at the first step whose name begins so."""
+
+    def at(name: str) -> None:
+        def on_step(step: str) -> None:
+            if step.startswith(name):
+                steps.on_step = None
+                raise StoppedError
+
+        steps.on_step = on_step
+
+    try:
+        yield at
+    finally:
+        steps.on_step = None
