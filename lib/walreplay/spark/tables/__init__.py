@@ -1,7 +1,7 @@
 """Bring one mirror table up to date: move it, alter its columns, then make one commit per epoch.
 
-A `planning.table_run.TableRun` says what to do, `staging` has the rows, and `writing` writes them.  It knows no other
-table, and nothing of the ledger.
+A `planning.table_run.TableRun` says what to do, `staging` has the rows, and `writing` writes them.  Each table is
+handled by itself; the ledger is not used here.
 
 Entry points: `update.apply_table`, `move.move`.
 

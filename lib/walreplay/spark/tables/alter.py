@@ -1,10 +1,10 @@
-"""Give a mirror table the columns that its relation has by now.
+"""Give a mirror table the columns that its relation has now.
 
-What Delta can do by its metadata alone is done so: in one commit with the run's number, where Delta's own transaction
-can be had (`walreplay.spark.delta.transaction`), else by ALTER TABLE, statement by statement, each of which is left
-out where the table shows that it was made already.  All else, such as a type that Delta cannot widen or a column that
-was dropped and added again, rewrites the table in one commit: by the same conversions that the run's own rows of
-earlier versions go through, so that nothing hangs on where runs end.
+What Delta can change by metadata alone is changed in one commit with the run's number, if Delta's own transaction is
+available (`walreplay.spark.delta.transaction`).  Otherwise ALTER TABLE statements are run one by one; a statement is
+skipped if the table's columns show that it was run before.  Everything else rewrites the table in one commit, for
+example a type that Delta cannot widen, or a column that was dropped and added again.  Old values are converted in the
+same way as the rows of earlier relation versions within a run, so it makes no difference where a run ends.
 """
 
 from __future__ import annotations
@@ -40,14 +40,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Statements:
-    """What the table's metadata has to learn; no statement undoes another."""
+    """Changes of a table's metadata, of which none undoes another.
+
+    Attributes:
+        drops: names of columns.
+        renames: old and new name of columns.
+        types: names of columns in the end, and their new types.
+        comments: names of columns in the end, each with the comment that walreplay wrote last and the new one.
+    """
 
     drops: tuple[str, ...]
     renames: tuple[tuple[str, str], ...]
     types: tuple[tuple[str, ColumnType], ...]
     adds: tuple[MirrorColumn, ...]
     comments: tuple[tuple[str, tuple[str, str]], ...] = ()
-    """What columns, by the names that they have in the end, were given last to say, and what they are to say."""
 
     @property
     def any(self) -> bool:
@@ -69,13 +75,17 @@ def alter(
     """Bring a table's columns up to date; say whether anything had to be done.
 
     Args:
-        spark: a session of the caller's own.
-        evolution: from the columns that the table has to those that it shall have.
-        metadata: the table's columns behind the source's, and ``rescued`` the name of the one with what others
-            cannot hold.
-        commit: the one that is made of it.
-        check_lock: refuses to go on when the run has lost the lock.
-        resumed: some of it, or all, may be done already.
+        spark: a session that only the caller uses.
+        evolution: the changes from the table's columns to the wanted ones.
+        metadata: the table's columns that follow the source's.
+        rescued: the name of the column with rescued texts; None if the table has none.
+        commit: the id for the commit of the change.
+        check_lock: raises an error if the run has lost the lock.
+        resumed: an interrupted run may have done some of it, or all.
+
+    Raises:
+        CaptureError: a column's new type cannot hold a value, and the table has no column for rescued texts.
+        TargetError: somebody else has written to the table at the same time, or it is gone.
     """
     if not alters(evolution):
         return False
@@ -107,9 +117,10 @@ def _commit(
     commit: delta.CommitId,
     check_lock: Callable[..., None],
 ) -> bool:
-    """Do all of it in one commit, and say whether that could be done.
+    """Make all changes in one commit; say whether that was possible.
 
-    It has the run's number, so that a run that was taken over and wakes up makes it no more.  A statement has none.
+    The commit has the run's number, unlike a statement's.  So a run that has lost the lock and wakes up later cannot
+    make it a second time.
     """
     transaction = writer.begin_change(spark, table)
     if transaction is None or not transaction.may_be_altered(
@@ -127,7 +138,7 @@ def _commit(
 
 
 def _needed(statements: _Statements) -> dict[str, str]:
-    """Give the properties without which the table cannot change so."""
+    """Give the table properties that the changes require."""
     columns = [*((column.name, column.type) for column in statements.adds), *statements.types]
     needed = needed_by({"name": name, "type": _declared(kind)} for name, kind in columns)
     if statements.drops or statements.renames:
@@ -138,7 +149,7 @@ def _needed(statements: _Statements) -> dict[str, str]:
 
 
 def _changes(statements: _Statements, after: TableShape) -> Changes:
-    """Give what the statements do as what becomes of the log's columns."""
+    """Describe the changes as changes of the columns in Delta's log."""
     kinds = {column.name: _declared(column.type) for column in statements.adds}
     adds, previous = [], None
     for column in after.columns:
@@ -152,14 +163,14 @@ def _changes(statements: _Statements, after: TableShape) -> Changes:
 
 
 def _declared(kind: ColumnType) -> Any:
-    """Give a type as Delta's log has it."""
+    """Give a type as Delta's log writes it."""
     return declared(f"c {sql_type(kind.arrow)}")["fields"][0]["type"]
 
 
 def alters(evolution: Evolution) -> bool:
-    """Say whether the Delta table itself changes, or what its columns say.
+    """Say whether the Delta table's columns or their comments change.
 
-    A column that is merely kept does not change it.
+    A column that the source has dropped and the mirror keeps is no change.
     """
     before = evolution.before
     if before is None:
@@ -169,7 +180,7 @@ def alters(evolution: Evolution) -> bool:
 
 
 def alters_columns(evolution: Evolution) -> bool:
-    """Say whether the Delta table has other columns then, or columns of other types."""
+    """Say whether the Delta table's columns change: their names, order or types."""
     before = evolution.before
     return before is not None and (
         [(column.id, column.name) for column in before.columns]
@@ -179,7 +190,7 @@ def alters_columns(evolution: Evolution) -> bool:
 
 
 def _statements(evolution: Evolution) -> _Statements | None:
-    """Give the statements; None where the table has to be rewritten."""
+    """Give the changes of metadata; None if the table has to be rewritten."""
     before, after = evolution.before, evolution.shape
     assert before is not None
     if evolution.rewritten:
@@ -199,7 +210,7 @@ def _statements(evolution: Evolution) -> _Statements | None:
         for id_ in old
         if id_ in new and old[id_].comment != new[id_].comment
     )
-    # Only where no name both goes and comes does the table show which statements are done.
+    # If a name is removed and also given to another column, the table does not show which statements were run.
     gone = {fold(name) for name in (*drops, *(name for name, _ in renames))}
     come = {fold(name) for name in (*(column.name for column in adds), *(name for _, name in renames))}
     kept = [column.id for column in before.columns if column.id in new]
@@ -212,8 +223,8 @@ def _statements(evolution: Evolution) -> _Statements | None:
 def _touches_rescued(evolution: Evolution) -> bool:
     """Say whether rescued texts, if there are any, have to change.
 
-    They go by their columns' names, and are tried again under a new type.  Any column may have them, whatever its
-    type: by an earlier change of it.
+    They are stored under their columns' names, and read again when the type changes.  Any column may have them,
+    whatever its type, because an earlier type may have left them.
     """
     assert evolution.before is not None
     stays = {column.id for column in evolution.shape.columns}
@@ -234,7 +245,7 @@ def _run(
     after: TableShape,
     check_lock: Callable[..., None],
 ) -> None:
-    """Run the statements that the table does not show to be done."""
+    """Run the statements that the table's columns do not show to have been run."""
     found = delta.columns_of(spark, table)
     if found is None:
         raise TargetError("the table is gone", path=table.text, remedy="Restore it, or apply to a new target")
@@ -252,10 +263,11 @@ def _pending(
     there: Mapping[str, str],
     says: Mapping[str, str],
 ) -> Iterator[str]:
-    """Give the SQL of the statements that are still to be run.
+    """Write the statements that are still to be run.
 
     Args:
-        there: the table's columns, with their SQL types; and ``says`` with what they say.
+        there: the table's columns by name, with their SQL types.
+        says: the table's columns by name, with their comments.
     """
     there, says = dict(there), dict(says)
     drops = [name for name in statements.drops if name in there]
@@ -288,12 +300,15 @@ def _pending(
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """How a table's rows get its new columns, by number: to Spark names are expressions, and a table's may be anything.
+    """How a table's rows get its new columns.
+
+    Columns go by number, because Spark takes names for expressions and a table's names can be anything.
 
     Attributes:
-        before: where the projection's columns stand among the rows'.
-        metadata: where those stand that come behind the projection's, and ``rescued`` the one with rescued texts.
-        schema: of what comes out.
+        before: the numbers, in the old rows, of the columns that the projection takes.
+        metadata: the numbers, in the old rows, of the columns that follow the source's.
+        rescued: the number, in the old rows, of the column with rescued texts; None if there is none.
+        schema: of the new rows.
     """
 
     projection: Projection
@@ -307,7 +322,7 @@ def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> 
     """Give rows their table's new columns.
 
     Raises:
-        RuntimeError: what the driver tells by `refusal_in`.
+        RuntimeError: a value cannot be kept; the driver finds the reason with `refusal_in`.
     """
     for batch in batches:
         rows = batch.num_rows

@@ -1,7 +1,7 @@
-"""Folds of many tables in one job of Spark's, before each gets its commit.
+"""Fold many tables in one Spark job, before each gets its own commit.
 
-What is folded depends on what is staged alone, and not on the table.  So the folds of many tables, which take next to
-no time each, can share a job and its tasks, before each table gets its commit.
+A fold depends only on the staged events, not on the table.  For most tables it takes next to no time, so many can
+share a job and its tasks.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MOST_TOGETHER: Final = 64
-"""How many tables share a job: each has a session and a transaction until its commit."""
+"""So many tables share a job at most: each holds a session and a transaction until its commit."""
 
 _MOST_BYTES: Final = 512 << 20
+"""Tables that share a job have so many bytes of staged events together, at most: all wait for the end of the job."""
 _MOST_BYTES_OF_ONE: Final = 128 << 20
-"""So much is staged at most of tables that share a job, together and each: they all wait for its end."""
+"""A table with more staged events has a job of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A table's only epoch, folded with other tables; its commit is made in the same session."""
+    """A table's only epoch, folded in a job with other tables; ``spark`` is the session for its commit."""
 
     spark: SparkSession
     fold: Fold
@@ -65,7 +66,7 @@ def begin_fold(
 
 
 def groups_of(runs: Sequence[TableRun], writer: TableWriter) -> list[list[TableRun]]:
-    """Give the tables whose folds share a job, group by group, behind a first group of those that share none."""
+    """Divide tables into groups: the first is of tables that share no job, each other one of tables that share one."""
     alone: list[TableRun] = []
     groups: list[list[TableRun]] = [[]]
     size = 0
@@ -82,7 +83,7 @@ def groups_of(runs: Sequence[TableRun], writer: TableWriter) -> list[list[TableR
 
 
 def _can_share(run: TableRun) -> bool:
-    """Say whether a table is folded by a fold that can be done before all else, in a job with others'."""
+    """Say whether a table can be folded before anything else is done with it, in a job with other tables."""
     plan = run.plan
     if run.resumed or len(plan.epochs) > 1 or run.size > _MOST_BYTES_OF_ONE:
         return False
@@ -92,10 +93,10 @@ def _can_share(run: TableRun) -> bool:
     if not run.exists:
         return True
     if run.anew or plan.changes_comment or (plan.before is not None and plan.before.layout != plan.layout):
-        # What is begun now would meet a change of the table's properties.
+        # A transaction that begins now would conflict with the change of the table's properties.
         return False
     if epoch.identity.mode is Mode.APPEND:
-        # Rows are added to a table as its columns are once they have been changed.
+        # Appended files have the table's columns, which must not change in between.
         return not plan.truncated and not alters(epoch.evolution)
     return epoch.identity.mode is Mode.KEYED and (not plan.truncated or plan.soft_deletes)
 
@@ -103,14 +104,17 @@ def _can_share(run: TableRun) -> bool:
 def fold_together(
     spark: SparkSession, writer: TableWriter, staging: Staging, runs: Sequence[TableRun], at_once: int
 ) -> dict[int, Folded]:
-    """Fold tables in one job; give those of which that could be done, by their numbers.
+    """Fold tables in one job.
 
     Args:
-        runs: of tables that can share one.
-        at_once: how many tables are worked on at a time.
+        runs: a group of tables that can share a job (`groups_of`).
+        at_once: how many threads begin folds.
+
+    Returns:
+        the tables that were folded, by their plans' numbers.  The others have to be folded by themselves.
 
     Raises:
-        WalReplayError: what a fold has against its events.
+        WalReplayError: a table's events cannot be folded, for example because its key is not unique.
     """
 
     def begin(run: TableRun) -> tuple[SparkSession, Fold]:

@@ -1,8 +1,7 @@
-"""Give a mirror table the properties and the clustering that the configuration wants of it, and its comment.
+"""Give a mirror table its configured properties and clustering, and its comment.
 
-They change where what is wanted has.  What the table was given last stands in the ledger, so that nothing is asked of
-a table for which nothing has changed.  All of it keeps rows and columns as they are: a run that is killed in between
-does it again.
+They are set only when the configuration or the comment has changed.  The ledger has what was set last, so an unchanged
+table is not asked.  None of this changes rows or columns: after a run that was killed it is simply done again.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def set_properties(spark: SparkSession, writer: TableWriter, run: TableRun) -> None:
-    """Give a table that is there its properties, and take from it what the configuration has no longer."""
+    """Set an existing table's properties and comment, and unset properties that are no longer configured."""
     plan, wanted = run.plan, dict(run.plan.layout.properties)
     before = {} if plan.before is None else dict(plan.before.layout.properties)
     gone = [name for name in before if name not in wanted]
@@ -38,19 +37,20 @@ def set_properties(spark: SparkSession, writer: TableWriter, run: TableRun) -> N
 
 
 def leave_clustering(spark: SparkSession, run: TableRun) -> None:
-    """Let a table be clustered by nothing for as long as its columns change: Delta drops none that it clusters by."""
+    """Remove a table's clustering before its columns change, because Delta does not drop a column that clusters."""
     before = run.plan.before
     if before is not None and before.layout.cluster_by and _changes(run.plan):
         _run(spark, run, "CLUSTER BY NONE")
 
 
 def set_layout(spark: SparkSession, writer: TableWriter, run: TableRun, way: Way | None) -> None:
-    """Give a table what it can have only once it is there, with its columns: the clustering, and anybody's properties.
+    """Set what a table can only be given when it exists with all its columns.
 
-    A DataFrame that makes a table at a path gives it none but Delta's, and no comment.
+    That is its clustering.  If a DataFrame's write has created the table at a path, it is also its comment and the
+    properties that are not Delta's own.
 
     Args:
-        way: how the run has made its commits; None where it had made one before it was interrupted.
+        way: how this run has made the table's commits; None if it has made none itself.
     """
     plan = run.plan
     if plan.before is None and plan.table.path is not None and way != "files":

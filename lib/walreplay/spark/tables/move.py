@@ -1,10 +1,10 @@
-"""Let a Delta table go to another place, so that a run that is killed at any moment can do it again.
+"""Move a Delta table to another place; a run that is killed at any moment can be continued.
 
-Where the file system can rename a folder at once, that is done: the table keeps its history.  Elsewhere (object
-stores, catalogs) its rows are copied in one commit, and then the old table is removed.
+If the file system can rename a folder in one step, the folder is renamed, and the table keeps its history.  Elsewhere
+(object stores, catalogs) the rows are copied in one commit, and then the old table is removed.
 
-A rename in a mounted folder cannot be made any more once the lock is lost (`walreplay.spark.delta.fence`).  Elsewhere,
-and before a table is removed, the lock is looked at just before.
+In a mounted folder, a run that has lost the lock cannot rename any more (`walreplay.spark.delta.fence`).  Elsewhere,
+and before a table is removed, the lock is checked immediately before.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ _RENAMING: Final = ("file", "hdfs", "viewfs", "abfs", "abfss")
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What became of a move.
+    """The result of a move.
 
     Attributes:
-        note: what a person should know.
-        is_copy: the table is a copy, whose own ``version`` this is; else it has those that it had.
+        note: a note for the report; None for none.
+        is_copy: the table is a copy with versions of its own; otherwise it has kept its versions.
+        version: the copy's version.
     """
 
     note: str | None = None
@@ -54,13 +55,16 @@ def move(
     check_lock: Callable[..., None],
     fence: Fence | None,
 ) -> Moved:
-    """Move a table; one that has moved already is left alone.
+    """Move a table; a table that was moved before is left as it is.
 
     Args:
-        spark: a session of the caller's own.
-        commit: the copy's commit, where rows are copied.
-        check_lock: refuses to go on when the run has lost the lock.
-        fence: the run's; None where folders are not mounted.
+        spark: a session that only the caller uses.
+        commit: the id for the copy's commit, if rows are copied.
+        check_lock: raises an error if the run has lost the lock.
+        fence: the run's (`fence_of`); None if folders are not mounted.
+
+    Raises:
+        TargetError: the table cannot be moved there.
     """
     source, destination = (local_folder(spark, table.path) for table in (step.source, step.destination))
     if fence is not None and source is not None and destination is not None:
@@ -87,14 +91,14 @@ def move(
 
 
 def _moved(spark: SparkSession, step: Move) -> Moved:
-    """Say that a folder has gone to its place, and have Delta look at both places anew."""
+    """Report that a folder was renamed, and make Delta forget what it has cached of both places."""
     for place in (step.source, step.destination):
         delta.forget(spark, place)
     return Moved()
 
 
 def fence_of(spark: SparkSession, target: Target, run_id: str) -> Fence | None:
-    """Give the fence of a run; None where folders are not mounted.
+    """Give the fence of a run; None if folders are not mounted.
 
     Args:
         run_id: the id of the lock's holder.
@@ -112,13 +116,13 @@ def _remove(spark: SparkSession, table: TableName, check_lock: Callable[[], None
     if files is not None:
         files.delete(table.path)
         return None
-    # Spark Connect has no way to the files.
+    # Over Spark Connect no files can be removed, so the rows are deleted instead.
     spark.sql(f"DELETE FROM {table.sql}")
     return f"{table.path} is left behind without rows, for it cannot be removed from here; remove it by hand"
 
 
 class _FileSystem:
-    """Hadoop's view of a folder's file system, by the JVM that a session has at hand."""
+    """A folder's file system, through Hadoop in the session's JVM."""
 
     def __init__(self, jvm: Any, configuration: Any, path: str) -> None:
         self._path = jvm.org.apache.hadoop.fs.Path
@@ -129,11 +133,15 @@ class _FileSystem:
         return str(self._files.getUri().getScheme())
 
     def rename(self, source: str, destination: str, check_lock: Callable[[], None]) -> None:
-        """Rename a folder that is there."""
+        """Rename an existing folder.
+
+        Raises:
+            TargetError: something is at the destination, or the file system refuses.
+        """
         here, there = self._path(source), self._path(destination)
         if not self._files.exists(here):
             return
-        # Into a folder that is there it would be moved, not renamed.
+        # If the destination exists, Hadoop would move the folder into it instead of renaming it.
         if self._files.exists(there):
             raise TargetError(
                 "a table cannot be moved here, for something is there",
@@ -151,7 +159,7 @@ class _FileSystem:
 
 
 def _file_system(spark: SparkSession, path: str) -> _FileSystem | None:
-    """Give the file system of a path; None where the session has no JVM of its own."""
+    """Give the file system of a path; None if the session has no JVM of its own (Spark Connect)."""
     try:
         jvm, context = spark._jvm, spark._jsc
     except Exception:

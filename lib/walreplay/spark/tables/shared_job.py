@@ -1,7 +1,7 @@
-"""Work on many tables' staged rows in one job of Spark's.
+"""Work on many tables' staged rows in one Spark job.
 
-A job costs some tens of milliseconds however little it has to do, and so does each of its tasks.  Where tasks read
-staged rows and write files by themselves, nothing of one table's has to meet in Spark, and all can share a job.
+A job takes some tens of milliseconds however little it does, and so does each of its tasks.  If tasks themselves read
+staged rows and write files, nothing has to be brought together by Spark, and all tables can share a job.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ if TYPE_CHECKING:
 
 _BYTES_A_TASK: Final = 8 << 20
 _LEAST_BYTES: Final = 256 << 10
-"""What little has to be done for a share weighs as much as the work on so many bytes."""
+"""The fixed cost of a share, as the number of bytes that take as long to process."""
 
 
 @dataclass
 class Together:
-    """What is to be done in one job: works that give rows of `walreplay.spark.workers.write.FILES`."""
+    """Functions that are run in one job; each gives rows of `walreplay.spark.workers.write.FILES`."""
 
     spark: SparkSession
     _parts: list[tuple[int, Part]] = field(default_factory=list)
     _slots: int = 0
 
     def add(self, rows: FileRows, work: Work, size: int) -> int:
-        """Take some work in; give the number of what comes of it.
+        """Add a function; give the position of its rows in the result of `run`.
 
         Args:
+            rows: the staged rows that it works on.
+            work: the function.
             size: bytes of the rows.
         """
         slot, count = self._slots, rows.shares.count
@@ -48,7 +50,7 @@ class Together:
         return slot
 
     def run(self) -> list[list[Row]]:
-        """Do it all; give the rows of each work, by its number."""
+        """Run all functions; give the rows of each, in the order in which they were added."""
         found: list[list[Row]] = [[] for _ in range(self._slots)]
         bins = self._bins()
         if bins:
@@ -60,7 +62,7 @@ class Together:
         return found
 
     def _bins(self) -> list[list[Part]]:
-        """Share the parts out among tasks, the heavy ones first, each to the task that has least."""
+        """Divide the parts among tasks: the largest first, each to the task that has least to do."""
         total = sum(weight for weight, _ in self._parts)
         bins: list[list[Part]] = [[] for _ in range(min(len(self._parts), -(-total // _BYTES_A_TASK)))]
         least = [(0, number) for number in range(len(bins))]

@@ -47,10 +47,13 @@ _SMALL_TABLE: Final = 16 << 20
 def apply_table(
     spark: SparkSession, writer: TableWriter, staging: Staging, run: TableRun, folded: Folded | None = None
 ) -> TableReport:
-    """Bring one table up to date; every commit is made once, whatever happened before.
+    """Bring one table up to date; no commit is made twice, whatever an interrupted run has done before.
 
     Args:
-        folded: what was folded of it with other tables.
+        folded: the table's fold, if it was done in a job with other tables.
+
+    Raises:
+        WalReplayError: the events cannot be applied, or somebody else has written to the table.
     """
     began = time.monotonic()
     plan = run.plan
@@ -114,17 +117,17 @@ def apply_table(
 
 
 def _way_of(ways: Sequence[Written]) -> Way | None:
-    """Say how a table's commits were made, as far as this run has made them: it is files if all of them were."""
+    """Say how a table's commits were made: by files if all were; None if this run has made none itself."""
     if not ways:
         return None
     return "files" if all(written.way == "files" for written in ways) else "statements"
 
 
 def _counts_of(spark: SparkSession, staging: Staging, run: TableRun, number: int, found: delta.Commit) -> Counts:
-    """Give what the rows of a commit are counted for that the run had made before it was interrupted."""
+    """Give the counts of a commit that was made before the run was interrupted."""
     epoch = run.plan.epochs[number]
     if found.counts is not None:
-        # A later version may count more.
+        # A later version of walreplay may have written further counts.
         return Counts(**{name: found.counts.get(name, 0) for name in Counts.__dataclass_fields__})
     if not epoch.rows or "numTargetRowsUpdated" in found.metrics:
         return Counts()
@@ -133,16 +136,16 @@ def _counts_of(spark: SparkSession, staging: Staging, run: TableRun, number: int
 
 
 def _made(spark: SparkSession, run: TableRun, commit: delta.CommitId, written: Written, depth: int) -> delta.Commit:
-    """Give the commit that was made, as the table's history has it.
+    """Give the commit that was just made, as the table's history has it.
 
     Raises:
-        TargetError: when it is not there.
+        TargetError: it is not in the history.
     """
     plan = run.plan
     version = written.version if written.version is not None else delta.last_version(spark)
     if version is not None:
         return delta.Commit(version, written.metrics)
-    # It was skipped as made already, or the platform does not tell.
+    # Delta skipped it because it was made before, or the platform does not report versions.
     found = delta.find_commit(spark, plan.table, commit, depth=depth)
     if found is not None and (run.standing is None or found.version > run.standing.latest):
         return found
@@ -156,9 +159,9 @@ def _made(spark: SparkSession, run: TableRun, commit: delta.CommitId, written: W
 
 
 def _shuffled(spark: SparkSession, run: TableRun) -> dict[str, str]:
-    """Have a MERGE shuffle into as many parts as fold its rows, if that is more than is usual.
+    """Give the setting with which a MERGE shuffles into as many parts as there are folding tasks, if these are more.
 
-    It is not for fewer: what is merged into may be large.  Spark puts small parts together again by itself.
+    The number is never lowered, because the table may be large.  Spark joins small parts by itself.
     """
     usual = spark.conf.get(_SHUFFLED, None) or ""
     # Databricks has "auto" there.
@@ -212,12 +215,12 @@ def _commit(
     exists: bool,
     overwrite: bool,
 ) -> tuple[Action, Written]:
-    """Bring an epoch's rows to the table, if they are not on their way yet, and make its commit."""
+    """Fold an epoch's rows, unless that was done with other tables, and make the commit."""
     epoch, merge = run.plan.epochs[number], run.merge(number)
     is_merged = exists and not overwrite and epoch.identity.mode is not Mode.APPEND
     action: Action = "created" if not exists else "overwritten" if overwrite else "merged" if is_merged else "appended"
     if is_merged and epoch.rows == 0:
-        # Only the columns change: an empty commit stands for it.
+        # Only the columns change; an empty commit shows that the epoch was applied.
         return action, replace(append_rows(spark, None, merge, "append", create=False), way=None)
     ready = partial(_ready, spark, writer, run, number, exists=exists, overwrite=overwrite, is_merged=is_merged)
     with settings(spark, FEW_PARTS_A_BATCH), refusals_told():
@@ -243,7 +246,7 @@ def _ready(
     overwrite: bool,
     is_merged: bool,
 ) -> Mapping[str, str]:
-    """Give a table what a statement that commits an epoch needs it to have; give the settings for the statement."""
+    """Switch on the features that an epoch's statement needs; give the settings for the statement."""
     merge = run.merge(number)
     is_small = is_merged and _is_small(spark, run)
     if overwrite:

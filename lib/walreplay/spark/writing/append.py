@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 
 
 class FileAppend(Append):
-    """An append that has begun: what is written becomes part of the table by `commit`.
-
-    Attributes:
-        rows: written so far.
-    """
+    """An append that has begun: what is written becomes part of the table by `commit`."""
 
     def __init__(self, transaction: Transaction, columns: tuple[FileColumn, ...]) -> None:
         self._transaction = transaction
@@ -49,7 +45,7 @@ class FileAppend(Append):
         return sum(file.rows for file in self._files)
 
     def write_rows(self, rows: Sequence[Sequence[Any]], schema: pa.Schema) -> None:
-        """Write a few rows from here."""
+        """Write a few rows that the driver has."""
         columns = zip(*rows, strict=True)
         arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
         with DataFileWriter(self._transaction.folder, self._columns, written_by=pyspark.__version__) as writer:
@@ -59,15 +55,15 @@ class FileAppend(Append):
             self._files.append(file)
 
     def folding(self, task: FoldTask, sources: Sequence[str]) -> Work:
-        """Give what folds a share of a table's events and writes the rows; `add` takes what comes of it.
+        """Give the function that folds a share of a table's events and writes the rows; `add` takes its result.
 
         Args:
-            sources: the folded rows' columns that go to the table's.
+            sources: for each of the table's columns, the folded rows' column that it is filled from.
         """
         return partial(write_folded, task=task, files=self._task(sources))
 
     def add(self, written: FilesWritten) -> None:
-        """Take in what executors have written."""
+        """Add files that executors have written."""
         self._files += written.files
 
     def write_staged(self, staged: Rows, schema: pa.Schema, constants: Mapping[str, pa.Array]) -> None:
@@ -76,16 +72,16 @@ class FileAppend(Append):
         self._write(staged, partial(write_records, constants=dict(constants), files=self._task(sources)))
 
     def write_frame(self, frame: DataFrame) -> None:
-        """Have executors write rows that Spark makes, whose columns are the table's."""
+        """Have executors write the rows of a query, whose columns are the table's."""
         sources = [column.name for column in self._columns]
         self._write(frame, partial(write_batches, files=self._task(sources)))
 
     def commit(self, commit: delta.CommitId) -> int | None:
-        """Commit what is written."""
+        """Commit what was written."""
         return self._transaction.commit(self._files, commit)
 
     def discard(self) -> None:
-        """Delete what was written: it will not become part of the table."""
+        """Delete the written files, which will not become part of the table."""
         for file in self._files:
             Path(self._transaction.folder, file.name).unlink(missing_ok=True)
 
@@ -97,7 +93,7 @@ class FileAppend(Append):
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Give a column of rows that are tuples all the way down."""
+    """Make a column of values whose structs are tuples."""
     return pa.array([_named(value, kind) for value in values], kind)
 
 

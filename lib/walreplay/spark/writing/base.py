@@ -1,8 +1,8 @@
-"""The one interface by which rows reach tables, whichever way they go.
+"""The one interface through which rows reach Delta tables.
 
 There are two ways: Spark's own statements (`walreplay.spark.writing.statements`), which work everywhere, and files that
-Python writes and Delta's own transaction commits (`walreplay.spark.writing.files`).  Which one a target is written by
-is found out once, by `walreplay.spark.writing.choice`; all else is handed the writer, and asks no more.
+Python writes and Delta's own transaction commits (`walreplay.spark.writing.files`).  `walreplay.spark.writing.choice`
+chooses once for a target.  All other modules are given the writer, and do not ask which one it is.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ class Append(ABC):
 
     @abstractmethod
     def write_rows(self, rows: Sequence[Sequence[Any]], schema: pa.Schema) -> None:
-        """Write a few rows from here.
+        """Write a few rows that the driver has.
 
         Args:
-            schema: the table's columns, in the rows' order.
+            rows: one value a column, each.
+            schema: the table's columns, in the order of a row's values.
         """
 
     @abstractmethod
@@ -44,48 +45,52 @@ class Append(ABC):
         """Have executors write staged records.
 
         Args:
-            schema: the records'.
-            constants: the table's columns besides, each of which has one value for all.
+            schema: of the records.
+            constants: the table's other columns; each has one value for all rows.
         """
 
     @abstractmethod
     def write_frame(self, frame: DataFrame) -> None:
-        """Have executors write rows that Spark makes, whose columns are the table's."""
+        """Have executors write the rows of a query, whose columns are the table's."""
 
     @abstractmethod
     def commit(self, commit: delta.CommitId) -> int | None:
-        """Commit what is written.
+        """Commit what was written.
 
         Returns:
-            the table's new version; None if this very commit was made before, or where the platform does not tell.
+            the table's new version; None if the same commit was made before, or if the platform does not report it.
         """
 
 
 class Condition(Protocol):
-    """What has to hold of a row for it to be changed."""
+    """What a row must satisfy to be changed."""
 
     def is_in(self, row: Mapping[str, Any]) -> bool:
-        """Say whether it holds of a row that is known."""
+        """Say whether a row, by its columns' names, satisfies it."""
         ...
 
     def sql(self, row: str = "") -> str:
-        """Give it for a statement, in which the row has a name, with a dot behind it."""
+        """Write it in SQL.
+
+        Args:
+            row: the row's alias in the statement with a dot (``t.``); empty for none.
+        """
         ...
 
 
 class OneRow(ABC):
-    """A table of one row, which is changed on a condition: of two who try at the same time one is let through."""
+    """A table of one row, which is changed on a condition: if two runs try at the same time, one succeeds."""
 
     @abstractmethod
     def read(self) -> Mapping[str, Any] | None:
-        """Give the row by its columns' names, of a table that is there; None where it has none."""
+        """Give the row of an existing table, by its columns' names; None if the table is empty."""
 
     @abstractmethod
     def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
-        """Make the table with its row, or give its row to one that has none; say whether that was done.
+        """Create the table with its row, or insert the row into an empty table; say whether that was done.
 
         Raises:
-            Exception: Delta's, if another has made it at the same time.
+            Exception: Delta's, if somebody else has created it at the same time.
         """
 
     @abstractmethod
@@ -93,26 +98,26 @@ class OneRow(ABC):
         """Change some of the row's values; say whether the condition held.
 
         Raises:
-            Exception: Delta's, if another has committed at the same time.
+            Exception: Delta's, if somebody else has committed at the same time.
         """
 
 
 class Fold(ABC):
-    """An epoch's rows on their way to a table: what comes before the commit, and the commit.
+    """An epoch's rows on their way to a table: the work before the commit, and the commit.
 
     Attributes:
-        reason: why statements bring them there, where the writer writes files; else empty.
+        reason: why statements write the rows, although the writer writes files; otherwise empty.
     """
 
     reason: str
 
     @property
     def shared(self) -> tuple[FileRows, Work] | None:
-        """What can be done before the commit in a job that other tables share; None where that is nothing."""
+        """The work before the commit that can be done in a job shared with other tables; None if there is none."""
         return None
 
     def run(self, spark: SparkSession) -> FilesWritten | None:
-        """Do what comes before the commit, in a job of its own."""
+        """Do the work before the commit, in a job of its own; None if there is none."""
         return None
 
     @abstractmethod
@@ -122,8 +127,8 @@ class Fold(ABC):
         """Make the table's commit.
 
         Args:
-            written: what was done before it.
-            ready: makes the table ready for a statement, and gives the settings for it; it may take a commit.
+            written: the result of the work before the commit.
+            ready: prepares the table for a statement, and gives the settings for it; it may make a commit of its own.
 
         Raises:
             MissingRow: see `walreplay.spark.writing.merge.Counts.check`.
@@ -133,12 +138,12 @@ class Fold(ABC):
 class TableWriter(ABC):
     """How rows reach the tables of one target.
 
-    A session is given with each call: what makes a commit the run's own are the session's settings.
+    Each call is given a session, because a session's settings mark a commit as the run's.
 
     Attributes:
-        way: its name for people.
-        warnings: why it is not a faster one, if a person should know.
-        shares_folds: tables can share a job in which they are folded before each gets its commit (`Fold.shared`).
+        way: its name in reports.
+        warnings: why a faster writer could not be used, if a person should know.
+        shares_folds: several tables can be folded in one job before each gets its commit (`Fold.shared`).
     """
 
     way: ClassVar[Way]
@@ -149,16 +154,19 @@ class TableWriter(ABC):
 
     @abstractmethod
     def staging(self, target: Target, own: str, before: str | None, turn: int) -> Staging:
-        """Give a run's place for staged events: a run that was taken over from must not write to it, or clear it.
+        """Give the place where a run stages its events.
+
+        A run that has lost the lock must neither write to this place nor clear it.
 
         Args:
-            own: the run's id, and ``before`` that of the run that it has taken over from.
-            turn: which of several places is the run's, where they are not called by ids.
+            own: the id of the run.
+            before: the id of the run from which it has taken over; None if there is none.
+            turn: the number of the run's place, if places have numbers instead of ids.
         """
 
     @abstractmethod
     def one_row(self, spark: SparkSession, table: TableName, schema: pa.Schema) -> OneRow:
-        """Give a table of one row, which need not be there yet."""
+        """Give a table of one row, which need not exist yet."""
 
     @abstractmethod
     def append(
@@ -174,7 +182,7 @@ class TableWriter(ABC):
 
         Args:
             schema: the columns that are written.
-            create: the table is not there yet.
+            create: the table does not exist yet.
         """
 
     @abstractmethod
@@ -192,11 +200,12 @@ class TableWriter(ABC):
         """Begin to bring an epoch's rows to their table.
 
         Args:
-            number: the epoch's, of which there are rows, or whose rows are merged with none.
-            exists: the table is there; ``overwrite``: its rows go.
-            stays: why it must not be written anew even if it is small; empty where it may.
+            number: the epoch's.  If it has no rows, the table is new, overwritten or only appended to.
+            exists: the table exists.
+            overwrite: the epoch's rows replace the table's.
+            stays: why the table must not be rewritten even if it is small; empty if it may be.
         """
 
     @abstractmethod
     def begin_change(self, spark: SparkSession, table: TableName) -> Transaction | None:
-        """Begin a commit of columns alone; None where they are changed by statements."""
+        """Begin a commit that changes only the table's metadata; None if statements have to change it."""

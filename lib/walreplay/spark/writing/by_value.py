@@ -1,7 +1,7 @@
-"""Rows of a target that are compared by value: their texts may have been sent under other settings.
+"""Compare rows to merge with the target by value, because its texts may have been sent under other settings.
 
-A MERGE compares what stands in the table.  So what is to be merged is brought to that before: Python gives the texts of
-both sides one form, and where the forms are the same the target's text takes the place of the source's.
+A MERGE compares texts as they are.  So Python first brings the texts of both sides into one form for each value.  If
+the forms of two texts are equal, the target's text replaces the source's before the MERGE.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ _FORMED: Final = "form"
 
 @spark_task
 def form_batches(batches: Iterable[pa.RecordBatch], *, form: Form) -> Iterator[pa.RecordBatch]:
-    """Give texts with what stands for their values."""
+    """Give each text with its form, which is the same for all texts of one value."""
     for batch in batches:
         texts = batch.column(0)
         yield pa.RecordBatch.from_arrays([texts, by_value(texts, form)], names=[_TEXT, _FORMED])
 
 
 def formed(spark: SparkSession, query: str, form: Form, kind: pa.DataType, view: str) -> str:
-    """Give the name of a view of texts and their forms.
+    """Create a view with the columns ``text`` and ``form``; give its name.
 
     Args:
-        query: SQL for a column `text` of the texts, each once.
-        kind: strings, or lists of them.
+        query: SQL for a column ``text``, without duplicates.
+        kind: the type of the texts: strings, or lists of strings.
+        view: the name for the view.
     """
     schema = pa.schema([pa.field(_TEXT, kind), pa.field(_FORMED, kind)])
     spark.sql(query).mapInArrow(partial(form_batches, form=form), sql_schema(schema)).createOrReplaceTempView(view)
@@ -45,10 +46,11 @@ def formed(spark: SparkSession, query: str, form: Form, kind: pa.DataType, view:
 
 
 def may_differ(frame: DataFrame, columns: Mapping[str, Form], condition: str = "true") -> bool:
-    """Say whether any row has a text that may stand in the target in another form.
+    """Say whether any row has a text that the target may hold as another text of the same value.
 
     Args:
-        columns: the forms of the frame's columns.
+        columns: columns of the frame, and the form of each.
+        condition: SQL for the rows that are looked at.
     """
     pattern = STRUCTURED.replace("\\", "\\\\")
     terms = [
@@ -60,11 +62,12 @@ def may_differ(frame: DataFrame, columns: Mapping[str, Form], condition: str = "
 def with_bases(
     spark: SparkSession, source: DataFrame, target: str, keys: Sequence[tuple[str, str, pa.DataType, Form | None]]
 ) -> DataFrame:
-    """Give rows to merge with ``b0`` …: the key that each has in the target, or its own where there is none.
+    """Add the columns ``b0`` … to rows to merge: each row's key as the target writes it, else the row's own.
 
     Args:
-        target: the table in SQL.
-        keys: of each key column the source's, the target's (quoted), its type, and the form that it is compared by.
+        target: the table's name in SQL.
+        keys: for each key column: its name in the source, its quoted name in the target, its type, and the form by
+            which it is compared.
     """
     own = "walreplay_keys"
     source.createOrReplaceTempView(own)

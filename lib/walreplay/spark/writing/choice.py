@@ -1,4 +1,4 @@
-"""Which way a target's rows are written: found out once, here."""
+"""Choose how a target's rows are written: once, for all its tables."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SWITCH: Final = "WALREPLAY_COMMITS"
-"""An environment variable: ``spark`` has all that is written be written by Spark's own statements."""
+"""An environment variable: with ``spark``, Spark's own statements write everything."""
 
 
 def choose_writer(spark: SparkSession, target: Target) -> TableWriter:
     """Give the writer of a target's tables.
 
-    Files are written where driver and executors have the target mounted, and Delta's classes are as they are known.
-    Where these alone are lacking, the writer has a warning that names what is missing.
+    Python writes files if driver and executors have the target mounted and Delta's private classes are as expected.  If
+    only the classes differ, the writer has a warning that names the difference.
     """
     folder = local_folder(spark, target.root)
     if folder is None or os.environ.get(_SWITCH) == "spark":

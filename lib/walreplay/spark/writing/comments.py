@@ -1,4 +1,4 @@
-"""What a table that is there says of itself: changed in a commit of its own, which leaves rows and columns alone."""
+"""Change an existing table's comment, in a commit of its own that changes neither rows nor columns."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ def say(
     wanted: str,
     check_lock: Callable[..., None],
 ) -> None:
-    """Have a table say something else of itself, if it says what it was given last.
+    """Change a table's comment, unless somebody else has changed it.
 
     Args:
-        spark: a session of the caller's own.
-        before: what it was given last; empty for nothing.
-        check_lock: refuses to go on when the run has lost the lock.
+        spark: a session that only the caller uses.
+        before: the comment that walreplay wrote last; empty for none.
+        wanted: the new comment; empty for none.
+        check_lock: raises an error if the run has lost the lock.
 
     Raises:
         TargetError: somebody else has written to the table at the same time.
@@ -48,6 +49,6 @@ def say(
             transaction.set_comment(comment)
         else:
             spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({delta.listed({'comment': comment})})")
-    # What the session is asked for next is the version of the commit that is to come.
+    # The session must report the version of the commit that follows, not of this one.
     delta.forget_version(spark)
     steps.reached(f"comment has changed: {table.text}")

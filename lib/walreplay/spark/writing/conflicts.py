@@ -1,4 +1,4 @@
-"""That nobody else writes to a mirror table while something of it is changed."""
+"""Report that somebody else has written to a mirror table during a commit."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from walreplay.spark.delta.target import TableName
 
 @contextmanager
 def conflicts_told(table: TableName, check_lock: Callable[..., None]) -> Iterator[None]:
-    """Say what a commit fails at if somebody else has committed meanwhile.
+    """Turn a commit's conflict with another commit into an error for people.
 
     Args:
-        check_lock: refuses to go on when the run has lost the lock.
+        check_lock: raises an error if the run has lost the lock.
 
     Raises:
-        TargetError: naming the table, or that another run has taken over.
+        TargetError: there was a conflict; it names the table, or says that another run has taken over.
     """
     try:
         yield

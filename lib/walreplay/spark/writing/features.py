@@ -1,9 +1,9 @@
-"""Switch on what a table has to have before it can be changed in some way, and has not needed so far.
+"""Switch on the Delta features that a table needs before a change and does not have yet.
 
-That is a commit of its own: Delta changes no columns in the one that switches column mapping on.  It leaves the rows
-and the columns as they are, so that a run that is killed behind it finds it done and goes on.  Delta's own transaction
-makes it, where that can be had: a run that was taken over meanwhile fails at it, as everything that it would be needed
-for changes the table.
+This is a commit of its own, because Delta does not change columns in the commit that switches column mapping on.  It
+changes neither rows nor columns: a run that is killed afterwards is continued by one that finds the features there.
+Delta's own transaction makes the commit where it is available.  Then a run that has lost the lock fails here, because
+the run that took over has changed the table.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def ensure(
     wanted: Mapping[str, str],
     check_lock: Callable[..., None],
 ) -> None:
-    """Give a table that is there those properties that it has not.
+    """Set those of the wanted properties that an existing table lacks.
 
     Args:
-        spark: a session of the caller's own.
-        check_lock: refuses to go on when the run has lost the lock.
+        spark: a session that only the caller uses.
+        check_lock: raises an error if the run has lost the lock.
 
     Raises:
         TargetError: somebody else has written to the table at the same time.
@@ -53,11 +53,11 @@ def ensure(
             transaction.set_properties(lacking)
         else:
             spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({delta.listed(lacking)})")
-    # What the session is asked for next is the version of the commit that is to come.
+    # The session must report the version of the commit that follows, not of this one.
     delta.forget_version(spark)
     steps.reached(f"features have come: {table.text}")
 
 
 def _shown(spark: SparkSession, table: TableName) -> dict[str, str]:
-    """Give a table's properties, with the features of its protocol among them."""
+    """Give a table's properties, including its protocol's features."""
     return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.sql}").collect()}

@@ -1,7 +1,8 @@
-"""Rows to tables in files that Python writes and Delta's own transaction commits; what asks for more, by statements.
+"""The writer whose files Python writes and Delta's own transaction commits.
 
-This is four to five times as fast.  It takes a target that this program and the workers reach by themselves, and
-Delta's classes as they are known here (`walreplay.spark.delta.internals`).
+This is four to five times as fast as statements.  Driver and executors must have the target mounted, and Delta's
+private classes must be as expected (`walreplay.spark.delta.internals`).  Tables with anything unusual are left to
+statements.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
 
 
 class FileWriter(StatementWriter):
-    """Writes files by itself, and leaves to statements the tables that ask for more than is known of here.
+    """Write files, and leave to statements the tables that need something that this writer does not know.
 
     Args:
-        target: its root, and ``folder`` where driver and executors have that mounted.
+        target: the path of the target's root.
+        folder: where driver and executors have this root mounted.
     """
 
     way: ClassVar[Way] = "files"
@@ -58,7 +60,7 @@ class FileWriter(StatementWriter):
         return FileStaging(self._folder + table.path.removeprefix(self._target), own, before)
 
     def one_row(self, spark: SparkSession, table: TableName, schema: pa.Schema) -> OneRow:
-        """Give a table of one row, which need not be there yet."""
+        """Give a table of one row, which need not exist yet."""
         return FileRow(spark, table, schema, lambda create: self.begin(spark, table, create=create))
 
     def append(
@@ -96,7 +98,7 @@ class FileWriter(StatementWriter):
         return StatementFold(staging, run, number, exists=exists, overwrite=overwrite, reason=fold)
 
     def begin_change(self, spark: SparkSession, table: TableName) -> Transaction | None:
-        """Begin a commit of columns alone; None where they are changed by statements."""
+        """Begin a commit that changes only the table's metadata; None if statements have to change it."""
         return self.begin(spark, table)
 
     def begin(
@@ -107,10 +109,10 @@ class FileWriter(StatementWriter):
         create: pa.Schema | None = None,
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
     ) -> Transaction | None:
-        """Begin a transaction on a table; None where that asks for more than is known here.
+        """Begin a transaction on a table; None if the table needs something that this writer does not know.
 
         Args:
-            create: the columns, where the table is not there yet.
+            create: the columns of a table that does not exist yet.
         """
         begun = self._begin_or_say(spark, table, create=create, properties=properties)
         return None if isinstance(begun, str) else begun
@@ -123,14 +125,14 @@ class FileWriter(StatementWriter):
         create: pa.Schema | None = None,
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
     ) -> Transaction | str:
-        """Begin a transaction on a table, or say what it asks for that is not known here."""
+        """Begin a transaction on a table, or give the reason why that is not possible."""
         folder = self._folder_of(spark, table)
         if folder is None:
             return "it lies where nothing is mounted"
         return transaction.begin_or_say(spark, table, folder, self._internals, create=create, properties=properties)
 
     def _folder_of(self, spark: SparkSession, table: TableName) -> str | None:
-        """Give a table's folder: nearly all lie below the target's."""
+        """Give the folder where a table is mounted, usually below the target's; None if it is not mounted."""
         if table.path is not None and table.path.startswith(f"{self._target}/"):
             return self._folder + table.path.removeprefix(self._target)
         return local_folder(spark, table.path)
@@ -153,10 +155,9 @@ class FileWriter(StatementWriter):
     def _fold(
         self, spark: SparkSession, staging: Staging, run: TableRun, number: int, *, exists: bool, stays: str
     ) -> FileFold | str:
-        """Say how an epoch is folded to files, or why statements have to write them.
+        """Say how an epoch is folded to files, or give the reason why statements have to write its rows.
 
-        Args:
-            run: of a table whose rows stay, if it holds any.
+        The table's rows, if it has any, are not overwritten.
         """
         if run.needs_statements:
             return "a column that it is clustered by is of a type of which the log has no statistics for other files"

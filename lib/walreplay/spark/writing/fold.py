@@ -1,7 +1,7 @@
-"""Folds to files that Python writes, each on its way to one table.
+"""Folds whose rows Python writes to files: appended, merged, or written with the table's other rows.
 
-What is folded depends on what is staged alone, and not on the table.  So it may be done before all else, in a job that
-tables share (`walreplay.spark.tables.fold`).
+A fold depends only on the staged events, not on the table.  So many tables can be folded in one job before anything
+else is done (`walreplay.spark.tables.fold`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class FileFold(Fold):
     """The fold of an epoch to files.
 
     Attributes:
-        rows: what is staged of it; None for no rows.
-        work: folds a share of them, and writes what comes of it.
+        rows: the epoch's staged events; None if there are none.
+        work: folds a share of them and writes the resulting rows.
         reason: see `Fold`.
     """
 
@@ -53,28 +53,28 @@ class FileFold(Fold):
 
     @property
     def shared(self) -> tuple[FileRows, Work] | None:
-        """What can be done before the commit in a job that other tables share."""
+        """The work before the commit that can be done in a job shared with other tables; None if there is none."""
         return (self.rows, self.work) if isinstance(self.rows, FileRows) else None
 
     def run(self, spark: SparkSession) -> FilesWritten | None:
         """Fold and write in a job of its own."""
         if self.rows is None:
             return None
-        # What comes to Java are few rows, if large ones.
+        # Java gets few rows, but large ones.
         with settings(spark, delta.FEW_ROWS):
             return FilesWritten.of(self.rows.mapInArrow(self.work, sql_schema(FILES)).collect())
 
 
 @dataclass(frozen=True, slots=True)
 class AppendFold(FileFold):
-    """Rows whose files become the table's."""
+    """Rows that are appended: their files become the table's."""
 
     append: FileAppend
 
     def commit(
         self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
     ) -> Written:
-        """Commit the same rows as `walreplay.spark.writing.merge.append_rows`."""
+        """Commit the files; the table gets the same rows as by `walreplay.spark.writing.merge.append_rows`."""
         counts = appended(self.merge.identity.mode, {} if written is None else written.counts)
         if written is not None:
             self.append.add(written)
@@ -90,7 +90,7 @@ class AppendFold(FileFold):
 
 @dataclass(frozen=True, slots=True)
 class MergeFold(FileFold):
-    """Rows that are kept in files of a folder until a MERGE takes them in."""
+    """Rows that are kept in files until a MERGE reads them."""
 
     task: FoldTask
     folder: str
@@ -116,21 +116,21 @@ class MergeFold(FileFold):
 
 @dataclass(frozen=True, slots=True)
 class RewriteFold(MergeFold):
-    """Rows that the task which folds them writes together with the table's, or keeps where that proves impossible."""
+    """Rows that the folding task writes together with the table's other rows, or keeps for a MERGE if it cannot."""
 
     rewrite: Rewrite
 
     def commit(
         self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
     ) -> Written:
-        """Commit the table as it was written, or MERGE rows that are kept."""
+        """Commit the rewritten table, or MERGE the kept rows."""
         assert written is not None
         if not written.anew:
             return replace(MergeFold.commit(self, spark, written, ready), reason=_NOT_PLAIN)
-        # To ask for a table's size, as the settings for few rows do, takes longer than to write a small one anew.
+        # `ready` is not called: it asks for the table's size, which takes longer than to rewrite a small table.
         done = self.rewrite.commit(written, self.merge)
         if done is not None:
             return done
-        # Somebody has changed the table meanwhile.
+        # Somebody has changed the table in between.
         kept = MergeFold(self.rows, keeping(self.task, self.folder), self.merge, self.task, self.folder)
         return replace(kept.commit(spark, kept.run(spark), ready), reason=_CHANGED)

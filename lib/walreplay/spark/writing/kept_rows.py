@@ -1,4 +1,4 @@
-"""Folded rows that are kept in files of a folder, where they wait for a MERGE."""
+"""Folded rows that are kept in files until a MERGE reads them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from walreplay.spark.workers.write import FileTask, write_kept
 
 
 def keeping(task: FoldTask, folder: str) -> Work:
-    """Give what folds a share of a keyed table's events and writes all rows, to be merged.
+    """Give the function that folds a share of a keyed table's events and keeps the rows for a MERGE.
 
     Args:
-        folder: what a run that is killed leaves there has to be thrown away by another.
+        folder: for the files.  If the run is killed, the next one has to delete what is left there.
     """
     return partial(write_kept, task=task, files=keeping_files(task, folder))
 
 
 def keeping_files(task: FoldTask, folder: str) -> FileTask:
-    """Say where and how such rows are written."""
+    """Say where and how the kept rows are written."""
     columns = tuple(FileColumn(field.name, field.name, field.type, indexed=False) for field in task.schema)
     return FileTask(folder, columns, tuple(task.schema.names), pyspark.__version__)

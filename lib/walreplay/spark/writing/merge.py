@@ -1,6 +1,6 @@
-"""One commit of folded rows: an append, an overwrite, or a MERGE on the key.
+"""One commit of folded rows by Spark's statements: an append, an overwrite, or a MERGE on the key.
 
-That of a table without a key is in `walreplay.spark.writing.multiset`.
+Tables whose rows have no key are merged by `walreplay.spark.writing.multiset`.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ _UNIQUE_REMEDY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a person should know of a commit's rows.
+    """Numbers of a commit's rows that a report needs.
 
     Attributes:
-        live, gone: rows that end, or are deleted, and of which a row should have been in the table before.
-        unknown: rows that end with a value that nobody knows.
-        without_base: rows that were not in the table though they should have been.
-        deletes_without_row: likewise of deleted ones.
+        live: rows whose changes require that the table had them before, and that remain.
+        gone: the same of rows that are deleted.
+        unknown: rows with a value that is not known; NULL stands for it.
+        without_base: rows among ``live`` that the table did not have.
+        deletes_without_row: rows among ``gone`` that the table did not have.
     """
 
     live: int = 0
@@ -72,11 +73,16 @@ class Counts:
 
     @property
     def told(self) -> dict[str, int]:
-        """The counts that are not 0, by their names; `Counts` takes them again."""
+        """The counts that are not 0, by their names, as `Counts` takes them."""
         return {name: count for name, count in asdict(self).items() if count}
 
     def against(self, commit: delta.Commit, own: Counts) -> Counts:
-        """Compare what a MERGE should have found with what it has."""
+        """Add the rows that a MERGE should have found and did not.
+
+        Args:
+            commit: the MERGE, with its metrics.
+            own: the counts of the rows that it merged.
+        """
         if "numTargetRowsUpdated" not in commit.metrics or not (own.live or own.gone):
             return self
         without_base = max(0, own.live - commit.rows("numTargetRowsMatchedUpdated", "numTargetRowsUpdated"))
@@ -88,11 +94,11 @@ class Counts:
         )
 
     def counted(self, merge: Merge) -> delta.CommitId:
-        """Give a commit with what its rows are counted for."""
+        """Give the commit's id with these counts, which the table's history will keep."""
         return replace(merge.commit, counts=self.told)
 
     def check(self, merge: Merge) -> Counts:
-        """Give them, or refuse a commit for rows that are missing, where that is wished.
+        """Return the counts; but refuse the commit if rows are missing and the configuration says to stop.
 
         Raises:
             MissingRow: see `refuse_missing`.
@@ -103,7 +109,7 @@ class Counts:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The counts for people."""
+        """The counts as sentences for a report."""
         told = (
             (self.without_base, "updated {} not in the table: written with what is known of {}"),
             (self.deletes_without_row, "deleted {} not in the table"),
@@ -118,13 +124,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a commit has come to.
+    """The result of a commit.
 
     Attributes:
-        metrics: rows written, by the names that the table's history has for them.
-        version: that it has made, where that is known.
-        way: how the rows were written; None where there were none.
-        reason: why statements have written them, where the writer writes files; else empty.
+        metrics: numbers of rows, by their names in the table's history.
+        version: the table's version that the commit has made; None if it is not known.
+        way: how the rows were written; None if there were none.
+        reason: why statements have written them, although the writer writes files; otherwise empty.
     """
 
     counts: Counts
@@ -152,7 +158,7 @@ _ROWS: Final = {
     Mode.MULTISET: f"sum(CASE WHEN {_IS_THERE} THEN {_COPIES} END)",
     Mode.APPEND: "count(1)",
 }
-"""How many rows `append_rows` writes."""
+"""SQL for the number of rows that `append_rows` writes."""
 
 
 def _totals(mode: Mode) -> dict[str, str]:
@@ -160,11 +166,12 @@ def _totals(mode: Mode) -> dict[str, str]:
 
 
 def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode: str, *, create: bool) -> Written:
-    """Write the rows of a table that holds none before them, or to which rows can only be added.
+    """Write rows to a table that has none before, or to which rows can only be added.
 
     Args:
         rows: folded rows; None for none.
         mode: ``append`` or ``overwrite``.
+        create: the table does not exist yet.
 
     Raises:
         MissingRow: see `Counts.check`.
@@ -173,7 +180,7 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
         _write_table(spark, spark.createDataFrame([], sql_schema(merge.schema)), merge, mode, create=create)
         return Written(Counts(), {APPENDED: "0"})
     totals = _totals(merge.identity.mode) | _more(merge.identity.mode)
-    # What replaces a catalog's table is a query of Delta's own, of which no observation is told.
+    # Delta replaces a catalog's table by a query of its own, from which an observation gets nothing.
     if (mode == "overwrite" and merge.table.path is None) or merge.stops_at_missing:
         with kept_rows(spark, rows, totals) as (kept, found):
             numbers = _numbers(found)
@@ -199,7 +206,7 @@ def _write_rows(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, 
 
 
 def _write_table(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
-    """Write rows to their table, whose columns say what they are to say if they are declared anew."""
+    """Write rows to their table; columns that this declares get their comments."""
     anew = mode == "overwrite"
     if create or anew:
         there = {} if create else delta.comments_of(spark, merge.table)
@@ -211,19 +218,23 @@ def _write_table(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str,
 
 
 def count_rows(rows: DataFrame, mode: Mode) -> Counts:
-    """Count rows that `append_rows` has written, which only counts them as it goes."""
+    """Count rows that `append_rows` has written; by itself it counts them only while it writes."""
     totals = _totals(mode) | _more(mode)
     (found,) = rows.agg(*(f.expr(expression).alias(name) for name, expression in totals.items())).collect()
     return appended(mode, _numbers(found.asDict()))
 
 
 def _numbers(found: Mapping[str, Any]) -> dict[str, int]:
-    """Give totals of no rows as 0."""
+    """Give totals as numbers; a total over no rows is 0."""
     return {name: value or 0 for name, value in found.items()}
 
 
 def appended(mode: Mode, found: Mapping[str, int]) -> Counts:
-    """Say what rows of a table come to that held none before, or to which rows can only be added."""
+    """Give the counts of rows that were written to a table by `append_rows`.
+
+    Args:
+        found: totals over the rows, by name.
+    """
     unknown = found.get("unknown", 0)
     if mode is Mode.KEYED:
         return Counts(unknown=unknown, without_base=found.get("live", 0), deletes_without_row=found.get("gone", 0))
@@ -241,16 +252,19 @@ MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 def kept_rows(
     spark: SparkSession, rows: DataFrame, totals: Mapping[str, str]
 ) -> Iterator[tuple[DataFrame, Mapping[str, Any]]]:
-    """Keep rows that are read several times, so that the fold runs once; Delta would do so itself else.
+    """Checkpoint rows that are read several times, so that the fold runs once.  Delta is told not to do it again.
 
-    Where a platform keeps nothing, they are read as they are, and Delta keeps them for itself.
+    If a platform does not allow checkpoints, the rows are given as they are, and Delta makes its own copy.
 
     Args:
-        totals: expressions over all rows, by the names of what they come to.
+        totals: SQL aggregates over all rows, by the names of their results.
+
+    Yields:
+        the rows, and the results.
     """
     columns = [f.expr(expression).alias(name) for name, expression in totals.items()]
     if has_own_sessions(spark):
-        # While they are kept: a query of its own takes a small MERGE a twentieth more.
+        # They are counted by the same job: a query for it makes a small MERGE a twentieth slower.
         observed = Observation()
         kept = rows.observe(observed, *columns).localCheckpoint(eager=True)
         found = {name: observed.get.get(name) for name in totals}
@@ -271,17 +285,17 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
     """MERGE rows on the key that each had before the run.
 
     Raises:
-        Exception: whose text holds what `walreplay.spark.workers.refusals.refusal_in` finds.
+        Exception: Spark's.  `walreplay.spark.workers.refusals.refusal_in` finds a worker's own error in its text.
     """
     with kept_rows(spark, rows, _totals(Mode.KEYED)) as (kept, found):
         return merge_kept(spark, kept, found, merge)
 
 
 def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
-    """MERGE rows that are kept.
+    """MERGE rows that are checkpointed.
 
     Args:
-        found: what they are counted for.
+        found: totals over the rows, by name.
     """
     if not merge.has_bases and _needs_bases(kept, merge):
         rows = with_bases(spark, kept, merge.table.sql, _compared_keys(merge))
@@ -297,7 +311,7 @@ def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], m
 
 
 def _compared_keys(merge: Merge) -> list[tuple[str, str, pa.DataType, Form | None]]:
-    """Give what `with_bases` has to know of the key's columns."""
+    """Describe the key's columns for `with_bases`."""
     forms, columns = dict(merge.key_forms), merge.shape.columns
     return [
         (f"b{k}" if merge.moves else f"c{n}", quote(columns[n].name), columns[n].type.arrow, forms.get(k))
@@ -306,13 +320,13 @@ def _compared_keys(merge: Merge) -> list[tuple[str, str, pa.DataType, Form | Non
 
 
 def _needs_bases(kept: DataFrame, merge: Merge) -> bool:
-    """Say whether a key may stand in the table as another text for the same value."""
+    """Say whether the table may hold a key as another text of the same value."""
     forms = {column: form for column, _, _, form in _compared_keys(merge) if form is not None}
     return bool(forms) and may_differ(kept, forms)
 
 
 def _missing(spark: SparkSession, merge: Merge) -> Counts:
-    """Count the rows that are changed and are not in the table."""
+    """Count the changed rows that the table should have and does not."""
     (row,) = spark.sql(
         "SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes "
         f"FROM {_SOURCE} AS s LEFT ANTI JOIN {merge.table.sql} AS t ON {_match(merge)} WHERE s.expected"
@@ -321,7 +335,11 @@ def _missing(spark: SparkSession, merge: Merge) -> Counts:
 
 
 def keyed_counts(found: Mapping[str, Any]) -> Counts:
-    """Give what rows of a keyed table are counted for."""
+    """Give the counts of a keyed table's rows.
+
+    Args:
+        found: totals over the rows, by name.
+    """
     return Counts(**{name: found.get(name) or 0 for name in _COUNTED[Mode.KEYED]})
 
 
@@ -333,7 +351,7 @@ def _keyed_statement(merge: Merge) -> str:
         values[target] = f"CASE WHEN s.k{number} THEN t.{target} ELSE s.c{number} END"
     rescued = merge.metadata.rescued_data
     if rescued is not None and merge.tracked:
-        # Whatever the columns' types: by an earlier one their values may be rescued, too.
+        # Whatever the columns' types are now: under an earlier type a value may have been rescued.
         values[quote(rescued)] = _merged_rescued(merge, quote(rescued))
     updates = ", ".join(f"t.{target} = {value}" for target, value in values.items())
     columns = ", ".join(target for target, _ in pairs)
@@ -342,7 +360,7 @@ def _keyed_statement(merge: Merge) -> str:
     live = "AND NOT s.deleted " if deletes else ""
     marks = merge.marks_deleted
     if marks is not None:
-        # What is deleted without having been there leaves nothing.
+        # A soft delete of a row that the table does not have must not insert a row.
         live += f"AND NOT (s.c{marks} AND s.expected) "
     return (
         f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s ON {_match(merge)} "
@@ -352,7 +370,7 @@ def _keyed_statement(merge: Merge) -> str:
 
 
 def _refuse_claimed(merge: Merge) -> str:
-    """Stop where a row takes a key that a row of the table has, though whole old rows say that it was free."""
+    """Write the clause that stops the MERGE if a key is taken that whole old rows have shown to be free."""
     if not (merge.configured or merge.identity.claims) or merge.identity.evicts:
         return ""
     error = CaptureError(_NOT_UNIQUE, table=merge.name, remedy=_UNIQUE_REMEDY)
@@ -367,13 +385,13 @@ def _rescued_text(row: str, column: str) -> str:
 
 
 def key_may_be_rescued(merge: Merge, number: int) -> bool:
-    """Say whether a key column's value may stand in the rescued data."""
+    """Say whether a key column's value may be in the rescued data instead of the column."""
     rescuable = may_be_rescued(merge.type_of(number)) or merge.converts_key
     return rescuable and merge.metadata.rescued_data is not None
 
 
 def _match(merge: Merge) -> str:
-    """Give the ON clause: the target's key is the base's."""
+    """Write the ON condition: the target's key equals the base's."""
     terms = ["s.matches"] if merge.moves else []
     base_rescued = "s.base_rescued" if merge.moves else "s.rescued"
     for k, number in enumerate(merge.identity.key):
@@ -406,12 +424,12 @@ def _merged_rescued(merge: Merge, rescued: str) -> str:
 
 
 def same_image(target: str, source: str, kind: pa.DataType | None) -> str:
-    """Compare two values by their exact image."""
+    """Write the condition that two values are identical; for floats, -0 and 0 differ."""
     return f"{image_of(target, kind)} <=> {image_of(source, kind)}"
 
 
 def image_of(value: str, kind: pa.DataType | None) -> str:
-    """Give what differs where the value does; SQL itself takes -0 for 0, in lists too."""
+    """Write an expression that differs whenever the value does; SQL itself takes -0 for 0, in lists too."""
     if kind is not None and pa.types.is_floating(kind):
         return f"CAST({value} AS STRING)"
     if kind is not None and pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):

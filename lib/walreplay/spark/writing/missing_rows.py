@@ -1,7 +1,8 @@
-"""Updates and deletes whose rows are not in their table: a contradiction, where all of its rows are known.
+"""Updates and deletes of rows that are not in their table.
 
-Nothing in the bytes says that a table was empty when the captures began.  So whatever finds no row is a warning, or
-stops the run where that is configured, unless the configuration itself leaves rows out.
+If all rows of a table were captured, this is a contradiction.  But nothing in the bytes says that a table was empty
+when the captures began.  So a missing row is a warning, or stops the run if that is configured (``on_missing_row``).
+It is neither if the configuration itself leaves rows out.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ _REASONS: Final = (
 
 
 def refuse_missing(table: str, *, updates: int, deletes: int) -> None:
-    """Stop in front of a commit that changes rows which the table does not have.
+    """Stop before a commit that changes rows which the table does not have.
+
+    Args:
+        table: the table's name for people.
+        updates: how many rows to be updated are missing; ``deletes`` counts those to be deleted.
 
     Raises:
-        MissingRow: there is one.
+        MissingRow: either number is not 0.
     """
     if updates or deletes:
         raise MissingRow(
@@ -38,9 +43,10 @@ def refuse_missing(table: str, *, updates: int, deletes: int) -> None:
 
 
 def missing_warnings(reports: Iterable[TableReport], settings: Settings) -> Iterator[str]:
-    """Tell which tables did not have rows that were changed.
+    """Give a warning for each table that did not have rows that were changed.
 
-    Where the configuration leaves rows out, that is nothing to wonder about: the tables' notes have the counts.
+    There are no warnings if the configuration leaves rows out, because then missing rows are expected.  The tables'
+    notes still have the counts.
     """
     if settings.leaves_rows_out:
         return

@@ -1,4 +1,7 @@
-"""One commit of a table without a key: each distinct row's net count."""
+"""One commit of a table whose rows have no key: the net count of each distinct row is applied.
+
+A row's *image* is all its values but the commit's LSN and time.  Rows with equal images are copies of each other.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +30,20 @@ _STORED: Final = "walreplay_stored"
 _TOTALS: Final = {"needed": "max(needed)", "unknown": "count_if(unknown AND net > 0)"}
 
 _COUNTS: Final = ("image", "copies", "stay")
-"""What `_Images.counted` adds to the rows."""
+"""The columns that `_Images.counted` adds to the rows."""
 
 
 def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
     """Apply net counts of equal rows.
 
-    A MERGE cannot delete some of several equal rows.  So where an image loses some all its copies are deleted, and
-    those that stay are inserted again as they were: how many there are, the target is asked before.
+    A MERGE cannot delete some of several equal rows.  So if some copies of an image are deleted, the MERGE deletes all
+    of them, and inserts those that remain again as they were.  A query asks the target for their number first.
 
-    A row from before a column was added has NULL there in the mirror, but its old row is sent with the column's
-    default.  So a delete that finds no such row takes one that is equal but for columns added since.
+    A row that is older than a column has NULL in that column of the mirror, but the source sends it with the column's
+    default.  So a delete that finds no equal row takes one that is equal except for columns added since.
 
-    An image whose rows were deleted more often than the table has it ends as if they had been there: the deletes that
-    found nothing are counted.
+    If more copies are deleted than the table has, the result is as if the missing copies had been there.  The deletes
+    that found no row are counted.
 
     Args:
         rows: see `walreplay.sink.merge.merge_schema`.
@@ -49,16 +52,17 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Writte
     added = [column.id for column in merge.shape.present if column.added]
     with kept_rows(spark, rows, _TOTALS) as (folded, totals):
         if not totals["needed"]:
-            # Nothing goes: the target need not be asked.
+            # No copies are deleted, so the target need not be asked.
             return append_rows(spark, folded, merge, "append", create=False)
         unknown = Counts(unknown=totals["unknown"] or 0)
         return _apply(images, images.counted(_as_stored(images, folded)), added, unknown)
 
 
 def _as_stored(images: _Images, folded: DataFrame) -> DataFrame:
-    """Have rows that go name rows of the table as these stand there: their texts may be others of the same values.
+    """Write deleted rows with the texts that the table has for the same values.
 
-    A row whose image the table has in several forms is parted: each form loses what it has, the row's own first.
+    If the table has copies of an image under several texts, the deleted row is divided: it takes as many copies as
+    there are under its own texts, then those under others.
     """
     forms = {f"c{number}": form for number, form in images.merge.identity.forms}
     if not may_differ(folded, forms, "needed > 0"):
@@ -85,7 +89,7 @@ def _as_stored(images: _Images, folded: DataFrame) -> DataFrame:
 
 
 def _stored(images: _Images, forms: Mapping[str, Form], texts: Sequence[str]) -> str:
-    """Give a query of the forms (``x<column>``) that the table has of each image that goes, and how often."""
+    """Write a query for the texts (``x<column>``) that the table has for each deleted image, and their ``copies``."""
     target = images.merge.table.sql
     places = {source: place for place, source in images.merge.pairs}
     joins: dict[str, list[str]] = {"t": [], "s": []}
@@ -96,7 +100,7 @@ def _stored(images: _Images, forms: Mapping[str, Form], texts: Sequence[str]) ->
             view = formed(images.spark, query, forms[source], kind, f"walreplay_forms_{side}_{source}")
             joins[side].append(f"LEFT JOIN {view} AS m{source} ON {side}.{column} <=> m{source}.text")
     found = ", ".join(f"m{source}.form AS v{source}" for source in texts)
-    # Under the source's names: the table may have any.
+    # Under the source's names, because the table's can be anything.
     there = ", ".join(f"t.{place} AS {source}" for place, source in images.merge.pairs)
     same_forms = " AND ".join(f"s.v{source} <=> u.v{source}" for source in texts)
     is_own = " AND ".join(f"s.{source} <=> u.{source}" for source in texts)
@@ -112,11 +116,12 @@ def _stored(images: _Images, forms: Mapping[str, Form], texts: Sequence[str]) ->
 
 
 def _apply(images: _Images, counted: DataFrame, added: list[int], unknown: Counts) -> Written:
-    """Commit what is counted; add how many deletes have found no row.
+    """Commit counted rows; their counts then say how many deletes found no row.
 
     Args:
-        added: the ids of the columns that rows of the table may be older than, which rise as time goes on.
-        unknown: the counts that are known already.
+        counted: see `_Images.counted`.
+        added: the ids of the columns that were added while the table had rows; a later column has a higher id.
+        unknown: the other counts of the rows.
     """
     with kept_rows(images.spark, counted, {"missing": "sum(greatest(needed - copies, 0L))"}) as (known, totals):
         missing = totals["missing"] or 0
@@ -133,10 +138,10 @@ def _apply(images: _Images, counted: DataFrame, added: list[int], unknown: Count
 
 @dataclass(frozen=True, slots=True)
 class _Images:
-    """What a table's statements are made of.
+    """Write the SQL for one table's images.
 
     Attributes:
-        image: the target's columns (quoted) and the source's that tell rows from others.
+        image: the columns of an image: the quoted name in the target, and the name in the source.
     """
 
     spark: SparkSession
@@ -145,16 +150,18 @@ class _Images:
 
     @classmethod
     def of(cls, spark: SparkSession, merge: Merge) -> _Images:
-        """Leave out what a row's image does not have: columns that were dropped, and the commit's LSN and time."""
+        """Take all columns but those that are not in an image: dropped ones, and the commit's LSN and time."""
         own = (merge.metadata.commit_lsn, merge.metadata.commit_ts)
         outside = {column.name for column in merge.shape.columns if column.dropped} | {name for name in own if name}
         quoted = {quote(name) for name in outside}
         return cls(spark, merge, tuple(pair for pair in merge.pairs if pair[0] not in quoted))
 
     def same(self, one: str, other: str, *, without: Collection[str] = ()) -> str:
-        """Say in SQL that two rows are equal; ``t`` is the target's.
+        """Write the condition that two rows are equal.
 
         Args:
+            one: the alias of a row; ``t`` is one of the target's.
+            other: the alias of one of the source's rows.
             without: the source's columns that are not compared.
         """
         terms = ["true"] if without else []
@@ -168,7 +175,7 @@ class _Images:
         return " AND ".join(terms)
 
     def _rescued(self, text: str, without: Sequence[str] = ()) -> str:
-        """Give rescued values in one form, whoever wrote them, without those of dropped and of some other columns."""
+        """Write rescued values in one form, without those of dropped columns and of the given ones."""
         names = [*(column.name for column in self.merge.shape.columns if column.dropped), *without]
         values = f"from_json({text}, 'map<string,string>')"
         if names:
@@ -181,7 +188,7 @@ class _Images:
         return self.merge.type_of(int(source[1:])).arrow if source[0] == "c" else None
 
     def counted(self, rows: DataFrame) -> DataFrame:
-        """Add how many copies the table has, asked where some are needed, and how many are to ``stay``."""
+        """Add ``copies``, the number that the table has (0 if none are needed), and ``stay``, the number in the end."""
         rows.selectExpr("*", "monotonically_increasing_id() AS image").createOrReplaceTempView(_ROWS)
         return self.spark.sql(
             f"SELECT s.*, coalesce(c.copies, 0L) AS copies FROM {_ROWS} AS s LEFT JOIN "
@@ -190,10 +197,13 @@ class _Images:
         ).selectExpr("*", "greatest(copies, needed) + net AS stay")
 
     def older(self, counted: DataFrame, since: int) -> DataFrame:
-        """Let deletes that have found no row take one from before some columns.
+        """Let deletes that found no row take rows that are older than some columns.
 
         Args:
             since: the id of the first of these columns.
+
+        Returns:
+            the rows, to be counted again.
         """
         counted.createOrReplaceTempView(_COUNTED)
         columns = self.merge.shape.columns
@@ -209,7 +219,7 @@ class _Images:
             ]
         )
         alike = ", ".join(image_of(source, self._kind(source)) for source in sources)
-        # Of equal images the first, `place`, stands for all; `prior` is what those in front of one want.
+        # `place` is the first of equal images and stands for all; `prior` is what the images before one of them take.
         self.spark.sql(
             f"SELECT *, min(image) OVER (PARTITION BY {alike}) AS place, "
             f"sum(missing) OVER (PARTITION BY {alike} ORDER BY image) - missing AS prior FROM "
@@ -232,7 +242,7 @@ class _Images:
         given = f"SELECT known, sum(taken) AS taken FROM ({taken}) WHERE known IS NOT NULL GROUP BY known"
         changed = {
             "net": "n.net + coalesce(o.taken, 0L) - coalesce(g.taken, 0L)",
-            # The table has to be asked for those that others take.
+            # Rows that others take from have to be counted in the table, too.
             "needed": "greatest(n.needed - coalesce(o.taken, 0L), CASE WHEN g.taken > 0 THEN 1L ELSE 0L END)",
         }
         new = {**{source: source for source in sources}, "net": "-all_taken", "needed": "1L", "unknown": "false"}
@@ -248,9 +258,9 @@ class _Images:
         )
 
     def statement(self) -> str:
-        """Give the MERGE of what is counted."""
+        """Write the MERGE for the counted rows."""
         pairs = self.merge.pairs
-        # The table may have columns of these names, too.
+        # Each name has its alias in front, because the table may have a column of the same name.
         loses = "s.needed > 0 AND s.stay < s.copies"
         targets = ", ".join(f"t.{target} AS {source}" for target, source in pairs)
         staying = (

@@ -1,7 +1,7 @@
 """A table of one row, whose file Python reads and writes.
 
-A row is written in the place of the one that is known, and only if that is still the table's: so a commit that anybody
-has made in between is never overwritten.  Where that cannot be done, a statement with the condition in it has to tell.
+The new row replaces the one that was read, and only if the table still has that one.  So a commit that somebody else
+has made in between is never overwritten.  If the row cannot be replaced so, a statement with the condition is run.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class _Known:
 
     Attributes:
         version: the table's.
-        files: what its log has of its files.
-        values: by the columns' names.
+        files: the table's files, as its log's entries.
+        values: the row's, by the columns' names.
     """
 
     version: int
@@ -41,10 +41,10 @@ class _Known:
 
 
 class FileRow(StatementRow):
-    """A table of one row, by its file.
+    """A table of one row that is read and changed by its file.
 
     Args:
-        begin: begins a transaction, which makes the table if it is given columns; None where statements have to do it.
+        begin: begins a transaction, which creates the table if columns are given; None if statements have to be used.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class FileRow(StatementRow):
         self._known: _Known | None = None
 
     def read(self) -> Mapping[str, Any] | None:
-        """Give the row by its columns' names, of a table that is there; None where it has none."""
+        """Give the row of an existing table, by its columns' names; None if the table is empty."""
         self._known = self._read()
         return super().read() if self._known is None else self._known.values
 
     def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
-        """Make the table with its row, or give its row to one that has none; say whether that was done."""
+        """Create the table with its row, or insert the row into an empty table; say whether that was done."""
         transaction = None if exists else self._begin(self._schema)
         self._known = None if transaction is None else self._write(transaction, values, ())
         return self._known is not None or super().create(values, exists=exists)
@@ -73,7 +73,7 @@ class FileRow(StatementRow):
         """Change some of the row's values; say whether the condition held."""
         known = self._known
         if known is not None and condition.is_in(known.values):
-            # It is not known until it is written.
+            # If the write fails, it is not known which row the table has.
             self._known = None
             self._known = self._replace(known, {**known.values, **values})
             if self._known is not None:
@@ -94,13 +94,13 @@ class FileRow(StatementRow):
             return None
         values = {}
         for column in columns:
-            # A column that is younger than the file is not in it.
+            # A column that was added after the file was written is not in it.
             there = column.physical in rows.column_names
             values[column.name] = rows[column.physical].cast(column.type, safe=False)[0].as_py() if there else None
         return _Known(transaction.version, files, values)
 
     def _replace(self, known: _Known, values: Mapping[str, Any]) -> _Known | None:
-        """Write a row in the place of another; None, and nothing is written, if that is the table's row no longer."""
+        """Replace a row; None, and nothing is written, if the table no longer has it."""
         transaction = self._begin(None)
         if transaction is None or transaction.version != known.version:
             return None

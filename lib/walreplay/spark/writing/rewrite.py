@@ -1,8 +1,8 @@
-"""A small keyed table written anew with the rows that are merged into it, in place of a MERGE.
+"""Rewrite a small keyed table together with the rows to merge, instead of a MERGE.
 
-A MERGE of a few rows takes Spark a dozen jobs and plans, however small the table.  Where a table lies in a folder that
-driver and executors have mounted, the task that folds its changes can read it, too, and write it anew, and Delta's own
-transaction commits that.  Only what is plain is done so; a MERGE does the rest, and whatever this gives up.
+A MERGE of a few rows takes Spark a dozen jobs and plans, however small the table is.  If driver and executors have the
+table's folder mounted, the task that folds its changes can also read the table and rewrite it.  Delta's own transaction
+commits the new files.  Tables with anything unusual are merged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from walreplay.spark.writing.kept_rows import keeping_files
 from walreplay.spark.writing.merge import Counts, Written, key_may_be_rescued
 
 _MOST_BYTES: Final = 16 << 20
-"""Of what is small: the table's files, and what is staged of its changes."""
+"""The limit of the table's files, and of its staged changes."""
 
 _MOST_FILES: Final = 64
 
@@ -42,14 +42,17 @@ _NOTHING: Final = (
     "numTargetRowsNotMatchedBySourceDeleted",
     "numTargetRowsNotMatchedBySourceUpdated",
 )
-"""What the history has of every MERGE, and of which there is none here."""
+"""Metrics that the history has of every MERGE, and that are 0 here."""
 
 
 class Rewrite:
-    """A table that may be written anew, as of the beginning of the transaction that commits that.
+    """A table that may be rewritten, as it was when the transaction began.
 
     Args:
-        files: the table's, as its log has them; and their ``paths``.
+        transaction: commits the new files.
+        columns: of the table's files.
+        files: the table's files, as its log's entries.
+        paths: the paths of the same files.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class Rewrite:
         self._paths = paths
 
     def folding(self, task: FoldTask, merge: Merge, folder: str) -> Work:
-        """Give what folds a table's events and writes it anew, or keeps the rows in a folder for a MERGE."""
+        """Give the function that folds a table's events and rewrites it, or else keeps the rows for a MERGE."""
         sources = [source for _, source in merge.pairs]
         before = Before(
             paths=self._paths,
@@ -82,7 +85,11 @@ class Rewrite:
         return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))
 
     def commit(self, written: FilesWritten, merge: Merge) -> Written | None:
-        """Commit the table as it was written (`FilesWritten.anew`); None where somebody has changed it in between."""
+        """Commit the rewritten table (`FilesWritten.anew`); None if somebody has changed it in between.
+
+        Raises:
+            MissingRow: see `Counts.check`.
+        """
         counts = written.counts
         found = Counts(
             unknown=counts["unknown"],
@@ -98,7 +105,7 @@ class Rewrite:
         gone = self._files if any(changed.values()) else ()
         source_rows = sum(changed.values())
         metrics = {
-            # Delta 4.4 looks for the first, and tells the second.
+            # Delta 4.4 reads the first and shows the second.
             "operationNumSourceRows": source_rows,
             "numSourceRows": source_rows,
             "numOutputRows": sum(file.rows for file in written.files),
@@ -115,7 +122,7 @@ class Rewrite:
         try:
             version = self._transaction.commit(written.files, found.counted(merge), instead_of=gone, merged=metrics)
         except Exception as error:
-            # Of what else may go wrong it is not known whether the table has the file.
+            # After any other error the commit may have been made, so the files must stay.
             if not delta.is_conflict(error):
                 raise
             self._discard(written)
@@ -128,11 +135,11 @@ class Rewrite:
 
 
 def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], Transaction | str]) -> Rewrite | str:
-    """Begin to write a table anew; say why not where a MERGE has to be made.
+    """Begin to rewrite a table, or give the reason why it has to be merged.
 
     Args:
-        staged: bytes of what its rows are folded from.
-        begin: begins a transaction on it, or says why no files may be written to it.
+        staged: bytes of the staged events that its rows are folded from.
+        begin: begins a transaction on the table, or gives the reason why no files may be written to it.
     """
     if staged > _MOST_BYTES:
         return "its changes are many"
@@ -161,7 +168,7 @@ def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], Transaction | s
 
 
 def _obstacle_of_rows(merge: Merge) -> str | None:
-    """Say what of the rows that are merged asks for a MERGE; None for nothing."""
+    """Give the reason why these rows have to be merged; None if there is none."""
     if merge.moves:
         return "keys of its rows have changed"
     if merge.configured:

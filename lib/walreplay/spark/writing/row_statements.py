@@ -1,4 +1,4 @@
-"""A table of one row that Spark's statements read and change."""
+"""A table of one row that is read and changed by Spark's statements."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _SOURCE: Final = "walreplay_row"
 
 _LONG: Final = 1 << 17
-"""A row with more characters is not written as literals: the text of a statement must not grow without a limit."""
+"""A row with more characters is not written as literals, because a statement's text must not grow without limit."""
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class StatementRow(OneRow):
-    """A table of one row, by Spark's statements."""
+    """A table of one row that is read and changed by Spark's statements."""
 
     def __init__(self, spark: SparkSession, table: TableName, schema: pa.Schema) -> None:
         self._spark = spark
@@ -33,25 +33,25 @@ class StatementRow(OneRow):
         self._schema = schema
 
     def read(self) -> Mapping[str, Any] | None:
-        """Give the row by its columns' names, of a table that is there; None where it has none."""
+        """Give the row of an existing table, by its columns' names; None if the table is empty."""
         rows = delta.read(self._spark, self._table).collect()
         if not rows:
             return None
         (row,) = rows
-        # Spark gives times without a zone, by the clock of this machine.
+        # Spark gives times without a zone, in this machine's local time.
         return {
             name: value.astimezone(timezone.utc) if isinstance(value, datetime) else value
             for name, value in row.asDict().items()
         }
 
     def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
-        """Make the table with its row, or give its row to one that has none; say whether that was done."""
+        """Create the table with its row, or insert the row into an empty table; say whether that was done."""
         frame = self._frame(values)
         if not exists and self._table.path is not None:
             delta.write(frame, self._table, "error", create=True)
             return True
         if not exists:
-            # A catalog's table is made empty first.
+            # A table in a catalog is created empty first.
             delta.write(frame.limit(0), self._table, "append", create=True)
         frame.createOrReplaceTempView(_SOURCE)
         return self._changed(
@@ -61,7 +61,7 @@ class StatementRow(OneRow):
     def change(self, values: Mapping[str, Any], condition: Condition) -> bool:
         """Change some of the row's values; say whether the condition held."""
         if sum(len(value) for value in values.values() if isinstance(value, str)) <= _LONG:
-            # Of one row, an UPDATE takes half the time of a MERGE.
+            # An UPDATE of one row takes half the time of a MERGE.
             assignments = ", ".join(f"{quote(name)} = {_literal(value)}" for name, value in values.items())
             return self._changed(f"UPDATE {self._table.sql} SET {assignments} WHERE {condition.sql()}")
         self._frame(values).createOrReplaceTempView(_SOURCE)
@@ -82,7 +82,7 @@ class StatementRow(OneRow):
 
 
 def _literal(value: str | bool | int | datetime | list[str] | None) -> str:
-    """Write a value in SQL; text in hexadecimal, as what a backslash means in SQL's own can be configured."""
+    """Write a value in SQL; text in hexadecimal, because the meaning of a backslash in SQL can be configured."""
     if value is None:
         return "NULL"
     if isinstance(value, str):

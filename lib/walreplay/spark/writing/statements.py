@@ -1,4 +1,4 @@
-"""Rows to tables by Spark's own statements, as anybody would write them: this works everywhere."""
+"""The writer that uses Spark's own statements, which work everywhere."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 STAGING: Final = "staging"
-"""Where in the ledger events are staged."""
+"""The ledger's table or folder in which events are staged."""
 
 
 class StatementWriter(TableWriter):
-    """Writes by Spark's statements."""
+    """Write by Spark's statements."""
 
     way: ClassVar[Way] = "statements"
 
@@ -44,7 +44,7 @@ class StatementWriter(TableWriter):
         return TableStaging(target.ledger(STAGING if turn == 0 else f"{STAGING}_{turn}"))
 
     def one_row(self, spark: SparkSession, table: TableName, schema: pa.Schema) -> OneRow:
-        """Give a table of one row, which need not be there yet."""
+        """Give a table of one row, which need not exist yet."""
         return StatementRow(spark, table, schema)
 
     def append(
@@ -74,12 +74,12 @@ class StatementWriter(TableWriter):
         return StatementFold(staging, run, number, exists=exists, overwrite=overwrite)
 
     def begin_change(self, spark: SparkSession, table: TableName) -> Transaction | None:
-        """Begin a commit of columns alone; None, as they are changed by statements."""
+        """Give None: statements change a table's metadata."""
         return None
 
 
 class StatementAppend(Append):
-    """An append of what frames come to, all of them in the one statement that commits them."""
+    """An append of rows that are gathered as queries, and written by the one statement that commits them."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class StatementAppend(Append):
         self._frames: list[DataFrame] = []
 
     def write_rows(self, rows: Sequence[Sequence[Any]], schema: pa.Schema) -> None:
-        """Write a few rows from here."""
+        """Write a few rows that the driver has."""
         self.write_frame(self._spark.createDataFrame(list(rows), sql_schema(schema)).coalesce(1))
 
     def write_staged(self, staged: Rows, schema: pa.Schema, constants: Mapping[str, pa.Array]) -> None:
@@ -107,11 +107,11 @@ class StatementAppend(Append):
         self.write_frame(staged.mapInArrow(partial(unpack_with, constants=dict(constants)), sql_schema(more)))
 
     def write_frame(self, frame: DataFrame) -> None:
-        """Have executors write rows that Spark makes, whose columns are the table's."""
+        """Have executors write the rows of a query, whose columns are the table's."""
         self._frames.append(frame.select(*self._schema.names))
 
     def commit(self, commit: delta.CommitId) -> int | None:
-        """Commit what is written."""
+        """Commit what was written."""
         frames = self._frames or [self._spark.createDataFrame([], sql_schema(self._schema))]
         frame = reduce(lambda one, other: one.unionByName(other), frames)
         delta.forget_version(self._spark)
@@ -121,10 +121,12 @@ class StatementAppend(Append):
 
 @dataclass(frozen=True, slots=True)
 class StatementFold(Fold):
-    """The fold of an epoch in the very statement that commits it.
+    """The fold of an epoch within the statement that commits it.
 
     Attributes:
-        exists: the table is there; ``overwrite``: its rows go.
+        number: the epoch's.
+        exists: the table exists.
+        overwrite: the epoch's rows replace the table's.
         reason: see `Fold`.
     """
 
