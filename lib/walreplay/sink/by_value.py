@@ -38,7 +38,7 @@ def _lists(array: pa.Array, form: Form) -> pa.Array:
 
 
 def has_form(column: Any, form: Form) -> bool:
-    """Say whether some of a column's texts may be written in several ways."""
+    """Say whether a column has a text whose value could also be written as another text."""
     array = contiguous(column)
     if form is not Form.SHAPE or pa.types.is_list(array.type):
         return bool(array.null_count < len(array))

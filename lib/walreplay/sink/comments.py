@@ -1,8 +1,8 @@
-"""What a mirror table says of itself and of its columns: the comments that catalogs and readers show.
+"""The comments of a mirror table and of its columns, which catalogs and readers show.
 
-A table names its source relation, and a column the type that its source has there, as PostgreSQL writes both.  People
-may write comments of their own.  Ours is what the ledger says was written last: whatever else a table says is somebody
-else's, or was taken away by somebody, and stays.
+A table's comment names its source relation, a column's comment its type in the source, both as PostgreSQL writes them.
+Users may change comments.  The ledger has the comment that walreplay wrote last: if the table has another one, or none
+any more, a user has changed it, and it is left as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from walreplay.sink.evolution import TableShape
 from walreplay.types.sql_names import relation_name, type_written
 
 _KEY: Final = b"comment"
-"""Where an Arrow schema, and each of its fields, has a comment."""
+"""The key of a comment in the metadata of an Arrow schema and of its fields."""
 
 DELETED: Final = "Whether the row is deleted in the source"
 
@@ -28,25 +28,25 @@ _RESCUED_DATA: Final = "Values that the types of their columns cannot hold: JSON
 
 
 def table_comment(relation: Relation) -> str:
-    """Say which relation a table is the mirror of."""
+    """Write a table's comment: the relation that it mirrors."""
     return f"PostgreSQL table {relation_name(relation.namespace, relation.name)}"
 
 
 def column_comments(
     relation: Relation, type_names: Mapping[int, tuple[str, str]], masked: Sequence[int] = ()
 ) -> list[str]:
-    """Say of what type each of a relation's columns is in the source.
+    """Write the comments of a relation's columns, in their order: their types in the source.
 
     Args:
         type_names: (namespace, name) by oid, from Type messages.
-        masked: the numbers of columns that have hashes in place of their values.
+        masked: the numbers of the columns whose values are replaced by hashes.
     """
     written = (type_written(column.type_oid, column.typmod, type_names) for column in relation.columns)
     return [f"{text}, masked" if number in masked else text for number, text in enumerate(written)]
 
 
 def metadata_comments(metadata: MetadataNames) -> dict[str, str]:
-    """Say what the columns are, by name, that stand behind the source's."""
+    """Write the comments of the metadata columns, by their names."""
     told = (
         (metadata.commit_lsn, _COMMIT_LSN),
         (metadata.commit_ts, _COMMIT_TS),
@@ -56,12 +56,15 @@ def metadata_comments(metadata: MetadataNames) -> dict[str, str]:
 
 
 def followed(there: str, before: str, wanted: str) -> str:
-    """Give what a table is to say, of which it says something now.
+    """Give the comment that a table or a column has to have; each of these is empty for none.
 
     Args:
-        there: what it says; empty for nothing, as is each of the others.
-        before: what it was given last.
-        wanted: what it is to be given.
+        there: its comment now.
+        before: the comment that walreplay wrote last.
+        wanted: the comment for the new state.
+
+    Returns:
+        ``wanted``, or ``there`` if a user has changed the comment.
     """
     return wanted if there == before else there
 
@@ -69,12 +72,13 @@ def followed(there: str, before: str, wanted: str) -> str:
 def followed_columns(
     there: Mapping[str, str], before: TableShape | None, after: TableShape, others: Mapping[str, str]
 ) -> dict[str, str]:
-    """Give what a table's columns are to say once they are all declared anew.
+    """Give the comments for all of a table's columns, by name, when they are declared anew.
 
     Args:
-        there: what the table's columns say now, by name, those that say nothing included; empty for a new table.
-        before: the columns as the ledger knows them; None for a table that it does not.
-        others: what the columns behind these are to say if they are new.
+        there: the columns' comments now, by name, with empty ones; no entries for a new table.
+        before: the source's columns as the ledger has them; None for a table that the ledger does not know.
+        after: the source's columns in the new state.
+        others: the comments of new metadata columns.
     """
     names = {} if before is None else {column.id: column for column in before.columns}
     found = {}
@@ -88,12 +92,12 @@ def followed_columns(
 
 
 def with_comments(schema: pa.Schema, table: str, columns: Mapping[str, str]) -> pa.Schema:
-    """Give a schema that says of itself and of its columns what a table that is made by it is to say."""
+    """Add comments to a schema: the table's, and the columns' by name."""
     fields = [field.with_metadata({_KEY: columns.get(field.name, "")}) for field in schema]
     return pa.schema(fields, metadata={_KEY: table})
 
 
 def comment_in(declared: pa.Schema | pa.Field) -> str:
-    """Give what a schema or a field says; empty for nothing."""
+    """Give the comment of a schema or a field; empty for none."""
     told: bytes = (declared.metadata or {}).get(_KEY, b"")
     return told.decode()

@@ -55,13 +55,13 @@ __all__ = ["convert", "is_widening", "keeps_values", "text_of"]
 
 
 class _Kind(Enum):
-    """What a type's values are, as far as a conversion asks."""
+    """The kinds of values that conversions distinguish."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
     FLOAT = "float"
     NUMERIC = "numeric"
-    """Those that are strings, too."""
+    """numeric, also where its column is a string."""
     BINARY = "binary"
     DATE = "date"
     TIMESTAMP = "timestamp"
@@ -112,28 +112,29 @@ _SAME_TEXT: Final = frozenset(
     | {(_Kind.BOOLEAN, _Kind.INTEGER)}
     | {(old, new) for old in (_Kind.DATE, _Kind.TIMESTAMP) for new in (_Kind.DATE, _Kind.TIMESTAMP)}
     | {(kind, kind) for kind in (_Kind.TIMESTAMPTZ, _Kind.BINARY, _Kind.LIST)}
-    | {(_Kind.CUSTOM, _Kind.LIST)}  # arrays of user-defined types are such, too
+    | {(_Kind.CUSTOM, _Kind.LIST)}  # arrays of user-defined types count as user-defined
     | {(old, new) for old in _STRINGS for new in _STRINGS}
 )
-"""Where one type's text means the same in the other; all go to text, too, and text to all.
+"""Pairs (old, new) of kinds where a text of the old one means the same value in the new one.
 
-It means something else where a bit string becomes an integer (``101``), or a number bytea or money; and where a
-day or a timestamp gets a time zone, that hangs on the session.
+All kinds can also become text, and text can become any.  A text would mean something else if a bit string became an
+integer (``101``), or a number bytea or money.  If a day or a timestamp gets a time zone, the value depends on the
+session.
 """
 
 _INTEGER_RANKS: Final = {Family.INT16: 16, Family.INT32: 32, Family.INT64: 64}
 _DELTA_DIGITS: Final = {Family.INT16: 10, Family.INT32: 10, Family.INT64: 20, Family.UNSIGNED: 20}
-"""In front of the point, so many digits a decimal has to have for Delta to widen an integer to it."""
+"""Delta widens an integer to a decimal that has so many digits in front of the point, or more."""
 
 _UNREAD: Final = "\\x"
-"""So begins the text of what came in a binary format that nobody could read: it is not PostgreSQL's text."""
+"""The beginning of the text of a binary value that could not be read; the text is not PostgreSQL's."""
 
 _DAY: Final = re.compile(r"([0-9]{4,}-[0-9]{2}-[0-9]{2})( BC)?")
 _MIDNIGHT: Final = re.compile(r"([0-9]{4,}-[0-9]{2}-[0-9]{2}) 00:00:00( BC)?")
 _DAY_MICROS: Final = 86_400_000_000
 
 Converted = tuple[pa.Array, pa.Array | None]
-"""A column, and for each row the text that it cannot hold; None where there is none."""
+"""A column, and for each row the text that the column cannot hold or NULL; None if no row has one."""
 
 
 def convert(values: pa.Array, rescued: pa.Array | None, chain: Sequence[ColumnType]) -> Converted:
@@ -141,12 +142,12 @@ def convert(values: pa.Array, rescued: pa.Array | None, chain: Sequence[ColumnTy
 
     Args:
         values: of the type ``chain[0].arrow``.
-        rescued: strings, as many: the text of each value that the column cannot hold; None for none.
-        chain: two types or more, the oldest first.  Each change is made on its own, as the source made it.
+        rescued: one string a row: the text that the column cannot hold, or NULL; None if no row has one.
+        chain: two types or more, the oldest first.  Values go through each change by itself, as in the source.
 
     Returns:
-        The column in the type ``chain[-1].arrow``, and the texts that it cannot hold now; None for none.  A text
-        that was rescued before is a value now, where the new type can hold it.
+        The column in the type ``chain[-1].arrow``, and the texts that it cannot hold now, None if there are none.  A
+        text that was rescued before becomes a value if the new type can hold it.
 
     Raises:
         ValueError: the chain has no change.
@@ -159,7 +160,7 @@ def convert(values: pa.Array, rescued: pa.Array | None, chain: Sequence[ColumnTy
 
 
 def keeps_values(old: ColumnType, new: ColumnType) -> bool:
-    """Say whether every value stays as it is, in the same Delta type: there is nothing to convert.
+    """Say whether every value stays as it is and the Delta type stays the same, so that nothing is converted.
 
     A rescued text may still become a value: see `is_widening`.
     """
@@ -238,14 +239,14 @@ def _convert_values(values: pa.Array, old: ColumnType, new: ColumnType) -> Conve
 
 
 def _convert_rescued(texts: pa.Array, old: ColumnType, new: ColumnType) -> tuple[pa.Array, pa.Array]:
-    """Try the texts that the old type could not hold."""
+    """Read, as the new type, the texts that the old type could not hold."""
     written = pa.array([_restated(text, old, new) for text in texts.to_pylist()], pa.string())
     # Texts of values that could not be read stay as they are.
     readable = written
     if old.family != Family.BINARY:
         readable = pc.if_else(pc.starts_with(written, _UNREAD), None, written)
     if old.family == Family.VECTOR and _kind(new) is _Kind.LIST:
-        result = pa.nulls(len(texts), new.arrow)  # of a vector only what is none is rescued
+        result = pa.nulls(len(texts), new.arrow)  # only texts that are no vector were rescued
     elif old.family == Family.ARRAY and _kind(new) is _Kind.LIST:
         elements, parsed = _parsed(readable, old)
         nulls = pa.nulls(len(elements.values), element_of(old).arrow)
@@ -264,7 +265,7 @@ def _read(texts: pa.Array, old: ColumnType, new: ColumnType) -> pa.Array:
         return read_texts(texts, new)
     elements, _ = _parsed(texts, new)
     if new.family == Family.ARRAY:
-        # PostgreSQL reads more than it writes (spaces, lower case null): only what it writes is sure.
+        # PostgreSQL reads more forms than it writes (spaces, lower case null).  Only what it writes is certain.
         same = pc.equal(output_of(elements, _array_of(old, new)), texts)
         elements = pc.if_else(same, elements, None)
     return _convert_lists(elements, None, old, new)
@@ -274,8 +275,8 @@ def _convert_lists(lists: pa.Array, rescued: pa.Array | None, old: ColumnType, n
     """Convert lists with elements of the type `old`; a list with an element that does not fit does not fit either.
 
     Args:
-        lists: the elements that are held.
-        rescued: for each element of all lists, the text that is not.
+        lists: with NULL for an element that the old type could not hold.
+        rescued: for each element of all lists, its text if the old type could not hold it, or NULL.
     """
     lengths = lengths_of(lists)
     elements, left = _hop(lists.flatten(), rescued, old, element_of(new))
@@ -293,7 +294,7 @@ def _convert_lists(lists: pa.Array, rescued: pa.Array | None, old: ColumnType, n
 
 
 def _parsed(texts: pa.Array, column_type: ColumnType) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """Take the texts of lists apart: lists of strings, NULL where that cannot be done, and where it could."""
+    """Parse the texts of arrays: give lists of strings, NULL if a text is none, and which texts were parsed."""
     lists: list[list[str | None] | None] = []
     for text in texts.to_pylist():
         try:
@@ -324,7 +325,7 @@ def _days(values: pa.Array, new: ColumnType) -> pa.Array:
 
 
 def _restated(text: str, old: ColumnType, new: ColumnType) -> str:
-    """Write a day as the timestamp that it becomes, and the other way round, whatever the year."""
+    """Write a date as the timestamp that it becomes, or a timestamp as a date, in any year."""
     if (old.family, new.family) == (Family.DATE, Family.TIMESTAMP):
         match = _DAY.fullmatch(text)
         return text if match is None else f"{match[1]} 00:00:00{match[2] or ''}"

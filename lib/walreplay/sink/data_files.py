@@ -25,16 +25,19 @@ _GROUP_ROWS: Final = 1 << 20
 _GROUP_BYTES: Final = 32 << 20
 
 _DICTIONARY_BYTES: Final = 1 << 16
-"""What has more different values than fit is written as it is: that takes a third less time, and no more room."""
+"""A column with more distinct values than fit in a dictionary page of this size is written without one.
+
+That takes a third less time, and no more space.
+"""
 
 _MOST_DIGITS: Final = 18
-"""Decimals of more digits are no integers in Parquet."""
+"""A decimal with more digits is not stored as an integer in Parquet."""
 
 _INDEXED: Final = 32
-"""Of so many columns Delta keeps statistics, if a table does not say otherwise."""
+"""Delta keeps statistics of so many first columns, unless a table's properties say otherwise."""
 
 _LONGEST: Final = 32
-"""Delta keeps this many characters of a text."""
+"""Delta's statistics keep so many characters of a text."""
 _HIGHEST: Final = "\U0010ffff"
 
 _EPOCH: Final = datetime(1970, 1, 1)
@@ -45,8 +48,10 @@ class FileColumn:
     """A column of a table's files.
 
     Attributes:
-        name: the table's name for it; ``physical`` and ``field_id`` are those in the files.
-        type: as in the files, with their names inside structs.
+        name: the column's name in the table.
+        physical: its name in the files.
+        type: its type in the files, with the files' names inside structs.
+        field_id: its id in the files; None without column mapping.
         indexed: the log gets statistics of the column.
     """
 
@@ -65,12 +70,12 @@ class FileColumn:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file that is written, and not yet committed.
+    """A file that was written and is not yet committed.
 
     Attributes:
         name: in the table's folder.
-        size: bytes.
-        stats: JSON.
+        size: in bytes.
+        stats: its statistics for Delta's log, as JSON.
     """
 
     name: str
@@ -80,11 +85,15 @@ class DataFile:
 
 
 class DataFileWriter:
-    """Write one file of a table, with a unique name; used as a context, it discards a file that is not closed.
+    """Write one file of a table, with a unique name.
+
+    As a context manager it discards the file if an error leaves the context.
 
     Args:
         folder: the table's; it is created if it does not exist.
-        written_by: the version of Spark whose calendar and time zone rules hold, which are Arrow's own since 3.0.
+        columns: all of the table's, in their order.
+        written_by: the version of Spark that readers take for the writer.  It tells them which calendar and time zone
+            rules hold; since 3.0 these are Arrow's own.
     """
 
     def __init__(self, folder: str | os.PathLike[str], columns: Sequence[FileColumn], *, written_by: str) -> None:
@@ -105,7 +114,7 @@ class DataFileWriter:
             self.abandon()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows, whose columns are the table's in their order."""
+        """Write rows that have the table's columns, in their order."""
         if batch.num_rows == 0:
             return
         columns = [as_named(column, field.type) for column, field in zip(batch.columns, self._schema, strict=True)]
@@ -116,7 +125,7 @@ class DataFileWriter:
             self._flush()
 
     def close(self) -> DataFile | None:
-        """Finish the file; None if it would have no rows."""
+        """Finish the file; None, and no file, if there were no rows."""
         self._flush()
         if self._writer is None:
             return None
@@ -126,7 +135,7 @@ class DataFileWriter:
         return DataFile(self._path.name, self._path.stat().st_size, found.num_rows, _statistics(found, self._columns))
 
     def abandon(self) -> None:
-        """Discard the file; an error of this must not hide the error that was the reason."""
+        """Discard the file.  Errors are ignored, because they would hide the error that was the reason."""
         with suppress(Exception):
             if self._writer is not None:
                 self._writer.close()
@@ -154,13 +163,13 @@ class DataFileWriter:
 
 
 def as_named(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Give an array of another type, whose structs have other names."""
+    """Give an array as a type that differs from its own only in the names inside structs."""
     if array.type == kind:
         return array
     if not pa.types.is_nested(kind):
         return array.cast(kind)
     if array.offset:
-        # Of a slice Arrow makes no list again.
+        # Arrow cannot rebuild a list from a slice.
         array = pa.concat_arrays([array])
     nulls = array.is_null()
     if pa.types.is_list(kind):
@@ -170,17 +179,17 @@ def as_named(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def indexed_count(properties: Mapping[str, str]) -> int:
-    """Say of how many columns, the first ones, a table with some properties keeps statistics; below 0: of all."""
+    """Give the number of first columns of which a table with these properties keeps statistics; below 0: all."""
     return int(properties.get("delta.dataSkippingNumIndexedCols", _INDEXED))
 
 
 def has_statistics(kind: pa.DataType) -> bool:
-    """Say whether the log gets a column's least and greatest value, which clustering by it needs."""
+    """Say whether the log gets the least and greatest value of a column of this type; clustering by it needs them."""
     return not pa.types.is_floating(kind) and not (pa.types.is_decimal(kind) and kind.precision > _MOST_DIGITS)
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """Count the Parquet columns of a column of some type."""
+    """Count the Parquet columns that a column of this type has."""
     if pa.types.is_list(kind):
         return _leaves(kind.value_type)
     return sum(_leaves(field.type) for field in kind) if pa.types.is_struct(kind) else 1
@@ -206,7 +215,7 @@ def _statistics(found: pq.FileMetaData, columns: Sequence[FileColumn]) -> str:
         name = json.dumps(column.physical)
         nulls.append(f"{name}:{sum(part.null_count for part in parts)}")
         written = _written(column.type)
-        # A group that holds NULLs alone has no least value.
+        # A row group with nothing but NULLs has no least value.
         filled = [part for part in parts if part.num_values]
         if written is None or not filled or not all(part.has_min_max for part in filled):
             continue
@@ -214,7 +223,7 @@ def _statistics(found: pq.FileMetaData, columns: Sequence[FileColumn]) -> str:
             low = written(min(part.min_raw for part in filled), False)
             high = written(max(part.max_raw for part in filled), True)
         except (OverflowError, UnicodeDecodeError):
-            continue  # beyond what the log can say
+            continue  # the log cannot express the greatest value
         if low is not None and high is not None:
             lows.append(f"{name}:{low}")
             highs.append(f"{name}:{high}")
@@ -224,7 +233,7 @@ def _statistics(found: pq.FileMetaData, columns: Sequence[FileColumn]) -> str:
 
 
 def _written(kind: pa.DataType) -> Callable[[Any, bool], str | None] | None:
-    """Say how Delta's log writes a least or greatest (True) value of a type; None for types without statistics."""
+    """Give the function that writes a least (False) or greatest (True) value for the log; None if the type has none."""
     if pa.types.is_integer(kind):
         return lambda raw, _: str(raw)
     if pa.types.is_string(kind):
@@ -233,7 +242,7 @@ def _written(kind: pa.DataType) -> Callable[[Any, bool], str | None] | None:
         return lambda raw, _: f'"{date(1970, 1, 1) + timedelta(days=raw)}"'
     if pa.types.is_timestamp(kind):
         zone = "" if kind.tz is None else "Z"
-        # Truncated to milliseconds: readers add one to the greatest.
+        # Truncated to milliseconds, because readers add one millisecond to the greatest value.
         return lambda raw, _: f'"{_moment(raw)}{zone}"'
     if pa.types.is_decimal(kind):
         return lambda raw, _: _decimal(raw, kind.scale)
@@ -246,7 +255,7 @@ def _moment(micros: int) -> str:
 
 def _decimal(raw: int | bytes, scale: int) -> str | None:
     if isinstance(raw, bytes):
-        # Beyond 18 digits; Parquet orders these by their numbers only once they are read.
+        # Beyond 18 digits, Parquet's order of the bytes is not that of the numbers.
         return None
     return f"{Decimal(raw).scaleb(-scale):f}"
 

@@ -19,7 +19,7 @@ _TYPE_CHANGES: Final = "delta.typeChanges"
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A new column, and the one that it follows; None for the first position."""
+    """A new column as the log declares it, and the name of the column before it; None for the first position."""
 
     field: Field
     after: str | None
@@ -27,11 +27,14 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes of a table's columns, each by its name.
+    """Changes of a table's columns.
 
     Attributes:
-        types: the new types, as the log has them, by the names that the columns have in the end.
-        comments: by the same names, the comments that we gave the columns last, and those that they are to have.
+        drops: names of columns.
+        renames: old and new name of columns.
+        types: the new types, as the log writes them, by the columns' names in the end; None for none.
+        adds: the new columns.
+        comments: by the columns' names in the end, the comment that walreplay wrote last, and the new one.
     """
 
     drops: Sequence[str] = ()
@@ -42,7 +45,7 @@ class Changes:
 
 
 def changed(fields: Sequence[Field], changes: Changes) -> list[Field]:
-    """Give a table's columns after some changes; changes that are made already are skipped."""
+    """Give a table's columns after some changes; changes that the table already has are skipped."""
     renames, types = dict(changes.renames), changes.types or {}
     found: list[Field] = []
     for one in fields:
@@ -66,7 +69,7 @@ def changed(fields: Sequence[Field], changes: Changes) -> list[Field]:
 
 
 def _widened(old: Any, new: Any, *path: str) -> Iterator[dict[str, str]]:
-    """Give what is noted of a type that has become a wider one."""
+    """Give the log's notes of a type that was widened: one for each part of the type that differs."""
     if isinstance(old, str):
         told = {"fromType": old, "toType": new}
         if old != new:

@@ -6,8 +6,8 @@ and added ones stand behind them.  Therefore:
 - A column in front of one that used to precede it, or behind an added one, is another column of the same name: it was
   dropped and added again.
 - A new name *between* survivors, where one of the same type has gone, is a rename.
-- At the end nothing distinguishes a rename from a drop and an add, unless the configuration names it.  Nor can it be
-  seen that the last columns were dropped and added again in their order.
+- At the end nothing distinguishes a rename from a drop and an add, unless the configuration names the rename.  Nor can
+  it be seen that the last columns were dropped and added again in their order.
 - A new column between survivors where none has gone was added to the publication's column list.
 
 Each column has an id that is unique in the table's life, so that versions far apart can be compared.
@@ -26,7 +26,7 @@ from walreplay.sink.convert import is_widening, keeps_values
 from walreplay.types.base import ColumnType
 
 OWN: Final = ""
-"""The source name of a column that is the mirror's own and stands behind the source's; PostgreSQL has no such name."""
+"""The source name of the mirror's own column, which follows the source's; PostgreSQL does not allow this name."""
 
 
 class ChangeKind(str, Enum):
@@ -52,7 +52,7 @@ class ColumnChange:
 
     @property
     def text(self) -> str:
-        """The change for people."""
+        """The change as a sentence for a report."""
         if self.kind is ChangeKind.KEPT:
             return f"column {self.column} dropped; its values are kept"
         if self.kind is ChangeKind.REPLACED:
@@ -62,10 +62,12 @@ class ColumnChange:
 
 @dataclass(frozen=True, slots=True)
 class SourceColumn:
-    """A column of a relation version: its name there, and the one that it has in the mirror.
+    """A column of a relation version.
 
     Attributes:
-        comment: what the table is to say of it (`walreplay.sink.comments`).
+        name: in the source.
+        target: its name in the mirror table.
+        comment: its comment in the mirror table (`walreplay.sink.comments`).
     """
 
     name: str
@@ -79,11 +81,12 @@ class MirrorColumn:
     """A column of a mirror table.
 
     Attributes:
-        id: unique within the table; none is reused.
-        source: its name in the source, and ``name`` the one in the mirror.
-        dropped: the source no longer has it.
-        added: there were rows before it, which have NULL in it, whatever its default.
-        comment: the comment that we gave it last; empty for none.
+        id: unique within the table; never reused.
+        source: its name in the source.
+        name: its name in the mirror table.
+        dropped: the source no longer has the column.
+        added: the table had rows before the column; in these it is NULL, whatever its default is.
+        comment: the comment that walreplay wrote last; empty for none.
     """
 
     id: int
@@ -104,7 +107,7 @@ class TableShape:
 
     @property
     def present(self) -> tuple[MirrorColumn, ...]:
-        """The columns that the source has."""
+        """The columns that the source still has."""
         return tuple(column for column in self.columns if not column.dropped)
 
 
@@ -114,8 +117,8 @@ class Policy:
 
     Attributes:
         keep_dropped: dropped columns stay, with their values.
-        renames: old names to new ones.
-        infer_renames: a column with another name in the same position was renamed.
+        renames: pairs of an old and a new name.
+        infer_renames: a column with another name in the same position counts as renamed.
     """
 
     keep_dropped: bool = True
@@ -129,10 +132,10 @@ def converts(chain: Sequence[ColumnType]) -> bool:
 
 
 def conversions(chain: Sequence[ColumnType]) -> list[tuple[ColumnType, ColumnType]]:
-    """Give the changes of type, old and new, for which values have to be converted.
+    """Give the changes of type (old, new) that convert values.
 
-    A change that keeps all values leaves rescued ones alone, too.  Alone it would not touch the table at all, so it
-    must not do so either when others follow in the same run.
+    A change that keeps all values is left out, and does not touch rescued texts.  By itself it would not change the
+    table at all.  So it must not do so either when other changes follow in the same run.
     """
     return [(old, new) for old, new in pairwise(chain) if not keeps_values(old, new)]
 
@@ -160,12 +163,12 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
     for column in columns:
         old = before.get(column.name)
         if old is not None:
-            # Columns of earlier versions say nothing: each would be a statement of its own.
+            # A column that was made without a comment gets none: it would take a statement for each column.
             comment = column.comment if old.comment else ""
             survivors[old.id] = replace(old, source=column.name, name=column.target, type=column.type, comment=comment)
             changes += _changes_of(old, column)
             continue
-        # A name that was another column's: what has it now is not what the table has by it.
+        # A column of this name is gone: it was dropped and added again.
         again = any(one.source == column.name for one in gone)
         detail = "" if again else f"({column.type.postgres_name})"
         changes.append(ColumnChange(ChangeKind.REPLACED if again else ChangeKind.ADDED, column.target, detail))
@@ -181,11 +184,11 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
     kept: dict[int, MirrorColumn] = {}
     for one in gone:
         if fold(one.name) in taken:
-            # Its name is another column's now.
+            # Another column has its name now.  If that is a new one, it is already reported as a replacement.
             if all(one.source != column.source for column in news.values()):
                 changes.append(ColumnChange(ChangeKind.DROPPED, one.name))
         elif one.dropped:
-            # Whatever is configured by now: its values were kept once.
+            # Its values were kept before, and stay, whatever is configured now.
             kept[one.id] = one
         elif policy.keep_dropped:
             changes.append(ColumnChange(ChangeKind.KEPT, one.name))
@@ -210,7 +213,7 @@ def _changes_of(old: MirrorColumn, column: SourceColumn) -> Iterator[ColumnChang
 
 
 def _order(table: Sequence[int], version: Sequence[int]) -> list[int]:
-    """Put each new column in front of the one that it precedes, or else behind all."""
+    """Put each new column directly before the known column that follows it in the version, or else at the end."""
     order = list(table)
     place = len(order)
     for id_ in reversed(version):
@@ -229,7 +232,7 @@ def _of_same_name(present: Sequence[MirrorColumn], columns: Sequence[SourceColum
 def _survivors(
     present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], policy: Policy
 ) -> dict[str, MirrorColumn]:
-    """Give the columns that continue, by the names that they have now."""
+    """Give the columns that continue, by their names in the new version."""
     renamed = renamed_columns(
         [column.source for column in present], [column.name for column in columns], policy.renames
     )
@@ -240,13 +243,13 @@ def _survivors(
     for column in columns:
         at = order.get(old_names.get(column.name, column.name))
         if column.name == OWN:
-            # Not PostgreSQL's to reorder.
+            # The mirror's own column; its position says nothing.
             if at is not None:
                 found[OWN] = at
         elif at is not None and at > last and not added:
             found[column.name] = last = at
         elif at is not None:
-            # Behind a column that was added again stand only such as were added.
+            # This column was dropped and added again, so all that follow it were added, too.
             added = True
     if policy.infer_renames:
         found = _by_places(present, columns, found)
@@ -256,9 +259,9 @@ def _survivors(
 def _by_places(
     present: Sequence[MirrorColumn], columns: Sequence[SourceColumn], survivors: Mapping[str, int]
 ) -> dict[str, int]:
-    """Add the renames that positions prove: the new name, and the number of the column that it is.
+    """Add the renames that positions prove; give the number of each continued column by its new name.
 
-    A column in front of a surviving one is as old as that, so it has only got another name.
+    A column in front of a surviving one is at least as old as that one, so it was not added but renamed.
     """
     own = survivors.get(OWN)
     olds = [kind.type for kind in present if kind.source != OWN]
@@ -271,7 +274,7 @@ def _by_places(
             one.postgres_name == other.postgres_name and same_type(one, other) for one, other in pairs
         )
 
-    # The columns that stay, (number in the version, number in the table), between the beginning and the end.
+    # The surviving columns, (number in the version, number in the table), between marks for the beginning and the end.
     anchors = [(-1, -1)]
     anchors += [(number, survivors[column.name]) for number, column in enumerate(news) if column.name in survivors]
     anchors.append((len(news), len(olds)))
@@ -280,7 +283,7 @@ def _by_places(
         new, old = (slice(anchors[at][side] + 1, anchors[at + 1][side]) for side in (0, 1))
         span = (at, at + 1)
         if new.stop - new.start > old.stop - old.start:
-            # More than there was: a name has gone on to another column, too (a to a_old, b to a).
+            # More columns than there were: a name has passed to another column (a to a_old, then b to a).
             span = min(
                 (
                     (left, right)
@@ -313,8 +316,9 @@ class Source:
     """Where the values of a column of the final table come from.
 
     Attributes:
-        column: the number of a version's column, or the name of a column of the table before; None: no source.
-        chain: the types that its values go through, the first being their own; see `conversions`.
+        column: the number of a column in a version, or the name of a column in the table before the run; None if
+            there is none, so that the column is NULL.
+        chain: the types that the values go through, their own first; see `conversions`.
     """
 
     column: int | str | None
@@ -326,9 +330,11 @@ class Evolution:
     """The changes of a table's columns through the relation versions of a run, in order.
 
     Attributes:
-        before: the table's columns; None: there is no table yet.
-        anew: the first version belongs to another relation, which continues with the table's rows: columns are matched
-            by name.
+        before: the table's columns before the run; None if there is no table yet.
+        anew: the first version belongs to another relation, which takes over the table with its rows.  Its columns are
+            matched by name.
+        shape: the table's columns after the last version.
+        changes: all changes so far, for the report.
     """
 
     before: TableShape | None
@@ -364,7 +370,11 @@ class Evolution:
         return _advance(self.shape, columns, self.policy, anew=self.anew and not self._versions)
 
     def of_version(self, step: int) -> tuple[Source, ...]:
-        """Give the sources of the table's columns among those of the version at a step, counted from 0."""
+        """Say for each of the table's columns where rows of a version have its values.
+
+        Args:
+            step: the version's number in the run, counted from 0.
+        """
         ids, positions = self._versions[step]
         return tuple(
             Source(ids.index(column.id), tuple(self._chains[column.id][positions[column.id] :]))
@@ -374,7 +384,7 @@ class Evolution:
         )
 
     def of_table(self) -> tuple[Source, ...]:
-        """Give the sources of the table's columns among those that it had before."""
+        """Say for each of the table's columns where the rows that it had before the run have its values."""
         names = {column.id: column.name for column in (self.before.columns if self.before else ())}
         return tuple(
             Source(names.get(column.id), tuple(self._chains[column.id]) if column.id in names else (column.type,))
@@ -383,7 +393,7 @@ class Evolution:
 
     @property
     def rewritten(self) -> tuple[MirrorColumn, ...]:
-        """The columns whose old values are converted in a way that Delta cannot do in place."""
+        """The columns whose old values are converted in a way that needs the table to be rewritten."""
         return tuple(
             column
             for source, column in zip(self.of_table(), self.shape.columns, strict=True)
@@ -391,10 +401,14 @@ class Evolution:
         )
 
     def number_of(self, step: int, column: int) -> int:
-        """Give the position in the table of a version's column.
+        """Give the number, in the table, of a version's column.
+
+        Args:
+            step: the version's number in the run, counted from 0.
+            column: the column's number in the version.
 
         Raises:
-            KeyError: a later version has replaced it.
+            KeyError: a later version has dropped or replaced the column.
         """
         id_ = self._versions[step][0][column]
         for number, one in enumerate(self.shape.columns):

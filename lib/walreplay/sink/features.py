@@ -11,28 +11,28 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 COLUMN_MAPPING: Final = {"delta.columnMapping.mode": "name"}
-"""Columns may be renamed and dropped, and have any name: files call them otherwise."""
+"""Columns can be renamed and dropped, and have any name, because files use names of their own."""
 
 TYPE_WIDENING: Final = {"delta.enableTypeWidening": "true"}
 
 TIMESTAMP_NTZ: Final = {"delta.feature.timestampNtz": "supported"}
 
 DELETION_VECTORS: Final = {"delta.enableDeletionVectors": "true"}
-"""A MERGE marks rows in place of writing their files anew."""
+"""A MERGE can mark rows as deleted instead of rewriting their files."""
 
 SWITCHES: Final = frozenset({*COLUMN_MAPPING, *TYPE_WIDENING, *TIMESTAMP_NTZ, *DELETION_VECTORS})
-"""The properties for which a table's metadata is all that changes; others may want its files to be gone through."""
+"""Properties that change only a table's metadata when they are set; others may need its files to be rewritten."""
 
 FEATURE: Final = "delta.feature."
-"""What such a property begins with is no property of the table once it is set, but stands in its protocol."""
+"""The beginning of a property that switches a feature on.  It is kept in the table's protocol, not as a property."""
 
 _READER: Final = "delta.minReaderVersion"
 
 _LISTS: Final = 3
-"""The protocol's version for readers from which on it lists features."""
+"""The reader version from which on a protocol lists its features."""
 
 _NOT_IN_PARQUET: Final = re.compile(r"[ ,;{}()\n\t=]")
-"""Characters that Delta refuses in the name of a column that files have as it is."""
+"""Characters that Delta refuses in a column's name without column mapping."""
 
 
 def needed_by(fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -58,19 +58,19 @@ def _has_local_times(kind: Any) -> bool:
 
 
 def of_new(properties: Mapping[str, str]) -> dict[str, str]:
-    """Give those of the wanted properties with which a table is created."""
+    """Give the properties with which a table is created, given those that are wanted."""
     return missing(properties, {})
 
 
 def missing(wanted: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
-    """Give those of some properties that a table lacks, with what has to come with them.
+    """Give the wanted properties that a table lacks, and those that have to be set with them.
 
-    Column mapping alone is declared by a reader version, not by a list of features. delta-rs does not check that
-    version, and silently reads renamed columns as NULL; DuckDB's reader takes the table for damaged.  So it is switched
-    on together with a feature that all readers know, which brings the list.
+    Column mapping alone is declared by a reader version, not by a list of features.  delta-rs does not check that
+    version, and silently reads renamed columns as NULL; DuckDB's reader takes the table for damaged.  So column mapping
+    is switched on together with ``timestampNtz``, which brings the list.
 
     Args:
-        there: the table's, with its protocol's versions and features among them, as in SHOW TBLPROPERTIES.
+        there: the table's properties, and its protocol's versions and features, as SHOW TBLPROPERTIES gives them.
     """
     lacking = {name: value for name, value in wanted.items() if there.get(name, "").lower() != value.lower()}
     lists = int(there.get(_READER, 1)) >= _LISTS or bool(

@@ -37,7 +37,7 @@ MOVE: Final = 3
 EXPECTED: Final = 1
 """The key has a row before the event."""
 CLAIMED: Final = 2
-"""The key has none before the event: if it has, it is not unique."""
+"""The key has no row before the event; if it has one, the key is not unique."""
 
 KEEP: Final = -1
 UNKNOWN: Final = -2
@@ -91,7 +91,7 @@ def _fold_keys(  # type: ignore[no-untyped-def]
         new_slot = s == used
         if new_slot:
             used += 1
-            # A key that is first met has its base untouched, and nothing is known of it.
+            # The key occurs for the first time: its base is untouched, and nothing is known of it.
             slot_row[s] = -1
             slot_base[s] = s
             carrier[s] = s
@@ -148,11 +148,11 @@ def _fold_keys(  # type: ignore[no-untyped-def]
                 for c in range(tracked):
                     source[o, c] = -1
             elif slot_row[o] == -1:
-                # Nobody holds the old key: the row comes from nowhere.
+                # No row has the old key, so the moved row continues no base.
                 slot_base[o] = -1
                 for c in range(tracked):
                     source[o, c] = -2
-            # The holder of the new key gives way.
+            # A row that has the new key is replaced.
             b = slot_base[s]
             if b != -1 and carrier[b] == s:
                 carrier[b] = -1
@@ -201,16 +201,16 @@ def _stretches(action, first, second, old_first, old_second, table, slot_first, 
 class Folded:
     """One row per base, or per new row without one.
 
-    All arrays have one entry a row.
+    All arrays have one entry per row.
 
     Attributes:
-        row: the event that the final row is taken from; -1 for a base that is only deleted.
-        source: per tracked column, the event that the value is taken from, `KEEP` or `UNKNOWN`.
-        base: the event that the base's key is taken from, `NO_BASE` if there is none.
+        row: the number of the event that the final row is taken from; -1 for a base that is only deleted.
+        source: rows x tracked columns: the event that the value is taken from, `KEEP` or `UNKNOWN`.
+        base: the event that the base's key is taken from; `NO_BASE` if the row has no base.
         base_is_old: the base's key is that event's old key.
         expected: `EXPECTED` if the base should be in the table, because its first change was no insert; `CLAIMED` if it
             should not; otherwise 0.
-        reset: nothing is left of what the base held.
+        reset: none of the base's values are left.
         conflicts: how many keys were claimed while they had a row.
     """
 
@@ -224,7 +224,7 @@ class Folded:
 
     @property
     def content(self) -> NDArray[np.int32]:
-        """The event that represents the row: the one that it is taken from, or its base's."""
+        """For each row an event that has it: the one that it is taken from, or else its base's."""
         return np.where(self.row < 0, self.base, self.row)
 
     def take(self, at: slice | NDArray[np.intp]) -> Folded:
@@ -244,11 +244,11 @@ def fold_keys(
     """Fold events in commit order.
 
     Args:
-        action: `INSERT`, `UPDATE`, `DELETE` or `MOVE`, one a row.
-        expected: `EXPECTED`, `CLAIMED` or 0: whether the event's key should have a row before it.
-        key: the keys' hashes.
-        old_key: those of the old keys; used for `MOVE` only, None if there is none.
-        unchanged: rows x tracked columns, 1 if the event does not bring the value.
+        action: `INSERT`, `UPDATE`, `DELETE` or `MOVE`, one per event.
+        expected: `EXPECTED`, `CLAIMED` or 0: whether the event's key should have a row before the event.
+        key: the hashes of the events' keys.
+        old_key: the hashes of their old keys, which only a `MOVE` uses; None if there is no `MOVE`.
+        unchanged: events x tracked columns, 1 if the event does not bring the value.
     """
     events, tracked = unchanged.shape
     capacity = events + (0 if old_key is None else int(np.count_nonzero(action == MOVE)))
@@ -276,7 +276,7 @@ def fold_keys(
         conflicts,
     )
     live = slot_row[:used] >= 0
-    # A base goes on only in the live row that carries it.
+    # A base continues only in the live row that carries it.
     carried = np.zeros(used, np.bool_)
     bases = slot_base[:used]
     carried[bases[live & (bases >= 0)]] = True
@@ -317,7 +317,7 @@ def fold_between_moves(
     folded = fold_keys(action[rest], expected[rest], (numbers, numbers), None, unchanged[rest])
 
     def back(at: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Give the events' own numbers; those below 0 are none."""
+        """Translate to the events' own numbers; numbers below 0 stay."""
         if not len(rest):
             return at
         return np.where(at >= 0, rest[np.maximum(at, 0)], at).astype(np.int32)

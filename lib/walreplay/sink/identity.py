@@ -136,7 +136,7 @@ def _mix_array(array: pa.Array, first: NDArray[np.uint64], second: NDArray[np.ui
         _mix_lists(array, first, second)
         return
     if pa.types.is_boolean(kind) or (pa.types.is_integer(kind) and kind.bit_width < _INTEGER.bit_width):
-        # A key stays the same when its column is widened.
+        # All integers are hashed as 64 bits, so that a key keeps its hash when its column is widened.
         array, kind = array.cast(_INTEGER), _INTEGER
     elif pa.types.is_floating(kind):
         array = _one_nan(array)
@@ -153,7 +153,7 @@ def _mix_array(array: pa.Array, first: NDArray[np.uint64], second: NDArray[np.ui
 
 
 def _one_nan(array: pa.Array) -> pa.Array:
-    """Give floats with a single NaN; binary values may have any of the many NaNs."""
+    """Replace all NaNs by one, because values in binary format may have any of the many bit patterns."""
     nan = pc.is_nan(array)
     return pc.if_else(nan, pa.scalar(float("nan"), array.type), array) if pc.any(nan).as_py() else array
 
@@ -164,9 +164,9 @@ def hash_rows(
     """Give the two halves of each row's 128-bit hash over some columns.
 
     Args:
-        arrays: columns of ``rows`` values each; any order, as long as it is always the same.
-        rescued: the texts of those columns' values that their types cannot hold, NULL where there are none.  A
-            row without has the same hash whether the others have or not.
+        arrays: columns of ``rows`` values each, always in the same order.
+        rescued: the rescued texts of these columns (see `rescued_of`), NULL for rows without; None if no row has any.
+            The hash of a row without rescued texts does not depend on the other rows.
     """
     first = np.full(rows, 0x243F6A8885A308D3, np.uint64)
     second = np.full(rows, 0x13198A2E03707344, np.uint64)
@@ -190,7 +190,7 @@ def contiguous(array: Any) -> pa.Array:
 
 
 def rescued_of(rescued: pa.Array, names: Sequence[str]) -> pa.Array | None:
-    """Give the rescued texts of some columns alone, in the order of ``names``; None where there are none."""
+    """Give only the rescued texts of some columns, in the order of ``names``; None if there are none."""
     if rescued.null_count == len(rescued):
         return None
     some = np.nonzero(rescued.is_valid().to_numpy(zero_copy_only=False))[0]

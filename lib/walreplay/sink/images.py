@@ -6,8 +6,8 @@ removed:
 
 - A removed row cancels the last added row of the same transaction with exactly the same image.  What is left of a part
   of a transaction (`unmatched`) has the same effect as all its changes.
-- A removed row that was not added in the transaction is the row that the key had at its beginning, whatever is known of
-  its image.  If that one is gone already, it is the oldest added row.
+- A removed row that was not added in the transaction is the row that the key had at the transaction's beginning, even
+  if its image differs from what is known of that row.  If that row was removed before, it is the oldest added row.
 - After each transaction a key has one row at most (`settle`).
 
 Rows with equal images cannot be distinguished, except by their commit LSN.
@@ -49,13 +49,13 @@ def count_images(
     """Count how often each distinct row image is added and removed.
 
     Args:
-        count: +n for n added rows, -n for n removed ones.
-        needed: how many of the image have to exist before.
-        image: the images' hashes.
+        count: for each event, +n for n added rows, -n for n removed ones.
+        needed: for each event, how many rows with its image have to exist before it.
+        image: the hashes of the events' images.
 
     Returns:
-        the event of each image's last appearance, its net count, and how many have to exist before all; images that are
-        added and removed again are left out.
+        for each image: the last event that has it, its net count, and how many such rows have to exist before the first
+        event.  Images that are added and removed again are left out.
     """
     events = len(count)
     net, need, last = np.empty(events, np.int64), np.empty(events, np.int64), np.empty(events, np.int32)
@@ -89,7 +89,7 @@ def unmatched(comes: NDArray[np.bool_], image: Hashes) -> NDArray[np.int64]:
     """Give the events that are left after each removed row has cancelled the last equal added one.
 
     Args:
-        comes: a row is added; otherwise one is removed.
+        comes: whether an event adds a row; otherwise it removes one.
         image: the rows' hashes.
 
     Returns:
@@ -129,12 +129,12 @@ def _settle(comes, first, second, table, slot_first, slot_second, base, oldest, 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a transaction does to each key; all arrays have one entry a key.
+    """The effect of a transaction on each key; all arrays have one entry per key.
 
     Attributes:
-        row: the event that brings the key's final row, or -1.
-        base: the event that removed the row which the key had before, or -1: nothing says that there was one.
-        several: the key has further rows.
+        row: the event that brings the key's final row, or -1 for none.
+        base: the event that removed the row which the key had before; -1 if no event shows that there was one.
+        several: more than one row has the key in the end.
     """
 
     row: NDArray[np.int32]
@@ -143,11 +143,11 @@ class Settled:
 
 
 def settle(comes: NDArray[np.bool_], key: Hashes) -> Settled:
-    """Follow what `unmatched` has left, by key.
+    """Give the effect on each key of the events that `unmatched` has left.
 
     Args:
-        comes: a row is added; otherwise one is removed.
-        key: the hashes of the keys, different in each transaction.
+        comes: whether an event adds a row; otherwise it removes one.
+        key: the hashes of the events' keys.  In different transactions a key has different hashes.
     """
     events = len(comes)
     slots = np.empty(events, np.uint64), np.empty(events, np.uint64)

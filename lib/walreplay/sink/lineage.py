@@ -1,4 +1,4 @@
-"""What has happened to a table since the ledger's last run, according to its commits.
+"""Decide from a table's commits whether it still has the rows that the ledger's last run left in it.
 
 A commit of a run says in the table's history which run it belongs to (`CommitId`).  The other commits are judged by
 their operation: one that keeps the rows (OPTIMIZE, VACUUM, properties) does not matter; a RESTORE makes the table what
@@ -41,7 +41,7 @@ _KEEP_ROWS: Final = frozenset(
         "VACUUM START",
     }
 )
-"""Operations after which a table has the rows that it had.  What its columns are by then is looked at anyway."""
+"""Operations that keep a table's rows.  Changed columns are noticed elsewhere."""
 
 _RESTORE: Final = "RESTORE"
 
@@ -50,7 +50,7 @@ _RESTORE: Final = "RESTORE"
 class RunId:
     """Identifies what a run applies, and so its commits.
 
-    A number is not enough: a ledger that was set back gives numbers out again.
+    A number is not enough, because a ledger that was restored from a backup gives out the same numbers again.
 
     Attributes:
         id: of the plan, unique.
@@ -69,11 +69,11 @@ class CommitId:
 
     Attributes:
         application: the ledger's own id; Delta skips a second commit with the same application and number.
-        number: the run's and its step's; later ones are higher.
-        run: what it holds; None in the ledgers of earlier versions.
+        number: made of the run's number and its step's; later commits have higher ones.
+        run: the run that it belongs to; None in the ledgers of earlier versions.
         oid: the relation whose rows the table has; None for the ledger's own tables.
-        counts: counts for the report that the history does not have, so that a run that continues for a killed one can
-            report them too; None if they are not known before the commit.
+        counts: numbers for the report that Delta's history does not have otherwise, so that a run which finishes a
+            killed one can report them, too; None if they are not known before the commit.
     """
 
     application: str
@@ -117,9 +117,10 @@ class LoggedCommit:
     """A commit as a table's history or log lists it.
 
     Attributes:
-        mark: the user's metadata.
-        keeps_files: no rows were added or removed; None if only the operation tells.
-        keeps_metadata: the table's columns and properties are as they were; None likewise.
+        parameters: of the operation.
+        mark: the commit's ``userMetadata``.
+        keeps_files: no rows were added or removed; None if only the operation's name tells.
+        keeps_metadata: the columns and properties are unchanged; None if only the operation's name tells.
     """
 
     version: int
@@ -153,10 +154,10 @@ class Standing:
 
     Attributes:
         latest: the table's newest version.
-        left: the version that has what it should have.
-        changed: the first change by somebody else; None if there is none.
-        ahead: commits of this ledger that it does not know of: the ledger is older than the table.
-        steps: the numbers of the commits that the run in question has made.
+        left: a version that has the right rows.
+        changed: the first commit by somebody else that changed the rows; None if there is none.
+        ahead: commits with the ledger's id that the ledger does not have: it is older than the table.
+        steps: the numbers of the commits that the interrupted run has made.
     """
 
     latest: int
@@ -167,19 +168,19 @@ class Standing:
 
     @property
     def is_sound(self) -> bool:
-        """The table has what it should have."""
+        """The table has the right rows."""
         return self.changed is None and not self.ahead
 
 
 def follow(commits: Iterable[LoggedCommit], *, ledger: str, left: int, run: str | None = None) -> Standing:
-    """Follow a table's commits from the version at which the ledger's last run left it.
+    """Follow a table's commits from the version in which the ledger's last run left it.
 
     Args:
-        commits: those after that version, in their order.
+        commits: the commits after that version, in their order.
         ledger: the ledger's id.
         left: that version; -1 for a table that the ledger does not know.
-        run: the id of a run that was interrupted and continues now.  It has checked everything before its first commit
-            when it began.
+        run: the id of an interrupted run that continues now.  Commits before its first one need no check, because it
+            has checked them when it began.
     """
     line = Standing(left, left)
     lines = {left: line}
@@ -199,9 +200,9 @@ def follow(commits: Iterable[LoggedCommit], *, ledger: str, left: int, run: str 
             line = replace(line, changed=line.changed or commit)
         line = replace(line, latest=commit.version)
         lines[commit.version] = line
-    # Of the versions that are sound, the one in which a run that was interrupted had come furthest.
+    # Of the sound versions, the one that has most of the interrupted run's commits.
     best = max((one for one in lines.values() if one.is_sound), key=lambda one: len(one.steps))
     if back is not None and line.is_sound and line.steps < best.steps:
-        # Delta knows of steps that it does not have any more.
+        # A RESTORE has undone some of the run's commits, but Delta would still skip these as already made.
         line = replace(line, changed=commit)
     return replace(line, left=best.left)

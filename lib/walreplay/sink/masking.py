@@ -29,7 +29,7 @@ from walreplay.types.base import ColumnType, Family
 from walreplay.types.by_value import Form, form_of
 
 _MASKED: Final = "masked "
-"""No type's name begins so."""
+"""The beginning of a masked type's name; no PostgreSQL type's name begins so."""
 
 
 def masked_type(type_: ColumnType) -> ColumnType:
@@ -54,7 +54,7 @@ def mask(values: pa.Array, column_type: ColumnType, rescued: pa.Array | None, sa
         strings, NULL where there is no value.
     """
     form = form_of(column_type)
-    # The other forms are for comparing alone: they are no text of PostgreSQL's.
+    # The other forms serve only to compare, and are not texts that PostgreSQL would write.
     text = output_of(by_value(values, form) if form in (Form.INTERVAL, Form.MOMENTS) else values, column_type)
     if rescued is not None and rescued.null_count < len(rescued):
         text = pc.coalesce(text, rescued)
@@ -66,10 +66,10 @@ def mask(values: pa.Array, column_type: ColumnType, rescued: pa.Array | None, sa
 
 
 def mask_batch(batch: ChangeBatch, masked: Sequence[tuple[int, ColumnType]], salt: bytes) -> ChangeBatch:
-    """Mask columns of decoded changes, old tuples and rescued values among them.
+    """Mask columns of decoded changes: in new rows, in old tuples, and in the rescued values.
 
     Args:
-        masked: the columns' numbers in the relation, and their types.
+        masked: the columns' numbers in the relation, and their own types.
     """
     if not masked:
         return batch
@@ -99,7 +99,7 @@ def _mask_columns(
 
 
 def _take_rescued(rescued: pa.Array | None, names: Sequence[str]) -> tuple[dict[str, pa.Array], pa.Array | None]:
-    """Separate some columns' texts from the rescued values; give both."""
+    """Divide the rescued values: the texts of the given columns, and the others."""
     if rescued is None:
         return {}, None
     rows = read_rescued(rescued)

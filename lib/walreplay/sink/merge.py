@@ -62,9 +62,9 @@ def fold_events(
     may continue in other parts.
 
     Args:
-        table: for errors.
-        buckets: if order does not matter, events come in the order of their keys' buckets, so that nothing has to be
-            moved to divide them.
+        table: the table's name, for errors.
+        buckets: the number of buckets.  If the order of events does not matter, they are sorted by their keys' buckets,
+            so that they can be divided without a copy.
 
     Raises:
         CaptureError: the key is not unique.
@@ -81,7 +81,7 @@ def fold_events(
     hashes = key_hashes(events, identity, names)
     result, tracked = _fold(events, hashes, identity, table, between_moves=events.has_moves)
     if buckets > 1 and not events.has_moves:
-        # A key that only goes is named by its base's event.
+        # A key that is only deleted is taken from its base's event.
         result = result.take(np.argsort(bucket_of(hashes[0][result.content], buckets), kind="stable"))
     gone, content = result.row < 0, result.content
     action = np.where(gone, DELETE, np.where(result.reset == 1, INSERT, UPDATE))
@@ -92,7 +92,7 @@ def fold_events(
     folded = replace(folded, action=action, expected=result.expected, unchanged=_without_empty(masks))
     if not events.has_moves:
         return folded
-    # A stretch's place is anywhere within it.
+    # A folded run of events may stand anywhere between the run's first and last event.
     return folded.take(np.argsort(content, kind="stable"))
 
 
@@ -126,7 +126,7 @@ def settled(events: Events, identity: Identity, names: Sequence[str], table: str
     partial = np.zeros(len(content), np.bool_)
     for mask in ended.unchanged.values():
         partial |= mask == 1
-    # What an insert leaves out is not the former row's.
+    # Values that the final row leaves unchanged are not those of the row that it replaces, so it is an insert.
     action = np.where(row < 0, DELETE, np.where((base >= 0) & ~partial, UPDATE, INSERT))
     expected = np.where(base >= 0, EXPECTED, CLAIMED).astype(np.uint8)
     ended = replace(ended, action=action, expected=expected, image=None)
@@ -150,10 +150,13 @@ def _left(events: Events, at: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _fold_whole(events: Events, identity: Identity, names: Sequence[str], table: str | None) -> Events:
-    """Fold events that have whole old rows: transactions that lie within as keyed events, the others by image."""
+    """Fold events with whole old rows: the first and the last transaction by image, all others by key.
+
+    The first and the last one may be parts of transactions.
+    """
     whole = events.action >= REMOVE
     lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
-    # Stretches of one transaction and one kind of action.
+    # Runs of events of one transaction and one kind of action.
     stretch = np.concatenate([[0], np.cumsum((lsn[1:] != lsn[:-1]) | (whole[1:] != whole[:-1]))])
     first, last = stretch == 0, stretch == stretch[-1]
     inner = np.nonzero(~(whole & (first | last)))[0]
@@ -164,12 +167,12 @@ def _fold_whole(events: Events, identity: Identity, names: Sequence[str], table:
     if len(inner):
         ended = settled(events.take(inner), identity, names, table)
         parts.insert(1, fold_events(ended, identity, names, table))
-    # None is left out for being empty: the columns have to come from somewhere.
+    # Empty parts stay, because `concat` takes the columns' types from its parts.
     return concat(parts)
 
 
 def _bare(events: Events, identity: Identity, names: Sequence[str]) -> Events:
-    """Leave out what is not needed of removed rows: all but the key, as their images' hashes are known."""
+    """Replace all columns of removed rows except the key by NULL; the hashes of their images are already known."""
     goes = events.action == REMOVE
     if not goes.any():
         return events
@@ -205,7 +208,7 @@ def _not_unique(table: str | None, keys: int, identity: Identity) -> CaptureErro
 def _fold(
     events: Events, hashes: Hashes, identity: Identity, table: str | None, *, between_moves: bool = False
 ) -> tuple[Folded, list[int]]:
-    """Fold keyed events by their keys' hashes; give what `Folded` tells, and the tracked columns."""
+    """Fold keyed events by their keys' hashes; give the result, and the numbers of the tracked columns."""
     tracked = sorted(events.unchanged)
     unchanged = np.zeros((events.rows, len(tracked)), np.uint8)
     for t, number in enumerate(tracked):
@@ -248,7 +251,7 @@ def _assemble_rescued(
 ) -> pa.Array:
     """Move rescued values along with the columns that they belong to."""
     valid = events.rescued.is_valid().to_numpy(zero_copy_only=False)
-    # Rows that neither have nor get any need no look.
+    # Rows that have no rescued values, and get none, are skipped.
     concerned = valid[content]
     for t in range(len(tracked)):
         source = folded.source[:, t]
@@ -274,16 +277,26 @@ def _assemble_rescued(
 def merge_schema(types: Sequence[pa.DataType], identity: Identity, tracked: Sequence[int], *, moves: bool) -> pa.Schema:
     """Give the columns of the rows to merge.
 
-    ``c0`` … are the table's columns, ``lsn``, ``ts`` and ``rescued`` its metadata, ``unknown`` says that a row ends
-    with a value that nobody knows (NULL stands for it).
+    All tables:
 
-    Keyed tables have ``deleted``; ``expected`` (the base should be in the table before: what named its key first
-    was no insert); ``claimed`` (the base should not: whole old rows prove that the key was free); ``k<n>`` for each
-    tracked column (true: the target's value stays); and where keys have moved ``matches`` (false: a new row,
-    whatever the target holds) and the base's key, ``b0`` … and ``base_rescued``.
+    - ``c0`` …: the table's columns.
+    - ``lsn``, ``ts``, ``rescued``: its metadata.
+    - ``unknown``: a value of the row is not known, and NULL stands for it.
 
-    Multisets have ``net``, and ``needed``: how many copies should be there before.  With fewer, as many are to be
-    made up: a table that had n copies has max(n, needed) + net then.
+    Keyed tables:
+
+    - ``deleted``: the row is deleted.
+    - ``expected``: the table should have the base, because the first change of its key was no insert.
+    - ``claimed``: the table should not have the base, because whole old rows prove that the key was free.
+    - ``k<n>`` for each tracked column: the target's value stays.
+    - If keys have moved: ``matches`` (false for a new row, whatever the target has), and the base's key in ``b0`` …
+      and ``base_rescued``.
+
+    Multisets:
+
+    - ``net``: how many copies are added (below 0: deleted).
+    - ``needed``: how many copies the table should have before.  If it has n, it has max(n, needed) + net afterwards, as
+      if missing copies had been there.
     """
     fields = [pa.field(f"c{number}", kind) for number, kind in enumerate(types)]
     fields += [pa.field("lsn", pa.int64()), pa.field("ts", TIMESTAMP), pa.field("rescued", pa.string())]
@@ -309,12 +322,12 @@ def rows_to_merge(
     moves: bool,
     table: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Fold all events of some row identities; see `merge_schema` for what comes out, some rows at a time.
+    """Fold all events of some row identities; give the rows to merge (`merge_schema`), some at a time.
 
     Args:
-        tracked: the columns that have unchanged values anywhere in the run.
+        tracked: the numbers of the columns that have unchanged values anywhere in the run.
         moves: key changes have to be followed somewhere in the run.
-        table: for errors.
+        table: the table's name, for errors.
 
     Raises:
         CaptureError: the key is not unique.
@@ -371,7 +384,7 @@ def _keyed_arrays(
     gone, content = folded.row < 0, folded.content
     rows = _assemble(events, content, folded, here, names)
     if events.old_key is not None:
-        # A base that is only deleted may be known by an old key alone.
+        # For a base that is only deleted, the key may be known only as the old key of an event.
         by_old = gone & (folded.base_is_old == 1)
         if by_old.any():
             for k, number in enumerate(identity.key):

@@ -1,4 +1,4 @@
-"""Rows of one relation version, or of the table as it was, as rows of the table as it is now.
+"""Turn rows of a relation version, or of the table before the run, into rows with the table's new columns.
 
 Columns are taken, converted, or filled with NULL, as `walreplay.sink.evolution` says.  Rescued texts move with their
 columns, and are tried again if the column's type has changed.
@@ -29,9 +29,10 @@ class Projection:
     """How rows get the columns of the table.
 
     Attributes:
-        numbers: for each column of the result, its number among the given ones; None: no source.
-        chains: the types that its values go through; see `walreplay.sink.evolution.conversions`.
-        before, after: the columns' names, which `_rescued_data` uses.
+        numbers: for each new column, the number of the old column with its values; None for NULL.
+        chains: for each new column, the types that its values go through (`walreplay.sink.evolution.conversions`).
+        before: the old columns' names, under which `_rescued_data` has their texts.
+        after: the new columns' names.
         rescues: the table has a column for rescued texts.
     """
 
@@ -45,7 +46,7 @@ class Projection:
     def of(
         cls, sources: Sequence[Source], before: Sequence[str], after: Sequence[str], *, rescues: bool = True
     ) -> Projection:
-        """Make one of sources that are numbers, or names among ``before``."""
+        """Make a projection from sources that name the old columns by number, or by name in ``before``."""
         places = {name: number for number, name in enumerate(before)}
         numbers = tuple(places[one.column] if isinstance(one.column, str) else one.column for one in sources)
         return cls(numbers, tuple(one.chain for one in sources), tuple(before), tuple(after), rescues)
@@ -63,10 +64,10 @@ class Projection:
 def project_columns(
     columns: Sequence[pa.Array], rescued: pa.Array, rows: int, projection: Projection
 ) -> tuple[list[pa.Array], pa.Array]:
-    """Give the columns and the rescued texts (JSON, or NULL) of the other shape.
+    """Give the new columns, and the rescued texts that belong to them (JSON, or NULL).
 
     Raises:
-        CaptureError: a column's new type does not hold a value, and the table has no column for such.
+        CaptureError: a column's new type cannot hold a value, and the table has no column for rescued texts.
     """
     texts = _texts(rescued)
     result, found = [], dict[str, pa.Array]()
@@ -96,7 +97,8 @@ def project(events: Events, key: Sequence[int], projection: Projection, *, keyed
 
     Args:
         key: the numbers of the key's columns among the events' own, in the order of ``old_key``.
-        keyed: a change leaves a column unchanged that its version does not have; otherwise such a column is NULL.
+        keyed: the table has a key.  Then a change leaves columns that its version does not have unchanged; otherwise
+            they are NULL.
     """
     if projection.is_identity:
         return events
@@ -128,7 +130,7 @@ def project(events: Events, key: Sequence[int], projection: Projection, *, keyed
 
 
 def _texts(rescued: pa.Array) -> list[dict[str, str]] | None:
-    """Take the rescued texts apart; None where no row has any."""
+    """Parse the rescued texts of each row; None if no row has any."""
     return None if rescued.null_count == len(rescued) else read_rescued(rescued)
 
 

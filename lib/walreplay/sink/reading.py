@@ -47,29 +47,30 @@ _UUID = re.compile(r"(\{)?(?:[0-9a-f]{4}-?){7}[0-9a-f]{4}(?(1)\})", re.IGNORECAS
 _PLAIN_UUID: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 _ONE_ADDRESS: Final = r"^(?:([0-9.]+)/32|([0-9A-Fa-f.:]*:[0-9A-Fa-f.:]*)/128)$"
-"""An inet whose network is itself; PostgreSQL does not write the size then, but in a cast to text."""
+"""An inet that is a single address; PostgreSQL writes the size of its network only in a cast to text."""
 
 _HEADER_SIZE: Final = 4
 """PostgreSQL adds the size of a varlena header to the length of char(n)."""
 
 _PIECES: Final = 8
-"""A piece that its builder does not take is cut into so many, until it has no more rows than that."""
+"""A piece that its builder refuses is cut into so many, as long as it has more rows than that."""
 
 
 def is_numeric(column_type: ColumnType) -> bool:
-    """Tell whether a string column holds numerics."""
+    """Say whether a string column holds numerics."""
     return column_type.family == Family.STRING and _NUMERIC_NAME.fullmatch(column_type.postgres_name) is not None
 
 
 def read_texts(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    """Read texts as a type that has no elements.
+    """Read texts as a type other than an array.
 
     Args:
-        texts: strings as any type of the same meaning writes them, or as a person would.
-        column_type: of the column to make.
+        texts: strings, in the form of any type with the same meaning.
+        column_type: the type to read them as.
 
     Returns:
-        A column of the type ``column_type.arrow``, as long; NULL where the text is, or is not held exactly.
+        A column of the type ``column_type.arrow``; NULL where the text is NULL, or where the type cannot hold its value
+        exactly.
     """
     return _READERS.get(column_type.family, _read_fixed)(texts, column_type)
 
@@ -106,14 +107,14 @@ def _read_strings(texts: pa.Array, column_type: ColumnType) -> pa.Array:
 
 
 def _read_integers(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    # What has a fraction is common, where numeric or floats become integers, and needs no reader to be refused.
+    # Fractions are common when numeric or floats become integers, and can be refused without the exact reader.
     return _pieces(_with_decimals(_trimmed(texts), 0), column_type)
 
 
 def _read_decimals(texts: pa.Array, column_type: ColumnType) -> pa.Array:
     scale = column_type.arrow.scale
     texts = _with_decimals(_trimmed(texts), scale)
-    if scale:  # the kernels take all decimals of a scale, or leave the value to a reader
+    if scale:  # the kernels take only texts with all decimals of the scale
         texts = pc.replace_substring_regex(texts, r"^(-?[0-9]+)$", r"\1." + scale * "0")
     return _pieces(texts, column_type)
 
@@ -125,7 +126,7 @@ def _read_floats(texts: pa.Array, column_type: ColumnType) -> pa.Array:
     rows = np.flatnonzero(differ.to_numpy(zero_copy_only=False))
     index = pa.array(rows)
     if column_type.family == Family.FLOAT32:
-        # A number that is this single, or is written as it, is the same double as either.
+        # A number that is a single, or is written as one, is also exact as a double.
         double = replace(column_type, arrow=pa.float64(), family=Family.FLOAT64)
         numbers = _pieces(texts.take(index), double)
         near = pc.or_(
@@ -151,7 +152,7 @@ def _read_floats(texts: pa.Array, column_type: ColumnType) -> pa.Array:
 
 
 def _read_nearest(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    """Read numerics as the nearest doubles, as the table's settings have it."""
+    """Read numerics as the nearest doubles, as ``decimal_handling_mode: double`` asks for."""
     values = _pieces(texts, replace(column_type, family=Family.FLOAT64))
     infinite = pc.and_(pc.is_inf(values), pc.invert(pc.match_substring(texts, "inf", ignore_case=True)))
     return pc.if_else(infinite, None, values)
@@ -180,7 +181,7 @@ _READERS: Final[dict[Family, Callable[[pa.Array, ColumnType], pa.Array]]] = {
 
 
 def _pieces(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    """Read a column with the type's builder, and exactly where that refuses."""
+    """Read a column with the type's builder, and pieces that it refuses value by value."""
     rows = len(texts)
     if not rows:
         return pa.nulls(0, column_type.arrow)
@@ -212,7 +213,7 @@ def _pieces(texts: pa.Array, column_type: ColumnType) -> pa.Array:
 
 
 def _exactly(texts: pa.Array, column_type: ColumnType) -> pa.Array:
-    """Read texts one by one."""
+    """Read texts one by one with the exact reader."""
     values: list[Any] = []
     for text in texts.to_pylist():
         try:
@@ -255,12 +256,12 @@ def _without(values: pa.Array, rows: NDArray[np.intp]) -> pa.Array:
 
 
 def _trimmed(texts: pa.Array) -> pa.Array:
-    """Cut the zeros behind a number's decimals."""
+    """Remove trailing zeros of decimals."""
     return pc.replace_substring_regex(texts, r"^(-?[0-9]+)(?:\.0*|(\.[0-9]*[1-9])0+)$", r"\1\2")
 
 
 def _with_decimals(texts: pa.Array, most: int) -> pa.Array:
-    """Leave out the numbers with more decimals."""
+    """Replace numbers with more decimals by NULL."""
     return pc.if_else(pc.match_substring_regex(texts, rf"^-?[0-9]+\.[0-9]{{{most + 1},}}$"), None, texts)
 
 
@@ -276,15 +277,15 @@ def _is_exact(text: str, written: str, value: float) -> bool:
     if _NUMBER.fullmatch(stripped) is None:
         return _NOT_FINITE.get(stripped.lower()) == written
     number = Decimal(stripped)
-    # The last is for a double that is a single: `value` is one then, and written with fewer digits.
+    # The last is for the text of a double whose value a single holds exactly.
     return number in (Decimal(value), Decimal(written), Decimal(repr(value)))
 
 
 def _numeric(text: str, precision: int | None = None, scale: int = 0) -> str:
-    """Write a number as a numeric, with as many decimals as it has or as the scale says.
+    """Write a number as PostgreSQL writes a numeric, with its own decimals, or with a precision and scale.
 
     Raises:
-        DoesNotFit: it is no number, or not exactly one of that precision and scale.
+        DoesNotFit: the text is no number, or the number does not fit the precision and scale exactly.
     """
     stripped = text.strip(_SPACE)
     if stripped.lower() in _NOT_FINITE:

@@ -37,8 +37,10 @@ _NEEDS_QUOTES: Final = r'["\\{} \t\n\v\f\r'
 
 _FIXED_FROM: Final = 1e-4
 _FIXED_BELOW: Final = {Family.FLOAT32: 1e6, Family.FLOAT64: 1e10}
-"""Between these both Arrow and PostgreSQL write floats without an exponent, and the same digits: no decimal with as
-few as the shortest ones have lies midway between two floats there, which PostgreSQL would not take."""
+"""From `_FIXED_FROM` up to these, Arrow and PostgreSQL write floats without an exponent and with the same digits.
+
+They differ only where a shortest decimal lies exactly midway between two floats; in this range there is none.
+"""
 
 
 def text_of(values: pa.Array, column_type: ColumnType) -> pa.Array:
@@ -76,13 +78,13 @@ def element_of(column_type: ColumnType) -> ColumnType:
 
 
 def lengths_of(lists: pa.Array) -> NDArray[np.int64]:
-    """Count each list's elements; NULL has none."""
+    """Count the elements of each list; a NULL list has 0."""
     counts: NDArray[np.int64] = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
     return counts
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> pa.Array:
-    """Give the offsets of lists with so many elements."""
+    """Give Arrow's offsets for lists of these lengths."""
     return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
 
 
@@ -98,7 +100,7 @@ def _floats(values: pa.Array, column_type: ColumnType) -> pa.Array:
     single = column_type.family == Family.FLOAT32
     below = _FIXED_BELOW[Family.FLOAT32 if single else Family.FLOAT64]
     magnitude = np.abs(pc.fill_null(values, 0).to_numpy(zero_copy_only=False))
-    # Not 1e-4 itself: that is another number in single precision.
+    # Twice the limit, because 1e-4 itself is another number in single precision.
     rare = np.flatnonzero(~((magnitude == 0) | ((magnitude > 2 * _FIXED_FROM) & (magnitude < below))))
     texts = pc.cast(values, pa.string())
     if not rare.size:
@@ -115,7 +117,7 @@ def _numeric_text(value: float) -> str:
 
 
 def _decimals(values: pa.Array, column_type: ColumnType) -> pa.Array:
-    # Arrow writes small numbers with an exponent, but not those without a scale.
+    # Arrow writes small numbers with an exponent, except integers.
     scale = column_type.arrow.scale
     wide = pa.Array.from_buffers(pa.decimal128(38, 0), len(values), values.buffers(), offset=values.offset)
     digits = pc.cast(wide, pa.string())
@@ -159,7 +161,7 @@ def _encoded_bytes(values: pa.Array, column_type: ColumnType) -> pa.Array:
 
 
 def _timestamps(values: pa.Array, column_type: ColumnType) -> pa.Array:
-    # As they are in UTC: with a zone Arrow would write another form.
+    # Without their zone, which is UTC: with it Arrow would write another form.
     texts = pc.cast(values.view(pa.timestamp("us")), pa.string())
     texts = pc.utf8_rtrim(pc.utf8_rtrim(texts, "0"), ".")  # there are always six decimals
     if column_type.family == Family.TIMESTAMP:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_BYTES: Final = 64 << 20
-"""So much is a table in memory, at most, and so much are the rows that are merged into it: they are there three times
-for a while."""
+"""The limit in memory for a table, and for the rows that are merged into it.  For a while there are three copies."""
 
 _ROWS_READ: Final = 1 << 10
 _OUTPUT_ROWS: Final = 1 << 16
@@ -35,7 +34,7 @@ _OTHER_TEXTS: Final = (pa.large_string(), pa.string_view())
 _OTHER_BYTES: Final = (pa.large_binary(), pa.binary_view())
 
 _OLD_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-"""What a file has whose dates are those of another calendar."""
+"""Keys in the metadata of a file whose dates follow another calendar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +42,15 @@ class Before:
     """A table before the merge, and how folded rows match it.
 
     Attributes:
-        paths: its files.
-        columns: of the table; ``sources`` are the folded rows' columns that go there.
+        paths: the table's files.
+        columns: the table's columns.
+        sources: for each of them, the name of the folded rows' column with its values.
         key: the numbers of the columns that identify rows.
-        tracked: columns that some rows leave unchanged.
-        rescued: the number of the column with rescued texts.
-        marks_deleted: the number of the column that marks deleted rows.
-        forms: of key columns that are compared by value, by their positions in ``key``.
-        claims: a new row with a key that exists already is refused, by a MERGE.
+        tracked: the numbers of the columns that some rows leave unchanged.
+        rescued: the number of the column with rescued texts; None if the table has none.
+        marks_deleted: the number of the column that marks deleted rows; None if deletes are not soft.
+        claims: a MERGE would refuse a new row whose key is already in the table.
+        forms: the forms of key columns that are compared by value, by their positions in ``key``.
     """
 
     paths: tuple[Path, ...]
@@ -69,8 +69,11 @@ class Rewritten:
     """A table's rows after the merge, and the counts.
 
     Attributes:
-        counts: rows that were ``updated``, ``deleted``, ``inserted`` and ``copied``.
-        missing: changes that should have found a row and have not: ``without_base``, ``deletes_without_row``.
+        columns: for each column of the table, its old values followed by those of the folded rows.
+        places: for each column, the positions of the final rows' values in it.
+        counts: the numbers of rows ``updated``, ``deleted``, ``inserted`` and ``copied``.
+        missing: the numbers of changes that should have found a row and did not: ``without_base`` (updates),
+            ``deletes_without_row``.
     """
 
     columns: tuple[pa.Array, ...]
@@ -99,10 +102,10 @@ def key_is_plain(kind: pa.DataType) -> bool:
 
 
 def rewrite(before: Before, folded: Sequence[pa.RecordBatch]) -> Rewritten | None:
-    """Merge folded rows (see `walreplay.sink.merge.merge_schema`) of a keyed table into its rows.
+    """Merge folded rows into the rows of a keyed table; None if the table has to be merged by Spark.
 
     Args:
-        folded: of a table without key changes.
+        folded: rows to merge (`walreplay.sink.merge.merge_schema`), without key changes.
     """
     try:
         old = _read(before)
@@ -124,17 +127,17 @@ def _rewrite(before: Before, old: Sequence[pa.Array], folded: Sequence[pa.Record
     gone = matches[matched & deleted]
     is_new = ~matched & ~deleted
     if before.marks_deleted is not None:
-        # What is deleted without having been there leaves nothing.  As in SQL, what is not known is not inserted.
+        # A soft delete of a row that the table does not have inserts nothing.  NULL counts as true here, as in SQL.
         marked = _flags(rows, before.sources[before.marks_deleted], unknown=True)
         is_new &= ~(marked & _flags(rows, "expected"))
     inserted = np.nonzero(is_new)[0]
     if before.tracked and before.rescued is not None:
-        # Rescued texts go along with the columns that they are of.
+        # Rescued texts stay with their columns.
         texts = old[before.rescued].take(pa.array(matches[updated]))
         if texts.null_count < len(updated):
             return None
     count = len(old[0])
-    # Where each row comes from: of the table's rows with those behind them that are folded.
+    # The source of each row: its position among the table's rows followed by the folded ones.
     at = np.arange(count)
     at[matches[updated]] = count + updated
     at = np.concatenate([np.delete(at, gone), count + inserted])
@@ -172,13 +175,13 @@ def _flags(rows: pa.Table, name: str, *, unknown: bool = False) -> NDArray[np.bo
 
 
 def _matches(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> NDArray[np.int64] | None:
-    """Give for each new key the number of the old one, -1 for none; None if that is not plain.
+    """Give for each new key the number of the equal old one, -1 for none; None if Spark has to match them.
 
-    Keys are the same if both halves of their hashes are, as in the fold.  The first halves find them, and have to
-    differ for different keys.
+    Keys are equal if both halves of their hashes are, as in the fold.  They are looked up by the first half; if that is
+    the same for two different keys, None is returned.
     """
     if any(column.null_count for column in (*old, *new)):
-        # In SQL NULL is not NULL.
+        # In SQL, NULL does not equal NULL.
         return None
     (first, second), (wanted, checked) = hash_rows(old, len(old[0])), hash_rows(new, len(new[0]))
     order = np.argsort(first, kind="stable")
@@ -196,7 +199,7 @@ def _matches(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> NDArray[np.int
 
 
 def _read(before: Before) -> list[pa.Array] | None:
-    """Read a table's columns; None if a file is of an unknown kind, or there is too much."""
+    """Read a table's columns; None if a file is of an unknown kind, or the table is too large."""
     parts: list[list[pa.Array]] = [[] for _ in before.columns]
     size = 0
     for path in before.paths:
@@ -207,14 +210,14 @@ def _read(before: Before) -> list[pa.Array] | None:
         wanted = [column.physical for column in before.columns if column.physical in there]
         if not wanted or len(there) < len(file.schema_arrow.names):
             return None
-        # Some at a time: what a file says of its sizes holds before its texts are spread out.
+        # In batches, because a file tells its size only before texts are decompressed and their dictionaries resolved.
         for batch in file.iter_batches(_ROWS_READ, columns=wanted):
             size += batch.nbytes
             if size > MOST_BYTES:
                 return None
             for part, column in zip(parts, before.columns, strict=True):
                 if column.physical not in there:
-                    # It is younger than the file.
+                    # The column was added after the file was written.
                     part.append(pa.nulls(batch.num_rows, column.type))
                     continue
                 array = _conformed(batch.column(column.physical), column.type)
@@ -226,16 +229,16 @@ def _read(before: Before) -> list[pa.Array] | None:
 
 
 def _conformed(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """Give a file's column as the table's type; None if that needs a conversion that is not known here."""
+    """Give a file's column as the table's type; None if that needs a conversion other than these."""
     own = array.type
     if own == kind:
         return array
     if pa.types.is_signed_integer(own) and pa.types.is_signed_integer(kind) and own.bit_width < kind.bit_width:
         return array.cast(kind)
     if (kind == pa.string() and own in _OTHER_TEXTS) or (kind == pa.binary() and own in _OTHER_BYTES):
-        # So have files that delta-rs has compacted.
+        # Files that delta-rs has compacted have such types.
         return array.cast(kind)
     if own == pa.timestamp("us") and kind == pa.timestamp("us", "UTC"):
-        # Parquet's oldest timestamps do not say that they are of UTC; and of the oldest of these Arrow makes 1970.
+        # INT96 timestamps do not say that they are in UTC, and Arrow reads the earliest ones as 1970.
         return None if pc.any(pc.equal(array.cast(pa.int64()), 0)).as_py() else array.cast(kind)
     return None

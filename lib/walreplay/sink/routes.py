@@ -1,14 +1,14 @@
-"""The bucket of each event: that of its key, or, if keys have changed, one for all keys linked to it.
+"""Choose the bucket of each event: its key's, or, if keys have changed, one bucket for all linked keys.
 
-A row that takes another key, and keeps values that are not sent, links the two keys: their events have to be folded
-together.  The links alone, 16 bytes each, tell which keys belong together, so they can meet in one place:
+If a row takes another key and keeps values that were not sent, the two keys are linked: their events have to be folded
+together.  Links are only 16 bytes each, so all of them can be brought to one place to find which keys belong together:
 
 1. `split` divides a file's events by key, `links_of` gives its links.
 2. `components` makes `Routes` of all files' links; `Routes.split` divides them as `split` does the events.
 3. `route` divides each bucket's events again, by the routes of that bucket.  Events whose keys have no link stay where
    they are; a component comes together in the bucket of one of its keys.
 
-Half of a key's hash names it here: two keys that share it merely come to one bucket.
+Keys are identified by half of their hash.  If two keys share it, they merely come to the same bucket.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Where linked keys go; or, from `links_of`, pairs of keys that are linked, in any order.
+    """The component of each linked key; or, from `links_of`, pairs of linked keys in any order.
 
     Attributes:
-        key: the linked keys' half hashes, sorted.
-        to: for each the least key of its component.
+        key: half hashes of the linked keys, sorted.
+        to: for each key, the least key of its component; or the key that it is linked to.
     """
 
     key: NDArray[np.uint64]
     to: NDArray[np.uint64]
 
     def of(self, key: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Give the least key of each key's component."""
+        """Give the least key of each key's component; a key without links is its own."""
         if not len(self.key):
             return key
         at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
         return np.where(self.key[at] == key, self.to[at], key)
 
     def split(self, buckets: int) -> list[tuple[int, Routes]]:
-        """Part the routes as `split` parts their keys' events."""
+        """Divide the routes into the same buckets as the events of their keys; give each bucket's number and routes."""
         bucket = bucket_of(self.key, buckets)
         order = np.argsort(bucket, kind="stable")
         key, to = self.key[order], self.to[order]
@@ -72,7 +72,7 @@ NO_ROUTES = Routes(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
 
 
 def links_of(events: Events, identity: Identity, names: Sequence[str]) -> Routes | None:
-    """Give the links that the events make, a pair of keys each; None where there are none."""
+    """Give the pairs of keys that the events link; None if there are none."""
     if events.old_key is None:
         return None
     moves = events.action == MOVE
@@ -115,7 +115,7 @@ def _components(one, other, zero, table, key, unused, parent):  # type: ignore[n
 
 
 def components(links: Sequence[Routes]) -> Routes:
-    """Join links to routes; takes about 80 bytes of memory a link."""
+    """Find the components of all links.  This takes about 80 bytes of memory for each link."""
     if not links:
         return NO_ROUTES
     one, other = (np.concatenate([getattr(part, name) for part in links]) for name in ("key", "to"))
@@ -127,7 +127,7 @@ def components(links: Sequence[Routes]) -> Routes:
 
 
 def _runs(bucket: NDArray[np.uint16]) -> list[tuple[int, int, int]]:
-    """Give the buckets of sorted events: number, start and stop of each."""
+    """Give the runs of equal buckets in sorted events: bucket, start and stop of each."""
     numbers, starts = np.unique(bucket, return_index=True)
     stops = np.append(starts[1:], len(bucket)) if len(starts) else starts
     return list(zip(numbers.tolist(), starts.tolist(), stops.tolist(), strict=True))
@@ -138,10 +138,13 @@ def split(
 ) -> list[tuple[int, Events]]:
     """Divide events by row identity, so that all events of one row come to one task.
 
-    A `MOVE` goes with its new key, and then the parts have their events' positions.
+    A `MOVE` goes to the bucket of its new key.  If there are any, the parts keep their events' positions.
 
     Args:
-        turn: the number of these events among others; rows that are only added go to the buckets in turn.
+        turn: the number of this call.  Events of tables to which rows are only added go to the buckets in turn.
+
+    Returns:
+        number and events of each bucket that has any.
     """
     if buckets == 1 or events.rows == 0:
         return [(0, events)]
@@ -155,7 +158,7 @@ def split(
 def route(
     events: Events, identity: Identity, names: Sequence[str], routes: Routes, buckets: int
 ) -> list[tuple[int, Events]]:
-    """Divide events by row identity, those of linked keys together."""
+    """Divide a bucket's events again, so that those of linked keys come together; see `split`."""
     bucket = bucket_of(routes.of(key_hashes(events, identity, names)[0]), buckets)
     if not (bucket[1:] >= bucket[:-1]).all():
         order = np.argsort(bucket, kind="stable")
@@ -164,7 +167,7 @@ def route(
 
 
 def _trimmed(events: Events) -> Events:
-    """Leave out what parts without a `MOVE`, or without unchanged values, do not need."""
+    """Leave out old keys of parts without a `MOVE`, and masks of columns without unchanged values."""
     if events.has_moves and not (events.action == MOVE).any():
         events = replace(events, old_key=None, old_rescued=None)
     return replace(events, unchanged={number: mask for number, mask in events.unchanged.items() if mask.any()})

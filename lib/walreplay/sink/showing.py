@@ -20,9 +20,9 @@ class Shown:
     """How a relation version appears in its mirror table.
 
     Attributes:
-        relation: only the wanted columns, under the mirror's names.
-        columns: their numbers in the version.
-        masked: the numbers, in the version, of those that are replaced by hashes, and their own types.
+        relation: the version with only the wanted columns, under the mirror's names.
+        columns: the numbers of these columns in the version.
+        masked: the numbers (in the version) of columns that are replaced by hashes, and their own types.
         rescues: the table has a column for rescued texts; otherwise values that do not fit stop the run.
     """
 
@@ -36,7 +36,7 @@ def show(batch: ChangeBatch, shown: Shown, salt: bytes) -> ChangeBatch:
     """Give what the table takes of a batch.
 
     Raises:
-        CaptureError: a value does not fit its column, and the table has no column for such.
+        CaptureError: a value does not fit its column, and the table has no column for rescued texts.
     """
     batch = mask_batch(batch, shown.masked, salt)
     if batch.relation == shown.relation:

@@ -16,16 +16,16 @@ Hashes = tuple["NDArray[np.uint64]", "NDArray[np.uint64]"]
 """The two halves of 128-bit hashes."""
 
 HASHES: Final = (given("uint64"), given("uint64"))
-"""How a kernel takes hashes."""
+"""A kernel's parameters for hashes."""
 
 TABLE: Final = (out("int32"), out("uint64"), out("uint64"))
-"""How a kernel takes a table, and the keys of its slots."""
+"""A kernel's parameters for a table, and for the keys of its slots."""
 
 _LEAST: Final = 16
 
 
 def new_table(keys: int) -> NDArray[np.int32]:
-    """Make an empty table for up to so many keys, half of it free at least."""
+    """Make an empty table for up to so many keys; at least half of it stays free."""
     size = _LEAST
     while size < 2 * keys:
         size *= 2
@@ -34,7 +34,7 @@ def new_table(keys: int) -> NDArray[np.int32]:
 
 @helper
 def slot_of(first, second, i, table, slot_first, slot_second, used):  # type: ignore[no-untyped-def]
-    """Give the slot of a key, a new one (== used) where it was not seen."""
+    """Give the slot of a key; for a key that was not seen before, a new one (== used)."""
     mask = table.shape[0] - 1
     h = np.int64(first[i] & np.uint64(0x7FFFFFFFFFFFFFFF)) & mask
     while table[h] >= 0:

@@ -1,8 +1,8 @@
-"""Soft deletes: a deleted row stays, and a column of its own marks it.
+"""Soft deletes: a deleted row stays in the table, and a column marks it as deleted.
 
-For the fold a soft delete is an update that leaves all other columns unchanged.  So what happens to the row afterwards
-works as after any other update.  A row that takes another key is not deleted: key changes have to be followed
-(`walreplay.sink.intake.events_of`).
+For the fold, a soft delete is an update that leaves all other columns unchanged, so later changes of the row work as
+after any update.  A row that takes another key is not deleted, so key changes have to be followed
+(``follow`` of `walreplay.sink.intake.events_of`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from walreplay.sink.fold import DELETE, UPDATE
 
 
 def with_deleted_column(events: Events, identity: Identity) -> Events:
-    """Add the column that marks deleted rows, behind the others."""
+    """Add the column that marks deleted rows after the others, and turn deletes into updates of it."""
     gone = events.action == DELETE
     unchanged = dict(events.unchanged)
     if gone.any():

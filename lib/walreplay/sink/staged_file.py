@@ -1,8 +1,8 @@
 """Staged files: decoding tasks write folded events to them, and folding tasks read their share.
 
-``<name>.staged`` has the rows' data one behind the other.  ``<name>.index``, an Arrow IPC file, has all other columns
-of the rows and where their data lies: a record batch for each table, sorted by bucket and sequence.  To read some rows
-of one table, a task reads only that table's part of the index, and then those rows' bytes.
+``<name>.staged`` has the data of all rows, one after the other.  ``<name>.index``, an Arrow IPC file, has the rows'
+other columns and the place of their data: one record batch for each table, sorted by bucket and sequence.  To read some
+rows of one table, a task reads only that table's part of the index, and then the bytes of those rows.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 DATA: Final = "data"
 _OFFSET: Final = "offset"
 _TABLES: Final = b"tables"
-"""The index's schema tells here, in JSON, which table each of its batches is of."""
+"""The key in the index's schema metadata for a JSON list: the table's number for each batch."""
 
 _ORDER: Final = [("table", "ascending"), ("bucket", "ascending"), ("sequence", "ascending")]
 
 _BATCHES_AT_ONCE: Final = 256
-"""So many rows' batches are put together: by itself each takes 7 kB of memory."""
+"""So many batches of one row each are joined, because each takes 7 kB of memory."""
 
 _MOST_OPEN: Final = 256
-"""So many files a task has open: systems allow a process a thousand or so."""
+"""A task has so many files open at most; systems allow a process about a thousand."""
 
 
 class StagedFileWriter:
-    """Write one file, with a unique name; used as a context, it discards a file that is not closed."""
+    """Write one staged file, with a unique name; as a context manager it discards the file if an error leaves it."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._name = str(uuid.uuid4())
@@ -56,7 +56,7 @@ class StagedFileWriter:
             self._abandon()
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Write rows: their column ``data`` goes to the file, the others to the index."""
+        """Write rows: the column ``data`` goes to the staged file, the others to the index."""
         if self._file is None:
             self._data.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._data.open("xb")
@@ -69,7 +69,7 @@ class StagedFileWriter:
             self._gather()
 
     def close(self) -> tuple[str, pa.Table] | None:
-        """Finish the file, and give its name and its index; None if there were no rows."""
+        """Finish the file; give its name and its index, or None if there were no rows."""
         if self._file is None:
             return None
         self._file.close()
@@ -90,7 +90,7 @@ class StagedFileWriter:
             self._last = []
 
     def _abandon(self) -> None:
-        """Discard the file; an error of this must not hide the error that was the reason."""
+        """Discard the file.  Errors are ignored, because they would hide the error that was the reason."""
         with suppress(OSError):
             if self._file is not None:
                 self._file.close()
@@ -107,9 +107,11 @@ class Wanted:
     """A selection of rows of staged files.
 
     Attributes:
-        start, stop: sequence numbers; ``stop`` None for all that follow.
-        least_bucket: rows of lower buckets are not selected.
-        void: values of ``ahead`` that are not selected.
+        table: the table's number.
+        start: the first sequence number.
+        stop: the sequence number after the last; None for no end.
+        least_bucket: the lowest bucket.
+        void: rows with these values in the column ``ahead`` are left out.
     """
 
     table: int
@@ -131,7 +133,7 @@ class Wanted:
 
 
 def read_columns(folder: str, name: str, wanted: Wanted, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Give some columns of a file's selected rows, except their data."""
+    """Give one tuple for each selected row of a file, with the values of some of the index's columns."""
     for rows in _rows_of_table(folder, name, wanted.table):
         found = rows.filter(pa.array(wanted.among(rows)))
         return list(zip(*(found.column(column).to_pylist() for column in columns), strict=True))
@@ -139,7 +141,7 @@ def read_columns(folder: str, name: str, wanted: Wanted, columns: Sequence[str])
 
 
 def _rows_of_table(folder: str, name: str, table: int) -> Iterator[pa.RecordBatch]:
-    """Give a table's part of an index, while it is mapped; nothing if the file has none of its rows."""
+    """Give a table's batch in an index, which stays mapped until the next step; nothing if there is none."""
     with pa.memory_map(str(_paths(folder, name)[1])) as source, pa.ipc.open_file(source) as reader:
         tables = json.loads(reader.schema.metadata[_TABLES])
         if table in tables:
@@ -160,9 +162,9 @@ def read_rows(
     """Give bucket, sequence and data of one share of the selected rows, sorted by bucket and sequence.
 
     Args:
-        names: the files in the folder.
-        share: its number, and how many there are.
-        sharing: what stays together in one share: each bucket; all rows, as of one bucket; or each row by itself.
+        names: the files' names in the folder.
+        share: the number of the share, and the number of shares.
+        sharing: by which unit rows are divided among shares: by bucket, all rows together (as bucket 0), or row by row.
     """
     number, shares = share
     found, before = [], 0

@@ -1,7 +1,8 @@
 """Read a Delta table's log without Spark (Delta's protocol, "Action Reconciliation").
 
-To list a table's files Delta runs a Spark query, which takes longer than the work on a small table.  For a plain log,
-commits behind a checkpoint in one file, Python lists them itself, and checks the result against the version's checksum.
+Delta lists a table's files by a Spark query, which takes longer than the work on a small table.  If the log is plain
+(commits after a checkpoint that is one file), Python lists the files, and checks the result against the version's
+checksum.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ import pyarrow.parquet as pq
 from walreplay.sink.lineage import LoggedCommit
 
 _MOST_COMMITS: Final = 100
-"""Delta writes a checkpoint every ten, if a table does not say otherwise."""
+"""So many commits are read at most; Delta writes a checkpoint after every ten, unless a table's properties differ."""
 
 _OF_VERSION: Final = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
 """The log's files that show that a table has had a version."""
 
 
 class LoggedVersion:
-    """A table's version according to its log; None stands for what a plain log does not tell.
+    """A table's version according to its log.  A method gives None if the log is not plain or has no valid checksum.
 
     Args:
         folder: the table's.
-        version: below 0 for a table that does not exist yet.
+        version: the version's number; below 0 for a table that does not exist yet.
     """
 
     def __init__(self, folder: str, version: int) -> None:
@@ -43,11 +44,11 @@ class LoggedVersion:
         return _checksum(self._log, self._version)
 
     def size(self) -> tuple[int, int] | None:
-        """Give how many files the table has, and their bytes."""
+        """Give the number of the table's files, and their total size in bytes."""
         return None if self._sums is None else (int(self._sums["numFiles"]), int(self._sums["tableSizeBytes"]))
 
     def transactions(self) -> dict[str, int] | None:
-        """Give the number of each application's last commit."""
+        """Give the number of each application's last commit (``txnVersion`` by ``txnAppId``)."""
         if self._version < 0:
             return {}
         if self._sums is None or self._sums.get("setTransactions") is None:
@@ -77,7 +78,7 @@ def newest_version(folder: str) -> int:
 
 
 def commits_from(folder: str, first: int, last: int) -> Iterator[LoggedCommit]:
-    """Give the commits of some versions; those that the log no longer has are left out."""
+    """Give the commits from one version to another, both included; those that the log no longer has are left out."""
     for version in range(max(first, 0), last + 1):
         try:
             lines = Path(folder, "_delta_log", f"{version:020}.json").read_bytes().splitlines()
@@ -97,7 +98,10 @@ def commits_from(folder: str, first: int, last: int) -> Iterator[LoggedCommit]:
 
 
 def whole_file(folder: str, logged: Mapping[str, Any]) -> Path | None:
-    """Give the path of a file in the table's folder without deletion vector; None for other files."""
+    """Give a file's path, from its entry in the log.
+
+    None if the file has a deletion vector, or does not lie in the table's folder.
+    """
     path: str = logged["path"]
     if logged.get("deletionVector") or ":" in path or path.startswith("/"):
         return None
@@ -115,7 +119,7 @@ def _checksum(log: Path, version: int) -> Mapping[str, Any] | None:
 
 
 def _writer(log: Path, version: int) -> str | None:
-    """Identify who made a commit: a checksum may be left from another commit of that version that was taken back."""
+    """Give the id of a commit's transaction: a checksum may be left from another commit that was rolled back."""
     try:
         for line in (log / f"{version:020}.json").read_bytes().splitlines():
             action = json.loads(line)
@@ -128,7 +132,10 @@ def _writer(log: Path, version: int) -> str | None:
 
 
 def _replayed(log: Path, version: int) -> list[Mapping[str, Any]] | None:
-    """Go back to a checkpoint or the first commit; the newest entry of a file counts."""
+    """Read commits back to a checkpoint or to the first one; for each file the newest entry counts.
+
+    None if there are too many commits.
+    """
     files: dict[tuple[str, str | None], Mapping[str, Any] | None] = {}
     for number in range(version, max(version - _MOST_COMMITS, -1), -1):
         checkpoint = log / f"{number:020}.checkpoint.parquet"
@@ -159,10 +166,10 @@ def _identity(file: Mapping[str, Any]) -> tuple[str, str | None]:
 
 def _of_checkpoint(path: Path) -> list[Mapping[str, Any]]:
     file = pq.ParquetFile(path)
-    # delta-rs has a column for them in every checkpoint.
+    # delta-rs writes this column in every checkpoint, so only its values show that there are sidecars.
     if "sidecar" in file.schema_arrow.names and file.read(columns=["sidecar"]).column("sidecar").drop_null():
         raise ValueError("a checkpoint whose files are listed elsewhere")
     adds = file.read(columns=["add"]).column("add").drop_null().to_pylist()
     told = [{name: add.get(name) for name in ("path", "size", "deletionVector")} for add in adds]
-    # Of a map Arrow makes a list of pairs.
+    # Arrow reads a map as a list of pairs.
     return [one | {"partitionValues": dict(add["partitionValues"])} for one, add in zip(told, adds, strict=True)]
