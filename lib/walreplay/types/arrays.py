@@ -1,7 +1,7 @@
 r"""Arrays of built-in types: ``{a,"b\"c",NULL}``.
 
-A list column has one dimension and counts from its beginning, so an array with several dimensions or with
-bounds of its own (``[0:1]={1,2}``) does not fit.
+A list column has one dimension whose first element has the subscript 1.  So an array with several dimensions, or with
+other bounds (``[0:1]={1,2}``), does not fit.
 """
 
 import re
@@ -28,10 +28,11 @@ _MAX_DIMENSIONS: Final = 6
 
 
 def elements_from_text(text: str, delimiter: str) -> list[str | None]:
-    """Take an array's text apart; None is a NULL element.
+    """Divide an array's text into its elements; None is a NULL element.
 
     Raises:
-        DoesNotFit: several dimensions, or bounds that do not begin at 1.
+        DoesNotFit: it has several dimensions, or bounds that do not begin at 1.
+        ValueFormatError: it is no array.
     """
     if _BOUNDS.match(text) or (text.startswith("{{") and text.endswith("}}")):
         raise DoesNotFit
@@ -64,7 +65,7 @@ def elements_from_text(text: str, delimiter: str) -> list[str | None]:
 
 
 def with_elements(text: str, delimiter: str, write: Callable[[str], str]) -> str:
-    """Write an array's text, of any dimensions, with its elements written anew; NULLs stay, and what is none."""
+    """Apply a function to each element of an array's text, of any dimensions; NULLs, and texts of other forms, stay."""
 
     def element(match: re.Match[str]) -> str:
         if match[1] is None:
@@ -81,12 +82,12 @@ def with_elements(text: str, delimiter: str, write: Callable[[str], str]) -> str
 
 @dataclass(frozen=True, slots=True)
 class BinaryArray:
-    """An array in binary format, taken apart.
+    """The parts of an array in binary format.
 
     Args:
         element_oid: the elements' type.
-        dimensions: (number of elements, first subscript) of each; none for an empty array.
-        elements: their bytes, row by row; None is a NULL element.
+        dimensions: (number of elements, first subscript) of each dimension; empty for an empty array.
+        elements: the elements' bytes, the last dimension varying fastest; None is a NULL element.
     """
 
     element_oid: int
@@ -95,7 +96,11 @@ class BinaryArray:
 
 
 def array_from_binary(data: bytes) -> BinaryArray:
-    """Take an array's bytes apart."""
+    """Divide an array's bytes into its parts.
+
+    Raises:
+        ValueFormatError: they are no array.
+    """
     cursor = Cursor(data, "array")
     count, has_nulls, element_oid = cursor.unpack(_HEADER)
     if not 0 <= count <= _MAX_DIMENSIONS or has_nulls not in (0, 1):
@@ -118,7 +123,7 @@ def array_text(array: BinaryArray, element_text: Callable[[bytes], str], delimit
     Args:
         array: its parts.
         element_text: writes an element's bytes.
-        delimiter: what stands between elements, which is their type's property.
+        delimiter: the character between elements, which depends on their type.
     """
     if not array.elements:
         return "{}"

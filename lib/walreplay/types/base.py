@@ -13,7 +13,7 @@ import pyarrow as pa
 
 
 class Family(str, Enum):
-    """How a type's values are read."""
+    """The reader for a type's values."""
 
     BOOLEAN = "boolean"
     INT16 = "int16"
@@ -33,7 +33,7 @@ class Family(str, Enum):
     NUMERIC_AS_DOUBLE = "numeric as double"
     """numeric as the nearest double; `decimal_handling_mode`."""
     BYTEA_AS_BASE64 = "bytea as base64"
-    """bytea as a string; `binary_handling_mode`, as are the next two."""
+    """bytea as a string; this and the next two are chosen by `binary_handling_mode`."""
     BYTEA_AS_BASE64_URL = "bytea as base64-url-safe"
     BYTEA_AS_HEX = "bytea as hex"
     VECTOR = "vector"
@@ -42,20 +42,20 @@ class Family(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """A PostgreSQL type as it becomes a column.
+    """A column's type: what PostgreSQL sends, and the column that it becomes.
 
     Args:
         arrow: the column's Arrow type.
-        family: which reader takes its values.
+        family: the reader for its values.
         postgres_name: the type's SQL name, with precision and scale for numeric.
-        element: the type of an array's elements, None for all others.
-        delimiter: what stands between an array's elements.
-        oid: the type that the values are sent in, so the form of those in binary format: a built-in type's oid,
-            with domains resolved to their base type; a user-defined type's own.  0 where it is not known.
-        typmod: the modifier of that type, -1 for none; a domain's own says nothing of its base type.
-        overridden: the configuration has the values read as another type than the one they are sent in: `arrow`,
-            `family` and `postgres_name` are that other type's.  What is not in its form does not fit it, and is
-            rescued; `walreplay.types.overrides` reads it.
+        element: the type of an array's elements; None for other types.
+        delimiter: the character between an array's elements.
+        oid: the type that is sent, which decides how binary values are read: a built-in type's oid (for a domain, that
+            of its base type), or a user-defined type's own.  0 if it is not known.
+        typmod: the modifier of that type, -1 for none.  A domain's modifier does not apply to its base type.
+        overridden: the configuration chooses another type than the one that is sent.  `arrow`, `family` and
+            `postgres_name` are those of the chosen type, and `walreplay.types.overrides` reads the values.  A value
+            that is not in the chosen type's form is rescued.
     """
 
     arrow: pa.DataType
@@ -70,7 +70,7 @@ class ColumnType:
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """A value that its column's type cannot hold: its row within one append, and PostgreSQL's text."""
+    """A value that its column's type cannot hold: the number of its row in one append, and PostgreSQL's text."""
 
     row: int
     text: str

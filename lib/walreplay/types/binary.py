@@ -14,7 +14,11 @@ _ESCAPE = re.compile(r"\\(\\|[0-3][0-7]{2})")
 
 
 def bytes_from_text(text: str) -> bytes:
-    """Read a bytea in either form."""
+    """Read a bytea in either form.
+
+    Raises:
+        ValueFormatError: it is in neither.
+    """
     match = _HEX.fullmatch(text)
     if match is not None:
         return bytes.fromhex(match[1])

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class BuiltinType(NamedTuple):
-    """One row of pg_type; `element` is 0 but for true array types, int2vector and oidvector are none."""
+    """One row of pg_type; `element` is 0 except for true array types (int2vector and oidvector are none)."""
 
     name: str
     sql_name: str

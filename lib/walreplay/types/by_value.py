@@ -1,16 +1,16 @@
-"""Texts that depend on the sender's settings, brought into one form for each value, only to compare them.
+"""Bring texts that depend on the sender's settings into one form for each value, only to compare them.
 
 IntervalStyle, TimeZone, extra_float_digits and bytea_output change how a value is written, but not the value.  Columns
-keep the text that was sent; to identify rows, these forms are compared.  Intervals are equal if their months, days and
-microseconds are.  (PostgreSQL's ``=`` also takes 30 days for a month.  But no key can have both, and an old row is sent
-as it is stored.)
+keep the text that was sent; rows are identified by comparing these forms.  Intervals are equal if their months, days
+and microseconds are.  (PostgreSQL's ``=`` also takes 30 days for a month.  But no key can have both, and an old row is
+sent as it is stored.)
 
 Of a user-defined type only the form of its values is known.  So the parts of composite values, arrays and ranges are
 judged by their own form: if PostgreSQL writes one value as two texts under two settings, these texts are one value,
-whatever the type.  Only what PostgreSQL itself would write counts as an interval or a moment: 555-1234 is neither.
+whatever the type.  Only texts that PostgreSQL itself would write count as intervals or timestamps: 555-1234 is neither.
 
-A value that its column cannot hold is rescued as text.  If the text depends on a setting, it is rescued as the settings
-of docs/capturing.md would have it.  So rescued texts are compared by value, too.
+A value that its column cannot hold is rescued as text.  If that text depends on a setting, it is rescued as it would be
+written under the settings of docs/capturing.md.  So rescued texts are compared by value, too.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _BUILTIN: Final = {
 
 _OPENING: Final = ("(", "[", "{")
 STRUCTURED: Final = r"^[(\[{]"
-"""What begins otherwise has no shape."""
+"""A regular expression: a text that does not match has no structure, and stands for itself."""
 
 _MOMENT = re.compile(
     r"[0-9]{4,7}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{0,5}[1-9])?"
@@ -83,7 +83,7 @@ def form_of(column_type: ColumnType) -> Form | None:
 
 
 def one_form(text: str, form: Form) -> str:
-    """Give the text that stands for a value; a text that is not in its type's form stands for itself."""
+    """Give the one text that represents a value; a text that is not in the form of its type is returned unchanged."""
     return _FORMS[form](text)
 
 
@@ -114,10 +114,10 @@ def _shape(text: str) -> str:
 
 
 def _structure(text: str) -> str:
-    """Write a composite value, an array or a range with its parts in their forms.
+    """Write a composite value, an array or a range, with each part in its one form.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is none of these.
     """
     if text[-1] not in (")", "]", "}") or len(text) < 2:
         raise ValueError
@@ -129,7 +129,7 @@ def _structure(text: str) -> str:
 
 
 def _part(part: str | None) -> str:
-    # What it is quoted for hangs on the form: a part is written with its length.
+    # Quotes depend on a part's text, which may change here.  So a part is written with its length instead.
     if part is None:
         return "-"
     found = _leaf(part)
@@ -137,9 +137,9 @@ def _part(part: str | None) -> str:
 
 
 def _leaf(text: str) -> str:
-    """Give a part in the form of the type that it looks like."""
+    """Give the one form of a part, by the type that it looks like."""
     if _HEX.fullmatch(text):
-        # The other form of bytea may look like anything.
+        # In bytea's escape form the same bytes may look like any other text.
         text = escaped_text(bytes_from_text(text))
     if text[:1] in _OPENING:
         return _shape(text)
@@ -151,15 +151,18 @@ def _leaf(text: str) -> str:
     if interval is None or text not in interval_texts(interval):
         return text
     found = _interval(text)
-    # What one style writes as a number.
+    # One IntervalStyle writes an interval of zero as the number 0.
     return "0" if found == _NO_TIME else found
 
 
 def _fields(text: str, *, null: str) -> list[str | None]:
-    """Divide the inside of a composite value, a range or an array at commas.
+    """Divide the inside of a composite value, a range or an array at its commas; None is a NULL part.
 
     Args:
-        null: what stands for NULL when it is not quoted.
+        null: the text that means NULL if it is not quoted.
+
+    Raises:
+        ValueError: quotes or brackets are not closed.
     """
     fields: list[str | None] = []
     at, end = 0, len(text)
@@ -218,7 +221,7 @@ def _braced(text: str) -> list[str | None]:
 
 
 def rescued_text(text: str, column_type: ColumnType) -> str:
-    """Give the one form of a text that its column's type cannot hold."""
+    """Give the text under which a value is rescued that its column's type cannot hold."""
     if column_type.overridden:
         return text
     if column_type.family is Family.TIMESTAMPTZ:

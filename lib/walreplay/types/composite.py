@@ -1,4 +1,4 @@
-"""Composite types: ``(1,"a, b",)``, where nothing at all is NULL."""
+"""Composite types: ``(1,"a, b",)``, where an empty field is NULL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ESCAPED = re.compile(r'["\\]')
 
 
 def fields_from_binary(data: bytes) -> list[tuple[int, bytes | None]]:
-    """Take a composite value apart: each field's type and its bytes, None for NULL."""
+    """Divide a composite value's bytes into its fields: each one's type oid and its bytes, None for NULL."""
     cursor = Cursor(data, "composite")
     fields = [(cursor.unpack(_TYPE)[0], cursor.sized()) for _ in range(cursor.count(8))]
     cursor.finish()

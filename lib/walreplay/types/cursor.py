@@ -11,7 +11,7 @@ from typing import Any, Final
 from walreplay.errors import ValueFormatError
 
 INT32: Final = Struct("!i")
-"""A count, or a length before so many bytes; a length of -1 stands for NULL."""
+"""A count, or the length of the bytes that follow; a length of -1 stands for NULL."""
 
 _NULL: Final = -1
 
@@ -22,14 +22,20 @@ def malformed(what: str, problem: str) -> ValueFormatError:
 
 
 def unpack(layout: Struct, data: bytes, what: str) -> tuple[Any, ...]:
-    """Take a value apart that is as long as its layout."""
+    """Unpack a value that has exactly the size of its layout.
+
+    Raises:
+        ValueFormatError: it has another size.
+    """
     if len(data) != layout.size:
         raise malformed(what, f"has {len(data)} bytes instead of {layout.size}")
     return layout.unpack(data)
 
 
 class Cursor:
-    """A place in a value's bytes, which only moves on.
+    """A position in a value's bytes that only moves forward.
+
+    All methods raise `ValueFormatError` if the bytes are too few or not in the expected form.
 
     Args:
         data: the value.
@@ -45,7 +51,7 @@ class Cursor:
 
     @property
     def left(self) -> int:
-        """How many bytes are still to come."""
+        """The number of bytes that are left."""
         return len(self._data) - self._at
 
     def take(self, size: int) -> bytes:
@@ -61,7 +67,11 @@ class Cursor:
         return layout.unpack(self.take(layout.size))
 
     def count(self, item_size: int) -> int:
-        """Take a number of items, each of which has at least so many bytes."""
+        """Take the number of the items that follow.
+
+        Args:
+            item_size: the least number of bytes that an item has.
+        """
         (count,) = INT32.unpack(self.take(INT32.size))
         # A count that the bytes cannot hold is refused before anything loops over it.
         if not 0 <= count * item_size <= self.left:
@@ -69,12 +79,12 @@ class Cursor:
         return int(count)
 
     def sized(self) -> bytes | None:
-        """Take a length and so many bytes; None is NULL."""
+        """Take a length and the bytes that it counts; None is NULL."""
         (size,) = INT32.unpack(self.take(INT32.size))
         return None if size == _NULL else self.take(size)
 
     def present(self) -> bytes:
-        """Take a length and so many bytes, where NULL cannot be."""
+        """Take a length and the bytes that it counts, where NULL is not allowed."""
         data = self.sized()
         if data is None:
             raise malformed(self._what, "has NULL where a value has to be")
@@ -90,6 +100,6 @@ class Cursor:
         return text
 
     def finish(self) -> None:
-        """Make sure that nothing is left."""
+        """Check that no bytes are left."""
         if self.left:
             raise malformed(self._what, f"has {self.left} bytes too many")

@@ -44,7 +44,7 @@ _REMEDY = (
 
 
 def days_from_civil(year: int, month: int, day: int) -> int:
-    """Count the days since 1970-01-01; year 0 is 1 BC."""
+    """Count the days from 1970-01-01 to a date; year 0 is 1 BC."""
     shifted = year - (month <= 2)
     era_day = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     return shifted * 365 + shifted // 4 - shifted // 100 + shifted // 400 + era_day - 719_468
@@ -57,10 +57,11 @@ LAST_MICRO: Final = (LAST_DAY + 1) * _DAY_MICROS - 1
 
 
 def days_from_text(text: str) -> int:
-    """Read a date.
+    """Read a date as days since 1970-01-01.
 
     Raises:
-        DoesNotFit: an infinity, or a year outside 1 to 9999.
+        DoesNotFit: it is an infinity, or its year is outside 1 to 9999.
+        ValueFormatError: it is no date in ISO form.
     """
     if text in _INFINITE:
         raise DoesNotFit
@@ -71,10 +72,11 @@ def days_from_text(text: str) -> int:
 
 
 def micros_from_text(text: str, *, with_zone: bool) -> int:
-    """Read a timestamp, or a timestamptz, which has an offset from UTC.
+    """Read a timestamp, or a timestamptz (which has an offset from UTC), as microseconds since 1970-01-01.
 
     Raises:
-        DoesNotFit: an infinity, or a year outside 1 to 9999.
+        DoesNotFit: it is an infinity, or its year (of a timestamptz, in UTC) is outside 1 to 9999.
+        ValueFormatError: it is not in ISO form.
     """
     if text in _INFINITE:
         raise DoesNotFit
@@ -95,7 +97,7 @@ def micros_from_text(text: str, *, with_zone: bool) -> int:
 
 
 def in_utc(text: str) -> str | None:
-    """Write a timestamptz, of whatever year, as PostgreSQL does where TimeZone is UTC; None if it is none."""
+    """Write a timestamptz of any year as PostgreSQL does where TimeZone is UTC; None if the text is none."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None or match[6] is None:
         return None
@@ -183,7 +185,7 @@ def unix_seconds_text(seconds: int) -> str:
 
 
 def clock_text(micros: int) -> str:
-    """Write microseconds as ``HH:MM:SS`` with as many decimals as they need; hours have no limit."""
+    """Write microseconds as ``HH:MM:SS`` with as many decimals as they need; there may be more than 24 hours."""
     seconds, fraction = divmod(micros, 1_000_000)
     minutes, second = divmod(seconds, 60)
     text = f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}"
@@ -207,7 +209,7 @@ def _time_of_day(name: str, micros: int) -> str:
 
 
 def _civil_text(days: int) -> tuple[str, str]:
-    """Write the date of a day since 1970-01-01, and the era that stands at the end of a value."""
+    """Write the date of a day since 1970-01-01, and the suffix for its era (`` BC`` or nothing)."""
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)

@@ -24,7 +24,7 @@ class TypeDescription(NamedTuple):
     """One row of the table.
 
     Args:
-        postgres: types by their SQL names, which all become the same.
+        postgres: the SQL names of types that become the same Delta type.
         delta: the type of the Delta column under default options.
         misfits: what happens to values that the column cannot hold.
     """
@@ -120,11 +120,11 @@ _GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
         "PostgreSQL's own, which tables of users do not have",
     ),
 )
-"""Types (by their names in pg_type) that become the same, and what their text is like."""
+"""Types (by their names in pg_type) that share a row of the table, and a note on their text."""
 
 
 def describe() -> list[TypeDescription]:
-    """List what becomes of every type, and of the values that do not fit, under default options."""
+    """List the table's rows: the Delta type of every type under default options, and what happens to misfits."""
     rows = []
     oids = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items()}
     for names, note in _GROUPS:
@@ -197,10 +197,10 @@ def markdown() -> str:
 
 
 def renewed(page: str) -> str:
-    """Give a page with the table between its marks written anew.
+    """Give a page with a new table between its marks.
 
     Raises:
-        ValueError: the page does not have the marks, once each.
+        ValueError: the page does not have each of the two marks exactly once.
     """
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -210,7 +210,7 @@ def renewed(page: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the table anew in each of the files."""
+    """Renew the table in each of the files."""
     for name in arguments:
         path = Path(name)
         path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""PostgreSQL's encodings: where its conversion tables and Python's codecs differ, PostgreSQL's count.
+"""Decode text in PostgreSQL's encodings; where its conversion tables and Python's codecs differ, PostgreSQL's count.
 
 They were compared character by character with PostgreSQL 16 and 18, in both directions: the single-byte encodings,
 SJIS, EUC_CN and GB18030 are the same in both.  Two characters that the server itself converts to one (to SJIS, both
@@ -10,11 +10,11 @@ from typing import Final
 
 
 class _Differences:
-    """What PostgreSQL reads differently from a Python codec.
+    """The characters that PostgreSQL reads differently from a Python codec.
 
     Args:
         wide: a pattern of the characters with more than one byte.
-        runs: ``bytes=code point*count``, all hexadecimal but the count, of characters that follow one another.
+        runs: ``bytes=code point*count`` for each run of consecutive characters; all hexadecimal except the count.
     """
 
     def __init__(self, wide: bytes, runs: str) -> None:
@@ -29,7 +29,7 @@ class _Differences:
         self._any = re.compile(b"|".join(map(re.escape, self._known)))
 
     def decode(self, data: bytes, codec: str) -> str:
-        # Between two characters the same bytes may stand, so a find is a reason to look closer, no more.
+        # The same bytes may also be the end of one character and the beginning of the next.  So each is looked at then.
         if self._any.search(data) is None:
             return data.decode(codec)
         characters = self._characters.findall(data)
@@ -37,10 +37,13 @@ class _Differences:
 
 
 def decode(data: bytes, codec: str) -> str:
-    """Decode text by Python's name of its encoding, as PostgreSQL would.
+    """Decode text as PostgreSQL would.
+
+    Args:
+        codec: Python's name of the encoding.
 
     Raises:
-        UnicodeDecodeError: a byte stands for no character.
+        UnicodeDecodeError: some bytes are no character.
     """
     differences = _DIFFERENCES.get(codec)
     return data.decode(codec) if differences is None else differences.decode(data, codec)

@@ -27,7 +27,7 @@ _CUBE: Final = Struct("!I")
 _CUBE_POINT: Final = 0x8000_0000
 _CUBE_DIMENSIONS: Final = 0x7FFF_FFFF
 _MIN_EWKB: Final = 9
-"""Byte order, type, and a count or the like."""
+"""The least size in bytes: byte order, type, and a count or similar."""
 
 
 def hstore_text(data: bytes, codec: str) -> str:
@@ -67,7 +67,7 @@ def vector_text(data: bytes) -> str:
 
 
 def halfvec_text(data: bytes) -> str:
-    """Write the bytes of pgvector's halfvec as the extension does: with single precision's digits."""
+    """Write the bytes of pgvector's halfvec as the extension does: with as many digits as single precision has."""
     return _dense(data, "halfvec", "e")
 
 
@@ -98,7 +98,7 @@ EXTENSION_TYPES: Final[dict[str, Callable[[bytes], str]]] = {
     "sparsevec": sparsevec_text,
     "vector": vector_text,
 }
-"""What writes the bytes of each, whatever schema the extension was created in."""
+"""The function that writes a type's bytes as text, by the type's name in any schema."""
 
 EXTENSION_TEXTS: Final[dict[str, Callable[[bytes, str], str]]] = {
     "citext": decode_text,
@@ -107,7 +107,7 @@ EXTENSION_TEXTS: Final[dict[str, Callable[[bytes, str], str]]] = {
     "ltree": ltree_text,
     "ltxtquery": ltree_text,
 }
-"""The same for types that have text in them, which is in the encoding that is handed in too."""
+"""The same for types that contain text; the second argument is the text's codec."""
 
 
 def _dense(data: bytes, what: str, code: str) -> str:

@@ -21,28 +21,32 @@ _LOG10_2: Final = math.log10(2)
 _FIXED_FROM: Final = -4
 _FIXED_BELOW_SINGLE: Final = 6
 _FIXED_BELOW_DOUBLE: Final = 15
-"""The powers of ten of a first digit that are written without an exponent."""
+"""Numbers whose first digit stands for a power of ten below this are written without an exponent."""
 
 _AS_PYTHON_FROM: Final = 1e-4
 _AS_PYTHON_BELOW: Final = 1e15
-"""Between these Python writes a double as PostgreSQL does, but for a fraction of 0."""
+"""In this range Python writes a double as PostgreSQL does, except for the ``.0`` of whole numbers."""
 
 _SINGLE_FIXED_FROM: Final = 1e-4
 _SINGLE_FIXED_BELOW: Final = 999_999.0
 _SINGLE_DIGITS: Final = (6, 7, 8, 9)
-"""6 digits and fewer are told apart by single precision, 9 are always enough."""
+"""How many digits are tried: single precision distinguishes all numbers of up to 6 digits, and 9 are always enough."""
 
 _MIDWAY_FROM: Final = 2.0**53
 _MIDWAY_BELOW: Final = 1e41
-"""Outside of these, what lies midway between two doubles has more digits than Python ever writes: it has 54
-significant bits or more, so a multiple of a power of ten among them is one of ``10 ** 23`` at most."""
+"""Outside this range, a number midway between two doubles has more digits than Python ever writes.
+
+It has 54 significant bits or more, so that a power of ten of which it is a multiple is ``10 ** 23`` at most.
+"""
 
 
 def float_from_text(text: str) -> float:
-    """Read a floating-point number; the caller rounds to single precision from the text, not from this.
+    """Read a floating-point number as a double.  Single precision has to be rounded from the text, not from this.
 
     Raises:
-        DoesNotFit: a finite number above all that there are, as too few digits make of the largest ones.
+        DoesNotFit: the number is finite and beyond the largest double.  Old servers write the largest doubles with too
+            few digits, which rounds them up to such numbers.
+        ValueFormatError: the text is no number.
     """
     if _FLOAT.fullmatch(text) is None:
         raise ValueFormatError("a floating-point number is not in PostgreSQL's form")
@@ -65,14 +69,14 @@ def float8_text(data: bytes) -> str:
 
 
 def single_text(value: float) -> str:
-    """Write a number that is exact in single precision."""
+    """Write a number that single precision holds exactly, as PostgreSQL writes a real."""
     if not math.isfinite(value) or value == 0.0:
         return _special(value)
     data = _FLOAT4.pack(value)
     (bits,) = _BITS4.unpack(data)
     fraction, raised = bits & 0x7F_FFFF, (bits >> 23) & 0xFF
     if fraction and _SINGLE_FIXED_FROM <= abs(value) < _SINGLE_FIXED_BELOW:
-        # A power of two, or what is large or subnormal, has a shape of interval that this does not see to.
+        # Not for powers of two, large and subnormal numbers: their rounding intervals need more care.
         for digits in _SINGLE_DIGITS:
             text = f"{value:.{digits}g}"
             if _FLOAT4.pack(float(text)) == data:
@@ -81,7 +85,7 @@ def single_text(value: float) -> str:
 
 
 def double_text(value: float) -> str:
-    """Write a number in double precision."""
+    """Write a number as PostgreSQL writes a double precision."""
     if not math.isfinite(value) or value == 0.0:
         return _special(value)
     if _AS_PYTHON_FROM <= abs(value) < _AS_PYTHON_BELOW:
@@ -104,7 +108,7 @@ def _special(value: float) -> str:
 
 
 def _python_digits(value: float) -> tuple[str, int]:
-    """Give the digits that Python writes, and the power of ten of the last one."""
+    """Give the digits that Python writes for a number, and the power of ten of the last one."""
     mantissa, _, power = repr(abs(value)).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = whole + fraction
@@ -116,13 +120,13 @@ def _python_digits(value: float) -> tuple[str, int]:
 def _shortest(fraction: int, raised: int, *, fraction_bits: int, bias: int) -> tuple[str, int]:
     """Find the shortest digits inside a float's rounding interval, and the power of ten of the last one.
 
-    PostgreSQL does not take a decimal that lies exactly midway between two floats, though it would be read back
-    as the even one of them; Python and C do.
+    A decimal that lies exactly midway between two floats is read as the even one of them.  Python and C write such a
+    decimal if it is the shortest; PostgreSQL does not.
     """
     implicit = 1 << fraction_bits
     mantissa = fraction if raised == 0 else fraction | implicit
     exponent = max(raised, 1) - bias - fraction_bits - 2
-    # In quarters of the float's last bit: below a power of two the floats lie twice as close.
+    # Everything is in quarters of the float's last bit, because below a power of two the floats lie twice as close.
     middle = 4 * mantissa
     low = middle - (1 if fraction == 0 and raised > 1 else 2)
     high = middle + 2

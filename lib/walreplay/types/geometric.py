@@ -13,7 +13,7 @@ _LINE: Final = Struct("!ddd")
 """A, B and C of Ax + By + C = 0."""
 _TWO_POINTS: Final = Struct("!dddd")
 _CIRCLE: Final = Struct("!ddd")
-"""The centre, the radius."""
+"""The centre's x and y, and the radius."""
 
 
 def point_text(data: bytes) -> str:

@@ -1,6 +1,7 @@
-"""uuid, and the types that name something of the server's own: oid, xid, tid, pg_lsn, snapshots, regclass and its kin.
+"""uuid, and types that identify something inside a server: oid, xid, tid, pg_lsn, snapshots, regclass and its kin.
 
-regclass and its kin are written as names, but sent as bare OIDs, so the OID is all that can be given.
+A server writes regclass and its kin as names in text format, but sends only an OID in binary format.  So these values
+are written as OIDs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def unsigned_text(data: bytes) -> str:
 
 
 def regclass_text(data: bytes) -> str:
-    """Write the OID behind a regclass or one of its kin; none is a dash."""
+    """Write the OID of a regclass or one of its kin; 0 is a dash, as in PostgreSQL."""
     return unsigned_text(data) if data != b"\0\0\0\0" else "-"
 
 

@@ -24,7 +24,11 @@ _INT8: Final = Struct("!q")
 
 
 def integer_from_text(text: str, family: Family) -> int:
-    """Read a decimal integer within its type's limits."""
+    """Read a decimal integer.
+
+    Raises:
+        ValueFormatError: it is none, or outside the limits of its type.
+    """
     if _INTEGER.fullmatch(text) is None:
         raise ValueFormatError("an integer is not written in decimal digits")
     low, high = LIMITS[family]

@@ -1,7 +1,7 @@
 """interval in the IntervalStyle postgres: ``1 year 2 mons -3 days +04:05:06.7``.
 
-From PostgreSQL 17 on the largest and the smallest value of all three fields together are the infinities; older
-servers count with them, but only an interval of 178,956,970 years has them.
+From PostgreSQL 17 on, an interval whose three fields all have their largest (or smallest) values is an infinity.  For
+older servers it is an ordinary interval, but one of 178,956,970 years.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def parts_text(years: int, months: int, days: int, micros: int) -> str:
     behind_negative = False
     for value, unit in ((years, "year"), (months, "mon"), (days, "day")):
         if value:
-            # A part has a plus sign only where the one before it is negative.
+            # A part has a plus sign only if the one before it is negative.
             plus = "+" if behind_negative and value > 0 else ""
             parts.append(f"{plus}{value} {unit}{'' if value == 1 else 's'}")
             behind_negative = value < 0

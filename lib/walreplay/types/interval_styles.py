@@ -1,7 +1,7 @@
 """Intervals in any of the four IntervalStyles: reading them, and writing them as PostgreSQL does.
 
-Only sql_standard writes ``1-2`` and ``3 4:05:06``, where one sign in front holds for all; with signs of their own all
-three parts stand there: ``+1-2 -3 +4:05:06``.  In postgres_verbose ``ago`` turns all signs.
+Only sql_standard writes ``1-2`` and ``3 4:05:06``, where one sign in front is valid for all parts.  If parts have signs
+of their own, all three are written: ``+1-2 -3 +4:05:06``.  In postgres_verbose, ``ago`` reverses all signs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Interval = tuple[int, int, int]
 
 
 def interval_from_text(text: str) -> Interval | None:
-    """Read an interval; None for what is none, and for the infinities, which all styles write alike."""
+    """Read an interval in any style; None for other texts, and for infinities, which all styles write alike."""
     if text == "0":
         return 0, 0, 0
     if text.startswith("P"):
@@ -122,7 +122,7 @@ def _verbose_text(years: int, months: int, days: int, micros: int) -> str:
         if not value:
             continue
         if ago is None:
-            # The first part has no sign; those of the others are said against its own.
+            # The first part is written without a sign, and the signs of the others are relative to its own.
             ago = str(value).startswith("-")
         text = str(value).removeprefix("-")
         written = text if str(value).startswith("-") == ago else f"-{text}"
@@ -150,7 +150,7 @@ _TEN_HOURS: Final = 36_000_000_000
 
 
 def _clock_parts(micros: int, units: Sequence[str]) -> list[tuple[int | str, str]]:
-    """Part microseconds into hours, minutes, and seconds as they are written; all have the sign."""
+    """Divide microseconds into hours, minutes and seconds (as text), each with the sign and its unit."""
     sign = -1 if micros < 0 else 1
     minutes, rest = divmod(abs(micros), 60_000_000)
     seconds, fraction = divmod(rest, 1_000_000)

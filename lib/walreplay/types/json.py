@@ -19,7 +19,11 @@ def jsonpath_text(data: bytes, codec: str) -> str:
 
 
 def versioned_text(data: bytes, codec: str, what: str) -> str:
-    """Give the text behind a version byte, which has to be 1."""
+    """Give the text after a version byte.
+
+    Raises:
+        ValueFormatError: the version is not 1.
+    """
     if data[:1] != _VERSION:
         raise malformed(what, "has a version other than 1")
     return decode_text(data[1:], codec)

@@ -1,4 +1,4 @@
-"""What decimal_handling_mode and binary_handling_mode make of numeric and bytea."""
+"""Values of numeric under decimal_handling_mode: double, and of bytea under binary_handling_mode."""
 
 import math
 import re
@@ -12,10 +12,11 @@ _NUMERIC = re.compile(r"-?[0-9]+(?:\.[0-9]+)?|NaN|-?Infinity")
 
 
 def double_from_numeric(text: str) -> float:
-    """Read a numeric as the double nearest to it; NaN and the infinities are values.
+    """Read a numeric as the nearest double; NaN and the infinities are kept.
 
     Raises:
-        DoesNotFit: a finite number beyond the largest double.
+        DoesNotFit: the number is finite and beyond the largest double.
+        ValueFormatError: the text is no numeric.
     """
     if _NUMERIC.fullmatch(text) is None:
         raise ValueFormatError("a numeric is not in PostgreSQL's form")
@@ -23,10 +24,10 @@ def double_from_numeric(text: str) -> float:
 
 
 def finite(value: float, text: str) -> float:
-    """Give the float that a text became, unless it is infinite and the text is not.
+    """Return the float that a text was read as.
 
     Raises:
-        DoesNotFit: infinity would be another value than the one sent.
+        DoesNotFit: the float is infinite, but the text is a finite number.
     """
     if math.isinf(value) and not text.lower().endswith("infinity"):
         raise DoesNotFit
@@ -34,9 +35,9 @@ def finite(value: float, text: str) -> float:
 
 
 def encoded_from_bytea(text: str, family: Family) -> str:
-    """Write a bytea, which came in either of its forms, as one of the families BYTEA_AS_… asks for.
+    """Write a bytea, given in either of its forms, in the encoding of one of the families BYTEA_AS_….
 
-    Base64 is padded and has no line breaks, as Java's encoders and so Debezium write it.
+    Base64 has padding and no line breaks, as Java's encoders, and therefore Debezium, write it.
     """
     data = bytes_from_text(text)
     if family == Family.BYTEA_AS_HEX:

@@ -1,7 +1,7 @@
 """money: a count of cents, and nothing of its currency.
 
-How it is written is the server's lc_monetary: currency, number of decimals, separators.  The bytes hold none of
-this, so it is written as the locales C and en_US do, which is exact where the server has one of them.
+The server's lc_monetary decides how it is written: currency, number of decimals, separators.  The bytes have none of
+this.  So it is written as in the locales C and en_US, which is exact if the server uses one of them.
 """
 
 from __future__ import annotations

@@ -27,11 +27,11 @@ _SYNONYMS: Final = {
 
 
 class NamedType(NamedTuple):
-    """What a name means.
+    """The type that a name means.
 
     Args:
-        name: as in pg_type.
-        oid: 0 for a type that is not built in, which is one of `VECTORS`.
+        name: its name in pg_type.
+        oid: its oid; 0 for the types of `VECTORS`, which are not built in.
         typmod: -1 for none.
     """
 
@@ -56,7 +56,8 @@ def type_named(text: str) -> NamedType:
     """Give the type that a name means; case and spaces make no difference.
 
     Raises:
-        ConfigError: no such type, modifiers of a type other than numeric, or a numeric that no decimal holds.
+        ConfigError: there is no such type, or a type other than numeric has modifiers, or no decimal column can hold
+            such a numeric.
     """
     written = " ".join(text.lower().split())
     if written in VECTORS:

@@ -17,7 +17,7 @@ _SIZES: Final = {_FAMILY_4: 4, _FAMILY_6: 16}
 
 
 def inet_text(data: bytes) -> str:
-    """Write an inet's bytes as PostgreSQL does: a network of all bits is not named."""
+    """Write an inet's bytes as PostgreSQL does: without the network's size if it is a single address."""
     address, bits, full = _address(data, "inet")
     return address if bits == full else f"{address}/{bits}"
 
@@ -43,7 +43,7 @@ def macaddr8_text(data: bytes) -> str:
 
 
 def _address(data: bytes, what: str) -> tuple[str, int, int]:
-    """Give the address, its network's bits and the bits that it has itself."""
+    """Give an address as text, the number of its network's bits, and the number of all its bits."""
     cursor = Cursor(data, what)
     family, bits, _, size = cursor.unpack(_ADDRESS)
     if _SIZES.get(family) != size or bits > 8 * size:

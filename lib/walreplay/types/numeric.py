@@ -1,7 +1,7 @@
 """numeric with a precision and a scale that a decimal128 holds.
 
-numeric without a precision, with more than 38 digits or with a scale outside its precision is a string: its
-values have no common scale.
+Other numerics become strings: those without a precision, because their values have no common scale, and those with more
+than 38 digits or with a scale outside 0 to the precision.
 """
 
 import re
@@ -30,7 +30,7 @@ _BASE: Final = 10_000
 
 
 def precision_and_scale(typmod: int) -> tuple[int, int] | None:
-    """Take a numeric's typmod apart; the scale has 11 bits and a sign. None when there is none."""
+    """Give precision and scale from a numeric's typmod; None if it has none.  The scale may be negative."""
     if typmod < _HEADER_SIZE:
         return None
     packed = typmod - _HEADER_SIZE
@@ -38,10 +38,11 @@ def precision_and_scale(typmod: int) -> tuple[int, int] | None:
 
 
 def unscaled_from_text(text: str, precision: int, scale: int) -> int:
-    """Read a numeric as an integer times ``10 ** -scale``; nothing is rounded.
+    """Read a numeric exactly, as an integer that counts units of ``10 ** -scale``.
 
     Raises:
-        DoesNotFit: NaN, an infinity, more digits than the precision or than the scale allows.
+        DoesNotFit: it is NaN or an infinity, or has more digits than precision and scale allow.
+        ValueFormatError: the text is no numeric.
     """
     if text in _NOT_FINITE:
         raise DoesNotFit
@@ -49,7 +50,7 @@ def unscaled_from_text(text: str, precision: int, scale: int) -> int:
     if match is None:
         raise ValueFormatError("a numeric is not in PostgreSQL's form")
     sign, whole, fraction = match[1], match[2], (match[3] or "").rstrip("0")
-    # The lengths are judged before int() sees the digits: numeric may have 131,072 of them.
+    # The number of digits is checked before int() reads them, because a numeric may have 131,072.
     if len(fraction) > scale or len(whole.lstrip("0")) > precision - scale:
         raise DoesNotFit
     value = int(whole.lstrip("0") + fraction.ljust(scale, "0") or "0")

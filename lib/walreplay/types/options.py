@@ -17,11 +17,11 @@ class TypeOptions:
     """How the values of one table are read; the names are Debezium's.
 
     Args:
-        decimal_handling_mode: what becomes of numeric: precise (decimal, or string where no decimal holds it),
+        decimal_handling_mode: the type for numeric: precise (decimal, or string if no decimal can hold the values),
             string, or double (the nearest one).
-        binary_handling_mode: what becomes of bytea: bytes, or a string in base64, base64-url-safe or hex.
-        overrides: (column, name of a type) of the columns that are read as another type than their own, whatever
-            the modes say.
+        binary_handling_mode: the type for bytea: bytes, or a string in base64, base64-url-safe or hex.
+        overrides: (column, type name) for each column that is read as another type than its own.  They have priority
+            over the modes.
     """
 
     decimal_handling_mode: DecimalMode = "precise"
@@ -29,7 +29,7 @@ class TypeOptions:
     overrides: tuple[tuple[str, str], ...] = ()
 
     def override_of(self, column: str) -> str | None:
-        """Give the name of the type that a column is to be read as; None for its own."""
+        """Give the name of the type as which a column is read; None if that is its own."""
         return dict(self.overrides).get(column)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:e([+-]?[0-9]{1,9}))?", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"NaN|[+-]?Infinity", re.IGNORECASE)
 _LARGEST_EXPONENT: Final = 500
-"""A number that a decimal holds is written with less; what is beyond would become as many digits."""
+"""No number that a decimal can hold needs a larger one, and a larger one would be written out as so many digits."""
 _MAX_DIGITS: Final = 40
 
 _TRUTHS: Final = {
@@ -45,14 +45,15 @@ _MIDNIGHT = re.compile(r"[ T]00:00(?::00(?:\.0+)?)?(?=$| BC$)")
 
 
 def read_overridden(text: str, column_type: ColumnType) -> Any:
-    """Read a value as the type that its column was given.
+    """Read a value as the type that the configuration gives to its column.
 
     Returns:
-        The value as its column holds it: an int for booleans, integers, decimals (times ``10 ** scale``), dates
-        (days) and times (microseconds); a float, str or bytes; a list of such, with None, for an array.
+        The value as its column holds it: an int for booleans, integers, decimals (times ``10 ** scale``), dates (days
+        since 1970-01-01) and timestamps (microseconds since then); a float, str or bytes; for an array a list of these,
+        with None for NULL.
 
     Raises:
-        DoesNotFit: the text is no value of that type, or not exactly.
+        DoesNotFit: the text is not exactly a value of that type.
     """
     if column_type.family == Family.ARRAY and column_type.element is not None:
         element = column_type.element
@@ -68,10 +69,10 @@ def read_overridden(text: str, column_type: ColumnType) -> Any:
 
 
 def keeps_values_apart(column_type: ColumnType) -> bool:
-    """Say whether different values stay different when they are read, as a row's identity requires.
+    """Say whether different values stay different when they are read as the other type; a key column requires it.
 
-    The texts 5, 05 and 5.0 are one bigint, and close numerics are one double.  A value that does not fit is identified
-    by its text.
+    For example, the texts 5, 05 and 5.0 become one bigint, and close numerics become one double.  A value that does not
+    fit is identified by its text.
     """
     if not column_type.overridden:
         return column_type.family != Family.NUMERIC_AS_DOUBLE
@@ -83,7 +84,7 @@ def keeps_values_apart(column_type: ColumnType) -> bool:
 
 _WHOLE: Final = frozenset({Family.INT16, Family.INT32, Family.INT64, Family.UNSIGNED, Family.DECIMAL})
 _ONE_TO_ONE: Final = (
-    # Within a source type PostgreSQL's own equality is that of the numbers, the days, the moments.
+    # For these source types PostgreSQL's own equality compares numbers, days or moments, not texts.
     (frozenset({"int2", "int4", "int8", "oid", "xid", "numeric"}), _WHOLE),
     (frozenset({"int2", "int4"}), frozenset({Family.FLOAT64})),
     (frozenset({"float4"}), frozenset({Family.FLOAT32})),
@@ -116,7 +117,7 @@ def _decimal(text: str, column_type: ColumnType) -> int:
 
 
 def _plain(text: str) -> str:
-    """Write a number without exponent, plus sign, and digits left out."""
+    """Write a number without an exponent or a plus sign, and with a digit in front of the point."""
     match = _NUMBER.fullmatch(text.strip())
     if match is None:
         raise DoesNotFit
@@ -137,7 +138,7 @@ def _float(text: str, column_type: ColumnType) -> float:
         raise DoesNotFit
     if column_type.family == Family.FLOAT64:
         return finite(float(text), text)
-    # By way of a double, some texts would come out as a neighbour.
+    # Rounded to a double first, some texts would become a neighbouring single.
     single: float = pa.array([text.lstrip("+")]).cast(pa.float32())[0].as_py()
     return finite(single, text)
 

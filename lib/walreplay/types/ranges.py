@@ -27,8 +27,8 @@ def range_text(data: bytes, bound_text: Callable[[bytes], str]) -> str:
     """Write a range's bytes as PostgreSQL does.
 
     Args:
-        data: flags, then each bound that is finite, with its length.
-        bound_text: writes a bound's bytes; the range does not name its bounds' type.
+        data: flags, then the length and the bytes of each finite bound.
+        bound_text: writes a bound's bytes; it has to be given because a range's bytes do not name its bounds' type.
     """
     cursor = Cursor(data, "range")
     (flags,) = cursor.unpack(_FLAGS)

@@ -41,7 +41,7 @@ _FAMILIES: Final[dict[str, tuple[Family, pa.DataType]]] = {
     "timestamp": (Family.TIMESTAMP, pa.timestamp("us")),
     "timestamptz": (Family.TIMESTAMPTZ, pa.timestamp("us", "UTC")),
 }
-"""The types that do not stay text; numeric depends on its typmod."""
+"""The types that do not become strings, except numeric, which depends on its typmod."""
 
 _BYTEA_AS_TEXT: Final[dict[BinaryMode, Family]] = {
     "base64": Family.BYTEA_AS_BASE64,
@@ -64,11 +64,11 @@ def resolve(
         type_oid: the column's type.
         typmod: its type modifier, -1 for none.
         type_names: (namespace, name) by oid, from Type messages; "" is pg_catalog.
-        options: the table's; its overrides are not looked at.
-        override: the name of the type that the column is to be read as; it goes before the options' modes.
+        options: the table's; their overrides are ignored.
+        override: the name of the type as which the column is read, or None.  It has priority over the options' modes.
 
     Raises:
-        ConfigError: the override names no type.
+        ConfigError: the override is no type's name.
     """
     if override is not None:
         return _overridden(_sent(type_oid, typmod, type_names, DEFAULT_OPTIONS), override)

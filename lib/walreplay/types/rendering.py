@@ -3,10 +3,10 @@
 The settings are those that docs/capturing.md asks for: UTC, DateStyle ISO, IntervalStyle postgres, bytea in hex,
 shortest exact floats.  money is written as the locales C and en_US do: the bytes do not name a currency.
 
-A built-in type is known by its oid, another one by the name that a Type message gave.  That name does not say what
-kind of type it is, but the forms cannot be mistaken for each other: a composite value and an array begin with a NUL
-byte and name their parts' types; what is text throughout is an enum's label, or belongs to a type that is sent as
-text.  A user-defined range does not name its bounds' type, so it is not rendered.
+A built-in type is known by its oid, another one by the name that a Type message gave.  The name does not say what kind
+of type it is, but the forms of the bytes cannot be mistaken for each other.  A composite value and an array begin with
+a NUL byte and name the types of their parts.  Bytes that are text throughout are an enum's label, or a value of a type
+that is sent as text.  A user-defined range does not name its bounds' type, so it is not rendered.
 """
 
 from __future__ import annotations
@@ -66,22 +66,22 @@ if TYPE_CHECKING:
 
 
 class NotRendered(Exception):
-    """What PostgreSQL would write cannot be told from the bytes."""
+    """The bytes do not tell what PostgreSQL would write."""
 
 
 def render(data: bytes, oid: int, typmod: int, names: Names, *, codec: str = UTF8) -> str:
     """Write a value in binary format as PostgreSQL's text.
 
     Args:
-        data: what the type's send function gave.
+        data: the value's bytes, from the type's send function.
         oid: the value's type.
-        typmod: its type modifier; no type needs it, since the bytes have been made by it.
+        typmod: its type modifier.  It is not used, because it has already been applied to the bytes.
         names: (namespace, name) of user-defined types by oid, from Type messages; "" is pg_catalog.
-        codec: what the texts inside the value are in; from `walreplay.types.text.codec_of`.
+        codec: the encoding of texts inside the value, from `walreplay.types.text.codec_of`.
 
     Raises:
-        ValueFormatError: the bytes are not in the form of their type, which is a built-in one.
-        NotRendered: the type is unknown, or made of an unknown one, or its form is that of a server's memory.
+        ValueFormatError: the type is built in, and the bytes are not in its form.
+        NotRendered: the type is unknown or has a part of an unknown type, or its bytes are a server's memory.
     """
     try:
         return _render(data, oid, _Known(names, codec))
@@ -90,7 +90,7 @@ def render(data: bytes, oid: int, typmod: int, names: Names, *, codec: str = UTF
 
 
 class _Known(NamedTuple):
-    """What there is to know besides the bytes, of all the values inside one value."""
+    """What `render` was given besides the bytes; it is the same for all values inside a value."""
 
     names: Names
     codec: str
@@ -125,8 +125,8 @@ def _array(array: BinaryArray, known: _Known) -> str:
 
 
 def _user_defined(data: bytes, name: str, known: _Known) -> str:
-    """Write a value of a type of which nothing but the name is known."""
-    # Another type may have an extension's name, so what is not in its form goes on.
+    """Write a value of a type of which only the name is known."""
+    # Another type may have the name of an extension's type, so other forms are tried next.
     with suppress(ValueFormatError):
         if name in EXTENSION_TYPES:
             return EXTENSION_TYPES[name](data)
@@ -135,12 +135,12 @@ def _user_defined(data: bytes, name: str, known: _Known) -> str:
     if not data.startswith(b"\0"):
         return _label(data, known.codec)
     try:
-        # An array's name is its element type's behind an underscore, or more of them.
+        # An array's name is its element type's name after one underscore or several.
         if name.startswith("_") and (array := _array_or_none(data)) is not None:
             return _array(array, known)
         fields = fields_from_binary(data)
         if not fields:
-            raise NotRendered  # four zeros: too little to tell a composite type from any other
+            raise NotRendered  # four NUL bytes may also be a value of another kind of type
         return composite_text([None if field is None else _render(field, oid, known) for oid, field in fields])
     except ValueFormatError:
         raise NotRendered from None
@@ -154,7 +154,7 @@ def _array_or_none(data: bytes) -> BinaryArray | None:
 
 
 def _label(data: bytes, codec: str) -> str:
-    """Take the bytes as text, unless they have characters that no label has, but numbers in binary do."""
+    """Decode the bytes as text, but refuse characters that are usual in binary numbers and not in labels."""
     try:
         text = decode_text(data, codec)
     except ValueFormatError:
@@ -194,7 +194,7 @@ _TEXT_WRITERS: Final[dict[str, TextWriter]] = {
     "varchar": decode_text,
     "xml": xml_text,
 }
-"""The types that have text in them."""
+"""The built-in types that contain text."""
 
 _WRITERS: Final[dict[str, Writer]] = {
     "abstime": abstime_text,

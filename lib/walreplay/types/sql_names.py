@@ -17,13 +17,13 @@ from walreplay.types.numeric import precision_and_scale
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
 
 _HEADER_SIZE: Final = 4
-"""PostgreSQL adds it to a length before it becomes a typmod (VARHDRSZ)."""
+"""PostgreSQL adds it to a length to make a typmod (VARHDRSZ)."""
 
 _WITH_HEADER: Final = ("bpchar", "varchar")
 _PLAIN_MODIFIER: Final = ("bit", "varbit", "time", "timetz", "timestamp", "timestamptz")
 
 _WITHOUT_LENGTH: Final = {"bpchar": "bpchar", "bit": '"bit"'}
-"""To SQL ``character`` and ``bit`` without a length are of length 1."""
+"""These names mean types without a length; in SQL ``character`` and ``bit`` without a length have length 1."""
 
 _ANY_PRECISION: Final = 0xFFFF
 _INTERVAL_FIELDS: Final = {2: "year", 1: "month", 3: "day", 10: "hour", 11: "minute", 12: "second"}
@@ -47,7 +47,7 @@ _WORDS: Final = """
     """
 
 _KEYWORDS: Final = frozenset(_WORDS.split())
-"""The words of PostgreSQL 18's grammar that are no names unless they are quoted (``pg_get_keywords``)."""
+"""The words of PostgreSQL 18's grammar that have to be quoted as names (``pg_get_keywords``)."""
 
 _OIDS: Final = {builtin.name: oid for oid, builtin in BUILTIN_TYPES.items()}
 
@@ -72,9 +72,9 @@ def type_written(type_oid: int, typmod: int, type_names: Mapping[int, tuple[str,
     """Write a column's type.
 
     Args:
-        type_oid: as a Relation message has it.
-        typmod: its type modifier, -1 for none.
-        type_names: (namespace, name) by oid, from Type messages; of a domain they name the base type alone.
+        type_oid: the oid in the Relation message.
+        typmod: the type modifier, -1 for none.
+        type_names: (namespace, name) by oid, from Type messages.  For a domain these name its base type.
 
     Returns:
         ``type <oid>`` for a type that is not built in and that no message has named.
@@ -85,7 +85,7 @@ def type_written(type_oid: int, typmod: int, type_names: Mapping[int, tuple[str,
         return f"type {type_oid}"
     namespace, name = type_names[type_oid]
     if namespace in ("", "pg_catalog"):
-        # A domain over a built-in type: whatever its length, nothing tells.
+        # A domain over a built-in type; the stream does not tell its length.
         return BUILTIN_TYPES[_OIDS[name]].sql_name if name in _OIDS else quoted(name)
     modifier = f"({typmod})" if name in VECTORS and typmod >= 0 else ""
     return f"{quoted(namespace)}.{quoted(name)}{modifier}"
@@ -105,7 +105,7 @@ def _builtin(type_oid: int, typmod: int) -> str:
 
 
 def _modifier(name: str, typmod: int) -> str:
-    """Write a modifier; nothing for one that the type does not have."""
+    """Write a type's modifier; the empty string if the type has none."""
     if name == "interval":
         return _interval(typmod)
     if name == "numeric":

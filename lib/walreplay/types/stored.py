@@ -1,4 +1,4 @@
-"""Column types as JSON, for the ledger: a table is compared with what it was, whatever is configured by then."""
+"""Column types as JSON for the ledger, which keeps the types that a table had, independently of the configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from walreplay.types.base import ColumnType, Family
 
 
 def type_to_dict(column_type: ColumnType) -> dict[str, Any]:
-    """Give a type as values that JSON knows; what has its default value is left out."""
+    """Give a type as values that JSON can express; fields with their default value are left out."""
     found: dict[str, Any] = {}
     for field in fields(ColumnType):
         value = getattr(column_type, field.name)
@@ -28,7 +28,7 @@ def type_to_dict(column_type: ColumnType) -> dict[str, Any]:
 
 
 def type_from_dict(values: dict[str, Any]) -> ColumnType:
-    """Read what `type_to_dict` gave; fields that this version does not know are left out."""
+    """Read what `type_to_dict` gave; fields that this version does not know are ignored."""
     known = {field.name for field in fields(ColumnType)}
     found = {name: value for name, value in values.items() if name in known}
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found["arrow"])))

@@ -1,7 +1,7 @@
-"""Everything that stays text: UTF-8 without NUL, or another encoding that the configuration names.
+"""Text and its encodings: UTF-8 without NUL, or another encoding that the configuration names.
 
-What a server sends is in the client_encoding of the session that recorded it: text values, the text of all other
-types, and the names of relations, columns and types.  The bytes do not say which encoding that was.
+A server sends all text in the client_encoding of the session that records it: text values, values of other types in
+text format, and the names of relations, columns and types.  The bytes do not say which encoding it is.
 """
 
 import difflib
@@ -64,7 +64,7 @@ _CODECS: Final = {
     "JOHAB": "johab",
     "GB18030": "gb18030",
 }
-"""PostgreSQL's names of encodings (table 23.3 of its manual), and Python's."""
+"""Python's names of encodings by PostgreSQL's (table 23.3 of its manual)."""
 
 _ALIASES: Final = {
     "UNICODE": "UTF8",
@@ -100,7 +100,7 @@ _NO_CODEC: Final = {
 
 
 def _plain(name: str) -> str:
-    # As PostgreSQL compares them: LATIN1, Latin-1 and latin_1 are one name.
+    # PostgreSQL compares names like this: LATIN1, Latin-1 and latin_1 are one name.
     return re.sub(r"[^a-z0-9]", "", name.lower()).replace("windows", "win").upper()
 
 
@@ -110,10 +110,10 @@ _BY_NAME: Final = {_plain(name): codec for name, codec in _CODECS.items()} | {
 
 
 def codec_of(encoding: str) -> str:
-    """Give Python's name of an encoding that has PostgreSQL's name; case and punctuation make no difference.
+    """Give Python's name of an encoding, given PostgreSQL's; case and punctuation make no difference.
 
     Raises:
-        ConfigError: PostgreSQL has no encoding of that name, or Python none that reads it.
+        ConfigError: PostgreSQL has no encoding of that name, or Python cannot read it.
     """
     name = _plain(encoding)
     codec = _BY_NAME.get(name)
@@ -133,8 +133,11 @@ def decode_text(data: bytes, codec: str = UTF8) -> str:
     """Decode a text cell.
 
     Args:
-        data: the cell as sent.
+        data: the cell's bytes.
         codec: from `codec_of`.
+
+    Raises:
+        ValueFormatError: the bytes contain a NUL, or are not in the encoding.
     """
     if b"\0" in data:
         raise ValueFormatError(HAS_NUL)
@@ -150,14 +153,14 @@ def decode_text(data: bytes, codec: str = UTF8) -> str:
 
 
 def names_in(codec: str) -> Callable[[bytes], str]:
-    """Give what `walreplay.protocol.reader.read_message` decodes names with."""
+    """Give the function with which `walreplay.protocol.reader.read_message` decodes names."""
     return names_in_utf8 if codec == UTF8 else partial(decode, codec=codec)
 
 
 def transcode(data: bytes, codec: str) -> bytes:
-    """Give the UTF-8 of a text cell, or of a name, in another encoding; ASCII stays as it is.
+    """Convert a text cell, or a name, from another encoding to UTF-8.
 
-    To be done before the text is looked into: in SJIS, BIG5, GBK, UHC, JOHAB and GB18030 the second byte of a
+    This has to be done before the text is parsed: in SJIS, BIG5, GBK, UHC, JOHAB and GB18030 the second byte of a
     character may be a backslash or a brace.
     """
     return data if data.isascii() and b"\0" not in data else decode_text(data, codec).encode(UTF8)

@@ -15,7 +15,7 @@ _WEIGHTS: Final = ("", "C", "B", "A")
 
 _KIND: Final = Struct("!B")
 _OPERAND: Final = Struct("!BB")
-"""One bit a weight, 1 for a prefix; the lexeme follows."""
+"""A bit for each weight, and 1 for a prefix; the lexeme follows."""
 _DISTANCE: Final = Struct("!H")
 _VALUE: Final = 1
 _OPERATOR: Final = 2
@@ -48,7 +48,7 @@ class _Operator(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """A piece of a query: its text, and the priority of its outermost operator."""
+    """A part of a query: its text, and the priority of its outermost operator."""
 
     text: str
     priority: int
@@ -60,8 +60,8 @@ class _Node(NamedTuple):
 def tsquery_text(data: bytes, codec: str) -> str:
     """Write a tsquery's bytes as PostgreSQL does.
 
-    The items come in Polish order, an operator before its right and then its left operand: read from the end,
-    each operator finds both on the stack.
+    The items are in Polish notation: an operator stands before its right operand, and this before the left one.  Read
+    from the end, each operator finds both operands on a stack.
     """
     cursor = Cursor(data, "tsquery")
     items = [_item(cursor, codec) for _ in range(cursor.count(2))]
@@ -106,7 +106,7 @@ def _joined(operator: _Operator, right: _Node, left: _Node | None = None) -> _No
         return _Node("!" + right.under(priority), priority)
     if operator.kind == _PHRASE:
         sign = "<->" if operator.distance == 1 else f"<{operator.distance}>"
-        # A phrase reads from the left, so one on the right side stands in parentheses.
+        # Phrases are left-associative, so a phrase on the right side needs parentheses.
         return _Node(f"{left.under(priority)} {sign} {right.under(priority + 1)}", priority)
     sign = "&" if operator.kind == _AND else "|"
     return _Node(f"{left.under(priority)} {sign} {right.under(priority)}", priority)

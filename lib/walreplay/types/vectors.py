@@ -1,7 +1,7 @@
 """pgvector's vector and halfvec: ``[1,2.5,-3e-05]``.
 
-The server writes the shortest digits that tell one single-precision float from all others, so each is rounded
-to single precision from its text: by way of a double, some would come out as their neighbour.
+The server writes the shortest digits that identify a single-precision float.  So each element is rounded to single
+precision directly from its text: rounded to a double first, some would become a neighbouring float.
 """
 
 import math
@@ -14,7 +14,7 @@ from walreplay.types.base import DoesNotFit
 
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
 VECTOR_FORM: Final = rf"^\[(?:{_NUMBER}(?:,{_NUMBER})*)?\]$"
-"""A regular expression that the vectorized reader takes too."""
+"""A regular expression, which the vectorized reader uses, too."""
 
 _VECTOR = re.compile(VECTOR_FORM)
 
@@ -23,8 +23,8 @@ def floats_from_text(text: str) -> list[float]:
     """Read a vector's elements, each of which is a single-precision float.
 
     Raises:
-        DoesNotFit: whatever else the text is: the type is known by its name alone, which another extension's
-            type, or a table, may have too.  So do elements beyond single precision, NaN and the infinities.
+        DoesNotFit: the text is no vector, or has elements beyond single precision, NaN or infinities.  It is no format
+            error, because the type is known only by its name, which a type of another extension, or a table, may have.
     """
     if _VECTOR.fullmatch(text) is None:
         raise DoesNotFit

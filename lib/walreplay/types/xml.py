@@ -1,7 +1,7 @@
-"""xml: text, whose declaration names an encoding in binary format alone.
+"""xml: text, whose declaration names an encoding only in binary format.
 
-The server adds the encoding of the session that recorded, unless that is UTF8, to what it sends in binary format;
-in text it leaves it out, and with it the whole declaration where that says nothing else.
+In binary format the server adds the recording session's encoding to the declaration, unless it is UTF8.  In text format
+it leaves the encoding out, and the whole declaration if that says nothing else.
 """
 
 from __future__ import annotations
