@@ -1,7 +1,7 @@
 """Transactions across files and runs: which are complete, in which order they commit, and where the next run starts.
 
 `stitch` joins the summaries of all files to one stream and makes the *plan* (`plan`): which byte ranges are decoded, in
-commit order (`schedule`).  Streamed and prepared transactions are kept as references to their bytes (`deferred`), never
+commit order (`schedule`).  Streamed and prepared transactions are kept as references to their bytes (`deferred`), not
 as rows.
 
 Entry points: `stitch.Stitch`, `plan.Plan`.

@@ -1,14 +1,19 @@
-"""Files that were decoded with their scan, before anything was planned: what of them holds, and what is left to decode.
+"""Decode files together with their scan, before there is a plan; and find out afterwards which of the rows are right.
 
-A plan of all files says what each is to be decoded with: the relation versions in force at its start, the place in the
-stream.  Where a file's bytes are dear, it is decoded with its scan on a *guess* of these (`Guess`): whole ordinary
-transactions, from the first that begins in the file to the last that ends in it.  What is cut by the file's ends comes
-to the driver as bytes, a transaction's part at most.  Here the plan is held against the guess: where it is just what
-the plan asks for, those bytes are all that is left (`Confirmation.rest`); else the file is decoded anew.
+A plan of all files says what is in force where each file begins: the relation versions, the types, the place in the
+stream.  If reading a file's bytes is expensive, its scan also decodes it, on a *guess* of these (`Guess`).  Only whole
+ordinary transactions are decoded, from the first that begins in the file to the last that ends in it.  What the file's
+ends cut off comes to the driver as bytes, one transaction's part at each end.
 
-Invariants: nothing of a file counts unless every relation version and type that its rows were read by is the plan's; a
-file with anything but one session's ordinary transactions, without truncates and logical messages, is never decoded
-ahead; and the plan that is written down knows nothing of all this, so that whoever finishes it decodes by it alone.
+Then the plan is compared with the guess (`Confirmation`).  If they agree, only these bytes are left to decode
+(`Confirmation.rest`).  Otherwise the file is decoded again.
+
+Invariants:
+
+- The rows of a file count only if every relation version and type by which they were read is the plan's.
+- A file is decoded ahead only if it has nothing but ordinary transactions of one session, without truncates and logical
+  messages.
+- The stored plan does not mention any of this.  Whoever finishes it can decode by the plan alone.
 """
 
 from __future__ import annotations
@@ -27,21 +32,21 @@ from walreplay.transactions.schedule import Numbers, sequence_of
 from walreplay.transactions.stitch import Stitch
 
 MOST_CARRIED: Final = 1 << 16
-"""So many bytes of what the ends of a file cut come to the driver; where there are more, the file is read again."""
+"""So many bytes that a file's ends cut off come to the driver; if there are more, the file is read again."""
 
 MOST_CARRIED_IN_ALL: Final = 16 << 20
-"""Likewise of all files together: what is left goes to each task that decodes some of it."""
+"""The same for all files together, because these bytes go to every task that decodes some of them."""
 
 _HARMLESS: Final = frozenset({"Begin", "Commit", "Insert", "Update", "Delete", "Relation", "Type", "Origin"})
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What is taken to be in force at the start of each file.
+    """What is assumed to be in force at the start of each file.
 
     Attributes:
-        relations: the relation versions, one of each relation.
-        types: that Type messages have told of.
+        relations: one version of each relation.
+        types: the types that Type messages have announced.
     """
 
     relations: tuple[m.Relation, ...]
@@ -49,7 +54,7 @@ class Guess:
 
     @classmethod
     def at(cls, stitch: Stitch) -> Guess:
-        """Guess what is in force where a stitch stands."""
+        """Guess that everything that is in force at the end of a stitch's last file still is."""
         return cls(stitch.relations, tuple(stitch.types.values()))
 
     @cached_property
@@ -59,7 +64,7 @@ class Guess:
 
 
 def stretch_ahead(scan: FileScan, data: memoryview, guess: Guess) -> Ahead | None:
-    """Say which of a file's bytes can be decoded on a guess; None where the plan has to come first.
+    """Say which of a file's bytes can be decoded on a guess; None if the file can only be decoded after planning.
 
     Args:
         data: the file's bytes, decompressed.
@@ -84,20 +89,20 @@ def place_ahead(scan: FileScan, place: Place | None) -> Place:
     """Give the place in the stream at which a file is decoded ahead.
 
     Args:
-        place: where the scan began, if that was known; else only what the walk cannot do without is: the framing.
+        place: where the scan began, if that was known.  Otherwise the result has only what the walk needs: the framing.
     """
     if place is not None:
         return place
     if scan.framing is not None:
-        # The stream begins here.
+        # The file begins the stream.
         return Place(scan.framing)
     part = scan.parts[0]
-    # A COPY's header stands at its start alone.
+    # Only the beginning of a session may have a COPY's header.
     return Place(part.summary.framing, begun=not part.new_session)
 
 
 def _only_part(scan: FileScan) -> Summary | None:
-    """Give the summary of the file's only session, where it lies in the file and nowhere else."""
+    """Give the summary of a file that has one session only, which lies completely in the file; otherwise None."""
     if len(scan.parts) != 1:
         return None
     part: Part = scan.parts[0]
@@ -109,8 +114,8 @@ class DecodedAhead:
     """A file that was decoded ahead.
 
     Attributes:
-        number: its place among those that the run reads.
-        doubtful: relations (by oid) whose rows were not taken as the run wants them.
+        number: its position among the files that the run reads.
+        doubtful: oids of relations whose rows were decoded for another table, or other columns, than the run plans.
     """
 
     number: int
@@ -120,12 +125,12 @@ class DecodedAhead:
 
 
 class Confirmation:
-    """Which files' rows hold, given the plan.
+    """The comparison of a plan with the files that were decoded ahead.
 
     Attributes:
-        held: the paths of the files whose rows hold.
-        void: the numbers of those whose rows do not.
-        rest: what is left to decode of files that hold; their steps bring their bytes.
+        held: the paths of the files whose rows are right.
+        void: the numbers of the files whose rows are not, and which have to be decoded again.
+        rest: what is left to decode of files whose rows are right; the steps contain the bytes.
     """
 
     def __init__(self, plan: Plan, files: Iterable[DecodedAhead]) -> None:
@@ -136,7 +141,7 @@ class Confirmation:
         self._versions = Numbers(plan.versions)
         self._types = Numbers(plan.type_versions)
         self._taken = {step.sequence for file in plan.files for step in file.steps}
-        # A truncate makes rows void that come before it, in whatever file; a copy of a transaction its rows.
+        # A truncate removes rows of earlier files, and rows of copies must not be applied: both need the plan.
         in_order = not plan.truncates and not plan.resent
         carried = 0
         planned = {file.path: file for file in plan.files}
@@ -154,16 +159,16 @@ class Confirmation:
 
     @property
     def versions(self) -> tuple[m.Relation, ...]:
-        """What the steps of `rest`, and the plan's, mean by their numbers of relation versions."""
+        """The relation versions to which the steps of `rest`, and those of the plan, refer by number."""
         return self._versions.items()
 
     @property
     def types(self) -> tuple[m.Type, ...]:
-        """Likewise for types."""
+        """The types to which these steps refer by number."""
         return self._types.items()
 
     def _rest_of(self, planned: FilePlan, file: DecodedAhead) -> list[Step] | None:
-        """Give what is left to decode of a file; None where what was decoded is not what is planned."""
+        """Give the steps that are left to decode of a file; None if its rows are not as planned."""
         ahead, summary = file.scan.ahead, _only_part(file.scan)
         assert ahead is not None
         assert summary is not None
@@ -196,7 +201,7 @@ class Confirmation:
         return rest if self._taken.isdisjoint(new) else None
 
     def _is_known(self, step: Step, summary: Summary, file: DecodedAhead) -> bool:
-        """Say whether the relation versions and types that a file was decoded by are those that it should be."""
+        """Say whether the relation versions and types by which a file was decoded are those of the plan."""
         known = file.guess.by_oid
         relations = [self._plan.versions[number] for number in step.relations]
         if any(known.get(relation.oid) != relation for relation in relations):
@@ -208,14 +213,14 @@ class Confirmation:
             return True
         types = {type_.oid: type_ for type_ in (self._plan.type_versions[number] for number in step.types)}
         guessed = {type_.oid: type_ for type_ in file.guess.types}
-        # A Type message comes before what uses it, so that to know of it earlier makes no difference.
+        # A Type message comes before anything that uses it, so it makes no difference if the type was known before.
         return types.items() <= guessed.items() and guessed == types | {type_.oid: type_ for _, type_ in summary.types}
 
     def _behind_seam(self, seam: Step, step: Step, head: bytes) -> Step:
-        """Join what begins in front of a file with what is left at its start."""
+        """Join the planned step that begins in front of a file with the bytes that are left at the file's start."""
         assert seam.seam is not None
         versions = self._plan.versions
-        # Where both name a relation, it is what the seam begins with that is in force there.
+        # If both have a version of a relation, the seam's is the one that is in force at the seam's start.
         known = {versions[number].oid: number for number in (*step.relations, *seam.relations)}
         data = seam.seam[: seam.stop] + head
         types = tuple(dict.fromkeys((*step.types, *seam.types)))
@@ -224,7 +229,7 @@ class Confirmation:
     def _carried(
         self, step: Step, file: DecodedAhead, summary: Summary, sequence: int, data: bytes, at: int, place: Place
     ) -> Step:
-        """Give a step of its own to a part of a stretch, whose bytes it brings."""
+        """Make a step that contains its bytes from a part of a stretch."""
         named = dict.fromkeys((*dict(summary.used), *(relation.oid for _, relation in summary.relations)))
         return Step(
             sequence,

@@ -1,7 +1,7 @@
-"""Transactions that come again: whether the copies agree.
+"""Compare copies of transactions, which a server sends again after a reconnect.
 
-A transaction is its commit LSN, xid and commit time.  Copies have to agree in these, in how many row changes they
-have, and in the changes' digests (`decode.walk`).
+Copies have the same commit LSN.  They have to agree in xid and commit time, in the number of their row changes, and in
+the changes' digests (`decode.walk`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from walreplay.transactions.plan import DecidedTransaction
 
 
 def check_copies(decided: Iterable[DecidedTransaction], after_lsn: int, recorded: Iterable[Recorded]) -> None:
-    """Refuse copies that differ, and transactions that come late, in files that are decoded without a ledger.
+    """Refuse copies that differ, and transactions that come too late, in files that are decoded without a ledger.
 
     Args:
-        decided: the streamed and prepared ones.
-        after_lsn: up to there an earlier run has read; the first copies are not among these files.
-        recorded: what was decoded of all transactions.
+        decided: the streamed and prepared transactions that have committed.
+        after_lsn: transactions up to this commit LSN are in files that are not read here.
+        recorded: what was recorded of all transactions during the decode.
 
     Raises:
         OrderError: naming the transaction and its file.
@@ -63,7 +63,7 @@ class _Copy:
 
 
 def _add(found: dict[int, dict[int, _Copy]], item: Recorded) -> None:
-    """Add what was decoded of some transactions to their copies, by commit LSN and session."""
+    """Add recorded transactions to the copies found so far, which are sorted by commit LSN and session."""
     records = item.records
     columns = zip(
         records.lsn.tolist(),
@@ -82,7 +82,7 @@ def _add(found: dict[int, dict[int, _Copy]], item: Recorded) -> None:
 
 
 def unknown(lsn: int, xid: int, path: str, at: int) -> OrderError:
-    """Make the error for a transaction below what is applied that is not known."""
+    """Make the error for a transaction that is new, but has a commit LSN up to which all was applied already."""
     return OrderError(
         f"transaction {xid} (commit LSN {format_lsn(lsn)}) lies below what was read before, but was not among it: "
         "the file came late, or it is of another slot, another server or another timeline",
@@ -94,7 +94,7 @@ def unknown(lsn: int, xid: int, path: str, at: int) -> OrderError:
 
 
 def differing(lsn: int, xid: int, path: str, at: int) -> OrderError:
-    """Make the error for a transaction that has come again as another."""
+    """Make the error for a copy of a transaction that differs from the first one."""
     return OrderError(
         f"transaction {xid} (commit LSN {format_lsn(lsn)}) comes again, but differs from its first copy: "
         "the file is of another slot or timeline, or was recorded with other settings, or is damaged",

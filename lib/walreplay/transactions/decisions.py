@@ -1,4 +1,4 @@
-"""What becomes of streamed and prepared transactions: the messages that prepare, commit or abort them."""
+"""Follow the messages that prepare, commit or abort streamed and prepared transactions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from walreplay.transactions.walked import Walk
 
 
 class Committed(NamedTuple):
-    """A decision that commits.
+    """A transaction that a decision has committed.
 
     Attributes:
-        lsn, time: of the commit.
-        commit: what is to be decoded of it; None where it only announces.
+        lsn: the commit LSN.
+        time: the commit time, in microseconds since 2000-01-01.
+        commit: the entry for the schedule; None if the transaction has no rows, and only announces relations.
     """
 
     lsn: int
@@ -29,7 +30,11 @@ class Committed(NamedTuple):
 
 
 def decide(state: StitchState, item: Decided, walked: Walk) -> Committed | None:
-    """Follow a decision; give what comes of it when it commits."""
+    """Apply a decision to the state; give the committed transaction if the decision is a commit.
+
+    Raises:
+        OrderError: a subtransaction of it has rolled back as one of another transaction.
+    """
     message = item.message
     if isinstance(message, m.StreamAbort):
         state.open.abort(message.xid, message.subxid)

@@ -1,4 +1,4 @@
-"""Streamed and prepared transactions, as the blocks and bodies come that hold their rows."""
+"""Gather streamed and prepared transactions from the parts that hold their rows: blocks (streamed) and bodies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from walreplay.transactions.walked import Walk
 
 
 def add_block(state: StitchState, block: Block, walked: Walk) -> None:
-    """Add a block of a streamed transaction, of which all before is there."""
+    """Add a block of a streamed transaction whose earlier blocks are all there."""
     xid = block.xid
     if block.first:
         path, offset = walked.where(block.start)
@@ -42,10 +42,10 @@ def add_block(state: StitchState, block: Block, walked: Walk) -> None:
 
 
 def add_body(state: StitchState, body: Body, walked: Walk) -> None:
-    """Add rows of a transaction that is being prepared.
+    """Add rows of a transaction that is being prepared (between Begin Prepare and Prepare).
 
     Raises:
-        OrderError: its start is not there.
+        OrderError: the transaction's start is missing.
     """
     path, offset = walked.where(body.start)
     if body.begins:
@@ -102,12 +102,15 @@ def _add_segment(
 def used_by(
     state: StitchState, used: Iterable[tuple[int, int]], walked: Walk, view: dict[int, Announced]
 ) -> list[m.Relation]:
-    """Give the versions of the relations that a deferred transaction's rows name: by its own view, or all's."""
+    """Give the relation versions that a deferred transaction's rows use: its own, or else those in force outside."""
     return [(view.get(oid) or state.known(oid, at, walked)).relation for oid, at in used]
 
 
 def types_of(relations: Iterable[m.Relation], known: Mapping[int, m.Type], *, all_: bool) -> tuple[m.Type, ...]:
-    """Give the types of some relations' columns; all, where a cut may lie between a type and its relation."""
+    """Give the types of some relations' columns; with ``all_``, every known type.
+
+    All are needed if a file may end between a Type message and the Relation message that uses it.
+    """
     if all_:
         return tuple(known.values())
     oids = {column.type_oid for relation in relations for column in relation.columns}

@@ -1,13 +1,13 @@
-"""Transactions whose rows come before their fate is known: streamed and prepared ones.
+"""Streamed and prepared transactions, whose rows come before it is known whether they commit.
 
 They are kept as references to their bytes (`Segment`), across files and runs; never as rows.
 
-The rules, by which nothing is joined that does not belong together:
+These rules make sure that only parts of one transaction are joined:
 
-- A Stream Start with the first-segment flag begins a transaction anew, whatever was gathered for its xid.
-- A new session voids every streamed transaction that is open; a Prepare that is complete outlives it.
-- A Stream Abort of a subtransaction takes out that one's rows, of the top-level xid everything.
-- A prepared transaction goes by gid and xid together: a gid may be used again.
+- A Stream Start with the first-segment flag begins a transaction anew, and discards what was gathered for its xid.
+- A new session discards all open streamed transactions.  A complete Prepare outlives its session.
+- A Stream Abort of a subtransaction removes that one's rows; a Stream Abort of the top-level xid removes everything.
+- A prepared transaction is identified by gid and xid together, because a gid may be used again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Kind: TypeAlias = Literal["ordinary", "streamed", "prepared"]
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that began in the captures and has not ended there yet, for people.
+    """A transaction that began in the captures and has not ended there yet, as reports show it.
 
     Attributes:
-        lsn: the commit LSN of an ordinary one, the prepare LSN of a prepared one; a streamed one has none yet.
-        since: when it committed or was prepared; of a streamed one the commit time before it. Microseconds since
+        lsn: the commit LSN of an ordinary transaction, the prepare LSN of a prepared one; None for a streamed one.
+        since: its commit or prepare time; for a streamed one the last commit time before it.  Microseconds since
             2000-01-01.
-        path, offset: where it began.
-        bytes: how much of it is there, in so many ``segments``.
+        path: the file in which it began, at ``offset``.
+        bytes: how many bytes of it were read, in so many ``segments``.
     """
 
     kind: Kind
@@ -50,15 +50,16 @@ class Segment:
     """A part of a streamed or prepared transaction in one file.
 
     Attributes:
-        length, fingerprint: of the file, so far as it was there.
-        start, stop: offsets in the decompressed file, or in ``seam``: the bytes themselves, where they begin in the
-            file before, at ``seam_offset`` of ``seam_path``.
+        length, fingerprint: the file's when it was read.
+        start, stop: offsets in the decompressed file.
         place: the place in the stream at ``start``.
         relations, types: the versions in force there that its rows need.
-        rows: its row changes, by subtransaction.
-        truncate: subtransaction and relations of the Truncate that it begins with.
-        truncates: oid and ordinal of each truncate, where the ordinals are known (prepared, not streamed).
+        rows: the number of its row changes, by subtransaction.
+        truncate: (subtransaction, relations' oids) of the Truncate that it begins with; None if there is none.
+        truncates: (oid, ordinal) of each truncate, if the ordinals are known (prepared, not streamed).
         messages: how many logical messages it has.
+        seam: the segment's bytes, if they begin in an earlier file, at ``seam_offset`` of ``seam_path``; then ``start``
+            and ``stop`` do not count.
     """
 
     path: str
@@ -79,13 +80,13 @@ class Segment:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing in it can matter."""
+        """Whether it has nothing to decode: no rows, truncates or logical messages."""
         return self.rows.total == 0 and self.truncate is None and not self.truncates and self.messages == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """A relation version and where in the stream it was announced: later ones have a higher number."""
+    """A relation version, with a number that is higher for versions announced later in the stream."""
 
     relation: m.Relation
     number: int
@@ -93,15 +94,17 @@ class Announced:
 
 @dataclass(slots=True)
 class Deferred:
-    """A streamed or prepared transaction that is not decided.
+    """A streamed or prepared transaction that has neither committed nor rolled back.
 
     Attributes:
-        gid: once it is being prepared; ``complete`` once it is.
+        path, offset: where it began.
+        gid: set when it is being prepared.
+        complete: its Prepare was read.
         lsn: its prepare LSN.
         since: see `OpenTransaction`.
-        after_lsn: the session's last commit LSN when it began.
-        view: the relation versions that it has announced for itself; so for types.
-        former: versions that it has announced and then others in their place: its first rows are theirs.
+        after_lsn: the session's last commit LSN when it began; -1 if there was none.
+        view: the relation versions that it has announced itself, by oid; likewise ``types``.
+        former: versions that it has announced and later replaced by others; its first rows use them.
         aborted: the subtransactions that have rolled back.
     """
 
@@ -122,7 +125,7 @@ class Deferred:
     aborted: set[int] = field(default_factory=set)
 
     def describe(self) -> OpenTransaction:
-        """Say for people what it is."""
+        """Describe it for a report."""
         return OpenTransaction(
             kind="prepared" if self.gid is not None else "streamed",
             xid=self.xid,
@@ -136,7 +139,7 @@ class Deferred:
         )
 
     def ordinals(self) -> tuple[list[int], list[tuple[int, int]]]:
-        """Give the ordinal of each segment's first change that remains, and oid and ordinal of each truncate."""
+        """Give the ordinal of the first remaining change of each segment, and (oid, ordinal) of each truncate."""
         starts: list[int] = []
         truncates: list[tuple[int, int]] = []
         ordinal = 0
@@ -150,7 +153,11 @@ class Deferred:
         return starts, truncates
 
     def moved(self, paths: dict[str, str]) -> Deferred:
-        """Give the same with its files elsewhere."""
+        """Give the same transaction with other paths for its files.
+
+        Args:
+            paths: new paths by old ones.
+        """
         segments = [
             replace(
                 segment,

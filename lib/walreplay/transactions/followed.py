@@ -1,4 +1,4 @@
-"""How a run's transactions follow those before: what one server cannot have done."""
+"""Compare a run's transactions with the last one before them, to notice captures of another server."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from datetime import timedelta
 from typing import Final
 
 XIDS: Final = 1 << 32
-"""Transaction ids are counted modulo this; of two, the one less than half of it ahead is the later."""
+"""Transaction ids are counted modulo this; an id is later than another if it is less than half of this ahead of it."""
 
 
 _UNDER_WAY: Final = 2
-"""So many transactions may all have been under way since before the last run's last one; at most."""
+"""So few transactions can all have begun before the last run's last one, and therefore have earlier ids."""
 
 
 _FAR: Final = 1 << 20
-"""A transaction of a server so busy that so many others have begun since would not come alone."""
+"""An id that lies so far back cannot be a long transaction's: so busy a server would have sent others with it."""
 
 
 _CLOCK: Final = timedelta(hours=1)
-"""Server clocks are not set back by more."""
+"""A server's clock is not set back by more than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """How a run's transactions follow the last one that the ledger has.
+    """A run's transactions compared with the last one in the ledger.
 
     Attributes:
-        transactions: how many there are, but for prepared ones, whose ids are old.
-        newest: by how much the newest id lies ahead of the last one's.
-        later: by how much the newest commit time does; None where an origin has set some.
+        transactions: their number, without prepared ones, whose ids may be old.
+        newest: the newest id minus the last transaction's, below 0 if it is older.
+        later: the newest commit time minus the last transaction's; None if some commit times come from an origin.
     """
 
     transactions: int
@@ -38,7 +38,7 @@ class Followed:
 
     @property
     def contradiction(self) -> str | None:
-        """What one server cannot have done; None where there is nothing."""
+        """Why both cannot come from one server, for an error; None if they can."""
         if self.transactions and self.later is not None and self.later < -_CLOCK:
             return f"all its transactions have committed {-self.later} or more before the last run's last one"
         if self.newest < 0 and (self.transactions > _UNDER_WAY or self.newest < -_FAR):

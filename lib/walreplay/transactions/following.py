@@ -1,4 +1,4 @@
-"""Follow what a part announces and uses outside of streamed blocks."""
+"""Follow a part's Relation and Type messages outside of streamed blocks, and check that used relations are known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from walreplay.transactions.walked import Walk
 
 
 class Following:
-    """What a part announces and uses outside of streamed blocks, taken up as it comes."""
+    """Bring a state up to date with what a part announces outside of streamed blocks, offset by offset."""
 
     def __init__(self, state: StitchState, walked: Walk) -> None:
         summary = walked.part.summary
@@ -23,11 +23,15 @@ class Following:
         self._oids = [*dict(summary.used), *dict.fromkeys(relation.oid for _, relation in summary.relations)]
 
     def view(self) -> tuple[tuple[m.Relation, ...], tuple[m.Type, ...]]:
-        """Give the versions in force of the relations that the part names, and the types."""
+        """Give the relation versions in force for the relations that the part uses or announces, and all types."""
         return self._state.versions.view_of(self._oids), tuple(self._state.versions.types.values())
 
     def up_to(self, offset: int | None) -> None:
-        """Take up what stands in front of an offset; all, if None."""
+        """Apply everything that stands before an offset; None applies the rest.
+
+        Raises:
+            UnknownRelation: a row uses a relation that nothing has announced.
+        """
 
         def is_next(waiting: deque[tuple[int, Any]]) -> bool:
             return bool(waiting) and (offset is None or waiting[0][0] < offset)

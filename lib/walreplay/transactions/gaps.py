@@ -1,4 +1,4 @@
-"""What proves that something is missing: refused, or left out with a warning where gaps are allowed."""
+"""Notice that bytes are missing: an error, or a warning if gaps are allowed and incomplete transactions left out."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _DAMAGED: Final = (
 
 
 def check_awaited(state: StitchState, walked: Walk) -> None:
-    """See that the transaction that a session's end cut off comes again.
+    """Check that a transaction that a session's end has cut off is sent again.
 
     Raises:
-        OrderError: it does not, and gaps are not allowed.
+        OrderError: it is not, and gaps are not allowed.
     """
     summary = walked.part.summary
     first = summary.first_event
@@ -35,10 +35,10 @@ def check_awaited(state: StitchState, walked: Walk) -> None:
 
 
 def lacks_start(state: StitchState, item: Block | Body | Decided, walked: Walk) -> bool:
-    """Say whether what an item goes on with, or decides on, is not there.
+    """Say whether the beginning of an item's transaction is missing, so that the item is left out.
 
     Raises:
-        OrderError: it is not, and gaps are not allowed.
+        OrderError: it is missing, and gaps are not allowed.
     """
     if isinstance(item, Block):
         if item.first or item.xid in state.open.streams:
@@ -61,7 +61,7 @@ def lacks_start(state: StitchState, item: Block | Body | Decided, walked: Walk) 
 def _decides_on_another(
     state: StitchState, message: m.CommitPrepared | m.RollbackPrepared, offset: int, walked: Walk
 ) -> bool:
-    """Say whether a decision is on a transaction that was prepared as another one."""
+    """Say whether a decision names a transaction that was prepared with another gid or xid."""
     is_known = (message.gid, message.xid) in state.open.prepared
     is_copy = isinstance(message, m.CommitPrepared) and message.commit_lsn <= walked.before.high_lsn
     if is_known or is_copy or not state.open.contradicts(message):
@@ -75,7 +75,7 @@ def _decides_on_another(
 
 
 def _refuse(state: StitchState, walked: Walk, at: int, problem: str, remedy: str) -> None:
-    """Refuse what proves that something is missing, unless that is allowed."""
+    """Raise an error, or add a warning if gaps are allowed."""
     path, offset = walked.where(at)
     if not state.allow_gaps:
         raise OrderError(problem, path=path, offset=offset, remedy=remedy)

@@ -11,7 +11,7 @@ from walreplay.transactions.deferred import Deferred
 
 
 class OpenTransactions:
-    """Transactions whose rows have come, in part or as a whole, and that may still commit or not.
+    """Transactions whose rows have come, in part or completely, and of which it is not known whether they commit.
 
     ====================  ======================  =======================================================
     a transaction is      by the message          then it is
@@ -29,10 +29,10 @@ class OpenTransactions:
     ====================  ======================  =======================================================
 
     Attributes:
-        streams: by xid.
-        prepared: by gid and xid; they outlive their session.
-        body: the one that is being prepared, whose rows stand here as an ordinary transaction's.
-        gone: the session's subtransactions that have rolled back and of which nothing was streamed.
+        streams: streamed transactions by xid.
+        prepared: prepared transactions by gid and xid; they outlive their session.
+        body: the transaction that is being prepared, between its Begin Prepare and its Prepare; None if there is none.
+        gone: the session's subtransactions that have rolled back before anything of them was streamed.
     """
 
     def __init__(self) -> None:
@@ -42,9 +42,9 @@ class OpenTransactions:
         self.gone: set[int] = set()
 
     def take_up(self, deferred: Iterable[Deferred]) -> None:
-        """Go on with those that the last run has left open."""
+        """Continue with the transactions that the last run has left open."""
         for item in deferred:
-            # Kept as it was: the run may be planned again.
+            # A copy, because the run may be planned again from the same transactions.
             copied = replace(
                 item,
                 segments=list(item.segments),
@@ -66,24 +66,24 @@ class OpenTransactions:
         return tuple(sorted(found, key=lambda item: (item.since or 0, item.xid)))
 
     def begin_body(self, item: Deferred) -> None:
-        """Begin one that is being prepared; what was streamed of it before does not count."""
+        """Begin a transaction that is being prepared; what was streamed of it before is discarded."""
         self.streams.pop(item.xid, None)
         self.body = item
 
     def prepare_body(self, item: Deferred, gid: str) -> None:
-        """Have the body prepared."""
+        """Turn the body into a prepared transaction."""
         item.complete = True
         self.prepared[gid, item.xid] = item
         self.body = None
 
     def prepare_stream(self, item: Deferred, message: m.StreamPrepare) -> None:
-        """Have one prepared that was streamed, and is taken out of the streams already."""
+        """Add a prepared transaction that was streamed; the caller has removed it from the streams."""
         item.gid, item.complete = message.gid, True
         item.lsn, item.since = message.prepare_lsn, message.prepare_time
         self.prepared[message.gid, message.xid] = item
 
     def abort(self, xid: int, subxid: int) -> None:
-        """Abort a streamed transaction, or the rows of a subtransaction."""
+        """Remove a streamed transaction, or the rows of a subtransaction."""
         if xid == subxid:
             self.streams.pop(xid, None)
         elif xid in self.streams:
@@ -92,28 +92,29 @@ class OpenTransactions:
             self.gone.add(subxid)
 
     def is_partly_gone(self, item: Deferred) -> bool:
-        """Say whether rows of a transaction are a subtransaction's that has rolled back as one of another."""
+        """Say whether a transaction has rows of a subtransaction that has rolled back as part of another one."""
         return any(segment.rows.among(self.gone) for segment in item.segments)
 
     def roll_back(self, gid: str, xid: int) -> bool:
-        """Roll a prepared transaction back, which may still be streamed; say whether it was prepared."""
+        """Remove a transaction by a Rollback Prepared, even if it is still streamed; say whether it was prepared."""
         self.streams.pop(xid, None)
         return self.prepared.pop((gid, xid), None) is not None
 
     def contradicts(self, message: m.CommitPrepared | m.RollbackPrepared) -> bool:
-        """Say whether a decision's transaction was prepared under another gid, or a commit's gid is another one's.
+        """Say whether a decision's xid was prepared with another gid, or a commit's gid with another xid.
 
-        A gid may be used again once it was decided on; a rollback of the one before may come again then.
+        A rollback's gid may be another transaction's: it may be used again, and the old rollback may be sent again.
         """
         is_commit = isinstance(message, m.CommitPrepared)
         return any(xid == message.xid or (is_commit and gid == message.gid) for gid, xid in self.prepared)
 
     def end_session(self, before: Place, *, late: bool) -> None:
-        """End a session: what it was streaming comes again from its start.
+        """End a session: its streamed transactions are discarded, because they are sent again from their start.
 
         Args:
-            before: where it ends.
-            late: only an LSN tells that it has ended, so that what began since the last commit may be the new one's.
+            before: the place where the session ends.
+            late: only an LSN shows that the session has ended.  So transactions that began after its last commit may
+                belong to the new session, and are kept.
         """
         self.streams = {
             xid: item
@@ -123,7 +124,7 @@ class OpenTransactions:
         self.gone.clear()
 
     def lose(self) -> None:
-        """Let go of what goes on nowhere, as bytes are missing."""
+        """Discard transactions that cannot continue, because bytes are missing."""
         self.streams, self.body = {}, None
 
 

@@ -1,4 +1,4 @@
-"""Which relations are partitions of others, from what summaries of the stream's parts say."""
+"""Find out which relations are partitions of others, from the summaries of the stream's parts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from walreplay.transactions.plan import Resume
 
 
 class PartitionsInForce:
-    """The partitions that are in force at a place, and those that a run has seen.
+    """The partitions that are in force at a place of the stream, and all that a run has seen.
 
-    A root and its partition are announced one behind the other; a cut may part them.
+    A root and its partition are announced directly one after the other (`walreplay.decode.partitions`), but a file's
+    end may lie between them.
 
     Attributes:
-        of_run: every one that this run knows of, in order.
-        trailing: the oid of what was announced last, behind all else: a root, perhaps.
-        seeming: what are partitions if what follows does not use them.
+        of_run: all partitions that this run knows, in stream order.
+        trailing: the oid of a relation that was announced last, with nothing after it; it may be a root.
+        seeming: relations that are partitions unless the bytes that follow have rows of them.
     """
 
     def __init__(self) -> None:
@@ -25,22 +26,22 @@ class PartitionsInForce:
         self._in_force: dict[int, Partition] = {}
 
     def take_up(self, resume: Resume) -> None:
-        """Go on where the last run ended."""
+        """Continue where the last run ended."""
         self.trailing, self.seeming = resume.trailing, resume.seeming
         for partition in resume.partitions:
             self._add(partition)
 
     @property
     def in_force(self) -> tuple[Partition, ...]:
-        """Those in force."""
+        """The partitions in force."""
         return tuple(self._in_force.values())
 
     def forget(self, oid: int) -> None:
-        """Learn that a relation is announced: a partition is announced as such each time."""
+        """Forget that a relation is a partition, because it is announced; a partition is recognised each time."""
         self._in_force.pop(oid, None)
 
     def note(self, summary: Summary) -> None:
-        """Take up what a part of the stream says."""
+        """Add what a part of the stream says."""
         if summary.messages.keys() <= {"Type"}:
             return
         found = list(summary.partitions)
@@ -48,7 +49,7 @@ class PartitionsInForce:
         if leading is not None and self.trailing is not None and self.trailing != leading.oid:
             found.insert(0, Partition(self.trailing, leading))
         if summary.messages.keys() <= {"Type", "Relation"}:
-            # What uses them, if anything does, is still to come.
+            # The part has no rows, so it is not known yet whether these are used.
             self.seeming = (*self.seeming, *found, *summary.trailing_partitions)
         else:
             used = {oid for oid, _ in summary.used}
@@ -60,10 +61,10 @@ class PartitionsInForce:
         self.trailing = summary.trailing
 
     def end_session(self, *, forget: bool) -> None:
-        """End a session, which parts what stands on both sides.
+        """End a session: relations announced on both sides of its end are not root and partition.
 
         Args:
-            forget: the next session announces again all that it uses.
+            forget: forget all partitions in force, because the next session announces all that it uses again.
         """
         self.trailing, self.seeming = None, ()
         if forget:

@@ -1,4 +1,4 @@
-"""Where a stream stands, from what a summary of its bytes says."""
+"""Compute the place in a stream behind some bytes from the bytes' summary."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def end_place(place: Place, summary: Summary) -> Place:
             high_lsn=place.high_lsn,
             high_commit_time=place.high_commit_time,
         )
-    # A guess is taken only where it lies behind all that is known.
+    # A guess is accepted only if its commits are later than all known ones, so its last commit is the highest.
     return replace(end, high_lsn=end.last_lsn, high_commit_time=end.last_commit_time)
 
 
 def place_at(before: Place, item: Decided, lsn: int, time: int) -> Place:
-    """Give the place at a decision that commits; the decision itself is walked again."""
+    """Give the place at a decision that commits; a walk from there reads the decision again."""
     return replace(
         before,
         transaction=None,

@@ -1,4 +1,4 @@
-"""The bytes that a plan reads, and their decode step by step."""
+"""Decode what a plan applies, step by step, without Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from walreplay.types.text import UTF8
 Read: TypeAlias = Callable[[str], "bytes | memoryview"]
 
 _FILES_OPEN: Final = 8
-"""So many files are kept at hand; a streamed transaction may lie in many."""
+"""So many files stay open, because the steps may go back and forth between files."""
 
 
 def decode_plan(
@@ -35,12 +35,12 @@ def decode_plan(
     Args:
         read: gives a file's bytes as stored.
         tile_bytes: as `walreplay.read_changes` takes it.
-        codec: what text and names are in: the files were planned with it.
-        known: files of which nothing is wanted.
+        codec: the encoding of text and names, with which the files were planned.
+        known: paths of files that are skipped.
 
     Raises:
-        CaptureError: with file and offset.
-        OrderError: when a file is not the one that was planned, or a transaction has come again as another.
+        CaptureError: the bytes cannot be decoded; it names file and offset.
+        OrderError: a file is not the one that was planned, or copies of a transaction differ.
     """
     decoder = partial(Decoder, plan.resume.place.framing, tile_bytes=tile_bytes or TILE_BYTES, codec=codec)
     if plan.resent:
@@ -49,7 +49,7 @@ def decode_plan(
 
 
 def _recorded(plan: Plan, read: Read, decoder: Decoder) -> Iterator[Recorded]:
-    """Decode a plan for what is recorded of its transactions."""
+    """Decode a plan only to record its transactions."""
     for file, step in _steps(plan, read):
         for _ in file.decode(decoder, step, plan.versions, plan.type_versions):
             pass
@@ -77,10 +77,10 @@ def _steps(plan: Plan, read: Read, known: Collection[str] = ()) -> Iterator[tupl
 
 
 class PlannedBytes:
-    """A file that a plan reads: the bytes that were planned, decompressed.
+    """The planned bytes of a file.
 
     Args:
-        data: its bytes, decompressed; none where the steps bring their own (``Step.seam``).
+        data: the file's bytes, decompressed; None if all steps contain their bytes (``Step.seam``).
     """
 
     def __init__(self, path: str, data: memoryview | None) -> None:
@@ -112,7 +112,7 @@ class PlannedBytes:
     def decode(
         self, decoder: Decoder, step: Step, versions: Sequence[Relation], types: Sequence[Type]
     ) -> Iterator[ChangeBatch]:
-        """Decode one step of the plan; the decoder keeps what does not fill a batch."""
+        """Decode one step of the plan; give full batches.  The decoder keeps the rows that do not fill a batch."""
         data = self._data if step.seam is None else memoryview(step.seam)
         relations = [versions[number] for number in step.relations]
         known = [types[number] for number in step.types]

@@ -1,4 +1,4 @@
-"""Plan the files of one stream that are all at hand, without Spark."""
+"""Plan the files of one stream without Spark."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from walreplay.types.text import UTF8
 def plan_files(
     files: Sequence[str], framing: Framing | None = None, *, codec: str = UTF8, read: Read = map_file
 ) -> Plan:
-    """Scan files one after the other, each from where the one before ends.
+    """Plan files: scan one after the other, each from the place where the one before ends.
 
     Args:
-        framing: where it is known.
-        codec: what names are in.
+        files: their paths, in stream order.
+        framing: the stream's; None to recognise it.
+        codec: the encoding of names.
         read: gives a file's bytes as stored.
+
+    Raises:
+        CaptureError: the bytes are no sound stream; it names file and offset.
     """
     stitch = Stitch(None)
     for path in files:

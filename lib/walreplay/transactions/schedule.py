@@ -1,4 +1,4 @@
-"""What is decoded, in commit order: stretches of ordinary transactions, and deferred ones where they commit."""
+"""The order in which bytes are decoded: ordinary transactions where they lie, deferred ones where they commit."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _STEPS_A_FILE: Final = 1 << 22
 
 
 def sequence_of(file: int) -> int:
-    """Give the sequence number of the first stretch of a file's own bytes, which can be told before any is planned.
+    """Give the sequence number of the first stretch in a file's own bytes, which is known before anything is planned.
+
+    The number before it belongs to the stretch that begins in front of the file.
 
     Args:
-        file: its number among those that the run reads.
-
-    The number before it is that of what begins in front of the file.
+        file: the file's number among those that the run reads.
     """
     return file * _STEPS_A_FILE + 1
 
 
 def file_of(sequence: int) -> int:
-    """Give the number of the file that a step is in, or in which its transaction commits."""
+    """Give the number of the file in which a step lies, or, for a deferred transaction, in which it commits."""
     return sequence // _STEPS_A_FILE
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Ordinary transactions of a file; ``start``, ``stop`` are offsets in the file, or in its ``seam`` (see `Step`)."""
+    """Ordinary transactions of a file, from ``start`` to ``stop`` in the file, or in its ``seam`` (see `Step`)."""
 
     path: str
     start: int
@@ -50,9 +50,15 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A streamed or prepared transaction that has committed, and the ordinals at which its segments begin.
+    """A streamed or prepared transaction that has committed.
 
-    ``resent`` says that it is a copy of one that is known.
+    Attributes:
+        starts: for each segment, the ordinal of its first remaining change.
+        lsn: the commit LSN.
+        time: the commit time, in microseconds since 2000-01-01.
+        session: the number of the session in which it commits.
+        applied: its rows are applied; otherwise they are only decoded to compare copies, or left out.
+        resent: it is a copy of a transaction that is known already.
     """
 
     decided: Deferred
@@ -68,27 +74,27 @@ _T = TypeVar("_T", bound=Hashable)
 
 
 class Numbers(Generic[_T]):
-    """Give equal things one number.
+    """Number things; equal ones get the same number.
 
     Args:
-        known: what has its number already, by its place.
+        known: things that already have a number: their position.
     """
 
     def __init__(self, known: Iterable[_T] = ()) -> None:
         self._numbers = {item: number for number, item in enumerate(known)}
 
     def of(self, items: Iterable[_T]) -> tuple[int, ...]:
-        """Give some things' numbers."""
+        """Give the numbers of some things."""
         return tuple(self._numbers.setdefault(item, len(self._numbers)) for item in items)
 
     def items(self) -> tuple[_T, ...]:
-        """Give what the numbers mean, in their order."""
+        """Give all things, in the order of their numbers."""
         return tuple(self._numbers)
 
 
 @dataclass
 class Schedule:
-    """The entries, in commit order."""
+    """The stretches and commits of a run, in commit order."""
 
     _entries: list[Stretch | Commit] = field(default_factory=list)
 
@@ -100,10 +106,10 @@ class Schedule:
         place: Place,
         view: tuple[tuple[m.Relation, ...], tuple[m.Type, ...]],
     ) -> int:
-        """Add the ordinary transactions between two offsets of a part, where there are any; give the entry's number.
+        """Add the ordinary transactions between two offsets of a part, if there are any; give the entry's number.
 
         Args:
-            place: the one at ``start``.
+            place: the place at ``start``.
             view: the relation versions and types that are in force there.
         """
         summary = walked.part.summary
@@ -128,7 +134,7 @@ class Schedule:
         self._entries.append(commit)
 
     def cut(self, entry: int, at: int) -> None:
-        """Take out what follows an offset in an entry: a transaction that begins there and is not ended."""
+        """Remove everything from an offset in an entry on: a transaction begins there that does not end."""
         kept = self._entries[: entry + 1]
         if entry < len(kept):
             last = kept[entry]
@@ -141,10 +147,10 @@ class Schedule:
     def plan(
         self, scanned: Mapping[str, tuple[int, int, int, int]]
     ) -> tuple[tuple[FilePlan, ...], tuple[m.Relation, ...], tuple[m.Type, ...]]:
-        """Give each file's steps, and the lists that their numbers of relations and types mean.
+        """Give each file's steps, and the relation versions and types to which the steps refer by number.
 
         Args:
-            scanned: length, fingerprint, start and stop of each file that the run has read.
+            scanned: length, fingerprint, start and stop of each file that the run has read, by path.
         """
         versions: Numbers[m.Relation] = Numbers()
         types: Numbers[m.Type] = Numbers()
@@ -167,7 +173,7 @@ class Schedule:
                 steps.setdefault(segment.path, []).append(step)
                 sequence += 1
                 planned_before = files.get(segment.path)
-                # The file may have grown between two of its segments.
+                # The file may have grown after the first of its segments was read.
                 if segment.path not in scanned and (planned_before is None or planned_before.length < segment.length):
                     files[segment.path] = FilePlan(segment.path, segment.length, segment.fingerprint, scanned=False)
         for path, (length, fingerprint, start, stop) in scanned.items():
@@ -194,9 +200,9 @@ def _ordinary(sequence: int, entry: Stretch, relations: tuple[int, ...], types: 
 
 
 def _aborted_in(segment: Segment, aborted: Collection[int]) -> tuple[int, ...]:
-    """Give the subtransactions that have rolled back and that the segment has something of."""
+    """Give the rolled back subtransactions that have something in a segment, sorted."""
     if segment.messages:
-        # Whose they are is not known.
+        # It is not known to which subtransactions the logical messages belong.
         return tuple(sorted(aborted))
     found = segment.rows.among(aborted)
     if segment.truncate is not None and segment.truncate[0] in aborted:

@@ -1,4 +1,4 @@
-"""What is known at the end of the last file that was added: the record that the stitch's moves change."""
+"""The state of a stitch: everything that is known at the end of the last file that was added."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ from walreplay.types.text import UTF8
 
 @dataclass(slots=True)
 class Begun:
-    """Where the open ordinary transaction began, and what was in force there."""
+    """Where the open ordinary transaction began, and what was in force there.
+
+    Attributes:
+        path, offset: its Begin.
+        entry: the schedule's entry that has its bytes, from the offset ``at`` on.
+    """
 
     path: str
     offset: int
@@ -36,7 +41,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A file, as it was when it was scanned: its length and fingerprint as stored, and its bytes."""
+    """A file when it was scanned: length and fingerprint as stored, and size in bytes when decompressed."""
 
     length: int
     fingerprint: int
@@ -49,16 +54,20 @@ class StitchState:
 
     Attributes:
         resume: where the last run ended; None at the start of a stream.
-        wants_origin: says whether transactions of an origin (None: of the source itself) are to be applied.
-        allow_gaps: leave out what is not whole, with a warning, instead of refusing it.
-        place: at the end of the last file; None until the framing is known.
-        after_lsn: transactions up to this commit LSN are applied already.
-        unfinished: the message that goes on in the next file, as far as it is there; it begins at ``tail_at``.
-        begun: where the open ordinary transaction began, if it did in this run.
-        awaited: the commit LSN of a transaction that a session's end has cut off, and that has to come again.
-        seen, scanned: the files by path; of those that were scanned, from where to where they were read.
+        wants_origin: says whether transactions of an origin (None: of the source itself) are applied.
+        allow_gaps: leave out incomplete transactions with a warning, instead of refusing them.
+        place: the place at the end of the last file; None until the framing is known.
+        after_lsn: transactions up to this commit LSN have been applied by earlier runs.
+        tail_at: file and offset at which ``unfinished`` begins.
+        unfinished: the message that continues in the next file, as far as it was read.
+        codec: the encoding of names.
+        begun: where the open ordinary transaction began, if that was in this run.
+        awaited: the commit LSN of a transaction that a session's end has cut off, and that has to be sent again.
+        transactions: how many transactions have committed, without copies.
+        resent: how many copies of known transactions there were.
+        seen: the files that were scanned, by path.
+        scanned: from which to which offset each file was read, by path.
         decided: the streamed and prepared transactions that have committed.
-        transactions, resent: how many have ended, and how many of them had come before.
     """
 
     resume: Resume | None
@@ -96,18 +105,22 @@ class StitchState:
 
     @property
     def tail(self) -> bytes:
-        """The unfinished bytes at the last file's end."""
+        """The unfinished bytes at the end of the last file."""
         return self.unfinished.data
 
     def await_transaction(self, lsn: int) -> None:
-        """Note that a transaction has to come again from its start; the first of those that have is looked for."""
+        """Note that a transaction has to be sent again; of several, the lowest commit LSN is awaited."""
         self.awaited = lsn if self.awaited is None else min(self.awaited, lsn)
 
     def known(self, oid: int, at: int, walked: Walk) -> Announced:
-        """Give the version of a relation that is in force.
+        """Give the version of a relation that is in force outside of streamed transactions.
+
+        Args:
+            oid: the relation's.
+            at: the offset, in the part, of the row that uses it, for the error.
 
         Raises:
-            UnknownRelation: there is none.
+            UnknownRelation: no Relation message has announced it.
         """
         known = self.versions.known(oid)
         if known is None:
@@ -121,25 +134,25 @@ class StitchState:
         return known
 
     def announce(self, relation: m.Relation) -> None:
-        """Let a relation version hold from here on, outside of streamed blocks."""
+        """Put a relation version in force from here on, outside of streamed transactions."""
         self.versions.announce(relation)
         self.partitions.forget(relation.oid)
 
     def cut_begun(self) -> None:
-        """Take the open ordinary transaction out of the schedule."""
+        """Remove the open ordinary transaction from the schedule."""
         begun = self.begun
         if begun is not None:
             self.schedule.cut(begun.entry, begun.at)
         self.begun = None
 
     def end_file(self, scan: FileScan, start: int, stop: int) -> None:
-        """Take up what a file leaves, once its parts are added.
+        """Update the state at the end of a file, after its parts were added.
 
         Args:
-            start, stop: from where to where its own bytes were read.
+            start, stop: the range of its own bytes that was read.
         """
         self.scanned[scan.path] = (start, stop)
-        # Where the unfinished bytes lie.
+        # The unfinished bytes may begin in an earlier file.
         self.unfinished = self.unfinished.behind(scan)
         self.tail_at = self.unfinished.origins[0]
         self.seen[scan.path] = Seen(scan.length, scan.fingerprint, scan.size)

@@ -11,7 +11,7 @@ from walreplay.transactions.plan import Plan, Resume
 
 
 class _Stored(BaseModel):
-    """Bytes go as base64, for JSON has none."""
+    """A plan or a resume; bytes are written in base64, because JSON has none."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 

@@ -1,4 +1,4 @@
-"""The last truncate of each relation, as far as it is known whether it commits."""
+"""The last committed truncate of each relation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from walreplay.transactions.plan import TruncatePosition
 
 
 class Truncates:
-    """Each relation's last truncates of two transactions: the last one may be open where the captures end."""
+    """The last truncate of each relation in its last two transactions that truncate it.
+
+    Two are needed because the last transaction may be open where the captures end.
+    """
 
     def __init__(self) -> None:
         self._last: dict[int, tuple[TruncateAt, ...]] = {}
 
     def note(self, at: TruncateAt) -> None:
-        """Take up a truncate."""
+        """Add a truncate."""
         last: dict[int, TruncateAt] = {}
         for known in (*self._last.get(at.oid, ()), at):
             lsn = -1 if known.lsn is None else known.lsn
@@ -25,7 +28,7 @@ class Truncates:
         self._last[at.oid] = tuple(last[lsn] for lsn in sorted(last)[-2:])
 
     def take(self, summary: Summary, before: Place, wants_origin: Callable[[str | None], bool]) -> None:
-        """Take up the truncates of a part's ordinary transactions.
+        """Add the truncates of a part's ordinary transactions.
 
         Args:
             before: the place at the part's start.
@@ -37,12 +40,12 @@ class Truncates:
                 self.note(at)
 
     def forget(self, lsn: int) -> None:
-        """Forget those of a transaction that has not ended, and comes again from its start."""
+        """Remove the truncates of a transaction that has not ended and will be read again from its start."""
         for oid, known in self._last.items():
             self._last[oid] = tuple(at for at in known if at.lsn != lsn)
 
     def committed(self, after_lsn: int, upto_lsn: int) -> Iterator[TruncatePosition]:
-        """Give the last truncate of each relation that has any, of the transactions between two commit LSNs."""
+        """Give each relation's last truncate in transactions above one commit LSN and up to another."""
         for known in self._last.values():
             at = max(
                 (at for at in known if at.lsn is not None and after_lsn < at.lsn <= upto_lsn),
@@ -54,7 +57,7 @@ class Truncates:
 
 
 def _position_of(truncate: TruncateAt, place: Place) -> TruncateAt:
-    """Give a truncate's place in its transaction, where that began before the stretch."""
+    """Give a truncate with its LSN and its ordinal in the transaction, even if that began before the stretch."""
     open_ = place.transaction
     if truncate.lsn is not None or open_ is None:
         return truncate

@@ -10,13 +10,14 @@ from walreplay.transactions.plan import Resume
 
 
 class Versions:
-    """What is in force outside of streamed transactions, and what a run has seen announced.
+    """The relation versions and types in force outside of streamed transactions, and all versions that a run has seen.
 
-    Each version has a number, in the order of the stream: of two that two transactions have announced the later holds.
+    Versions are numbered in stream order.  A streamed transaction's versions come into force when it commits, but not
+    if a version with a higher number is in force then.
 
     Attributes:
         types: by oid.
-        announced: every version that this run has seen, in order.
+        announced: all relation versions that this run has seen, in order.
     """
 
     def __init__(self) -> None:
@@ -26,7 +27,7 @@ class Versions:
         self._number = 0
 
     def take_up(self, resume: Resume) -> None:
-        """Go on where the last run ended."""
+        """Continue where the last run ended."""
         self.types = {type_.oid: type_ for type_ in resume.types}
         numbers = resume.numbers or tuple(range(len(resume.relations)))
         for relation, number in zip(resume.relations, numbers, strict=True):
@@ -40,32 +41,32 @@ class Versions:
         return tuple(known.relation for known in self._in_force.values())
 
     def snapshot(self) -> tuple[dict[int, Announced], dict[int, m.Type]]:
-        """Give what is in force now, by oid: relations and types."""
+        """Copy what is in force now: relation versions and types, each by oid."""
         return dict(self._in_force), dict(self.types)
 
     def known(self, oid: int) -> Announced | None:
-        """Give the version of a relation that is in force."""
+        """Give the version of a relation that is in force; None if nothing has announced it."""
         return self._in_force.get(oid)
 
     def view_of(self, oids: Iterable[int]) -> tuple[m.Relation, ...]:
-        """Give the versions in force of those relations that have any."""
+        """Give the versions in force of some relations; relations that nothing has announced are left out."""
         return tuple(self._in_force[oid].relation for oid in oids if oid in self._in_force)
 
     def next_number(self) -> int:
-        """Give the number of the version that is announced next."""
+        """Take the number for the next version."""
         self._number += 1
         return self._number
 
     def announce(self, relation: m.Relation) -> None:
-        """Let a relation version hold from here on."""
+        """Put a relation version in force from here on."""
         self._in_force[relation.oid] = Announced(relation, self.next_number())
         self.announced[relation] = None
 
     def take_over(self, decided: Deferred, *, holds_outside: bool) -> None:
-        """Take up what a transaction has announced that commits.
+        """Take over the versions and types that a committing transaction has announced.
 
         Args:
-            holds_outside: it was streamed, so that its versions hold outside of it from now on.
+            holds_outside: the transaction was streamed, so its versions come into force outside of it now.
         """
         self.announced.update(dict.fromkeys(decided.former))
         for known in decided.view.values():

@@ -1,4 +1,4 @@
-"""The part of a file that is being added to a stream."""
+"""The part of a file that is being added to a stitch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from walreplay.protocol.framing import Framing
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A part that is being added.
+    """A part that is being added to a stitch.
 
     Attributes:
-        scan: its file's.
+        scan: the scan of its file.
         before: the place at its start.
-        unfinished: what the files before have left, which a part with bytes of its own begins with.
+        unfinished: the unfinished bytes of earlier files; a part with ``data`` begins in these.
     """
 
     scan: FileScan
@@ -27,21 +27,21 @@ class Walk:
 
     @property
     def framing(self) -> Framing:
-        """The framing of the stream."""
+        """The stream's framing."""
         return self.part.summary.framing
 
     @property
     def origin(self) -> tuple[str, int]:
-        """Where its own bytes begin, if they begin in front of the file."""
+        """File and offset at which the part's offset 0 lies: in an earlier file if the part has ``data``."""
         return self.where(0) if self.part.data is not None else (self.scan.path, 0)
 
     @property
     def base(self) -> int:
-        """Where its own bytes would begin in the file: in front of it below zero."""
+        """The offset in the file at which ``data`` begins; below 0 because it begins in front of the file."""
         return self.part.base - self.unfinished.size
 
     def where(self, offset: int) -> tuple[str, int]:
-        """Give the file that a place of the part lies in, and its offset there."""
+        """Give the file in which an offset of the part lies, and the offset there."""
         if self.part.data is None:
             return self.scan.path, offset
         offset += self.part.base
