@@ -1,7 +1,7 @@
-"""Relation messages that come again.
+"""Recognise repeated Relation messages by their bytes, without reading them again.
 
-A streamed transaction announces every relation that it uses, mostly as another has done before.  A message says the
-same wherever its bytes are the same, and ends there: what was read once need not be read again.
+A streamed transaction announces every relation that it uses, mostly with the same message as an earlier one.  Equal
+bytes are the same message with the same length.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TAG: Final = ord(m.Relation.tag)
 
 
 class Announced:
-    """What was read of relations last, by the bytes of their oids.
+    """The last Relation message of each relation, by the bytes of its oid.
 
     Args:
         names: see `read_message`.
@@ -30,7 +30,7 @@ class Announced:
         """Read the message at an offset as `walreplay.protocol.reader.read_message` does."""
         if data[offset] != _TAG:
             return read_message(data, offset, streaming=streaming, names=self._names)
-        # The xid in front, which a streamed block's have, differs from transaction to transaction.
+        # In a streamed block the message begins with an xid, which differs between transactions.
         body = offset + (5 if streaming else 1)
         last = self._last.get(bytes(data[body : body + 4]))
         if last is not None:

@@ -1,7 +1,6 @@
-"""Decode stretches of a stream.
+"""Decode stretches of a stream: rows as Arrow batches, one relation version each.
 
-What comes out are the rows of each relation version as Arrow batches, and what the ledger keeps of transactions and
-logical messages.
+On request it also gives what the ledger keeps: a record of each transaction, and logical messages.
 """
 
 from __future__ import annotations
@@ -37,25 +36,26 @@ if TYPE_CHECKING:
 
 TILE_BYTES: Final = 1 << 20
 MOST_RELATIONS: Final = 8192
-"""The rows of so many relation versions are gathered side by side: each takes memory, however few rows it has."""
+"""Rows of so many relation versions are gathered at the same time; each takes memory, however few rows it has."""
 MOST_NAMES: Final = 1 << 20
-"""So many names of types are kept for them, where versions know other ones."""
+"""So many type names are kept in all, if relation versions differ in the types that were known at their time."""
 
 _KIND_OF_OP: Final = {"c": walk.INSERT, "u": walk.UPDATE, "d": walk.DELETE, "t": walk.TRUNCATE}
 
 _LEAST_SHARE: Final = 1 / 32
-"""From how much of the bytes on what they have held says how much the others will."""
+"""The share of the bytes that has to be walked before its rows are used to estimate those of the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of a part of a streamed or prepared transaction that has committed.
+    """How to decode a part of a streamed or prepared transaction, which is known to have committed.
 
     Attributes:
-        ordinal: of the part's first row change that remains.
+        ordinal: the ordinal of the part's first remaining row change.
         aborted: the subtransactions that have rolled back, sorted.
-        applied: its rows are given; else they are only compared with those of the first copy, or left out.
-        resent: it is a copy of one that is known.
+        applied: its rows are given.  Otherwise they are only compared with those of the first copy, or left out.
+        session: the number of the session in which it has committed.
+        resent: it is a copy of a transaction that is known already.
     """
 
     xid: int
@@ -72,13 +72,13 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Transactions, or parts of such, that were decoded.
+    """Records of transactions, or of parts of transactions, that were decoded.
 
     Attributes:
-        path: where their Begins lie, at the records' ``at``.
-        session: which session they were sent in.
-        origins: what the records' numbers of origins mean.
-        ended: they end in these bytes; those with a Begin here are whole.
+        path: the file in which their Begins lie, at the offsets ``records.at``.
+        session: the number of the session in which they were sent.
+        origins: the origins to which the records refer by number.
+        ended: the transactions end in these bytes; those that also begin in them are complete.
     """
 
     records: Records
@@ -90,7 +90,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """A logical message that holds; ``commit_lsn`` and what follows are None where it belongs to no transaction."""
+    """A logical message that was committed; the fields from ``commit_lsn`` on are None if it has no transaction."""
 
     lsn: int
     prefix: str
@@ -108,18 +108,19 @@ def _all_origins(origin: str | None) -> bool:
 class Decoder(StreamWalker):
     """Decode committed row changes, stretch by stretch in commit order.
 
-    Rows of one relation version are kept together across stretches; `rest` gives those that do not fill a batch.
+    Rows of one relation version are gathered across stretches; `rest` gives those that do not fill a batch.
 
     Args:
-        wanted: the relation versions whose rows are wanted; None wants all.
-        truncates: the run's last truncate of a relation, (commit LSN, ordinal); rows before it are left out, as
-            are truncates themselves.  None keeps everything.
+        wanted: the relation versions whose rows are wanted; None for all.
+        truncates: the run's last truncate of a relation, by oid, as (commit LSN, ordinal); rows up to it are left out,
+            as are truncates themselves.  None keeps everything.
         wants_origin: says whether transactions of an origin are given.
-        recording: gather what the ledger keeps of transactions and of logical messages (`take_recorded`), and which
+        recording: gather what the ledger keeps of transactions and logical messages (`take_recorded`), and which
             relations were used (`take_uses`).
-        column_types: of each relation version's columns, where they are not those that its type oids mean.
-        skipped: the operations (of `ChangeBatch.data`) that are left out.
-        codec: what text and names are in; from `walreplay.types.text.codec_of`.
+        column_types: the types of a relation version's columns, if they are not those of its type oids.
+        skipped: the operations (``__op`` of `ChangeBatch.data`) that are left out.
+        tile_bytes: how many bytes are walked before their rows are converted.
+        codec: the encoding of text and names, from `walreplay.types.text.codec_of`.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class Decoder(StreamWalker):
         self._given: dict[int, m.Relation] = {}
         self._rows: dict[m.Relation, RelationRows] = {}
         self._newest: dict[int, m.Relation] = {}
-        """The version of each relation (by oid) that rows came of last."""
+        """The version of each relation (by oid) that had rows last."""
         self._recorded: list[Recorded] = []
         self._messages: list[LogicalMessage] = []
         self._placer = Placer()
@@ -173,16 +174,19 @@ class Decoder(StreamWalker):
         base: int = 0,
         before: tuple[str, int] = ("", 0),
     ) -> Iterator[ChangeBatch]:
-        """Walk a stretch's whole messages and give the batches that are full; `rest` gives the others.
+        """Walk over a stretch's whole messages and give full batches; `rest` gives the others.
 
         Args:
+            start, stop: the stretch, as offsets in ``data``.
             place: the place in the stream at ``start``.
-            relations, types: the versions in force there.
-            fate: the stretch is a part of one streamed or prepared transaction; else it is the ordinary transactions
-                that count.
-            path: the file, for what is recorded.
-            base: where ``data`` begins in it; in front of it below zero, and then in another file, which ``before``
-                names with its offset there.
+            relations, types: the versions in force there, by oid.
+            fate: how to decode a part of a streamed or prepared transaction; None for ordinary transactions.
+            path: the file, for the records.
+            base: the offset in the file at which ``data`` begins; below 0 if it begins in an earlier file.
+            before: that earlier file, and the offset in it at which ``data`` begins.
+
+        Raises:
+            CaptureError: the bytes cannot be decoded; it has the offset in ``data``.
         """
         self._fate, self._given = fate, dict(relations)
         if self._types != types:
@@ -201,11 +205,11 @@ class Decoder(StreamWalker):
     def rest(self) -> Iterator[ChangeBatch]:
         """Give the batches that are not full."""
         while self._rows:
-            # Each is let go of before the next one's batch is made: there may be thousands.
+            # The rows of one version are released before the next batch is made, because there may be thousands.
             yield from self._end_rows(next(iter(self._rows)))
 
     def _end_rows(self, relation: m.Relation) -> Iterator[ChangeBatch]:
-        """Give what is gathered of a relation version, and let go of it; its slots are begun anew if rows come."""
+        """Give the gathered rows of a relation version and forget it; if more rows come, it is begun again."""
         rows = self._rows.pop(relation)
         for slot in rows.slots:
             self._placer.programs[slot] = words.UNSEEN
@@ -214,15 +218,15 @@ class Decoder(StreamWalker):
             yield rows.finish()
 
     def take_recorded(self) -> tuple[list[Recorded], list[LogicalMessage]]:
-        """Give what was recorded since the last call."""
+        """Give what was recorded since the last call: transactions and logical messages."""
         taken = self._recorded, self._messages
         self._recorded, self._messages = [], []
         return taken
 
     def take_truncated(self) -> list[m.Relation]:
-        """Give the relation versions that were used up to the run's last truncates, in order, since the last call.
+        """Give the relation versions with rows that a truncate has removed, in order, since the last call.
 
-        A table goes through them, too, though none of their rows are left.
+        The table's columns go through these versions, too.
         """
         taken = list(self._truncated)
         self._truncated.clear()
@@ -232,7 +236,7 @@ class Decoder(StreamWalker):
         """Give the relation versions that were used, in order, since the last call; see `walreplay.decode.uses`."""
         return self._uses.take()
 
-    # How a stretch is taken: as ordinary transactions, or as a part of one that has its fate.
+    # Before a stretch: it has ordinary transactions, or it is a part of one deferred transaction.
 
     def start(self, place: Place | None, relations: Mapping[int, m.Relation], *, streaming: bool = False) -> None:
         """Go to another place."""
@@ -245,7 +249,7 @@ class Decoder(StreamWalker):
             rows.slots.clear()
         self._placer.reset()
         self._slot_rows = {}
-        # Where only some rows are wanted, the arrays tell which.
+        # If only some rows are wanted, they are chosen in the tile's arrays and placed afterwards.
         self.kernel.placer = None if len(self._skipped) or self._truncates else self._placer
         state, fate = self.kernel.state, self._fate
         state[walk.RECORDING] = self._recording
@@ -264,7 +268,7 @@ class Decoder(StreamWalker):
         state[walk.LSN], state[walk.COMMIT_TS], state[walk.XID] = fate.commit_lsn, fate.commit_time, fate.xid
 
     def _hide_inner(self) -> None:
-        """Leave out what is streamed or prepared: it is decoded where it commits."""
+        """Leave out streamed and prepared transactions, which are decoded where they commit."""
         inner = self._inner is not None
         state = self.kernel.state
         if inner or state[walk.TXN] == walk.IDLE:
@@ -286,17 +290,17 @@ class Decoder(StreamWalker):
         state[walk.SKIP] = walk.KNOWN if state[walk.LSN] <= state[walk.HIGH_LSN] else left_out
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
-        """Give what the streamed or prepared transaction knows; where its rows are left out, nothing is needed."""
+        """Give the relations that the deferred transaction knows; none if its rows are left out."""
         return {} if self._fate is None else self._given
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
-        """Take any columns for rows that are left out."""
+        """Accept any number of columns for rows that are left out."""
         if self._fate is None and self._inner is not None:
             return -1
         return super().on_unknown_relation(oid, offset)
 
     def on_stream_commit(self, xid: int) -> None:
-        """Keep to the versions that are known: what follows is another stretch, which is given its own."""
+        """Change nothing: what follows is another stretch, for which the versions in force are given."""
 
     def _enter(self, relations: Mapping[int, m.Relation]) -> None:
         if self._fate is not None:
@@ -313,7 +317,7 @@ class Decoder(StreamWalker):
                 self.kernel.slots.hide(oid)
 
     def on_named(self, slot: int) -> None:
-        """Learn that a relation version is used."""
+        """Note that a relation version is used."""
         relation = self.slot_relations[slot]
         hidden = self._fate is None and self._inner is not None
         if self._recording and relation is not None and not hidden:
@@ -327,7 +331,7 @@ class Decoder(StreamWalker):
             self.kernel.slots.hide(message.oid)
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
-        """Learn the types that relations will use, and take logical messages."""
+        """Note types, which later relations use, and logical messages."""
         hidden = self._fate is None and self._inner is not None
         if isinstance(message, m.Type) and not hidden:
             if self._types.get(message.oid) != message:
@@ -356,10 +360,10 @@ class Decoder(StreamWalker):
                 )
             )
 
-    # What is recorded.
+    # Recording.
 
     def on_records(self) -> None:
-        """Keep the records of the transactions that have ended."""
+        """Keep the kernel's records of transactions that have ended."""
         records = self.kernel.take_records()
         if records is not None:
             self._record(records, self._session, ended=True)
@@ -377,7 +381,7 @@ class Decoder(StreamWalker):
         self._record(records, session, ended=False)
 
     def _record(self, records: Records, session: int, *, ended: bool) -> None:
-        """Keep records, and where their Begins lie: that of the first may lie in the file before."""
+        """Keep records with the place of their Begins; the first Begin may lie in an earlier file."""
         has_begin = records.at >= 0
         in_front = has_begin & (records.at + self._base < 0)
         for chosen, path, base in ((~in_front, self._path, self._base), (in_front, *self._before)):
@@ -386,10 +390,10 @@ class Decoder(StreamWalker):
                 found.at[found.at >= 0] += base
                 self._recorded.append(Recorded(found, path, session, tuple(self.origins), ended))
 
-    # Rows to columns.
+    # From rows to columns.
 
     def convert(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:
-        """Take a tile's rows; give the batches that they fill."""
+        """Convert a tile's rows; give the batches that they fill."""
         placer = self._placer
         yield from self._settle(buf, tile)
         if not tile.changes:
@@ -403,7 +407,7 @@ class Decoder(StreamWalker):
             yield from self._settle(buf, tile)
 
     def _settle(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:
-        """See to the rows that were placed, and to what the next one needs."""
+        """Complete the rows that were placed, and provide what the next row needs."""
         placer = self._placer
         slots, missed = placer.settle()
         for slot in slots:
@@ -432,19 +436,19 @@ class Decoder(StreamWalker):
 
     @property
     def _share(self) -> float:
-        """Give how much of the bytes is walked; 1 where it is too little to go by."""
+        """The share of the bytes that was walked; 1 if it is too small for an estimate."""
         share = float(self.kernel.state[walk.POS]) / len(self._view)
         return share if share > _LEAST_SHARE else 1
 
     def _begin_slot(self, slot: int) -> Iterator[ChangeBatch]:
-        """Have a slot's rows placed from here on, if they are wanted."""
+        """Place a slot's rows from here on, if they are wanted."""
         relation = self.slot_relations[slot]
         if relation is None or (self._wanted is not None and relation not in self._wanted):
             self._placer.programs[slot] = words.NO_PROGRAM
             return
         rows = self._rows.get(relation)
         if rows is None:
-            # Rows of the relation's version before come first.
+            # Rows of the relation's earlier version are given before those of this one.
             newest = self._newest.get(relation.oid)
             if newest in self._rows:
                 yield from self._end_rows(newest)
@@ -462,7 +466,7 @@ class Decoder(StreamWalker):
         self._placer.programs[slot] = rows.program.ctypes.data
 
     def _names(self) -> dict[int, tuple[str, str]]:
-        """Give the names of the types that are known here; relations share them until there are others."""
+        """Give the names of the types known so far; relations share one dictionary until a new type comes."""
         if self._new_types:
             self._type_names = self._type_names | type_names(self._new_types)
             self._names_kept += len(self._type_names)
@@ -470,7 +474,7 @@ class Decoder(StreamWalker):
         return self._type_names
 
     def _kept(self, tile: Tile) -> NDArray[np.uint8]:
-        """Say which rows are wanted; empty for all."""
+        """Give a mask of the wanted rows; empty if all are."""
         if not len(self._skipped) and not self._truncates:
             return _ALL
         kept = ~np.isin(tile.kind, self._skipped)
@@ -483,7 +487,7 @@ class Decoder(StreamWalker):
             gone = kept & (tile.slot == slot)
             gone &= (tile.lsn < lsn) | ((tile.lsn == lsn) & (tile.ordinal <= ordinal))
             if gone.any():
-                # At the end, also where it was there: a version may come back.
+                # Moved to the end, because a version may come back after another one.
                 self._truncated.pop(relation, None)
                 self._truncated[relation] = None
                 kept &= ~gone

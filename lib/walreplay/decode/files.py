@@ -1,4 +1,4 @@
-"""Scan one file: alone, from a guessed boundary, or behind the unfinished bytes of the file before."""
+"""Scan one file: from a guessed boundary, or from a known place behind the unfinished bytes of earlier files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from walreplay.protocol.opening import RECOGNISABLE_BYTES
 from walreplay.types.text import UTF8
 
 _NAMED: Final = 3
-"""So many of the files that a message lies in are named."""
+"""An error names so many of the files over which a message extends."""
 _ONE_OF_THEM: Final = (
     "one of them is damaged, or does not belong to the captures (leave it out), or one is missing between them"
 )
@@ -47,26 +47,26 @@ def scan_file(
     opened: Plain | None = None,
     before: str = "",
 ) -> FileScan:
-    """Summarise a file from the place where it is known to begin, or from a guessed one.
+    """Summarise a file, from a known place or from a guessed boundary.
 
     Args:
-        path: for the errors.
+        path: the file's, for errors.
         content: the file's bytes as stored.
-        framing: where it is known.
-        place: the place in the stream at ``start``; None guesses one.
-        start: the offset to begin at, in the decompressed bytes.
-        first: the file begins a stream, so that its first byte is a boundary and its errors are errors.
-        prefix: the unfinished bytes of the files before.
-        edges: where files begin in the prefix.
-        origins: the files that its parts lie in, and where in them.
-        gap: something is missing in front of the file; a session begins at the first boundary that can be one.
-        known_length: how many bytes of the file an earlier run has seen.
-        codec: what names are in; from `walreplay.types.text.codec_of`.
-        opened: the content decompressed, where the caller has that.
-        before: the path of the file in front of it, for the errors.
+        framing: the stream's; None if it is not known.
+        place: the place in the stream at ``start``; None guesses a boundary.
+        start: the offset in the decompressed bytes at which to begin.
+        first: the file begins a stream.  So its first byte is a boundary, and an error is not due to a wrong guess.
+        prefix: the unfinished bytes of earlier files, which the file continues.
+        edges: the offsets in the prefix at which files begin.
+        origins: for each file with a part of the prefix, its path and the offset of that part.
+        gap: bytes are missing in front of the file.  A session begins at the first boundary where one can begin.
+        known_length: how many bytes of the file an earlier run has read.
+        codec: the encoding of names, from `walreplay.types.text.codec_of`.
+        opened: the decompressed content, if the caller has it.
+        before: the path of the file before this one, for errors.
 
     Raises:
-        CaptureError: naming file and offset, where the start was known.
+        CaptureError: the start was known, and the bytes are wrong; it names file and offset.
     """
     try:
         compression, data = plain(content) if opened is None else opened
@@ -91,7 +91,7 @@ def scan_file(
                 raise
             except WalReplayError as error:
                 if prefix:
-                    # Where the bytes before the file are damaged, the file is not what is wrong.
+                    # The damaged bytes lie in an earlier file, not in this one.
                     of = origins[0] if origins else (path, 0)
                     refuse_leftover(prefix, place.framing, codec, path=of[0], offset=of[1])
                     _tell_place(error, len(prefix), edges, (*origins, (path, 0)) if origins else ())
@@ -105,10 +105,12 @@ def scan_file(
 def _tell_place(
     error: WalReplayError, before: int, edges: tuple[int, ...], origins: tuple[tuple[str, int], ...]
 ) -> None:
-    """Tell an error's place in its file, given that in the bytes that begin so far in front of the file.
+    """Translate an error's offset in the joined bytes to a file and an offset in it.
 
     Args:
-        origins: the files that these bytes and those behind lie in, and where in each.
+        before: how many of the joined bytes lie in front of the file.
+        edges: the offsets in these bytes at which files begin.
+        origins: for each of the files, its path and the offset of its part.
     """
     at = error.offset or 0
     part = bisect_right(edges, at)
@@ -118,14 +120,14 @@ def _tell_place(
         error.offset = offset + at - (edges[part - 1] if part else 0)
         error.remedy = across_files([path for path, _ in origins[part + 1 :]])
         return
-    # What begins with the unfinished bytes is told at the file's start: they do not go on in it.
+    # An error at the beginning of the unfinished bytes means that the file does not continue them.
     if not at and origins:
         error.remedy = f"It does not go on where {origins[-2][0]} ends: {_ONE_OF_THEM}"
     error.offset = max(at - before, 0)
 
 
 def across_files(paths: Sequence[str]) -> str:
-    """Say what to do about a message that cannot be, of which a part lies in other files."""
+    """Write the remedy for a malformed message that extends over other files."""
     named = ", ".join(paths[:_NAMED]) + (" and others" if len(paths) > _NAMED else "")
     return f"The message that begins here goes on in {named}: {_ONE_OF_THEM}"
 
@@ -133,14 +135,14 @@ def across_files(paths: Sequence[str]) -> str:
 def _scan_in_place(
     scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes, edges: tuple[int, ...], before: str
 ) -> None:
-    """Scan a file from a known place; if that fails, for a file of another kind, say so."""
+    """Scan a file from a known place; if that fails because the file is of another kind, say so."""
     error = None
     try:
         _scan_exact(scan, data, place, start, prefix, edges)
     except CaptureError as problem:
         error = problem
     nothing_read = all(part.data is not None or part.summary.stop == part.summary.start for part in scan.parts)
-    # Behind an unfinished message a file may begin inside of a value, and small ones may look like anything.
+    # A file that continues a message may begin inside a value, and then a small file may look like anything.
     is_doubtful = error is not None and len(data) >= RECOGNISABLE_BYTES if prefix else error is not None or nothing_read
     if before and start == 0 and len(data) and is_doubtful:
         found = stranger(data, scan.compression, place.framing, before=before, codec=scan.codec)
@@ -159,7 +161,7 @@ def _scan_exact(
             if _scan_plainly(scan, data, place, start, prefix):
                 return
         except CaptureError:
-            # Told below, if it is no new session.
+            # It is reported below, unless a new session explains it.
             pass
     if prefix:
         data, edges = memoryview(prefix + bytes(data)), (*edges, len(prefix))
@@ -170,7 +172,7 @@ def _scan_exact(
 
 
 def _scan_plainly(scan: FileScan, data: memoryview, place: Place, start: int, prefix: bytes) -> bool:
-    """Scan a file in which no session ends; False where one does."""
+    """Scan a file in which no session ends; False if one does."""
     parts = scan_through(data, place, start, prefix, scan.codec)
     if parts is None:
         return False
@@ -190,7 +192,7 @@ def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None) -> 
     scan.guessed = True
     guess: tuple[Framing, int, bool] | None
     if bytes(data[: len(PGCOPY_SIGNATURE)]) == PGCOPY_SIGNATURE and framing in (None, Framing.PGCOPY):
-        # No guess: a session begins here.
+        # This is no guess: a COPY's header begins a session.
         guess = (Framing.PGCOPY, 0, False)
     elif framing is None:
         guess = guess_framing(data, codec=scan.codec)
@@ -210,16 +212,16 @@ def _scan_guessed(scan: FileScan, data: memoryview, framing: Framing | None) -> 
             return
         _check_tail(data, summary, scan.codec)
     except CaptureError:
-        # The guess may be at fault, not the file; a walk from the true start will tell.
+        # The guess may be wrong, not the file.  A scan from the true start will show it.
         return
-    # What lies before it is not known, though it may begin where a session does.
+    # Even if a session may begin there, the bytes before it are not known.
     summary.exact = False
     scan.parts = (Part(summary, new_session=is_session),)
     scan.tail = bytes(data[summary.stop :])
 
 
 def _scan_behind_gap(scan: FileScan, data: memoryview, place: Place) -> None:
-    """Begin a session at the first boundary of the file at which one can begin."""
+    """Scan a file from the first boundary at which a session can begin."""
     scan.head = b""
     start = first_session(data, place.framing, scan.codec)
     if start is None:

@@ -1,7 +1,7 @@
-"""The rows of a relation version that are gathered for the next batch.
+"""Gather the rows of a relation version for its next batch.
 
-A tile is converted while it lies in the cache, but appended to larger builders, so that a batch has a hundred
-thousand rows and not a tile's few thousand.
+A tile is converted while it lies in the processor's cache, but its rows are appended to larger builders.  So a batch
+has a hundred thousand rows, not a tile's few thousand.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BATCH_BYTES: Final = 64 << 20
 
 
 class _Columns:
-    """The column builders of one kind of tuple, and what they could not hold."""
+    """The column builders for one kind of tuple (new or old), and the values that they could not hold."""
 
     def __init__(
         self, relation: m.Relation, types: Sequence[ColumnType], names: Mapping[int, tuple[str, str]], codec: str
@@ -55,7 +55,12 @@ class _Columns:
         first: NDArray[np.int32],
         builders: Sequence[tuple[int, ColumnBuilder]] | None = None,
     ) -> None:
-        """Append rows to all columns, or to some."""
+        """Append rows to all columns, or only to some.
+
+        Args:
+            first: the number of each row's first cell.
+            builders: number and builder of these columns; None for all.
+        """
         for number, builder in enumerate(self.builders) if builders is None else builders:
             try:
                 bad = builder.append(buf, tile.offset, tile.length, first, number)
@@ -77,7 +82,14 @@ class _Columns:
         missed: NDArray[np.int32],
         flags: int,
     ) -> None:
-        """See to what is left of the rows from `start` on, whose column was placed."""
+        """Complete a column that the kernel has placed, for the rows from `start` on.
+
+        Args:
+            first: the number of each row's first cell.
+            number: the column's.
+            missed: which of the rows have a value in another form than the kernel reads.
+            flags: what the kernel has found in the text.
+        """
         builder = self.builders[number]
         try:
             bad = builder.finish_placed(builder.tile(buf, tile.offset, tile.length, first, number), missed, flags)
@@ -91,7 +103,7 @@ class _Columns:
         error.table = f"{self.relation.qualified_name}.{self.relation.columns[number].name}"
 
     def _keep(self, number: int, start: int, bad: Sequence[Rescued]) -> None:
-        """Keep the values that a column cannot hold, of rows from `start` on."""
+        """Keep values that a column cannot hold, for its rescued texts; their rows count from `start`."""
         name, column_type = self.relation.columns[number].name, self.builders[number].column_type
         for value in bad:
             self.rescued.setdefault(start + value.row, {})[name] = rescued_text(value.text, column_type)
@@ -110,15 +122,15 @@ class _Columns:
 
 
 _MIN_ROWS: Final = 16
-"""For so many rows there is room at first: there may be thousands of relations, and of versions of each."""
+"""The first room for rows: small, because there may be thousands of relations and of versions of each."""
 
 _COUNTED: Final = np.arange(BATCH_ROWS + 1, dtype=np.int32)
-"""Where operations end: each is one character.  All batches share it."""
+"""Arrow's offsets for the operations, which have one character each.  All batches share them."""
 _COUNTED.setflags(write=False)
 
 
 class _Metadata:
-    """What is known of each row beside its values, in arrays that grow."""
+    """The metadata columns of the rows, in arrays that grow."""
 
     def __init__(self) -> None:
         self._make(0)
@@ -128,7 +140,7 @@ class _Metadata:
         self._words = [empty(capacity, np.int64) for _ in range(4)]  # LSN, commit time, xid, ordinal
 
     def reserve(self, capacity: int, rows: int) -> None:
-        """Make room for so many rows, and keep the first ones."""
+        """Make room for `capacity` rows; the first `rows` are kept."""
         op, words = self._op, self._words
         self._make(capacity)
         self._op[:rows] = op[:rows]
@@ -136,7 +148,7 @@ class _Metadata:
             new[:rows] = old[:rows]
 
     def addresses(self) -> list[int]:
-        """Give where the columns lie."""
+        """Give the addresses of the columns."""
         return [array.ctypes.data for array in (self._op, *self._words)]
 
     def deleted(self, start: int, stop: int) -> NDArray[np.bool_]:
@@ -145,7 +157,7 @@ class _Metadata:
         return is_delete
 
     def finish(self, rows: int) -> list[pa.Array]:
-        """Give the columns, without a copy, and begin anew."""
+        """Give the columns without a copy, and begin with no rows."""
         op, words = self._op, self._words
         types = (pa.int64(), TIMESTAMP, pa.int64(), pa.int64())
         columns = [
@@ -161,8 +173,8 @@ class RelationRows:
     """The rows of one relation version that are gathered for the next batch.
 
     Attributes:
-        program: what `walreplay.decode.placing` goes by.
-        slots: those of the walk's slots whose rows they are.
+        program: the relation version's program for the kernels (`walreplay.decode.placing`).
+        slots: the numbers of the walk's slots that have this relation version.
     """
 
     def __init__(
@@ -191,40 +203,40 @@ class RelationRows:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of gathered rows."""
         return int(self.program[words.ROWS])
 
     @property
     def full(self) -> bool:
-        """Whether they are enough for a batch."""
-        self._count()
+        """Whether there are enough rows for a batch."""
+        self._update_builders()
         return self.rows >= BATCH_ROWS or self.columns.nbytes >= BATCH_BYTES
 
     def reserve(self, capacity: int) -> None:
         """Make room for so many rows at least."""
-        self._count()
+        self._update_builders()
         rows = self.rows
         self._metadata.reserve(capacity, rows)
         for _, builder in self._placed:
             builder.reserve(capacity)
         self._capacity = capacity
-        self._tell()
+        self._update_program()
 
     def grow(self, share: float) -> None:
         """Make room for more rows.
 
         Args:
-            share: of the bytes that are walked; what follows is taken to have as many for each.
+            share: the share of the bytes that was walked.  The rest is assumed to have rows at the same rate.
         """
         ahead = min(round(self.rows / share), MOST_GROWTH * self._capacity)
         self.reserve(min(max(2 * self._capacity, ahead), BATCH_ROWS))
 
     def widen(self) -> None:
-        """Let more rows be pending, when none are."""
+        """Allow more pending rows; to be called when there are none."""
         room = int(self.program[words.PENDING_ROOM])
         if room < placing.MOST_PENDING:
             self._make_pending(2 * room)
-            self._tell()
+            self._update_program()
 
     def _make_pending(self, room: int) -> None:
         self._firsts = np.zeros((2, room), np.int32)
@@ -232,16 +244,16 @@ class RelationRows:
         self.program[words.PENDING_ROOM] = room
 
     def make_room(self, column: int, more: int, share: float) -> None:
-        """Make room for so many bytes more in a column of text; see `grow`."""
-        self._count()
+        """Make room for `more` bytes in a column of text; for ``share`` see `grow`."""
+        self._update_builders()
         builder = self.columns.builders[column]
         assert isinstance(builder, TextBuilder)
         builder.make_room(more, share)
-        self._tell()
+        self._update_program()
 
     def leave(self, column: int) -> None:
-        """Leave a column to its builder from here on."""
-        self._count()
+        """Stop placing a column; from here on its builder converts it."""
+        self._update_builders()
         builder = self.columns.builders[column]
         builder.placing = None
         self._placed.remove((column, builder))
@@ -249,15 +261,15 @@ class RelationRows:
         self.program[words.NEEDS_CARE] = True
         self.program[words.HEAD + column * words.COLUMN + words.KIND] = words.OTHER
 
-    def _count(self) -> None:
-        """Let the builders know of the rows that were placed."""
+    def _update_builders(self) -> None:
+        """Set the builders' number of rows to that of the placed rows."""
         rows = self.rows
         for _, builder in self._placed:
             builder.rows = rows
         self.columns.rows = rows
 
-    def _tell(self) -> None:
-        """Tell the kernel where the outputs lie."""
+    def _update_program(self) -> None:
+        """Write the addresses and sizes of the outputs into the program."""
         program = self.program
         program[words.ROOM] = self._capacity
         program[words.LIMIT] = min(self._capacity, program[words.SETTLED] + program[words.PENDING_ROOM])
@@ -273,10 +285,10 @@ class RelationRows:
             program[at : at + words.COLUMN] = (how.kind, values, valid, how.low, how.high, data, size, 0)
 
     def see_to(self, buf: NDArray[np.uint8], tile: Tile, missed: NDArray[np.int64]) -> None:
-        """See to the pending rows.
+        """Complete the pending rows: convert what the kernels have left.
 
         Args:
-            missed: column, row and first cell of each value in another form.
+            missed: column, row and first cell of each value in another form than the kernels read.
         """
         program = self.program
         start, rows = int(program[words.SETTLED]), self.rows
@@ -310,20 +322,20 @@ class RelationRows:
                 self._unchanged.setdefault(number, []).append((start, mask))
 
     def drop_pending(self) -> None:
-        """Forget the rows that nobody has seen to."""
+        """Discard the pending rows."""
         self._settle(int(self.program[words.SETTLED]))
 
     def _settle(self, rows: int) -> None:
-        """Have so many rows, and none pending."""
+        """Set the number of rows; none are pending then."""
         program = self.program
         program[[words.ROWS, words.SETTLED]] = rows
         program[[words.BEFORES, words.HAS_UNCHANGED, words.HAS_MISSES]] = 0
         program[words.LIMIT] = min(program[words.ROOM], rows + program[words.PENDING_ROOM])
 
     def finish(self) -> ChangeBatch:
-        """Give the batch, and begin anew."""
+        """Give the batch, and begin the next one."""
         self.drop_pending()
-        self._count()
+        self._update_builders()
         rows = self.rows
         arrays, rescued = self.columns.finish()
         names = [column.name for column in self.relation.columns]
@@ -344,5 +356,5 @@ class RelationRows:
             )
         self._before, self._before_rows, self._unchanged = None, [], {}
         self._settle(0)
-        self._tell()
+        self._update_program()
         return ChangeBatch(self.relation, data, unchanged, before, rescued, before_rescued)

@@ -1,4 +1,4 @@
-"""Hold a file that was scanned from a guessed boundary against what is certain of the files before it."""
+"""Check a file that was scanned from a guessed boundary against the place where the file before it ends."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from walreplay.errors import WalReplayError
 
 
 def parts_of_guess(scan: FileScan, place: Place, tail: bytes) -> tuple[Part, ...] | None:
-    """Give the parts of a file that was scanned on a guess; None where that does not hold.
+    """Give the parts of a file that was scanned on a guess; None if the guess is wrong or uncertain.
 
-    The unfinished bytes of the files before and those in front of the guessed start must be whole messages, and the
-    transaction that is open behind them must be the one that the file goes on with.
+    Together, the unfinished bytes of earlier files and those in front of the guessed start must be whole messages.  The
+    transaction that is open behind them must be the one that the file continues.
 
     Args:
-        place: where the file before ends; ``tail`` is what is unfinished there.
+        place: the place behind the last whole message of the file before.
+        tail: the unfinished bytes of earlier files, which follow it.
     """
     if not scan.parts or scan.head is None:
         return None
@@ -26,7 +27,7 @@ def parts_of_guess(scan: FileScan, place: Place, tail: bytes) -> tuple[Part, ...
     if part.summary.framing is not place.framing:
         return None
     if tail and may_begin(memoryview(scan.head), place.framing):
-        # A message goes on in the file, or a session begins with it: both readings have to be tested.
+        # The file may continue a message, or begin a session.  Only an exact scan tests both readings.
         return None
     seam = tail + scan.head
     parts: tuple[Part, ...] = ()
@@ -36,13 +37,13 @@ def parts_of_guess(scan: FileScan, place: Place, tail: bytes) -> tuple[Part, ...
         try:
             summary = scanner.scan(seam, 0)
         except WalReplayError:
-            # The file's own scan will tell where and what.
+            # An exact scan of the file will report the error with its place.
             return None
         if scanner.broke or summary.stop != len(seam) or summary.place is None or part.new_session:
             return None
         parts, place = (Part(summary, data=seam),), summary.place
     if part.new_session and not place.begun:
-        # Files without anything in them stand before it.
+        # All files before it are empty, so that no session ends here.
         part = replace(part, new_session=False)
     if part.new_session:
         place = place.new_session()
@@ -78,7 +79,7 @@ def _continues(place: Place, summary: Summary) -> bool:
 
 
 def _named(summary: Summary, xid: int) -> Summary:
-    """Give the blocks of the transaction that is streamed at a guessed start its xid, which is now known."""
+    """Fill in the xid of the blocks that are open at a guessed start, which is known now."""
     items = [replace(item, xid=xid) if isinstance(item, Block) and item.xid == -1 else item for item in summary.items]
     return replace(summary, items=tuple(items))
 

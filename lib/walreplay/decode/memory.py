@@ -1,10 +1,11 @@
-"""Memory for columns that is used again, once nobody looks at a batch any more.
+"""Reuse the memory of columns when a batch is no longer referenced.
 
-A page of fresh memory costs more than to fill it, on virtual machines above all; a decoder that takes new memory for
-every batch spends a quarter of its time so.  Blocks come back when the last view of them is gone, Arrow's included.
+To get a page of fresh memory takes longer than to fill it, above all on virtual machines.  A decoder that takes new
+memory for every batch spends a quarter of its time on it.  A block is returned when the last view of it is gone,
+including Arrow's.
 
-Arrays do not begin at the same place of a page.  Columns are written side by side, and lines of the cache at the same
-place of all pages compete for the same few ways: a kernel that writes twenty such columns is six times as slow.
+Arrays begin at different places of a page.  Columns are written side by side, and cache lines at the same place of all
+pages compete for the same few ways: a kernel that writes twenty such columns is six times as slow.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ LEAST: Final = 1 << 16
 """Smaller arrays are numpy's own."""
 
 MOST_IDLE: Final = 256 << 20
-"""So many bytes are kept for later, a few batches; beyond them, what has lain idle longest goes to the operating
-system: captures of other tables, which may come next in a process, need blocks of other sizes."""
+"""So many bytes of idle blocks are kept, enough for a few batches.
+
+Beyond that, the block that was idle longest is released, because the next captures in a process may have other tables,
+which need blocks of other sizes.
+"""
 
 _LINE: Final = 64
 _LINES_OF_PAGE: Final = mmap.PAGESIZE // _LINE
 _STRIDE: Final = 27
-"""Blocks that are made one behind the other lie so many lines apart; odd, so that every line's turn comes."""
+"""Consecutive blocks begin so many cache lines apart within a page; odd, so that all lines are used in turn."""
 
 _made = itertools.count()
 
@@ -41,13 +45,15 @@ _returned = itertools.count()
 _idle: Final[dict[int, deque[tuple[int, _Block]]]] = {
     1 << power: deque() for power in range(LEAST.bit_length() - 1, MOST_IDLE.bit_length())
 }
-"""Blocks by their size, each with the number of its return, the last one on the right; larger ones are never kept.
-Batches may be freed by any thread, and by the collector at any time: appending and popping are atomic, and no size is
-added while others look."""
+"""Idle blocks by size, each with the number of its return, the latest on the right.  Larger blocks are never kept.
+
+Batches may be freed by any thread, and by garbage collection at any time.  This is safe without a lock: appending and
+popping are atomic, and no key is added later.
+"""
 
 
 class _Block(NamedTuple):
-    """Memory of so many bytes, a power of two, from a place of its own in the first page."""
+    """A block of memory: its size is a power of two, and it begins at the offset ``start`` of the mapped memory."""
 
     memory: mmap.mmap
     size: int
@@ -62,7 +68,10 @@ class _Block(NamedTuple):
 
 
 def empty(size: int, dtype: DTypeLike) -> NDArray[Any]:
-    """Give an array of so many items, whatever they hold; from it alone all views of its memory have to be made."""
+    """Give an array with undefined content.
+
+    All views of its memory have to be made from this array, because the memory is reused once the array is gone.
+    """
     type_ = np.dtype(dtype)
     wanted = size * type_.itemsize
     if wanted < LEAST:
@@ -78,7 +87,7 @@ def empty(size: int, dtype: DTypeLike) -> NDArray[Any]:
 
 
 def idle_bytes() -> int:
-    """Give how many bytes are kept for later."""
+    """Give the number of bytes in idle blocks."""
     return sum(size * len(blocks) for size, blocks in _idle.items())
 
 
@@ -91,7 +100,7 @@ def _take_back(block: _Block) -> None:
 
 
 def _let_go_of_oldest() -> None:
-    # Another thread may take the block that was looked at.
+    # Another thread may take the block in between.
     with contextlib.suppress(IndexError, ValueError):
         _, size = min((blocks[0][0], size) for size, blocks in _idle.items() if blocks)
         _idle[size].popleft()

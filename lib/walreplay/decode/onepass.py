@@ -1,13 +1,14 @@
-"""Decode files in one pass, while nothing in them hangs on what comes later.
+"""Decode files in one pass, as long as their rows do not depend on later bytes.
 
-A plan of all files (`walreplay.transactions`) needs a pass of its own, in front of that which decodes.  One session of
-ordinary transactions (Begin to Commit) needs none: each describes itself, and is decoded where it lies.  Whatever else
-is found ends the pass with `NotPlain`: streamed and prepared transactions, another session, logical messages (whose
-content can be anything), and all that cannot be.  Then the plan decides, and what was given is skipped.
+A plan of all files (`walreplay.transactions`) needs a pass of its own before the decode.  A single session of ordinary
+transactions (Begin to Commit) needs no plan: each transaction is complete by itself, and is decoded where it lies.
+Anything else ends the pass with `NotPlain`: streamed and prepared transactions, another session, logical messages
+(whose content can be anything), and errors.  Then a plan is made, and the rows that were already given are skipped.
 
-No transaction is held as a whole: one whose batches come to `MOST_WAITING` bytes before its Commit ends the pass, too.
+A transaction is not held in memory completely: the pass also ends if its batches take `MOST_WAITING` bytes before its
+Commit.
 
-What is given, and when, is told in `walreplay.decode.waiting`.
+`walreplay.decode.waiting` says which rows are given, and when.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from walreplay.protocol.opening import RECOGNISABLE_BYTES, Opened, open_file
 from walreplay.types.text import UTF8, names_in
 
 MOST_WAITING: Final = 256 << 20
-"""So many bytes of batches wait for their Commit at the most."""
+"""So many bytes of batches may wait for their Commit."""
 
 
 class OnePass:
     """Decode the files of a stream, one after the other.
 
     Args:
-        framing: where it is known.
+        framing: the stream's; None to recognise it.
         tile_bytes, codec: see `Decoder`.
     """
 
@@ -55,22 +56,25 @@ class OnePass:
         self._files = 0
 
     def read(self, content: bytes | memoryview) -> Iterator[ChangeBatch]:
-        """Read the next file; give the batches that are full.
+        """Read the next file; give batches whose rows are final.
+
+        Args:
+            content: the file's bytes as stored.
 
         Raises:
-            NotPlain: and nothing more can be read.
+            NotPlain: a plan is needed; nothing more can be read here.
         """
         try:
             yield from self._read(content)
         except WalReplayError as error:
-            # The plan tells what is wrong, and where.
+            # Planning will report the error, with its place.
             raise NotPlain from error
 
     def check_end(self) -> None:
-        """See that what is unfinished may wait, when there are no more files.
+        """After the last file, check that its unfinished bytes may be the beginning of a message.
 
         Raises:
-            NotPlain: it may not.
+            NotPlain: they are damaged.
         """
         try:
             if self._tail and self._place is not None:
@@ -89,17 +93,20 @@ class OnePass:
 
     @property
     def first_needed(self) -> int:
-        """The number of the first file with rows that were not given, once `rest` was."""
+        """The number of the first file with rows that are not given, even by `rest`."""
         return self._first_needed if self._is_sound else 0
 
     def known_rows(self) -> Callable[[ChangeBatch], int]:
-        """Give a count of a batch's first rows that were given, by `rest` too; for a plan's batches in their order."""
+        """Give a function that says how many of a batch's first rows were given, by `rest` or before.
+
+        It has to be called with the batches of a plan, in their order.
+        """
         return self._waiting.known_rows(all_given=self._is_sound)
 
     def rest(self) -> Iterator[ChangeBatch]:
-        """Give what is left and final, when there are no more files, or no more can be read.
+        """Give the remaining final rows, after the last file or after `NotPlain`.
 
-        Nothing once a value was refused: then not all rows that are gathered are whole.
+        There are none after an error in a value, because then some gathered rows are incomplete.
         """
         if self._is_sound:
             yield from self._waiting.rest(self._walker.rest() if self._walker is not None else ())
@@ -108,7 +115,7 @@ class OnePass:
         opened, walker, place = self._open(content)
         data, start = opened.data, 0
         if self._tail:
-            # The message that the file before has begun.
+            # The file continues a message of the file before.
             if may_begin(data, place.framing):
                 raise NotPlain
             size = len(self._tail)
@@ -126,7 +133,7 @@ class OnePass:
                 raise NotPlain
         place, position = walker.place, walker.position
         if position == start and opened.foreign is not None:
-            # Not the beginning of a message.
+            # The file does not begin with a message.
             raise NotPlain
         check_tail(data, position, place, self._codec)
         self._place, self._tail = place, bytes(data[position:])
@@ -139,7 +146,7 @@ class OnePass:
         yield from self._waiting.ready()
 
     def _open(self, content: bytes | memoryview) -> tuple[Opened, PlainWalker, Place]:
-        """Open the next file; the stream's framing is told by the first."""
+        """Open the next file; the first one shows the stream's framing."""
         opened = open_file(content, names_in(self._codec) if self._framing is None else None)
         if self._walker is not None and self._place is not None:
             return opened, self._walker, self._place

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class _Stream:
-    """A streamed transaction, from where it begins: the oids of the relations that it has announced."""
+    """A streamed transaction: the offset at which it begins, and the oids of the relations that it has announced."""
 
     at: int
     announced: set[int] = field(default_factory=set)
@@ -16,12 +16,11 @@ class _Stream:
 class OpenStreams:
     """The streamed transactions that were walked from their start, in the order in which they have begun.
 
-    A session sends what it streams from the start.  So where a stream begins that had begun already, a new session
-    has begun before it; and those that had begun in front of it will have to begin anew, too: until then they are
-    *lost*.
+    A session sends streamed transactions from their start.  So if one begins a second time, a new session has begun
+    before.  Then the transactions that had begun before it also have to begin again; until then they are *lost*.
 
     Attributes:
-        restarted_at: where the stream had begun before that was begun anew last.
+        restarted_at: the first start of the transaction that was the last to begin a second time; None if none was.
     """
 
     def __init__(self) -> None:
@@ -30,9 +29,9 @@ class OpenStreams:
         self.restarted_at: int | None = None
 
     def begin(self, xid: int, at: int) -> None:
-        """Begin a stream, at an offset."""
+        """Note that a stream begins at an offset."""
         if xid in self._open:
-            # Those that have begun again since stand behind it.
+            # Streams in front of it have begun earlier; those that have begun again stand behind it.
             while (first := next(iter(self._open))) != xid:
                 self._lost[first] = self._open.pop(first)
             self.restarted_at = self._open.pop(xid).at
@@ -41,15 +40,18 @@ class OpenStreams:
         self._open[xid] = _Stream(at)
 
     def is_lost(self, xid: int) -> bool:
-        """Say whether a stream has to begin anew before it can go on."""
+        """Say whether a stream has to begin again before it can continue."""
         return xid in self._lost
 
     def announced(self, xid: int | None) -> set[int] | None:
-        """Give the oids that an open stream has announced, to be added to; None where its start was not walked."""
+        """Give the set of the oids that an open stream has announced; None if its start was not walked.
+
+        The caller adds to the set what the stream announces.
+        """
         stream = None if xid is None else self._open.get(xid)
         return None if stream is None else stream.announced
 
     def end(self, xid: int) -> set[int] | None:
-        """End a stream; give the oids that it has announced, None where its start was not walked."""
+        """End a stream; give the oids that it has announced, or None if its start was not walked."""
         stream = self._open.pop(xid, None)
         return None if stream is None else stream.announced

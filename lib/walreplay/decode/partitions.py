@@ -1,10 +1,11 @@
-"""Partitions that are published as their root, and what tells the root's rows apart then.
+"""Partitions that are published as their root, and the columns that identify the root's rows then.
 
-With ``publish_via_partition_root`` every change names the root, but what is sent of an old row is what its partition's
-own replica identity says: ALTER TABLE … REPLICA IDENTITY of a root does not reach the partitions.  The root's Relation
-message has the root's setting; the tag of an old tuple ('O' or 'K') follows that, its values do not.  In front of the
-first change of a partition the server announces the root and right behind it the partition, which then has no rows of
-its own.  So two Relation messages in a row, of which the second is not used, are a root and its partition.
+With ``publish_via_partition_root`` every change names the root, but the partition's own replica identity decides which
+values of an old row are sent: ALTER TABLE … REPLICA IDENTITY of a root does not change its partitions.  The root's
+Relation message has the root's setting.  The tag of an old tuple ('O' or 'K') follows that setting, its values do not.
+
+Before the first change of a partition the server announces the root and directly after it the partition, which has no
+rows of its own.  So two consecutive Relation messages, of which the second is never used, are a root and its partition.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from walreplay.protocol import messages as m
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition as it was announced, and the oid of the root whose changes its own are."""
+    """A partition as it was announced, and the oid of the root under which its changes are published."""
 
     root: int
     relation: m.Relation
@@ -26,10 +27,12 @@ class Partition:
 
 @dataclass(slots=True)
 class _Claim:
-    """What looks like a partition: it is none if its slot gets more rows.
+    """A relation that may be a partition; it is none if its slot gets more rows.
 
     Attributes:
-        proven: it was announced anew without having had any: what it is used for then says nothing of before.
+        slot: the relation's slot in the walk.
+        rows: how many rows the slot had when the relation was announced.
+        proven: it was announced again and had had no rows in between.  So it was a partition, whatever follows.
     """
 
     relation: m.Relation
@@ -39,10 +42,13 @@ class _Claim:
 
 
 class PartitionFinder:
-    """Find the partitions that a stretch announces; to be told of its rare messages in their order.
+    """Find the partitions that a stretch announces.
+
+    The methods ``on_…`` have to be called for the stretch's messages in their order.  ``number`` is always the number
+    of rare messages that the stretch has had, including the current one.
 
     Args:
-        rows_of: gives how many rows a slot has had.
+        rows_of: gives the number of rows that a slot has had so far.
     """
 
     def __init__(self, rows_of: Callable[[int], int]) -> None:
@@ -56,17 +62,13 @@ class PartitionFinder:
         self._only_types = 0
 
     def on_type(self, number: int) -> None:
-        """Take a Type message: it stands in front of the Relation that uses it.
-
-        Args:
-            number: how many messages the stretch has had with this one; likewise of the others.
-        """
+        """Note a Type message; it precedes the Relation that uses it, so it may stand between root and partition."""
         self._only_types += self._only_types == number - 1
         if self._last is not None and self._last[1] == number - 1:
             self._last = self._last[0], number
 
     def on_relation(self, relation: m.Relation, slot: int, number: int) -> None:
-        """Take a Relation message."""
+        """Note a Relation message."""
         before, self._last = self._last, (relation.oid, number)
         for claim in self._unproven.pop(relation.oid, ()):
             claim.proven = self._holds(claim)
@@ -90,7 +92,7 @@ class PartitionFinder:
         return claim
 
     def on_truncate(self, oids: Iterable[int], number: int) -> None:
-        """Take a Truncate message, in front of which all its relations may be announced one behind the other."""
+        """Note a Truncate message: its relations, announced one after the other before it, are not partitions."""
         if self._last is None or self._last[1] != number - 1:
             return
         truncated = set(oids)
@@ -102,29 +104,32 @@ class PartitionFinder:
             self._leading = None
 
     def found(self, number: int) -> tuple[Partition, ...]:
-        """Give the partitions, but for those that nothing stands behind: see `trailing`."""
+        """Give the partitions, without those at the end of the stretch (`trailing`)."""
         open_ = set(self._trails(number))
         return tuple(
             self._partition(key) for key in self._claims if key not in open_ and self._holds(self._claims[key])
         )
 
     def alone(self) -> frozenset[int]:
-        """Give the oids of what was announced last without a root in front: they are no partitions any more."""
+        """Give the oids of relations whose last announcement had no root in front; they are no partitions any more."""
         return frozenset(self._alone)
 
     def leading(self) -> m.Relation | None:
-        """Give what the stretch announces first, in front of all else: it may be a partition."""
+        """Give the relation that is announced before anything else, a possible partition; None if it has rows."""
         claim = self._leading
         return claim.relation if claim is not None and self._holds(claim) else None
 
     def trailing(self, number: int) -> tuple[int | None, tuple[Partition, ...]]:
-        """Give the oid of what the stretch announces last, behind all else, and what seem to be partitions there."""
+        """Give the oid of the relation that the stretch announces last, with nothing after it, and possible partitions.
+
+        The relation may be a root, and the partitions are such unless the bytes that follow have rows of them.
+        """
         if self._last is None or self._last[1] != number:
             return None, ()
         return self._last[0], tuple(map(self._partition, self._trails(number)))
 
     def _trails(self, number: int) -> list[tuple[int, m.Relation]]:
-        """Give the claims that nothing but Relation messages stands behind."""
+        """Give the claims after which only Relation messages follow."""
         return self._newest if self._last is not None and self._last[1] == number else []
 
     def _holds(self, claim: _Claim) -> bool:
@@ -140,9 +145,9 @@ class Sent:
     """How a relation's old rows are really sent.
 
     Attributes:
-        relation: with the replica identity, and the flags, that old tuples go by.
-        claims: no index of the whole table says that the flagged columns are unique in it, only one of each partition.
-        differing: partitions that are told apart by columns that have nothing in common, in words; None for none.
+        relation: the relation with the replica identity and the key flags that old tuples really have.
+        claims: the flagged columns have a unique index only in each partition, not in the whole table.
+        differing: a text that lists partitions whose identifying columns have none in common; None if there are none.
     """
 
     relation: m.Relation
@@ -155,10 +160,10 @@ _WORDS: Final = {"d": "primary key", "i": "index", "f": "full"}
 
 
 def as_sent(root: m.Relation, partitions: Sequence[m.Relation]) -> Sent:
-    """Say how a relation's old rows are sent, given the partitions whose changes are published as its own.
+    """Say how a relation's old rows are sent, given the partitions whose changes are published under it.
 
-    The root's own key holds wherever all partitions send it.  Else it is the least key of a partition that all others
-    send as well.
+    If all partitions send the root's own key, that identifies rows.  Otherwise it is the smallest key of a partition
+    that all others send as well.
     """
     everything = frozenset(column.name for column in root.columns)
     keys = {one: _sent_of(one, everything) for one in partitions}
@@ -175,7 +180,7 @@ def as_sent(root: m.Relation, partitions: Sequence[m.Relation]) -> Sent:
 
 
 def _sent_of(relation: m.Relation, everything: frozenset[str]) -> frozenset[str]:
-    """Name the columns that old tuples of a relation have; none where there are no old tuples."""
+    """Give the names of the columns that old tuples of a relation have; none if there are no old tuples."""
     if relation.replica_identity == "n":
         return frozenset()
     if relation.replica_identity == "f":
@@ -189,7 +194,7 @@ def _flagged(relation: m.Relation, identity: str, names: frozenset[str]) -> m.Re
 
 
 def _listed(keys: dict[m.Relation, frozenset[str]]) -> str:
-    """Give one partition for each way of telling rows apart."""
+    """Write a list with one partition for each different key."""
     told: dict[frozenset[str], str] = {}
     for one, names in keys.items():
         columns = ", ".join(column.name for column in one.columns if column.name in names)

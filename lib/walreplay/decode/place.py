@@ -1,4 +1,4 @@
-"""All that has to be known to go on in the middle of a stream."""
+"""Everything that has to be known to continue in the middle of a stream."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Transaction:
     """A transaction that is open at a place of the stream, between its Begin (or Begin Prepare) and its end.
 
     Attributes:
-        final_lsn: its commit LSN, which Begin foretells; of a transaction that is being prepared the prepare LSN.
-        commit_time: microseconds since 2000-01-01; of one that is being prepared the time of that.
-        ordinal: the number that its next row change gets.
-        gid: set when it is being prepared.
+        final_lsn: the commit LSN, which its Begin names; for a transaction that is being prepared, the prepare LSN.
+        commit_time: the commit time (or prepare time) in microseconds since 2000-01-01.
+        ordinal: the ordinal of its next row change.
+        gid: the gid if it is being prepared; otherwise None.
     """
 
     final_lsn: int
@@ -29,16 +29,16 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """All that has to be known to go on at a message's boundary.
+    """Everything that has to be known to continue at a message's boundary.
 
     Attributes:
-        transaction: the open one; None between transactions.
-        stream: the xid of the streamed block that the place lies in.
-        last_lsn: the commit LSN of the session's last transaction, -1 at its start; a session's rise.
-        high_lsn: the highest commit LSN of all sessions; what comes again up to there is known.
+        transaction: the open transaction; None between transactions.
+        stream: the xid of the streamed block in which the place lies; None outside of blocks.
+        last_lsn: the commit LSN of the session's last transaction, -1 at the session's start.  They rise in a session.
+        high_lsn: the highest commit LSN of all sessions.  A transaction up to it is a copy.
         message_lsn: the LSN of the last logical message that belongs to no transaction.
         begun: the session has had a message before this place.
-        session: how many sessions were before this one.
+        session: the number of sessions before this one.
     """
 
     framing: Framing
@@ -53,7 +53,7 @@ class Place:
     session: int = 0
 
     def new_session(self) -> Place:
-        """Give the place at which a session begins that comes behind this place."""
+        """Give the place at which the next session begins, if this session ends here."""
         return replace(
             self,
             transaction=None,

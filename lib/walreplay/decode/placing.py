@@ -1,29 +1,30 @@
-"""Rows to the columns of their relations as they are found: what is common is converted, the rest is listed.
+"""Place rows directly in the columns of their relation versions: kernels convert common values and list all others.
 
-Each relation version has a *program*, an array of words: where its columns lie, how many rows they have, and what is
-to be done for each of its columns.  The kernels (`walreplay.decode.kernels.place`) go by it; the builders
-(`walreplay.decode.columns`) own the memory, make more of it, and read what the kernels leave: columns that are not
-theirs, and single values in another form.
+Each relation version has a *program*, an array of words: where its columns lie, how many rows they have, and how each
+column is converted.  The kernels (`walreplay.decode.kernels.place`) follow it.  The builders
+(`walreplay.decode.columns`) own the memory, provide more of it, and read what the kernels leave: columns of rarer
+types, and single values in another form.
 
 The words in front of those of the columns
 ------------------------------------------
-- `ROWS` are placed, and there is room for `ROOM`.
-- Those behind the first `SETTLED` are *pending* until that is done, and the number of each one's first cell stands in
-  `FIRSTS`; up to `PENDING_ROOM` may be.  So `ROWS` come up to `LIMIT`.
-- `BEFORES` of them have an old row; those' first cells are in `BEFORE_FIRSTS`, their rows in `BEFORE_ROWS`.
-- `NEEDS_CARE`: some columns are not the kernels'.  `HAS_UNCHANGED`, `HAS_MISSES`: what pending rows have.
-- `OP` to `ORDINAL`, `FIRSTS` to `BEFORE_ROWS` are addresses.  `COLUMNS`: how many columns follow.
+- `ROWS` rows are placed; there is room for `ROOM`.
+- Rows after the first `SETTLED` are *pending*: the builders have not completed them yet.  `FIRSTS` has the number of
+  each one's first cell.  Up to `PENDING_ROOM` rows may be pending.  So `ROWS` may rise up to `LIMIT`.
+- `BEFORES` pending rows have an old tuple; `BEFORE_FIRSTS` has its first cell, `BEFORE_ROWS` the row.
+- `NEEDS_CARE`: some columns are left to their builders.  `HAS_UNCHANGED`, `HAS_MISSES`: some pending rows have
+  unchanged TOAST values, or values in another form.
+- `OP` to `ORDINAL` and `FIRSTS` to `BEFORE_ROWS` are addresses.  `COLUMNS` is the number of columns that follow.
 
 A column's words
 ----------------
-What it is (`KIND`), the addresses of its values (of text: where each ends) and of their validity, the `LOW` and
-`HIGH` limits of integers and times (a decimal's precision and scale), and of text the `DATA`'s address, its
-`CAPACITY`, and what was found in it (`FLAGS`).
+Its kind (`KIND`), the addresses of its values (for text: of the ends of its values) and of their validity, the `LOW`
+and `HIGH` limits of integers and times (or a decimal's precision and scale).  For text also the address of its `DATA`,
+the `CAPACITY` of that, and what was found in it (`FLAGS`).
 
 Invariant
 ---------
-Rows are placed in the order of the stream, and a row as a whole or not at all: whatever the kernels come back for,
-they go on with that row.
+Rows are placed in stream order, each completely or not at all.  When a kernel returns because a row needs something, it
+continues with the same row.
 """
 
 from __future__ import annotations
@@ -44,32 +45,32 @@ if TYPE_CHECKING:
 
 LEAST_PENDING: Final = 16
 MOST_PENDING: Final = 4096
-"""So many rows of a relation may be pending: few at first, as there may be thousands of relations."""
+"""So many rows of a relation may be pending at most; fewer at first, because there may be thousands of relations."""
 
 
 class Left(IntEnum):
     """Why a kernel did not place a row."""
 
     DONE = words.DONE
-    """All are placed."""
+    """All rows are placed."""
     NEW = words.NEW
-    """The row's slot was never seen."""
+    """The row's slot has no program yet."""
     ROOM = words.ROWS_FULL
-    """The slot's columns are full."""
+    """The slot's columns have no room for another row."""
     CARE = words.TOO_MANY_PENDING
-    """Too much of the slot's, or in all, is pending."""
+    """Too many rows are pending, of this slot or in all."""
     TEXT_ROOM = words.TEXT_FULL
-    """A text column of the slot has not so much room."""
+    """A text column of the slot has too little room."""
     NOT_TEXT = words.NOT_TEXT
-    """A value of a column of the slot is in binary format, and the kernels take it as text only."""
+    """A value is in binary format, but the kernels convert its column only from text."""
 
 
 class Placing(NamedTuple):
     """How the kernels convert a column.
 
     Attributes:
-        kind: one of `kernels.programs`, but not `OTHER`.
-        low, high: an integer's or a time's limits; a decimal's precision and scale.
+        kind: one of the kinds of `kernels.programs`, except `OTHER`.
+        low, high: the limits of an integer or a time; or a decimal's precision and scale.
     """
 
     kind: int
@@ -78,14 +79,15 @@ class Placing(NamedTuple):
 
 
 class Placer:
-    """What the kernels place rows by, and what they leave behind.
+    """The arrays that the placing kernels share with Python.
 
     Attributes:
-        programs: the address of each slot's program, `NO_PROGRAM` or `UNSEEN`.
-        touched: the slots of programs with pending rows.
+        programs: for each slot the address of its program, `NO_PROGRAM` or `UNSEEN`.
+        touched: the slots that have pending rows.
         misses: four words for each value in another form: its program, column, row, and the row's first cell.
-        marks: by the numbers in `kernels.programs`: the row of a tile's arrays to go on with, how much is missed and
-            touched, and why a row was not placed: its slot, and of a text its column and how many bytes it needs.
+        marks: words by the numbers in `kernels.programs`: the row of a tile's arrays to continue with; the numbers of
+            misses and touched slots; and, if a row was not placed, the reason, its slot, and for a text its column and
+            the bytes that it needs.
     """
 
     def __init__(self) -> None:
@@ -100,7 +102,7 @@ class Placer:
         self.programs = np.zeros(0, np.int64)
 
     def extend(self, slots: int) -> None:
-        """Know of so many slots."""
+        """Make room for a number of slots."""
         if slots > len(self.programs):
             more = max(slots, 2 * len(self.programs)) - len(self.programs)
             self.programs = np.concatenate([self.programs, np.full(more, words.UNSEEN, np.int64)])
@@ -118,10 +120,10 @@ class Placer:
         return bool(self.marks[words.TOUCHED] or self.marks[words.LEFT])
 
     def place(self, buf: NDArray[np.uint8], tile: Tile, kept: NDArray[np.uint8]) -> None:
-        """Place the rows of a tile's arrays, from where the last call has left off.
+        """Place the rows of a tile's arrays, beginning where the last call has stopped.
 
         Args:
-            kept: which of them are wanted; empty for all.
+            kept: a mask of the wanted rows; empty for all.
         """
         self.marks[words.LEFT] = kernels.place_rows(
             buf,
@@ -144,14 +146,14 @@ class Placer:
         )
 
     def settle(self) -> tuple[list[int], NDArray[np.int64]]:
-        """Look at what is pending; give the slots that Python has to see to, and what is missed, as in `misses`."""
+        """Settle pending rows that need no more work; give the slots that Python has to complete, and `misses`."""
         count = kernels.settle(self.programs, self.touched, self.marks)
         missed = self.misses[: words.MISS_WORDS * self.marks[words.MISSED]].reshape(-1, words.MISS_WORDS)
         self.marks[[words.MISSED, words.TRIED]] = 0
         return self.touched[:count].tolist(), missed
 
     def take_left(self) -> Left:
-        """Give why a row could not be placed, once."""
+        """Give the reason why a row could not be placed, and forget it."""
         left = Left(int(self.marks[words.LEFT]))
         self.marks[words.LEFT] = words.DONE
         return left
@@ -162,6 +164,6 @@ class Placer:
 
     @property
     def wanting(self) -> tuple[int, int, int]:
-        """The slot of the row that could not be placed, and the column and how many bytes it needs."""
+        """For the row that could not be placed: its slot, and the text column and the bytes that it needs."""
         slot, column, count = self.marks[[words.LEFT_SLOT, words.LEFT_COLUMN, words.LEFT_BYTES]].tolist()
         return slot, column, count

@@ -1,4 +1,4 @@
-"""Decode what one pass may: one session of ordinary transactions, each of which describes itself."""
+"""The decoder for `walreplay.decode.onepass`: it accepts one session of ordinary transactions, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _PLAIN: Final = (m.Relation, m.Type, m.Origin, m.Truncate)
 
 
 class NotPlain(Exception):
-    """The files hold what only a plan of all of them can tell."""
+    """The files have something that only a plan of all files can decode."""
 
 
 class PlainWalker(Decoder):
-    """Decode bytes as they lie, as long as nothing in them hangs on what comes later.
+    """Decode bytes in their order, as long as their rows do not depend on later bytes.
 
     Attributes:
-        is_sound: the rows that are gathered are whole; not once a value was refused.
+        is_sound: all gathered rows are complete; False after an error in a value.
     """
 
     breaks: ClassVar[bool] = True
     is_sound = True
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
-        """Refuse what does not describe itself."""
+        """Refuse messages that need a plan."""
         if not isinstance(message, _PLAIN) or self.doubtful_at is not None:
             raise NotPlain
         super().on_message(message, offset)
@@ -39,13 +39,14 @@ class PlainWalker(Decoder):
     def rows_of(
         self, data: memoryview, place: Place, start: int, stop_at: int | None = None
     ) -> Iterator[list[ChangeBatch]]:
-        """Walk whole messages; for each tile, give the batches that it has filled.
+        """Walk over whole messages; for each tile, give the batches that it has filled.
 
         Args:
             place: the place in the stream at ``start``.
+            stop_at: stop at the first boundary at or after this offset.
 
         Raises:
-            NotPlain: at what only a plan can tell.
+            NotPlain: a plan is needed.
         """
         self.start(place, self.relations)
         buf = np.frombuffer(data, np.uint8)
@@ -59,17 +60,17 @@ class PlainWalker(Decoder):
 
     @property
     def last_lsn(self) -> int:
-        """The commit LSN of the last transaction that has ended."""
+        """The commit LSN of the last complete transaction."""
         return int(self.kernel.state[walk.LAST_LSN])
 
     @property
     def last_at(self) -> int:
-        """Where the last whole message begins."""
+        """The offset of the last whole message."""
         return int(self.kernel.state[walk.PREVIOUS])
 
     @property
     def is_between(self) -> bool:
-        """Whether the walk stands between transactions."""
+        """Whether no transaction is open."""
         return bool(self.kernel.state[walk.TXN] == walk.IDLE)
 
     @property

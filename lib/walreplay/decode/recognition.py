@@ -1,4 +1,4 @@
-"""Recognise what a stream is where it begins: by its first bytes, and by whether sessions can be read in them."""
+"""Recognise a stream's framing by its first bytes, and check it by reading a session in them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from walreplay.types.text import UTF8, names_in
 
 
 def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Framing | None:
-    """Recognise the framing of a stream by its first bytes.
+    """Recognise the framing of a stream by its first bytes; None if they fit none.
 
     Args:
-        data: its first file, behind the ``prefix``.
-        codec: what names are in.
+        data: the bytes of its first file; they follow the ``prefix``.
+        codec: the encoding of names.
 
     Raises:
-        TruncatedMessage: more bytes will tell.
+        TruncatedMessage: the bytes are too few.
     """
     head = prefix + bytes(data[:HEAD_BYTES])
     if what_is(head) is not None:
@@ -32,14 +32,14 @@ def recognise(data: memoryview, codec: str = UTF8, *, prefix: bytes = b"") -> Fr
 
 
 def confirmed(found: Framing | None, beginning: memoryview, codec: str = UTF8) -> Framing | None:
-    """Give the framing in which a stream's first session can be read; None where there is none.
+    """Give the framing in which a stream's first session can be read; None if there is none.
 
     Args:
-        found: the one that its very first bytes fit.
-        beginning: `HEAD_LIMIT` of its bytes: one logical message may be longer than all else that it begins with.
+        found: the framing that its very first bytes fit; None if they fit none.
+        beginning: its first `HEAD_LIMIT` bytes; so many, because its first message may be a long logical one.
 
     Raises:
-        TruncatedMessage: more bytes will tell.
+        TruncatedMessage: the bytes are too few.
     """
     if found is not None and is_framed_so(beginning, found, codec):
         return found
@@ -54,20 +54,22 @@ def confirmed(found: Framing | None, beginning: memoryview, codec: str = UTF8) -
 def framing_at_start(
     data: memoryview, codec: str, *, prefix: bytes = b"", before: str = "", compression: str | None = None
 ) -> Framing | None:
-    """Recognise the framing of the stream that begins with a file; None where more bytes will tell.
+    """Recognise the framing of a stream whose first bytes end in a file; None if they are too few.
 
     Args:
-        data: the file's bytes, behind the ``prefix`` that the files in front of it have left.
-        before: the file in front of it.
-        compression: what it was stored in, for the error.
+        data: the file's bytes, decompressed.
+        codec: the encoding of names.
+        prefix: the bytes of the files before it, which were too few.
+        before: the path of the file before it.
+        compression: how the file was compressed, for the error.
 
     Raises:
-        NotACapture: naming the file in front, if that is what is wrong.
+        NotACapture: the file is no capture, or the one before it, which the error then names.
     """
     found = None
     beginning = prefix + bytes(data[:HEAD_BYTES])
     if beginning.startswith(PGCOPY_SIGNATURE):
-        # That of no rows at all is shorter.
+        # A COPY without rows is too short for the check below.
         return Framing.PGCOPY
     if len(beginning) < RECOGNISABLE_BYTES:
         if not beginning or may_become(beginning, codec):
@@ -85,10 +87,10 @@ def framing_at_start(
 
 
 def _begins_stream(data: memoryview, prefix: bytes, joined: Framing | None, codec: str) -> bool:
-    """Say whether a file begins a stream by itself, rather than behind the few bytes of those in front.
+    """Say whether a stream begins with a file itself, and not with the few bytes of the files before it.
 
     Args:
-        joined: the framing that it has behind those.
+        joined: the framing of those bytes and the file together.
     """
     try:
         alone = recognise(data, codec)
@@ -102,14 +104,18 @@ def _begins_stream(data: memoryview, prefix: bytes, joined: Framing | None, code
 
 
 def refuse_text(data: memoryview, prefix: bytes, compression: str | None) -> None:
-    """Refuse what no stream begins with, though a framing was named for it."""
+    """Refuse bytes with which no stream begins, although a framing was configured.
+
+    Raises:
+        NotACapture: they look like text or another file format.
+    """
     beginning = prefix + bytes(data[:HEAD_BYTES])
     if len(beginning) >= RECOGNISABLE_BYTES and what_is(beginning) is not None:
         raise no_capture(beginning, compression)
 
 
 def too_few(size: int, *, path: str | None) -> FramingError:
-    """Say that all the bytes that there are do not show what they are."""
+    """Make the error for bytes that are too few to recognise their framing, when there are no more."""
     return FramingError(
         f"the {size:,} bytes are too few to tell what they are",
         path=path,

@@ -14,19 +14,22 @@ if TYPE_CHECKING:
 
 
 def read_rescued(rescued: pa.Array) -> list[dict[str, str]]:
-    """Take rows' objects apart; those of rows without any are empty."""
+    """Parse the objects of all rows; a row without one gets an empty dictionary."""
     return [{} if text is None else json.loads(text) for text in rescued.to_pylist()]
 
 
 def rescued_array(rows: Iterable[Mapping[str, str]]) -> pa.Array:
-    """Write rows' objects, NULL for empty ones; in one order, as they are compared as they stand."""
+    """Write an object for each row, NULL for an empty one.
+
+    Names are sorted, because equal objects have to be equal texts.
+    """
     return pa.array(
         [json.dumps(values, ensure_ascii=False, sort_keys=True) if values else None for values in rows], pa.string()
     )
 
 
 def spread(some: pa.Array, at: Sequence[int] | NDArray[np.int64], rows: int) -> pa.Array:
-    """Put values into their rows; the others are NULL."""
+    """Give a column of `rows` rows with the values `some` at the rows `at`, and NULL elsewhere."""
     index = np.full(rows, -1, np.int64)
     index[at] = np.arange(len(some))
     return some.take(pa.array(index, mask=index < 0))

@@ -1,4 +1,4 @@
-"""Which messages may stand where in a stream, and what is said of those that may not."""
+"""Which messages are allowed where in a stream, and the errors for those that are not."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ PROBLEMS: Final = {
 }
 
 BARE: Final = (Framing.RAW, Framing.WALSENDER)
-"""Framings in which nothing stands behind a message that would show that it has ended."""
+"""Framings in which neither a length nor a newline shows where a message ends."""
 
 NEW_SESSION: Final = (Outcome.BEGIN_INSIDE, Outcome.NOT_AFTER_LAST)
 
 
 class Where(Enum):
-    """Which part of the stream a message stands in; it says which messages may."""
+    """The part of the stream in which a message stands, as error texts name it."""
 
     OUTSIDE = "outside of any transaction"
     TRANSACTION = "inside a transaction"
@@ -76,17 +76,18 @@ LEGAL: Final[dict[Where, tuple[type, ...]]] = {
     Where.STREAM: (*_ANYWHERE, m.Origin, m.Truncate, m.StreamStop),
     Where.UNKNOWN: (*_ANYWHERE, m.Origin, m.Truncate, *BETWEEN),
 }
-"""Which of the rare messages may stand where; the kernel knows it of the others."""
+"""Which of the rare messages are allowed where; the kernel checks the frequent ones."""
 
 STARTERS: Final = (m.StreamStart, m.StreamAbort, m.BeginPrepare, m.Prepare, m.CommitPrepared, m.RollbackPrepared)
-"""What a session may begin with besides Begin: where such a message may not stand, one has begun."""
+"""Messages with which a session may begin, besides Begin: one where it is not allowed shows that a session begins."""
 
 
 def problem(outcome: Outcome, view: memoryview, at: int, framing: Framing, *, last_lsn: int) -> CaptureError:
-    """Give the error for what a kernel came back with.
+    """Make the error for an outcome of the kernel.
 
     Args:
-        at: the offset of the frame or message that is wrong.
+        view: the bytes.
+        at: the offset of the wrong frame or message.
         last_lsn: the commit LSN of the session's transaction before it.
     """
     if outcome is Outcome.NOT_AFTER_LAST:
@@ -96,7 +97,7 @@ def problem(outcome: Outcome, view: memoryview, at: int, framing: Framing, *, la
 
 
 def not_after_last(lsn: int, last_lsn: int, offset: int) -> OrderError:
-    """Give the error for a transaction whose commit LSN does not lie behind the one before it."""
+    """Make the error for a transaction whose commit LSN is not higher than that of the one before it."""
     return OrderError(
         f"transaction {format_lsn(lsn)} is not behind {format_lsn(last_lsn)}, the one before it",
         offset=offset,
@@ -106,10 +107,10 @@ def not_after_last(lsn: int, last_lsn: int, offset: int) -> OrderError:
 
 
 def is_of_no_transaction(view: memoryview, at: int, limit: int) -> bool:
-    """Say whether what stands in a streamed block is a logical message of no transaction, which carries no xid."""
+    """Say whether a logical message inside a streamed block belongs to no transaction, and therefore has no xid."""
     if view[at] != ord("M") or limit - at < 6 or view[at + 1] != 0:
         return False
-    # Inside of blocks it would be that of a transaction: with an xid, and with the flag that says so.
+    # A transaction's message in a block has an xid, and the flag for a transactional message.
     return view[at + 5] != 1 or not any(view[at + 1 : at + 5])
 
 
@@ -121,17 +122,17 @@ class PgcopyMark(NamedTuple):
 
 
 def time_of(message: m.AnyMessage) -> int:
-    """Give the time by which a transaction is known, where a message that Python takes has one; 0 else."""
+    """Give the time in a message that ends or prepares a transaction; 0 for other messages."""
     if isinstance(message, (m.BeginPrepare, m.Prepare, m.StreamPrepare)):
         return message.prepare_time
     return message.commit_time if isinstance(message, (m.StreamCommit, m.CommitPrepared)) else 0
 
 
 def pgcopy_mark(view: memoryview, at: int) -> PgcopyMark | None:
-    """Measure a header or a trailer of PGCOPY; None where the bytes end inside it.
+    """Measure the header or trailer of a PGCOPY at an offset; None if the bytes end inside it.
 
     Raises:
-        FramingError: there is neither.
+        FramingError: neither stands there.
     """
     here = len(view) - at
     if view[at] == 0xFF:

@@ -1,7 +1,7 @@
-"""What a scan tells of one file: what the stitch needs to know, and no more.
+"""The result of scanning one file: what the stitch needs to know, and no more.
 
 A summary's size grows with the relations, truncates and rare messages of a file and with its streamed and prepared
-transactions, never with its ordinary ones or their rows.
+transactions.  It does not grow with ordinary transactions or their rows.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TruncateAt:
-    """A truncate of one relation; ``lsn`` is None in a transaction whose Begin lies before the stretch.
+    """A truncate of one relation.
 
-    ``ordinal`` counts from the transaction's start, or from the stretch's where that is unknown.
+    Attributes:
+        lsn: the commit LSN; None if the transaction's Begin lies before the stretch.
+        ordinal: its number among the transaction's changes, or among the stretch's if the Begin lies before it.
     """
 
     oid: int
@@ -37,16 +39,16 @@ class TruncateAt:
 
 
 def with_last(known: tuple[TruncateAt, ...], at: TruncateAt) -> tuple[TruncateAt, ...]:
-    """Give a relation's last truncate, and the last one of the transactions before it.
+    """Add a truncate; keep the relation's last one, and the last one of the transactions before.
 
-    The last transaction may be open at the captures' end; then the one before it is what counts.
+    The last transaction may be open at the captures' end; then the truncate before it counts.
     """
     return (*[earlier for earlier in known if earlier.lsn != at.lsn][-1:], at)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Row changes of one relation."""
+    """The numbers of row changes of one relation."""
 
     inserts: int = 0
     updates: int = 0
@@ -55,7 +57,7 @@ class Counts:
 
     @property
     def changes(self) -> int:
-        """All of them."""
+        """The sum of all of them."""
         return self.inserts + self.updates + self.deletes + self.truncates
 
     def __add__(self, other: Counts) -> Counts:
@@ -69,10 +71,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class XidCounts:
-    """How many row changes each subtransaction has in a part of a streamed transaction.
+    """The number of row changes of each subtransaction in a part of a streamed transaction.
 
-    A subtransaction may have a single row, so they are kept packed: the sorted xids' differences and the counts, as
-    32-bit numbers, deflated.
+    There may be as many subtransactions as rows, so they are packed: the differences of the sorted xids and the counts,
+    as 32-bit numbers, deflated.
     """
 
     total: int = 0
@@ -95,7 +97,7 @@ class XidCounts:
         return np.cumsum(xids), counts
 
     def among(self, xids: Collection[int]) -> set[int]:
-        """Give which of some subtransactions have rows."""
+        """Give those of some subtransactions that have rows."""
         if not xids or not self.packed:
             return set()
         return set(np.intersect1d(self.unpack()[0], np.fromiter(xids, np.int64)).tolist())
@@ -110,20 +112,23 @@ class XidCounts:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A part of a streamed transaction, in which nothing else stands.
+    """One or more consecutive blocks of a streamed transaction.
 
-    It ends where another message comes between two blocks, at a Truncate (the next part begins with it), and where
-    the stretch ends.
+    It ends where another message stands between two blocks, before a Truncate (with which the next part begins), and at
+    the end of the stretch.
 
     Attributes:
-        first: it begins with the transaction's first block of this session.
-        continues: it begins inside a block: at the stretch's own start, or with a truncate.  ``xid`` is -1 where the
-            start is a guess.
+        xid: the transaction's; -1 if the stretch's start is a guess and lies in the block.
+        first: it begins with the transaction's first block in this session.
+        continues: it begins inside a block: at the stretch's start, or with a Truncate.
         open: it ends inside a block.
-        truncate: the subtransaction and the relations of the Truncate that it begins with.
-        used: relations that its rows name before it announces them, and where.
+        start, stop: its offsets.
+        rows: the number of its row changes, by subtransaction.
+        truncate: (subtransaction, relations' oids) of the Truncate with which it begins; None if there is none.
+        used: (oid, offset) of relations that its rows use before it announces them.
+        relations: the Relation messages in it, with their offsets; likewise ``types``.
         messages: how many logical messages it has.
-        after_lsn: the last commit LSN before it in the stretch, and ``after_time`` its time; -1 if there is none.
+        after_lsn: the last commit LSN before it in the stretch, -1 if there is none; ``after_time`` is its time.
     """
 
     xid: int
@@ -153,9 +158,12 @@ class Body:
     """A transaction between Begin Prepare and Prepare, or the part of it that lies in the stretch.
 
     Attributes:
-        begins: its Begin Prepare is in it; ``complete``: so is its Prepare.
-        ordinal: of its first row change; ``rows`` is how many there are.
-        truncates: oid and ordinal of each.
+        begins: its Begin Prepare is in the stretch.
+        complete: its Prepare is in the stretch.
+        ordinal: the ordinal of its first row change.
+        rows: how many row changes there are.
+        truncates: (oid, ordinal) of each truncate.
+        used: (oid, offset) of relations that its rows use before the stretch announces them.
     """
 
     gid: str
@@ -182,7 +190,7 @@ class Body:
 Decision: TypeAlias = (
     m.StreamCommit | m.StreamAbort | m.StreamPrepare | m.Prepare | m.CommitPrepared | m.RollbackPrepared
 )
-"""What decides on a streamed or prepared transaction; a Prepare only where no Begin Prepare precedes it."""
+"""A message that decides on a streamed or prepared transaction; a Prepare only if no Begin Prepare precedes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +200,7 @@ class Decided:
     message: Decision
     offset: int
     message_lsn: int = -1
-    """See `Place`; -1 where it is not known."""
+    """The walk's `Place.message_lsn` there; -1 if it is not known."""
 
 
 Item: TypeAlias = Block | Body | Decided
@@ -200,27 +208,34 @@ Item: TypeAlias = Block | Body | Decided
 
 @dataclass(slots=True)
 class Summary:
-    """What a stretch of a stream holds: whole messages of one session, from one boundary to another.
+    """The content of a stretch of a stream: whole messages of one session, from one boundary to another.
+
+    If the start is a guess, it may lie inside a transaction whose Begin is not in the stretch: the *head*.
 
     Attributes:
-        exact: walked from a known place; else from a guess, and the head's transaction is unknown.
-        head_changes: row changes before the first Begin or Commit, where the start was guessed.
-        head_commit: commit LSN and time of the transaction that was open at a guessed start, once it ended.
-        place: where the stretch ends; None while the head's transaction is unknown to its end.
-        begin_at: offset of the Begin of the ordinary transaction that is open at the end, where it lies in the stretch.
-        transactions: how many have committed; ``ordinary`` of them between Begin and Commit, ``resent`` of those with
-            a commit LSN that was known.
-        first_event: the first LSN of a commit or prepare, ended or not; None where there is none.
+        exact: the start is a known place; otherwise it is a guess, and the head is unknown.
+        head_changes: the number of the head's row changes (before the first Begin or Commit).
+        head_commit: commit LSN and time of the head, if its Commit is in the stretch.
+        place: the place at the end; None if the stretch ends before it is known whether there is a head.
+        begin_at: the offset of the Begin of the ordinary transaction that is open at the end, if it is in the stretch.
+        transactions: how many have committed.
+        ordinary: how many of these were ordinary transactions (Begin to Commit).
+        resent: how many of these were copies of known ones.
+        first_event: the first LSN of a commit or prepare, complete or not; None if there is none.
         items: the parts of streamed and prepared transactions, and the decisions on them, in stream order.
-        used: relations that rows name before (or without) a Relation message of the stretch, and where.
-        relations: the Relation messages outside of streamed blocks with their offsets; so for the types.
-        first_message: LSN of the first logical message of no transaction.
-        whole_from: where the ordinary transactions begin that lie in the stretch from their Begin on, or whose place is
-            known: behind the head's Commit, where the start was guessed; None while the head is unknown to the end.
-        partitions: that are announced beside their roots; ``leading`` is what is announced in front of all else, and
-            ``trailing`` the oid of what is announced behind all else: a root and its partition may be parted here.
-            ``trailing_partitions`` are such if what follows does not use them.
-        alone: the oids of what was announced last without a root in front: partitions of before, perhaps.
+        used: (oid, offset) of relations that rows use before the stretch announces them, or without that.
+        relations: the Relation messages outside of streamed blocks, with their offsets; likewise ``types``.
+        truncates: each relation's last truncates in ordinary transactions (`with_last`).
+        counts: the numbers of row changes, by relation oid.
+        messages: the numbers of the rare messages, by name.
+        first_message: the LSN of the first logical message that belongs to no transaction.
+        whole_from: the offset from which on all ordinary transactions are known completely: the start, or the end of
+            the head.  None if the stretch ends before it is known whether there is a head.
+        partitions: partitions that are announced after their roots.
+        alone: the oids of relations whose last announcement had no root in front; they are no partitions any more.
+        leading: the relation that is announced before anything else; it may be a partition whose root comes before.
+        trailing: the oid of the relation that is announced last, with nothing after it; it may be a root.
+        trailing_partitions: relations that are partitions unless the bytes that follow have rows of them.
     """
 
     framing: Framing
@@ -260,11 +275,12 @@ class Part:
     """A stretch of one session.
 
     Attributes:
-        data: its bytes, where they begin in front of the file; offsets in ``summary`` are then those in ``data``.
-        base: where ``data`` begins in the unfinished bytes before the file.
+        summary: its content.
+        data: its bytes, if they begin in an earlier file; the summary's offsets are then offsets in ``data``.
+        base: where ``data`` begins in the unfinished bytes of earlier files.
         new_session: a session begins with it.
-        late: only a commit LSN tells so; streamed blocks before it may belong to the new session already.
-        torn: bytes of an unfinished message that the session before has left in front of it.
+        late: only a commit LSN shows that.  So streamed blocks before it may already belong to the new session.
+        torn: the number of bytes in front of it that are a torn message of the session before.
     """
 
     summary: Summary
@@ -289,11 +305,11 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What of a file was decoded with its scan, on a guess of what stands before it (`transactions.ahead`).
+    """The part of a file that was decoded with its scan, on a guess of what is in force (`transactions.ahead`).
 
     Attributes:
-        start, stop: offsets of whole ordinary transactions.
-        head, tail: the stretch's bytes before and behind them.
+        start, stop: the offsets of the whole ordinary transactions that were decoded.
+        head, tail: the stretch's bytes before and after them.
     """
 
     start: int
@@ -304,19 +320,21 @@ class Ahead:
 
 @dataclass(slots=True)
 class FileScan:
-    """One file's summary, as it comes from an executor.
+    """The result of scanning one file, as it comes from an executor.
 
     Attributes:
-        length: bytes of the file as stored; ``size`` of what they decompress to.
-        head: the bytes before a guessed start, which continue the file before; None when too many.
-        tail: the unfinished bytes behind the last part, or all, where there is none.
-        parts: one for each session; none when no boundary was found: the file lies inside one message.
-        guessed: the only part begins at a guessed place.
-        fingerprint: checksums of the beginning and of the end, to notice that a file has changed;
-            ``known_fingerprint`` is that of the part which an earlier run has read.
-        framing: the stream's, where it was recognised at its beginning.
-        codec: what its names are in.
-        ahead: what was decoded with the scan.
+        length: the file's size in bytes, as stored.
+        size: its size in bytes, decompressed.
+        compression: how it is compressed; None if it is not.
+        fingerprint: checksums of its beginning and end, to notice that it has changed.
+        head: the bytes before a guessed start, which continue the file before; None if they are too many.
+        parts: one or more for each session.  None if no boundary was found: the file lies inside one message.
+        tail: the unfinished bytes after the last part; all bytes if there is no part.
+        guessed: the only part begins at a guessed boundary.
+        known_fingerprint: the fingerprint of the part of the file that an earlier run has read.
+        framing: the stream's, if it was recognised at its beginning.
+        codec: the encoding of names.
+        ahead: the part that was decoded with the scan; None if there is none.
     """
 
     path: str

@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Tile:
-    """Row changes and cells of a stretch of bytes that fits the cache; the arrays are used again for the next.
+    """Row changes and cells of a stretch of bytes that fits the cache; the arrays are reused for the next tile.
 
-    The changes are those that were not placed at once.
+    It has only the changes that the walk has not placed itself.
 
-    All arrays of changes have the length `changes`; `new` and `old` are the number of the tuple's first cell, or -1.
+    Attributes:
+        changes: the number of changes, which is the length of the next eight arrays.
+        new, old: the number of the new and the old tuple's first cell, or -1 if there is no such tuple.
+        offset, length: of each cell; see `walreplay.decode.walk`.
+        has_unchanged: some cell is unchanged TOAST.
     """
 
     changes: int

@@ -1,4 +1,4 @@
-"""The unfinished bytes at the end of the files that were read, and which files they lie in."""
+"""The unfinished bytes at the end of the files that were read, and the files in which they lie."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A message that goes on in the next file, as far as it is there.
+    """A message that continues in the next file, as far as it was read.
 
     Attributes:
         data: its bytes.
-        pieces: where they lie; the last one, which may be empty, is of the file that was read last.
+        pieces: where they lie.  The last piece, which may be empty, is in the file that was read last.
     """
 
     data: bytes = b""
     pieces: tuple[Piece, ...] = ()
 
     def behind(self, scan: FileScan) -> Unfinished:
-        """Give what is unfinished behind the next file: some of it may be what was unfinished before that."""
+        """Give the unfinished bytes after the next file; they may begin with the unfinished bytes before it."""
         extra = max(0, len(scan.tail) - scan.size)
         pieces: list[Piece] = []
         for piece in reversed(self.pieces):
@@ -42,7 +42,7 @@ class Unfinished:
 
     @property
     def edges(self) -> tuple[int, ...]:
-        """Where files begin in the bytes."""
+        """The offsets in the bytes at which files begin, except the first."""
         edges, at = [], 0
         for piece in self.pieces[:-1]:
             at += piece.size
@@ -51,21 +51,21 @@ class Unfinished:
 
     @property
     def origins(self) -> tuple[tuple[str, int], ...]:
-        """The files that the bytes lie in, and where in each."""
+        """For each piece, its file and the offset in the file."""
         return tuple((piece.path, piece.offset) for piece in self.pieces)
 
     @property
     def last_path(self) -> str:
-        """The file that was read last; none before the first."""
+        """The file that was read last; empty before the first."""
         return self.pieces[-1].path if self.pieces else ""
 
     @property
     def size(self) -> int:
-        """How many bytes there are."""
+        """The number of bytes."""
         return sum(piece.size for piece in self.pieces)
 
     def where(self, offset: int) -> tuple[str, int] | None:
-        """Give the file that a place in the bytes lies in, and its offset there; None behind them."""
+        """Give the file in which an offset of the bytes lies, and the offset there; None for an offset after them."""
         for piece in self.pieces:
             if offset < piece.size:
                 return piece.path, piece.offset + offset

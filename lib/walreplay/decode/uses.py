@@ -1,13 +1,13 @@
-"""Which relations the rows of a walk use under which names, in order: that tells who has a name when it is passed on.
+"""Which relations the rows of a walk use under which names, in order; this decides to which table a name belongs.
 
-Every row counts that has committed, whatever becomes of it: also one that a truncate has taken away, or that the
-configuration leaves out.  Only what has come before does not count again, nor what has rolled back.
+Every committed row counts, even if a truncate removes it or the configuration leaves it out.  Copies and rows that have
+rolled back do not count.
 
-A relation is announced anew before a row may name it under another name.  So one use of each announcement is enough,
-and nothing has to be known but which comes first of two that are of one name, or of one relation.  The walk tells which
-slot a row is the first to name (`named`); whether such a row counts, the slot's counts say later.
+A relation is announced again before rows use it under another name.  So one use for each announcement is enough, and
+only the order of uses of the same name, or of the same relation, matters.  The walk says which slot a row is the first
+to use (`named`).  Whether that row counts is seen later, from the slot's counts.
 
-Invariant: ``_waiting`` has the slots that were named but whose rows have not counted yet, as far as was looked, by oid.
+Invariant: ``_waiting`` has, by oid, the slots that were used but had no counted row when they were last looked at.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _Name: TypeAlias = tuple[str, str]
 
 
 class Uses:
-    """The uses of relations that a walk comes by.
+    """The uses of relations in a walk.
 
     Args:
-        wanted: the relation versions whose uses are told; None for all.
+        wanted: the relation versions whose uses are wanted; None for all.
     """
 
     def __init__(self, wanted: Collection[m.Relation] | None) -> None:
@@ -40,43 +40,43 @@ class Uses:
         self.start()
 
     def start(self) -> None:
-        """Begin with a stretch: slots mean something else now."""
+        """Begin a stretch, in which slots have another meaning."""
         self._waiting: dict[int, tuple[int, int, m.Relation]] = {}
         self._outer: list[dict[int, tuple[int, int, m.Relation]]] = []
         self._waiting_for: dict[_Name, dict[int, None]] = {}
 
     def take(self) -> list[m.Relation]:
-        """Give the relation versions that were used since the last call, in order, but what says nothing new."""
+        """Give the relation versions that were used since the last call, in order, without repetitions."""
         taken = self._found
         self._found, self._names, self._holders = [], {}, {}
         return taken
 
     def named(self, slot: int, relation: m.Relation, slots: RelationSlots) -> None:
-        """Take note of a slot that a row names, which is not counted yet."""
+        """Note a slot that a row uses; the row is not counted yet."""
         if self._wanted is None or relation in self._wanted:
             self._waiting.pop(relation.oid, None)
             self._waiting[relation.oid] = slot, _count(slot, slots), relation
             self._waiting_for.setdefault(_name(relation), {})[relation.oid] = None
 
     def announced(self, relation: m.Relation, slots: RelationSlots) -> None:
-        """Settle what uses a relation, or a name, before it is announced."""
+        """Before a relation is announced, settle the waiting uses of the same relation and of the same name."""
         for oid in (*self._waiting_for.pop(_name(relation), ()), relation.oid):
             self._settle(oid, slots)
         self._waiting.pop(relation.oid, None)
 
     def enter(self, slots: RelationSlots) -> None:
-        """Go into a transaction that has slots of its own."""
+        """Enter a transaction that has its own slots."""
         self.settle(slots)
         self._outer.append(self._waiting)
         self._waiting = {}
 
     def leave(self, slots: RelationSlots) -> None:
-        """Come out again."""
+        """Leave that transaction."""
         self.settle(slots)
         self._waiting = self._outer.pop()
 
     def settle(self, slots: RelationSlots) -> None:
-        """Take up all that was used so far."""
+        """Settle all waiting uses."""
         for oid in list(self._waiting):
             self._settle(oid, slots)
 

@@ -1,12 +1,14 @@
-"""Rows that wait until their transaction cannot be read otherwise any more, and how many were given.
+"""Batches that wait until their rows are final, and the numbers of rows that were given.
+
+A torn message may only be noticed later, and then change how bytes before it are read.
 
 Invariants
 ----------
-- Rows are given once their transaction's Commit was read, and it cannot be read otherwise any more: either the file has
-  come to its end, or the walk is further than the search for a torn message ever goes back (`readings.FAR` bytes from
-  the last whole message, and from there to the beginning of the message before that).
-- What was given of a relation is the beginning of what a plan gives of it; but for an error in a value, all up to one
-  commit LSN can be given (`WaitingRows.rest`) before a plan takes over, which need not decode it again.
+- Rows are given once their transaction's Commit was read and no torn message can reach back to it: either the file has
+  ended, or the walk is further than the search for a torn message ever goes back (`readings.FAR` bytes from the last
+  whole message, and from there to the beginning of the message before that).
+- The given rows of a relation are the first rows that a plan would give of it.  Unless there was an error in a value,
+  all rows up to one commit LSN can be given (`WaitingRows.rest`) before a plan takes over, which then skips them.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.sessions import readings
 
 _TILES_BACK: Final = 2
-"""A tile has a message at least."""
+"""So many tiles have to end after a row, because each has at least one message."""
 
 
 class WaitingRows:
-    """Batches that wait, in the order of the stream.
+    """Waiting batches, in stream order.
 
     Attributes:
-        given: how many rows were given of each relation, by its oid.
-        final: transactions up to this commit LSN are as they were read.
-        size: how many bytes wait.
+        given: the number of rows that were given, by relation oid.
+        final: transactions up to this commit LSN are final.
+        size: the size of the waiting batches in bytes.
     """
 
     def __init__(self) -> None:
@@ -41,10 +43,10 @@ class WaitingRows:
         self.size = 0
         self._batches: deque[ChangeBatch] = deque()
         self._ended: deque[tuple[int, int]] = deque()
-        """Where the tiles end in the file, and the commit LSN of the last transaction before that."""
+        """Where tiles end in the file, and the commit LSN of the last complete transaction there."""
 
     def add(self, batches: list[ChangeBatch]) -> None:
-        """Have batches wait."""
+        """Add batches."""
         self._batches += batches
         self.size += sum(batch.data.nbytes for batch in batches)
 
@@ -54,7 +56,7 @@ class WaitingRows:
         Args:
             position: where the tile ends.
             last_at: where the last whole message begins.
-            last_lsn: the commit LSN of the last transaction that has ended.
+            last_lsn: the commit LSN of the last complete transaction.
         """
         self._ended.append((position, last_lsn))
         while len(self._ended) > _TILES_BACK and self._ended[_TILES_BACK][0] <= last_at - readings.FAR:
@@ -66,24 +68,26 @@ class WaitingRows:
         self._ended.clear()
 
     def ready(self) -> Iterator[ChangeBatch]:
-        """Give the batches that need not wait any more."""
+        """Give the batches that are final."""
         while self._batches and _last_lsn(self._batches[0]) <= self.final:
             batch = self._batches.popleft()
             self.size -= batch.data.nbytes
             yield self._give(batch)
 
     def rest(self, gathered: Iterable[ChangeBatch]) -> Iterator[ChangeBatch]:
-        """Give what is left up to `final`, of what waits and of what is only gathered so far."""
+        """Give the remaining rows up to `final`, from the waiting batches and from the gathered ones."""
         for batch in (*self._batches, *gathered):
             rows = _rows_up_to(batch, self.final)
             if rows:
                 yield self._give(batch.slice(0, rows))
 
     def known_rows(self, *, all_given: bool) -> Callable[[ChangeBatch], int]:
-        """Give a count of a batch's first rows that were given; for a plan's batches in their order.
+        """Give a function that says how many of a batch's first rows were given.
+
+        It has to be called with the batches of a plan, in their order.
 
         Args:
-            all_given: so were all rows up to `final`, by `rest`.
+            all_given: all rows up to `final` were given, by `rest`.
         """
         if all_given:
             return partial(_rows_up_to, lsn=self.final)
@@ -95,7 +99,7 @@ class WaitingRows:
 
 
 def _first_rows(batch: ChangeBatch, left: Counter[int]) -> int:
-    """Count rows among the first of a relation, of which so many are left to be counted."""
+    """Count a batch's rows that were given; ``left`` has the numbers of given rows that are not counted yet, by oid."""
     known: int = min(batch.data.num_rows, left[batch.relation.oid])
     left[batch.relation.oid] -= known
     return known

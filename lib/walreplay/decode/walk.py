@@ -1,15 +1,16 @@
 """The serial walk: where every message, row and value lies.
 
-pgoutput messages have no length of their own, so they can only be found one behind the other.  This is the one
-serial pass over the bytes; it converts nothing.  The hot messages (Begin, Commit, Insert, Update, Delete) are
-walked by a compiled kernel, all others are handed to Python by the scalar reader: they are rare.
+pgoutput messages have no length of their own, so each can only be found from the end of the one before it.  This is the
+one serial pass over the bytes.  A compiled kernel walks over the frequent messages (Begin, Commit, Insert, Update,
+Delete).  For all others it returns to Python, where the scalar reader reads them.
 
 Invariants
 ----------
 - ``state[POS]`` is always the first byte of a frame (or of a message, where the framing has none).  It moves only
   over whole messages: whatever the reason for a return, nothing in front of it is half done.
-- A tuple's cells stand one behind the other in ``offset`` and ``length``.  ``length`` says the cell's kind as well:
-  0 and more is text, `NULL`, `UNCHANGED`, and from `BINARY` downwards binary of ``BINARY - length`` bytes.
+- A tuple's cells follow each other in ``offset`` and ``length``.  ``length`` also has the cell's kind: 0 and more is
+  text of that length, then there are `NULL` and `UNCHANGED`, and from `BINARY` downwards it is in binary format, of
+  ``BINARY - length`` bytes.
 - An update's cell that is unchanged TOAST but stands in the old tuple is filled from there (the key column under
   replica identity default, any column under replica identity full).
 """
@@ -108,15 +109,15 @@ class Outcome(IntEnum):
     CLOSED,
 ) = range(33)
 STATE_SIZE: Final = 33
-"""What needs a word:
+"""The number of words.  Some need an explanation:
 
-- `SKIP`: rows are walked, but not given (`LEFT_OUT`), nor counted where rows are (`KNOWN`: they have come before, or
-  are decoded where they commit); `SKIP_LOCAL`: those of transactions without an origin are left out.
-- `HIGH_LSN`: transactions up to this commit LSN are known already; `RESENT`: how many such have ended.
-- `PREVIOUS`: where the last message that was taken begins.
-- `ROWS`, `DIGEST`, `ORIGIN`: of the open transaction, as far as it lies in these bytes; they are recorded when it ends,
-  while `RECORDING`.
-- `CLOSED`: the bytes end where a session does, so that a newline may be missing there.
+- `SKIP`: rows are walked over, but not given (`LEFT_OUT`); or also not counted (`KNOWN`), because they are copies, or
+  are decoded where they commit.  `SKIP_LOCAL`: rows of transactions without an origin are left out.
+- `HIGH_LSN`: transactions up to this commit LSN are known already; `RESENT`: how many of these have ended.
+- `PREVIOUS`: where the last whole message begins.
+- `ROWS`, `DIGEST`, `ORIGIN`: of the open transaction, as far as it lies in these bytes.  If `RECORDING` is set, they
+  are recorded when it ends.
+- `CLOSED`: a session ends with the bytes, so that the last newline may be missing.
 """
 
 # Values of state[TXN].
@@ -139,9 +140,9 @@ _NO_XIDS: Final = np.zeros(0, np.int64)
 
 
 class _Newest:
-    """Which slot is an oid's newest: an open-addressing hash table that the kernel reads.
+    """The newest slot of each oid: an open-addressing hash table that the kernel reads.
 
-    A slot that is hidden is there, but the kernel asks for it as if it were not.
+    A hidden slot stays in the table, but the kernel returns to Python for it, as if it were not there.
     """
 
     def __init__(self) -> None:
@@ -195,17 +196,17 @@ class _Newest:
 
 
 class RelationSlots:
-    """The relation versions of a walk, numbered; an oid leads to its newest version's slot.
+    """The relation versions of a walk, each with a number: its *slot*.  An oid stands for its newest version.
 
-    Inside a streamed or prepared transaction the versions are that transaction's own: `enter` and `leave`.
+    Streamed and prepared transactions have versions of their own: see `enter` and `leave`.
     """
 
     def __init__(self) -> None:
         self.oids: list[int] = []
         self.columns = np.full(16, -1, np.int64)
-        """Columns of each slot; -1 where no Relation message was seen."""
+        """The number of columns of each slot; -1 if no Relation message has announced it."""
         self.counts = np.zeros((16, 4), np.int64)
-        """Inserts, updates, deletes and truncates of each slot."""
+        """The numbers of inserts, updates, deletes and truncates of each slot."""
         self.newest = _Newest()
         self._outer: _Newest | None = None
 
@@ -228,20 +229,20 @@ class RelationSlots:
         return slot
 
     def hide(self, oid: int) -> None:
-        """Have the kernel ask for an oid's slot when a row names it next."""
+        """Make the kernel return to Python when a row uses the oid next."""
         self.newest.hide(oid)
 
     def show(self, oid: int) -> bool:
-        """Have it ask no more; say whether it would have."""
+        """Undo `hide`; say whether the oid was hidden."""
         return self.newest.show(oid)
 
     def enter(self) -> None:
-        """Begin with no versions, as inside a transaction that has its own."""
+        """Enter a transaction that has its own versions; it begins with none."""
         assert self._outer is None
         self._outer, self.newest = self.newest, _Newest()
 
     def leave(self, keep: Mapping[int, int]) -> None:
-        """Go back to the versions outside; ``keep`` are oids and slots that hold from now on there too."""
+        """Return to the versions outside; ``keep`` has oids and slots that are in force there, too, from now on."""
         assert self._outer is not None
         self.newest, self._outer = self._outer, None
         for oid, slot in keep.items():
@@ -249,7 +250,7 @@ class RelationSlots:
 
 
 class _Arrays:
-    """What the kernel writes to; empty where only boundaries are wanted."""
+    """The arrays that the kernel writes to; empty if only boundaries are wanted."""
 
     def __init__(self, changes: int, cells: int) -> None:
         self.offset = empty(cells, np.int32)
@@ -272,12 +273,15 @@ class _Arrays:
 
 @dataclass(slots=True)
 class Records:
-    """Transactions that have ended in a stretch; arrays of one length.
+    """Transactions that have ended in a stretch; all arrays have one entry per transaction.
 
     Attributes:
-        rows: row changes in these bytes; ``digest`` the exclusive or of their digests.
-        origin: a number that the walker gives to the origin's name; 0 for none.
-        at: the Begin's offset, or -1 where it lies before the bytes.
+        lsn: the commit LSN.
+        commit_ts: the commit time, in microseconds since 2000-01-01.
+        rows: the number of row changes in these bytes.
+        digest: the exclusive or of the digests of these row changes.
+        origin: the number that the walker has given to the origin's name; 0 for none.
+        at: the offset of the Begin, or -1 if it lies before the bytes.
     """
 
     lsn: NDArray[np.int64]
@@ -290,15 +294,15 @@ class Records:
 
     @classmethod
     def empty(cls, size: int) -> Records:
-        """Make room."""
+        """Make arrays for so many transactions."""
         return cls(*(np.zeros(size, np.int64) for _ in range(7)))
 
     def where(self, chosen: NDArray[np.bool_]) -> Records:
-        """Give some of them."""
+        """Give some of the transactions."""
         return Records(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
     def first(self, count: int) -> Records:
-        """Copy the first ones."""
+        """Copy the first transactions."""
         return Records(
             self.lsn[:count].copy(),
             self.commit_ts[:count].copy(),
@@ -311,12 +315,12 @@ class Records:
 
 
 def row_digest(data: bytes, ordinal: int) -> int:
-    """Digest a change that the kernel does not walk, as `digest_row` does."""
+    """Digest a change that the kernel does not walk over (a truncate), as `digest_row` does."""
     return int(digest_row(np.frombuffer(data, np.uint8), 0, len(data), ordinal))
 
 
 def new_state() -> NDArray[np.int64]:
-    """Give the state at the start of a stream: no transaction open, nothing seen."""
+    """Give the state at the start of a stream: no transaction is open, and nothing was seen."""
     state = np.zeros(STATE_SIZE, np.int64)
     state[[LSN, LAST_LSN, FIRST_LSN, HIGH_LSN]] = NO_LSN
     state[[BEGIN_AT, PREVIOUS]] = NO_OFFSET
@@ -332,7 +336,7 @@ class Kernel:
     """The compiled walk over one buffer, with its arrays and its state.
 
     Attributes:
-        placer: places the rows; None where their tiles' arrays are to tell of them.
+        placer: places rows while they are walked; None to write them to the tile's arrays only.
     """
 
     def __init__(self, framing: Framing, *, tile_bytes: int = 0) -> None:
@@ -345,17 +349,17 @@ class Kernel:
         self._make_arrays(tile_bytes)
         self._runs = _NO_RUNS if self.want else np.empty((2, _RUNS), np.int64)
         self.aborted = _NO_XIDS
-        """The xids, in order, whose rows inside of streamed blocks are left out."""
+        """The sorted xids whose rows in streamed blocks are left out."""
 
     def _make_arrays(self, tile_bytes: int) -> None:
         self.tile_bytes = tile_bytes
         if not self.want:
-            # Nothing is written to them: walks that only find boundaries are many where sessions are looked for.
+            # Shared, because nothing is written to them, and a search for sessions makes many such walks.
             self._arrays, self._records = _NO_ARRAYS, _NO_RECORDS
             return
-        # A row change takes 9 bytes at least, a cell one.
+        # A row change has at least 9 bytes, a cell one.
         self._arrays = _Arrays(tile_bytes // 16 + 1, tile_bytes // 2 + 4 * MAX_COLUMNS)
-        # Begin and Commit take 47 bytes.
+        # Begin and Commit have 47 bytes together.
         self._records = Records.empty(tile_bytes // 47 + 2)
 
     def reset(self) -> None:
@@ -367,11 +371,11 @@ class Kernel:
         self._is_new = False
 
     def walk(self, buf: NDArray[np.uint8], end: int, tile_end: int) -> Outcome:
-        """Walk on from ``state[POS]`` until something is to be done; see `Outcome`."""
+        """Walk from ``state[POS]`` on until Python has something to do; see `Outcome`."""
         arrays, slots, records = self._arrays, self.slots, self._records
         want, placer = ARRAYS if self.want else 0, _NOTHING_PLACED
         if self.placer is not None and not self.state[CHANGES]:
-            # Rows in the arrays are placed when the tile is taken, so that none may be placed before that.
+            # The rows in the arrays come first in the stream, so that they have to be placed before any others.
             want, placer = COLUMNS, self.placer
             placer.extend(len(slots))
         return Outcome(
@@ -414,7 +418,7 @@ class Kernel:
         )
 
     def take_runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Give the xids of a streamed block's rows, and how many rows each run of one xid has."""
+        """Give the runs of rows with the same xid in streamed blocks: the xid and the number of rows of each."""
         count = int(self.state[RUN_COUNT])
         self.state[RUN_COUNT] = 0
         return self._runs[0, :count].copy(), self._runs[1, :count].copy()
@@ -426,7 +430,7 @@ class Kernel:
         return self._records.first(count) if count else None
 
     def take_tile(self) -> Tile | None:
-        """Give what was gathered since the last tile; the next walk overwrites it."""
+        """Give the rows gathered since the last tile, which the next walk overwrites; None if there are none."""
         count = int(self.state[CHANGES])
         if count == 0 and (self.placer is None or not self.placer.has_any):
             return None
@@ -449,14 +453,14 @@ class Kernel:
         return tile
 
     def add_truncate(self, slot: int) -> None:
-        """Put a truncate of one relation among the row changes, at the running ordinal."""
+        """Add a truncate of one relation to the row changes, with the next ordinal."""
         if not self.want or self.state[SKIP] != KNOWN:
             self.slots.counts[slot, 3] += 1
         if not self.want or self.state[SKIP]:
             return
         arrays, at = self._arrays, int(self.state[CHANGES])
         if at == len(arrays.kind):
-            # One truncate may name any number of relations.
+            # One Truncate message may name any number of relations.
             arrays.grow()
         arrays.kind[at] = TRUNCATE
         arrays.slot[at] = slot

@@ -1,4 +1,4 @@
-"""Where a walk stands in the stream: the open transaction, the relation versions in force, the origins' numbers."""
+"""The state of a walk: the open transaction, the relation versions in force, the numbers of origins."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from walreplay.types.text import UTF8, names_in
 
 
 class WalkState:
-    """The state of one walk, and how it comes into transactions and out of them.
+    """The state of one walk, and its changes when it enters and leaves transactions.
 
     Args:
         framing: how the messages are wrapped.
-        place: where the first buffer begins; None when it is a guess, which may lie inside a transaction.
-        relations: the relation versions in force there; inside a streamed block, those of its transaction.
-        tile_bytes: the size of the tiles to make; 0 finds boundaries only.
-        streaming: the guess is that it lies inside a streamed block.
-        codec: what names are in; from `walreplay.types.text.codec_of`.
+        place: the place at which the first buffer begins; None for a guess, which may lie inside a transaction.
+        relations: the relation versions in force there, by oid; inside a streamed block, those of its transaction.
+        tile_bytes: the size of the tiles to make; 0 to find boundaries only.
+        streaming: the guess lies inside a streamed block.
+        codec: the encoding of names, from `walreplay.types.text.codec_of`.
 
     Attributes:
-        broke: the walk has stopped at a message with which a new session begins, or has begun before (``late``).
-        stream_xid: the transaction of the streamed block that the walk is in; None outside, -1 where it is unknown.
-        gid: of the transaction that is being prepared.
+        broke: the walk has stopped because a new session begins at a message, or has begun before it (``late``).
+        stream_xid: the transaction of the streamed block in which the walk is; None outside, -1 if it is not known.
+        gid: the gid of the transaction that is being prepared; None if there is none.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class WalkState:
         self.start(place, relations, streaming=streaming)
 
     def start(self, place: Place | None, relations: Mapping[int, m.Relation], *, streaming: bool = False) -> None:
-        """Go to another place; what was walked before is forgotten, but for the origins' numbers."""
+        """Go to another place, and forget everything that was walked before, except the numbers of origins."""
         self.kernel.reset()
         self.relations = dict(relations)
         self.slot_relations: list[m.Relation | None] = []
@@ -58,22 +58,22 @@ class WalkState:
         self.stream_xid: int | None = None
         self.gid: str | None = None
         self._inner: dict[int, m.Relation] | None = None
-        """The relations that the open streamed or prepared transaction has announced."""
+        """The relations that the open streamed or prepared transaction has announced; None outside of these."""
         self._inner_slots: dict[int, int] = {}
         self.open_streams = OpenStreams()
         self._type_oids: set[int] = set()
         self.doubtful_at: int | None = None
-        """Where the first Relation message stands that names a type which nothing has announced."""
+        """The offset of the first Relation message with a type that no Type message has announced."""
         self._message_lsn = walk.NO_LSN
         self._high_time = 0
         self._session = 0 if place is None else place.session
         self._begun = place is not None and place.begun
         self.closed = False
-        """No more bytes belong to what the buffer ends with, so that its last message is as long as it seems."""
+        """No more bytes follow the buffer, so that its last message is complete."""
         self.ends_session = False
-        """A session ends with the buffer, so that the newline behind its last message may be missing."""
+        """A session ends with the buffer, so that the newline after its last message may be missing."""
         self.news = True
-        """Whether the last message of no transaction is one that has not come before."""
+        """Whether the last logical message that belongs to no transaction is new, and not a copy."""
         self._view = memoryview(b"")
         self._set_place(place, streaming)
 
@@ -110,12 +110,12 @@ class WalkState:
 
     @property
     def restarted_at(self) -> int | None:
-        """Where the stream had begun before that was begun anew last."""
+        """See `OpenStreams.restarted_at`."""
         return self.open_streams.restarted_at
 
     @property
     def place(self) -> Place:
-        """Where the walk stands; not to be asked for while the head's transaction is unknown."""
+        """The place of the walk; only defined if it is known whether a transaction is open."""
         state = self.kernel.state
         open_ = None
         if state[walk.TXN] == walk.OPEN:
@@ -148,16 +148,16 @@ class WalkState:
 
     @property
     def position(self) -> int:
-        """The offset behind the last whole message of the buffer."""
+        """The offset after the last whole message."""
         return int(self.kernel.state[walk.POS])
 
     def _enter(self, relations: Mapping[int, m.Relation]) -> None:
-        """Go into a transaction that has its own view of the relations."""
+        """Enter a transaction that has its own relation versions."""
         self._inner, self._inner_slots = dict(relations), {}
         self.kernel.slots.enter()
 
     def _leave(self, *, keep: bool) -> None:
-        """Come out again; what was announced inside holds outside too, or not."""
+        """Leave that transaction; with ``keep``, its versions are in force outside from now on."""
         if self._inner is None:
             return
         self.kernel.slots.leave(self._inner_slots if keep else {})
@@ -171,7 +171,7 @@ class WalkState:
         self.stream_xid = xid
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
-        """Give the versions that a streamed or prepared transaction sees where a part of it begins."""
+        """Give the relation versions that a streamed or prepared transaction knows where a part of it begins."""
         return {}
 
     def _where(self) -> Where:
@@ -186,7 +186,7 @@ class WalkState:
         self.kernel.state[walk.ORIGIN] = self.origin_number(name)
 
     def origin_number(self, name: str | None) -> int:
-        """Give the number that an origin has in the records."""
+        """Give the number of an origin in the records; 0 for None."""
         number = self._origin_numbers.setdefault(name, len(self.origins))
         if number == len(self.origins):
             self.origins.append(name)

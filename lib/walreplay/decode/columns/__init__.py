@@ -1,4 +1,4 @@
-"""Column builders: the cells of one column, tile by tile, become one typed Arrow column.
+"""Column builders: they turn the cells of one column, tile by tile, into one typed Arrow column.
 
 A builder appends to numpy arrays that grow geometrically; `finish` hands them to Arrow without a copy.  A kernel
 converts all rows of an append and skips the values that are not in the common form.  Only those become Python objects,

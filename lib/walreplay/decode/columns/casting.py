@@ -1,4 +1,4 @@
-"""Columns of numbers that are read from another type's text: overrides, and numerics as doubles."""
+"""Columns of numbers that are read from the text of another type: overrides, and numerics as doubles."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 _USUAL_NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?$"
 _USUAL_DIGITS: Final = {Family.INT16: 4, Family.INT32: 9, Family.INT64: 18, Family.UNSIGNED: 9}
-"""So many digits are within the limits of the type, whichever they are."""
+"""Any number with so many digits is within the limits of the type."""
 
 
 class CastingBuilder(FixedBuilder):
-    """Numbers in the text of any type: pyarrow casts what the kernel leaves, as far as it has the usual form.
+    """Numbers from the text of any type: pyarrow casts texts in a usual form that the kernel leaves.
 
     Args:
         column_type: see `ColumnBuilder`.
         names: see `ColumnBuilder`.
-        usual: a regular expression of texts that pyarrow reads as the exact reader does.
+        usual: a regular expression for texts that pyarrow reads like the exact reader.
     """
 
     def __init__(self, column_type: ColumnType, names: Names, *, usual: str, **rest: Any) -> None:
@@ -69,7 +69,7 @@ class CastingDecimalBuilder(CastingBuilder, DecimalBuilder):
 
 
 def rounded(column_type: ColumnType, names: Names, reader: Callable[[str], float]) -> ColumnBuilder:
-    """Give the builder of floats that are rounded from their text."""
+    """Give the builder for floats that are rounded from their text."""
     if column_type.arrow == pa.float32():
         dtype, text = np.float32, Call(kernels_fixed.floats_32, SINGLE)
     else:
@@ -78,12 +78,12 @@ def rounded(column_type: ColumnType, names: Names, reader: Callable[[str], float
 
 
 def numeric_as_double(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Give the builder of numerics as the nearest doubles."""
+    """Give the builder for numerics as the nearest doubles."""
     return rounded(column_type, names, double_from_numeric)
 
 
 def overridden_integer(column_type: ColumnType, names: Names, reader: Callable[[str], int]) -> ColumnBuilder:
-    """Give the builder of integers in the text of any type."""
+    """Give the builder for integers from the text of any type."""
     dtypes = {Family.INT16: np.int16, Family.INT32: np.int32}
     texts = {Family.INT16: kernels_fixed.integers_16, Family.INT32: kernels_fixed.integers_32}
     family = column_type.family
@@ -99,7 +99,7 @@ def overridden_integer(column_type: ColumnType, names: Names, reader: Callable[[
 
 
 def overridden_decimal(column_type: ColumnType, names: Names, reader: Callable[[str], int]) -> ColumnBuilder:
-    """Give the builder of decimals in the text of any type."""
+    """Give the builder for decimals from the text of any type."""
     precision, scale = column_type.arrow.precision, column_type.arrow.scale
     whole = rf"[0-9]{{1,{precision - scale}}}" if precision > scale else "0"
     fraction = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""

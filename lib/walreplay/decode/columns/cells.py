@@ -1,4 +1,4 @@
-"""The cells that a column is made of: where they lie in a tile, and what single ones hold."""
+"""The cells of a column: where they lie in a tile, and how single ones are read."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 NULL: Final = -1
 UNCHANGED: Final = -2
 BINARY: Final = -3
-"""A cell's length from here downwards means binary format, of ``BINARY - length`` bytes."""
+"""A cell length of this or below means binary format, with ``BINARY - length`` bytes."""
 
 MAX_DATA_BYTES: Final = 2**31 - 1
-"""Arrow's string, binary and list count with 32 bits: finish a builder before its nbytes get there."""
+"""The offsets of Arrow's string, binary and list have 32 bits; finish a builder before its nbytes reach this."""
 
 
 class Tile:
     """The cells of one append.
 
     Args:
+        buf, offset, length, first, column: see `ColumnBuilder.append`.
         written: gives the text of a value in binary format.
-        places: where each cell lies in the capture; None where that is its offset.
+        places: the offset of each cell in the capture, for errors; None if that is ``offset``.
     """
 
     __slots__ = ("buf", "column", "first", "length", "offset", "places", "written")
@@ -60,7 +61,7 @@ class Tile:
 
     @property
     def arguments(self) -> tuple[Bytes, Cells, Cells, Cells, int]:
-        """What every kernel takes first."""
+        """The first arguments of every kernel."""
         return self.buf, self.offset, self.length, self.first, self.column
 
     @property
@@ -69,29 +70,29 @@ class Tile:
         return self.first.size
 
     def of_rows(self, first: Cells) -> Tile:
-        """Give the tile with the first cells of other rows."""
+        """Give the same tile for other rows, by their first cells."""
         return Tile(self.buf, self.offset, self.length, first, self.column, self.written, self.places)
 
     def place(self, row: int) -> int:
-        """Give the offset of a row's cell."""
+        """Give the offset of a row's cell in the capture."""
         places = self.offset if self.places is None else self.places
         return int(places[self.first[row] + self.column])
 
     def sent_length(self, row: int) -> int:
-        """Give the length of the cell of a row that has one; `BINARY` and below for binary format."""
+        """Give the length of a row's cell, which must exist; `BINARY` and below for binary format."""
         return int(self.length[self.first[row] + self.column])
 
     def data(self, row: int) -> bytes:
-        """Give the bytes of a row that has a value."""
+        """Give the bytes of a row's value, which must exist."""
         start = int(self.offset[self.first[row] + self.column])
         size = self.sent_length(row)
         return self.buf[start : start + (size if size >= 0 else BINARY - size)].tobytes()
 
     def text(self, row: int) -> str:
-        """Give the text of a row that has a value.
+        """Give the text of a row's value, which must exist.
 
         Raises:
-            NotRendered: for a value in binary format.
+            NotRendered: the value is in binary format and cannot be written as text.
         """
         data = self.data(row)
         try:
@@ -106,17 +107,18 @@ class Tile:
             raise error.at(offset=self.place(row)) from None
 
     def rescued(self, row: int) -> Rescued:
-        """Give a row's value as it is rescued."""
+        """Give a row's value as a rescued value."""
         try:
             return Rescued(row, self.text(row))
         except NotRendered:
             return Rescued(row, f"\\x{self.data(row).hex()}")
 
     def read(self, row: int, reader: Callable[[str], Any]) -> Any:
-        """Read a row's value exactly.
+        """Read a row's value with an exact reader.
 
         Raises:
-            DoesNotFit: with the value's text.
+            DoesNotFit: the type cannot hold the value; the exception has its text.
+            ValueFormatError: the value is not in the type's form; the error has its offset.
         """
         text = self.text(row)
         try:
@@ -127,18 +129,18 @@ class Tile:
             raise error.at(offset=self.place(row)) from None
 
     def is_ascii(self) -> bool:
-        """Tell whether the bytes of all cells, of both formats, are ASCII: the same text in every encoding."""
+        """Say whether the bytes of all cells, of both formats, are ASCII, and so the same text in every encoding."""
         return not kernels_text.has_high(*self.arguments)
 
     def has_binary(self) -> bool:
-        """Tell whether any cell is in binary format."""
+        """Say whether any cell is in binary format."""
         return bool(kernels_text.count_binary(self.length, self.first, self.column))
 
     def as_text(self, codec: str = UTF8) -> tuple[Tile, list[Rescued]]:
-        """Give the tile with the text of those cells that are in binary format, and those that have none.
+        """Convert all cells to text in UTF-8; give the new tile, and the values that have no text.
 
         Args:
-            codec: what the cells in text format are in; they become UTF-8.
+            codec: the encoding of the cells in text format.
         """
         rescued = []
         parts: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Columns of bytea that `binary_handling_mode` makes strings of."""
+"""Columns of bytea that `binary_handling_mode` turns into strings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class EncodedBuilder(VariableBuilder):
-    """bytea, gathered as bytes and written as text when the column is finished."""
+    """bytea, which is gathered as bytes and encoded as text when the column is finished."""
 
     def __init__(self, column_type: ColumnType, names: Names, *, encode: Kernel, alphabet: Bytes, **rest: Any) -> None:
         super().__init__(column_type, names, **rest)
@@ -32,7 +32,7 @@ class EncodedBuilder(VariableBuilder):
 
     @property
     def nbytes(self) -> int:
-        """The size of what is collected, about as it will be in Arrow."""
+        """The size of the collected values in bytes, about as in Arrow."""
         return super().nbytes + int(self._ends[self.rows])  # hexadecimal doubles it; base64 takes less
 
     def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
@@ -50,7 +50,7 @@ class EncodedBuilder(VariableBuilder):
 
 
 def encoded_bytea(column_type: ColumnType, names: Names, *, text: Kernel, alphabet: Bytes) -> ColumnBuilder:
-    """Give the builder of bytea as strings in one of the encodings."""
+    """Give the builder for bytea as strings in one of the encodings."""
     return EncodedBuilder(
         column_type,
         names,

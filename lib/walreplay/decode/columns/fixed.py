@@ -47,10 +47,10 @@ class FixedBuilder(ColumnBuilder):
         column_type: see `ColumnBuilder`.
         names: see `ColumnBuilder`.
         dtype: of one word of the output.
-        text: one of `kernels.fixed`.
-        binary: one of `kernels.binary` that sees to misses.
+        text: the kernel for text, from `kernels.fixed`.
+        binary: the kernel for binary format, from `kernels.binary`, which reads what the text kernel leaves.
         reader: the exact reader.
-        placing: how the kernels that place rows convert it.
+        placing: how the placing kernels convert the column; None if they do not.
     """
 
     _WORDS = 1
@@ -67,17 +67,17 @@ class FixedBuilder(ColumnBuilder):
         placing: Placing | None = None,
     ) -> None:
         super().__init__(column_type, names, binary)
-        # An override is read by another reader, and from another type's bytes.
+        # The placing kernels do not convert overridden columns, whose values are sent in another type.
         self.placing = None if column_type.overridden else placing
         self._values: NDArray[Any] = np.empty(0, dtype=dtype)
         self._text = text
         self._reader = reader
         self._only_binary = False
-        """The append before had no text, so the kernel for text need not look first."""
+        """The last append had no text, so the binary kernel is called first."""
 
     @property
     def nbytes(self) -> int:
-        """The size of what is collected, about as it will be in Arrow."""
+        """The size of the collected values in bytes, about as in Arrow."""
         return self.rows * self._WORDS * self._values.itemsize + self.rows // 8
 
     def _convert(self, tile: Tile) -> list[Rescued]:
@@ -98,7 +98,7 @@ class FixedBuilder(ColumnBuilder):
         return self._read_exactly(tile, misses[:count])
 
     def addresses(self) -> tuple[int, int, int, int]:
-        """Give where the values and the validity lie."""
+        """Give the addresses of the values and the validity."""
         return self._values.ctypes.data, self._valid.ctypes.data, 0, 0
 
     def finish_placed(self, tile: Tile, missed: Cells, flags: int) -> list[Rescued]:
@@ -130,11 +130,11 @@ class FixedBuilder(ColumnBuilder):
 
 
 class BooleanBuilder(FixedBuilder):
-    """Booleans: a byte each until they are finished, a bit each then."""
+    """Booleans: one byte each while they are collected, one bit each in Arrow."""
 
     @property
     def nbytes(self) -> int:
-        """The size of what is collected, about as it will be in Arrow."""
+        """The size of the collected values in bytes, about as in Arrow."""
         return self.rows // 4
 
     def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
@@ -153,12 +153,18 @@ class DecimalBuilder(FixedBuilder):
 
 
 def _whole_numbers(kernel: Kernel, size: int, low: int, high: int, shift: int = 0) -> Call:
-    """Take integers of so many bytes (-4: without a sign) within limits that `shift` is not yet added to."""
+    """Give the kernel's call for integers.
+
+    Args:
+        size: the number of bytes; -4 for 4 bytes without a sign.
+        low, high: the limits of what is sent.
+        shift: is added to it.
+    """
     return Call(kernel, (size, low, high, shift))
 
 
 def boolean(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Give the builder of booleans."""
+    """Give the builder for booleans."""
     return BooleanBuilder(
         column_type,
         names,
@@ -173,7 +179,7 @@ def boolean(column_type: ColumnType, names: Names) -> ColumnBuilder:
 def integer(
     column_type: ColumnType, names: Names, *, dtype: Any, text: Kernel, binary: tuple[Kernel, int]
 ) -> ColumnBuilder:
-    """Give the builder of integers of the family's limits."""
+    """Give the builder for integers within the limits of their family."""
     limits = LIMITS[column_type.family]
     kind = _PLACED.get(column_type.family)
     return FixedBuilder(
@@ -188,7 +194,7 @@ def integer(
 
 
 def decimal(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Give the builder of decimals."""
+    """Give the builder for decimals."""
     precision, scale = column_type.arrow.precision, column_type.arrow.scale
     narrow = precision <= NARROW_PRECISION
     return DecimalBuilder(
@@ -203,7 +209,7 @@ def decimal(column_type: ColumnType, names: Names) -> ColumnBuilder:
 
 
 def date(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Give the builder of dates."""
+    """Give the builder for dates."""
     low, high = FIRST_DAY - _EPOCH_DAY, LAST_DAY - _EPOCH_DAY
     return FixedBuilder(
         column_type,
@@ -217,7 +223,7 @@ def date(column_type: ColumnType, names: Names) -> ColumnBuilder:
 
 
 def timestamp(column_type: ColumnType, names: Names, *, text: Kernel, with_zone: bool) -> ColumnBuilder:
-    """Give the builder of timestamps in microseconds."""
+    """Give the builder for timestamps in microseconds."""
     low, high = FIRST_MICRO - POSTGRES_EPOCH_UNIX_MICROS, LAST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
     return FixedBuilder(
         column_type,

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 SINGLE: Final = (23,)
 DOUBLE: Final = (52,)
-"""How many bits the fractions have, for the kernels."""
+"""The number of bits of a double's fraction, a parameter of the kernels."""
 
 
 class FloatBuilder(FixedBuilder):
-    """real and double precision; pyarrow's cast from string, exact as well, reads what the kernels leave."""
+    """real and double precision; values that the kernels leave are read by pyarrow's cast, which is exact, too."""
 
     def __init__(self, column_type: ColumnType, names: Names, **rest: Any) -> None:
         super().__init__(column_type, names, reader=float_from_text, **rest)
@@ -39,7 +39,7 @@ class FloatBuilder(FixedBuilder):
             return []
         rest = tile.of_rows(tile.first[misses])
         for row in np.flatnonzero(rest.length[rest.first + rest.column] <= BINARY).tolist():
-            # The kernel takes every float that there is.
+            # The kernel reads every valid float in binary format.
             rest.read(row, self._reader)
             raise ValueFormatError("a floating-point number has another size than its type", offset=rest.place(row))
         self._texts.truncate(0)
@@ -48,7 +48,7 @@ class FloatBuilder(FixedBuilder):
             numbers = pc.cast(self._texts._arrow(rest.size, None), self.column_type.arrow)
         except pa.ArrowInvalid:
             for row in range(rest.size):
-                # The one that cannot be read is looked for, not such as its type cannot hold.
+                # The value in a wrong form is looked for, not one that the type cannot hold.
                 with suppress(DoesNotFit):
                     rest.read(row, self._reader)
             raise
@@ -58,9 +58,9 @@ class FloatBuilder(FixedBuilder):
         return [self._beyond(rest, row, misses) for row in self._beyonds(rest, values)]
 
     def _beyonds(self, rest: Tile, values: NDArray[Any]) -> list[int]:
-        """Give the rows whose number was finite, but is none of the type.
+        """Give the rows whose text is a finite number, but beyond the type's largest.
 
-        PostgreSQL 11 and older write so few digits that the largest numbers come out above all that there are.
+        PostgreSQL 11 and older write so few digits that the largest numbers are rounded up beyond the limit.
         """
         rows = np.flatnonzero(np.isinf(values)).tolist()
         return [row for row in rows if not rest.text(row).lstrip("-").lower().startswith("inf")]

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class ListBuilder(ColumnBuilder):
-    """Arrays of one dimension; their elements have a builder of their own, which reads them as a tile.
+    """Arrays of one dimension.  Their elements have a builder of their own, to which they are one tile.
 
     Args:
         column_type: see `ColumnBuilder`.
         names: see `ColumnBuilder`.
         elements: the elements' builder.
-        binary: the kernel that takes arrays apart; None where those in binary format become text first.
+        binary: the kernel that divides arrays; None if arrays in binary format are converted to text first.
     """
 
     def __init__(self, column_type: ColumnType, names: Names, elements: ColumnBuilder, binary: Call | None) -> None:
@@ -38,11 +38,11 @@ class ListBuilder(ColumnBuilder):
 
     @property
     def nbytes(self) -> int:
-        """The size of what is collected, about as it will be in Arrow."""
+        """The size of the collected values in bytes, about as in Arrow."""
         return self._elements.nbytes + 4 * self.rows + self.rows // 8
 
     def truncate(self, rows: int) -> None:
-        """Take back all rows behind the first `rows`."""
+        """Remove all rows after the first `rows`."""
         self._elements.truncate(int(self._ends[rows]))
         super().truncate(rows)
 
@@ -50,7 +50,7 @@ class ListBuilder(ColumnBuilder):
         rescued = self._convert_elements(tile)
         if not rescued:
             return []
-        # Arrays with an element that does not fit leave no elements behind: once more, without them.
+        # Arrays with an element that does not fit must leave no elements, so all are converted again without them.
         rest = tile.first.copy()
         for misfit in rescued:
             rest[misfit.row] = NULL
@@ -100,7 +100,7 @@ class ListBuilder(ColumnBuilder):
 
 
 class OverriddenListBuilder(ListBuilder):
-    """Text that is read as an array; what is none is rescued."""
+    """Text that an override reads as an array; other texts are rescued."""
 
     def _misfit(self, tile: Tile, row: int) -> Rescued:
         return tile.rescued(row)

@@ -1,4 +1,4 @@
-"""Which builder a column's type has."""
+"""Choose the builder for a column's type."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _NO_NAMES: Final[Names] = MappingProxyType({})
 
 
 _WITHOUT_TEXT: Final = frozenset({"numeric", "uuid"})
-"""Types that stay text, but ASCII; their bytes in binary format are no text at all."""
+"""Types that stay text, but only ASCII; their bytes in binary format are no text."""
 
 
 def make_builder(column_type: ColumnType, names: Names = _NO_NAMES, *, codec: str = UTF8) -> ColumnBuilder:
     """Give the builder for a column's type.
 
     Args:
-        names: (namespace, name) of types by oid, from Type messages: values in binary format may have others inside.
-        codec: what text is in; from `walreplay.types.text.codec_of`.  The column is UTF-8.
+        names: (namespace, name) of types by oid, from Type messages; values in binary format may contain such types.
+        codec: the encoding of text, from `walreplay.types.text.codec_of`.  The column is UTF-8.
     """
     builder = _builder(column_type, names)
     if _holds_text(column_type):
@@ -55,7 +55,7 @@ def make_builder(column_type: ColumnType, names: Names = _NO_NAMES, *, codec: st
 
 
 def _holds_text(column_type: ColumnType) -> bool:
-    """Tell whether a type's text may have other characters than those of ASCII."""
+    """Say whether a type's text may have characters outside of ASCII."""
     if column_type.overridden:
         return True
     if column_type.element is not None:
@@ -79,7 +79,7 @@ def _array(column_type: ColumnType, names: Names) -> ColumnBuilder:
 
 
 def _overridden(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Give the builder of the type that a column is read as, with the reader that refuses nothing."""
+    """Give the builder for the type as which a column is read, with the reader for overridden columns."""
     reader = partial(read_overridden, column_type=column_type)
     if column_type.element is not None:
         return OverriddenListBuilder(column_type, names, _builder(column_type.element, names), None)
@@ -90,7 +90,7 @@ def _overridden(column_type: ColumnType, names: Names) -> ColumnBuilder:
     if column_type.family == Family.DECIMAL:
         return overridden_decimal(column_type, names, reader)
     builder = _BUILDERS[column_type.family](column_type, names)
-    # Strings keep their binary form, which goes by the type that is sent; all others read its text.
+    # Strings are written from binary values by the sent type's kernel.  All other builders read the value's text.
     if column_type.family != Family.STRING and isinstance(builder, (FixedBuilder, VariableBuilder)):
         builder._binary = None
         builder._reader = reader

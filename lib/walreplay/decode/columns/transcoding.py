@@ -1,4 +1,4 @@
-"""Tiles in another encoding than UTF-8: all cells of a column are decoded at once."""
+"""Convert tiles from another encoding to UTF-8; all cells of a column are decoded at once."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 def in_utf8(tile: Tile, codec: str) -> tuple[Tile, list[Rescued]]:
-    """Give a tile with its cells as text in UTF-8, and those that have no text.
+    """Convert a tile's cells to text in UTF-8; give the new tile, and the values that have no text.
 
     Raises:
-        ValueFormatError: a cell is not in the encoding, or holds a NUL.
+        ValueFormatError: a cell is not in the encoding, or contains a NUL.
     """
     if not tile.has_binary():
         found = _decoded(tile, codec)
         if found is not None:
             return found, []
-    # One by one: a value in binary format may be anything, and an error has to have its place.
+    # One by one, because a value in binary format may be anything, and an error needs its offset.
     return tile.as_text(codec)
 
 
 def _decoded(tile: Tile, codec: str) -> Tile | None:
-    """Decode cells in text format; None where one of them cannot be."""
+    """Decode cells in text format; None if one of them cannot be decoded."""
     joined, valid = _joined(tile)
     try:
         data = decode(joined.tobytes(), codec).encode()
@@ -51,9 +51,10 @@ def _decoded(tile: Tile, codec: str) -> Tile | None:
 
 
 def _joined(tile: Tile) -> tuple[Bytes, Bytes]:
-    """Give the cells with a NUL behind each, which none of the encodings has in another character, and which are valid.
+    """Join the valid cells with a NUL after each; give the bytes, and which cells are valid.
 
-    A cell that ends in the middle of a character, or holds a NUL, shows by a NUL too few or too many.
+    In none of the encodings is a NUL part of another character.  So if a cell ends in the middle of a character, or
+    contains a NUL, the decoded text has a NUL too few or too many.
     """
     total = kernels_text.total_length(tile.length, tile.first, tile.column)
     data: Bytes = np.empty(total + kernels_text.SLACK, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Columns of values of any length: text, which is looked at as UTF-8, and bytea."""
+"""Columns of values of any length: text, which is checked to be UTF-8, and bytea."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _MIN_DATA: Final = 256
 
 
 class VariableBuilder(ColumnBuilder):
-    """Values of any length, one behind the other.
+    """Values of any length, one after the other.
 
     Args:
         column_type: see `ColumnBuilder`.
         names: see `ColumnBuilder`.
-        text: one of `kernels.text` that goes on from a row.
-        binary: `kernels.binary.texts`, which may take text as well.
+        text: the kernel for text, one of `kernels.text` that can continue at a row.
+        binary: the kernel for binary format, `kernels.binary_texts.texts`, which can read text as well.
         reader: the exact reader.
     """
 
@@ -59,7 +59,7 @@ class VariableBuilder(ColumnBuilder):
 
     @property
     def nbytes(self) -> int:
-        """The size of what is collected, about as it will be in Arrow."""
+        """The size of the collected values in bytes, about as in Arrow."""
         return int(self._ends[self.rows]) + 4 * self.rows + self.rows // 8
 
     def _convert(self, tile: Tile) -> list[Rescued]:
@@ -91,7 +91,7 @@ class VariableBuilder(ColumnBuilder):
         return rescued
 
     def _append_exactly(self, tile: Tile, row: int) -> Rescued | None:
-        """Append the one value that the kernels did not take; where none of them can be right, raise."""
+        """Append one value that the kernels did not read; give it if the type cannot hold it."""
         at = self.rows + row
         used = int(self._ends[at])
         try:
@@ -108,11 +108,16 @@ class VariableBuilder(ColumnBuilder):
         return None
 
     def addresses(self) -> tuple[int, int, int, int]:
-        """Give where the ends, the validity and the data lie, and the data's size."""
+        """Give the addresses of the values' ends, the validity and the data, and the data's size."""
         return self._ends.ctypes.data, self._valid.ctypes.data, self._data.ctypes.data, self._data.size
 
     def make_room(self, more: int, share: float) -> None:
-        """Make room for so many bytes more, and for what follows if this is such a share of it all."""
+        """Make room for more bytes, and for those that follow.
+
+        Args:
+            more: how many bytes are needed at least.
+            share: the share of the input that was walked; the rest is assumed to need bytes at the same rate.
+        """
         self._make_room(int(self._ends[self.rows]), more, share)
 
     def _make_room(self, used: int, more: int, share: float = 1) -> None:
@@ -135,7 +140,7 @@ class VariableBuilder(ColumnBuilder):
 
 
 class TextBuilder(VariableBuilder):
-    """Text; the kernels gather it, and all that was gathered is looked at at once."""
+    """Text: the kernels gather it, and then all gathered text is checked at once."""
 
     def _convert(self, tile: Tile) -> list[Rescued]:
         rescued = super()._convert(tile)
@@ -145,14 +150,14 @@ class TextBuilder(VariableBuilder):
         return rescued
 
     def finish_placed(self, tile: Tile, missed: Cells, flags: int) -> list[Rescued]:
-        """Refuse what is no text."""
+        """Refuse values that are no text."""
         fault = self._fault_by(tile, flags) if flags else None
         if fault is not None:
             raise fault
         return []
 
     def _fault(self, tile: Tile) -> ValueFormatError | None:
-        """Find what the kernels gathered without looking at it."""
+        """Check the text that the kernels have gathered; give the error for the first fault."""
         start, end = self.rows, self.rows + tile.size
         flags = kernels_text.text_flags(self._data, self._words, int(self._ends[start]), int(self._ends[end]))
         return self._fault_by(tile, flags)
@@ -174,10 +179,10 @@ class TextBuilder(VariableBuilder):
 
 
 class LabelBuilder(TextBuilder):
-    """A user-defined type: what reads as text is text, as an enum's label does; else each value is looked at."""
+    """A user-defined type: if all bytes are text (as an enum's labels), they are kept; otherwise each value is read."""
 
     def _convert(self, tile: Tile) -> list[Rescued]:
-        # As a rule all of it is text, and looking at all at once is faster than at each value.
+        # Usually everything is text, and checking all of it at once is faster than checking each value.
         rescued = self._gather(tile, self._binary)
         start, end = (int(self._ends[row]) for row in (self.rows, self.rows + tile.size))
         has_control = kernels_texts.has_control(self._data, self._words, start, end)
@@ -206,13 +211,13 @@ _FORMS: Final = {
     "uuid": kernels_texts.UUID,
     "numeric": kernels_texts.NUMERIC,
 }
-"""What the binary format of the built-in types is; each value of the others becomes text on its own."""
+"""The kernel's form for the binary format of built-in types; values of other types are converted one by one."""
 
 _EXTENSIONS: Final = frozenset({*EXTENSION_TYPES, *EXTENSION_TEXTS})
 
 
 def string(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Give the builder of all that stays text."""
+    """Give the builder for all types that stay text."""
     builtin = BUILTIN_TYPES.get(column_type.oid)
     builder = TextBuilder
     form: int | None = None
@@ -230,12 +235,12 @@ def string(column_type: ColumnType, names: Names) -> ColumnBuilder:
 
 
 def _may_be_text(name: tuple[str, str] | None) -> bool:
-    # Where nothing announced the type, nothing is known of its bytes, not even that they are text.
+    # If nothing has announced the type, nothing is known of its bytes, not even that they may be text.
     return name is not None and (name[1] == "citext" or name[1] not in _EXTENSIONS)
 
 
 def bytea(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Give the builder of bytes."""
+    """Give the builder for bytea."""
     return VariableBuilder(
         column_type,
         names,
@@ -246,6 +251,6 @@ def bytea(column_type: ColumnType, names: Names) -> ColumnBuilder:
 
 
 def plain_texts() -> VariableBuilder:
-    """Give a builder that gathers text and looks at none of it."""
+    """Give a builder that gathers text without checking it."""
     text = ColumnType(pa.string(), Family.STRING, "text")
     return VariableBuilder(text, {}, text=Call(kernels_text.texts), binary=None, reader=str.encode)

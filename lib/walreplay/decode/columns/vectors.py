@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class VectorBuilder(ColumnBuilder):
-    """pgvector's vector and halfvec; pyarrow rounds the elements, each from its own text."""
+    """pgvector's vector and halfvec; pyarrow rounds each element directly from its text."""
 
     def __init__(self, column_type: ColumnType, names: Names) -> None:
         super().__init__(column_type, names, None)
@@ -32,7 +32,7 @@ class VectorBuilder(ColumnBuilder):
 
     @property
     def nbytes(self) -> int:
-        """The size of what is collected, about as it will be in Arrow."""
+        """The size of the collected values in bytes, about as in Arrow."""
         return 4 * int(self._ends[self.rows]) + 4 * self.rows + self.rows // 8
 
     def _convert(self, tile: Tile) -> list[Rescued]:
@@ -80,14 +80,14 @@ class VectorBuilder(ColumnBuilder):
 
 
 def _vector_elements(vectors: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
-    """Give the texts of all elements of vectors that have some, and the number of each vector's."""
+    """Give the texts of the elements of all vectors, none of which may be empty, and the number in each vector."""
     ends = np.frombuffer(vectors.buffers()[1], np.int32)[: len(vectors) + 1].astype(np.int64)
     data = np.frombuffer(vectors.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]]
     is_end = (data == ord(",")) | (data == ord("]"))
     element_ends = np.flatnonzero(is_end)
     counts = np.diff(np.searchsorted(element_ends, ends - ends[0]))
     offsets = np.zeros(element_ends.size + 1, dtype=np.int32)
-    # The marks are left out: an opening one for each vector, and a closing one or a comma for each element.
+    # Minus the marks: each vector has an opening bracket, each element a comma or a closing bracket behind it.
     offsets[1:] = element_ends - np.arange(element_ends.size) - np.repeat(np.arange(1, len(vectors) + 1), counts)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[~(is_end | (data == ord("[")))])]
     return pa.Array.from_buffers(pa.string(), element_ends.size, buffers), counts

@@ -1,6 +1,6 @@
 """Compile kernels to machine code, or load them from the library that was built with the package.
 
-It knows what a kernel is, and nothing of bytes, messages or types.
+Nothing here depends on messages, rows or types.
 
 Entry points: `kernel` declares a kernel, `parameters` its parameters.
 

@@ -1,8 +1,8 @@
-"""Where compiled kernels are kept when the package is imported from a zip, as by ``--py-files``.
+"""A place for compiled kernels when the package is imported from a zip, as by ``--py-files``.
 
-numba keeps them by the path of their source.  Spark gives every application a copy of the zip at a path of its own, so
-that each worker of each application would compile anew, for a quarter of a minute.  Here they are kept by what the zip
-holds.
+numba keeps compiled functions by the path of their source.  Spark gives every application a copy of the zip at a path
+of its own, so each worker of each application would compile again, for a quarter of a minute.  Here they are kept by
+the zip's content.
 """
 
 # numba's locators have no types.
@@ -27,7 +27,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class ZipContentLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):
-    """Gives a folder for the kernels of one version of the package, whatever the path of its zip."""
+    """Give a folder for the kernels of one version of the package, whatever the path of its zip."""
 
     def __init__(self, py_func: Callable[..., Any], py_file: str, archive: str, folder: Path) -> None:
         self._py_file = py_file
@@ -41,12 +41,12 @@ class ZipContentLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLoc
         return self._cache_path
 
     def get_source_stamp(self) -> str:
-        """Give what changes when the source does."""
+        """Give a stamp that changes when the source does."""
         return self._digest
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> ZipContentLocator | None:
-        """Give the locator for a function of this package in a zip, if some folder can be written to."""
+        """Give the locator for a function of this package in a zip; None for others, or if no folder is writable."""
         archive = _archive()
         if archive is None or not py_file.startswith(archive):
             return None
@@ -61,13 +61,13 @@ class ZipContentLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLoc
 
 
 def _archive() -> str | None:
-    """Give the zip that the package was imported from."""
+    """Give the path of the zip from which the package was imported; None if it was not."""
     loader = getattr(sys.modules[_PACKAGE], "__loader__", None)
     return loader.archive if isinstance(loader, zipimporter) else None
 
 
 def install() -> None:
-    """Have numba ask the locator before its own."""
+    """Make numba ask this locator before its own ones."""
     known = caching.CacheImpl._locator_classes
     if ZipContentLocator not in known:
         known.insert(0, ZipContentLocator)

@@ -1,4 +1,4 @@
-"""Kernels by numba: at run time where none were compiled ahead, and for the library of those that are."""
+"""Compile kernels with numba: at run time if there is no library of them, and to build that library."""
 
 # numba has no types.
 # mypy: disable-error-code="no-untyped-call"
@@ -46,28 +46,28 @@ def compile_kernel(function: Callable[..., Any], signature: Sequence[Parameter])
     """Compile a kernel, or load it from numba's cache."""
     try:
         return compiled(function, signature, cache=True)
-    except RuntimeError:  # no directory that a cache can be written to
+    except RuntimeError:  # numba has found no writable directory for its cache
         return compiled(function, signature, cache=False)
 
 
 def compiled(function: Callable[..., Any], signature: Sequence[Parameter], *, cache: bool) -> Callable[..., int]:
-    """Give numba's function of a kernel."""
+    """Give the function that numba has compiled for a kernel."""
     made = numba.njit(signature_of(signature), cache=cache, nogil=True, error_model="numpy")(function)
     return cast("Callable[..., int]", made)
 
 
 def helper(function: Callable[..., Any]) -> Any:
-    """Have a function compiled into whatever calls it."""
+    """Compile a function into its callers (inline)."""
     return numba.njit(nogil=True, error_model="numpy", forceinline=True)(function)
 
 
 def routine(function: Callable[..., Any]) -> Any:
-    """Have a function compiled once beside whatever calls it."""
+    """Compile a function once, apart from its callers."""
     return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 def instruction(function: Callable[..., Any]) -> Any:
-    """Have a call become what the function gives."""
+    """Replace each call by the LLVM instructions that the function gives."""
     return intrinsic(function)
 
 

@@ -1,4 +1,4 @@
-"""Where what is compiled may be kept, when the package is imported from a zip."""
+"""Folders for compiled code when the package is imported from a zip."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def cache_folders() -> Iterator[Path]:
     configured = os.environ.get("NUMBA_CACHE_DIR")
     if configured:
         yield Path(configured)
-    with suppress(RuntimeError):  # there need not be a home
+    with suppress(RuntimeError):  # the user may have no home directory
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", _PACKAGE)
     shared = Path(tempfile.gettempdir(), f"{_PACKAGE}-{_user()}")
-    # Code is run that is found there: nobody else may have made it.
+    # Code that is found there is run, so nobody else may be able to write there.
     shared.mkdir(mode=0o700, exist_ok=True)
     if _is_own(shared):
         yield shared

@@ -1,10 +1,10 @@
-"""What a kernel is: a compiled function of arrays and integers, and how it is come by.
+"""Kernels: compiled functions of arrays and integers.
 
-Kernels are compiled when the package is built, and then loaded (`walreplay.decode.compile.shared_library`).  Where
-that has not been done, or the sources have changed since, numba compiles each when it is first called.  The functions
-themselves are the same: the subset of Python that numba takes.
+Kernels are compiled when the package is built, and loaded from a library (`walreplay.decode.compile.shared_library`).
+If there is none, or the sources have changed since, numba compiles each kernel when it is first called.  Both ways take
+the same functions, written in the subset of Python that numba supports.
 
-No bounds are checked inside of kernels; whoever calls one has seen to it that it stays inside its arrays.
+Kernels do not check bounds.  The caller makes sure that a kernel stays inside its arrays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 LIBRARY: Final = kernel_library.load()
-"""The kernels that were compiled ahead; None where numba compiles them."""
+"""The library of compiled kernels; None if numba compiles them."""
 
 _IS_CHECKED: Final = os.environ.get(kernel_library.CHOICE) == "checked"
 
@@ -40,7 +40,7 @@ else:
 
 
 class Kernel:
-    """A function with one fixed signature, which gives an int64."""
+    """A compiled function with one fixed signature, which returns an int64."""
 
     __slots__ = ("_run", "function", "signature")
 
@@ -56,7 +56,7 @@ class Kernel:
 
     @property
     def symbol(self) -> str:
-        """The kernel's name in the library; one function may stand for several, by the types that it takes."""
+        """The kernel's name in the library; a function that is declared for several signatures has several names."""
         module = self.function.__module__.partition(".")[2].replace(".", "_")
         kinds = "_".join(f"{p.dtype}_{p.ndim}" if isinstance(p, Array) else "i" for p in self.signature)
         return f"walreplay_{module}_{self.function.__name__}__{kinds}"
@@ -66,14 +66,14 @@ class Kernel:
         try:
             return self._run(*arguments)
         except ctypes.ArgumentError:
-            # numpy's numbers are not Python's.
+            # The library takes Python's integers, not numpy's.
             return self._run(*(item if isinstance(item, np.ndarray) else int(item) for item in arguments))
 
     def check(self, arguments: tuple[Any, ...]) -> None:
-        """Refuse arguments of other types than those that were declared; compiled ahead, a kernel does not look.
+        """Check the arguments' types, which a kernel from the library does not do itself.
 
         Raises:
-            TypeError: for the first one.
+            TypeError: the number of arguments, or one's type, is not as declared.
         """
         if len(arguments) != len(self.signature):
             raise TypeError(f"{self.symbol} takes {len(self.signature)} arguments, not {len(arguments)}")
@@ -112,12 +112,12 @@ def helper(function: F) -> F:
 
 
 def routine(function: F) -> F:
-    """Declare a function that only kernels call, and that is not compiled into them: large, or seldom needed."""
+    """Declare a function that only kernels call, and that is compiled apart from them: a large or seldom needed one."""
     return function if LIBRARY is not None else cast("F", kernel_compiler.routine(function))
 
 
 def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare what a call in a kernel becomes in LLVM's language."""
+    """Declare a function that gives the LLVM instructions for its calls in kernels."""
     return function if LIBRARY is not None else cast("Callable[..., Any]", kernel_compiler.instruction(function))
 
 

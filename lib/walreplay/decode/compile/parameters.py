@@ -1,4 +1,4 @@
-"""What kernels take: arrays and integers."""
+"""The types of kernels' parameters: arrays and integers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A parameter that takes a C-contiguous array of this dtype and number of dimensions."""
+    """A C-contiguous array of this dtype and number of dimensions."""
 
     dtype: str
     readonly: bool = False
     ndim: int = 1
 
     def takes(self, item: object) -> bool:
-        """Say whether an argument is one."""
+        """Say whether an argument has this type."""
         return (
             isinstance(item, np.ndarray)
             and (item.dtype, item.ndim) == (np.dtype(self.dtype), self.ndim)
@@ -28,10 +28,10 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """A parameter that takes a number of 64 bits with a sign."""
+    """An integer of 64 bits with a sign."""
 
     def takes(self, item: object) -> bool:
-        """Say whether an argument is one."""
+        """Say whether an argument has this type."""
         return isinstance(item, (int, np.integer, np.bool_))
 
 
@@ -40,7 +40,7 @@ Parameter = Array | Integer
 INT64: Final = Integer()
 BYTES: Final = Array("uint8", readonly=True)
 CELLS: Final = Array("int32", readonly=True)
-"""Offsets or lengths of cells, as a tile has them."""
+"""Offsets or lengths of a tile's cells."""
 
 TILE: Final = (BYTES, CELLS, CELLS, CELLS, INT64)
 """One column of a tile: its bytes, its cells' offsets and lengths, each row's first cell, and the column's number."""

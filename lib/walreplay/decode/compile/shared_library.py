@@ -1,7 +1,8 @@
-"""The kernels that were compiled when the package was built, as a library of machine code.
+"""The library of kernels that were compiled when the package was built.
 
-It is named by the machine that it is for and by a digest of the sources: one that does not fit both is not there.
-It needs no Python and no numba; of an array it reads what every CPython and numpy lay down alike.
+Its name contains the machine and a digest of the sources, so that a library for other ones is never loaded.  It needs
+neither Python nor numba.  It reads arrays by their layout in memory, which is the same in every CPython and numpy
+(`is_usable` checks it).
 """
 
 from __future__ import annotations
@@ -26,25 +27,24 @@ if TYPE_CHECKING:
     from importlib.abc import Traversable
 
 FOLDER: Final = "prebuilt"
-"""Where the library lies, beside this module."""
+"""The folder of the library, beside this module."""
 
 _PACKAGE: Final = "walreplay"
 _SOURCES: Final = ("decode", "protocol", "sink", "types")
-"""The parts of the package that kernels are made of, or take constants from."""
+"""The parts of the package with kernels, or with constants that kernels use."""
 
 PROCESSOR: Final = {"x86_64": "x86-64-v3"}.get(platform.machine(), "generic")
-"""What the library is compiled for."""
+"""The processor for which the library is compiled."""
 
 _INSTRUCTIONS: Final = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
-"""What x86-64-v3 has and older processors, those up to 2013, have not, by the names that Linux gives."""
+"""The instructions of x86-64-v3 that processors up to 2013 do not have, by Linux's names."""
 
 CHOICE: Final = "WALREPLAY_KERNELS"
-"""A variable of the environment: ``numba`` has it compile the kernels though there is a library, ``checked`` has each
-look at what it is given."""
+"""An environment variable: ``numba`` compiles the kernels even if there is a library; ``checked`` checks arguments."""
 
 
 def load() -> ctypes.CDLL | None:
-    """Load the library; None where there is none for this machine and these sources."""
+    """Load the library; None if there is none for this machine and these sources."""
     if os.environ.get(CHOICE) == "numba" or not is_usable():
         return None
     found = resources.files(__package__ or "").joinpath(FOLDER).joinpath(name())
@@ -56,19 +56,19 @@ def load() -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(str(path))
     except OSError:
-        # It was made for another system library.
+        # It was made for another C library.
         return None
 
 
 def is_usable() -> bool:
-    """Say whether the processor has what a library asks, and objects lie in memory as it takes them to."""
+    """Say whether the processor has the library's instructions, and objects have the expected layout in memory."""
     is_free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
     is_known = platform.python_implementation() == "CPython" and not is_free_threaded and sys.maxsize > 1 << 32
     return is_known and (platform.machine() != "x86_64" or _flags() >= _INSTRUCTIONS)
 
 
 def _flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
-    """Give what the processor can do, as far as the system tells."""
+    """Give the processor's features, as far as the system lists them."""
     with suppress(OSError), cpuinfo.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if line.startswith("flags"):
@@ -83,7 +83,7 @@ def name() -> str:
 
 @lru_cache(maxsize=1)
 def digest_of_sources() -> str:
-    """Digest what kernels are made of."""
+    """Digest the sources of the kernels."""
     digest = hashlib.blake2b(digest_size=16)
     package = resources.files(_PACKAGE)
     for folder in _SOURCES:
@@ -94,7 +94,7 @@ def digest_of_sources() -> str:
 
 
 def _modules(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
-    """Give the modules below a folder, which may lie in a zip, in one order everywhere."""
+    """Give path and file of all modules below a folder, which may lie in a zip, in the same order everywhere."""
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         if file.is_dir():
             yield from _modules(file, f"{path}/{file.name}")
@@ -103,7 +103,7 @@ def _modules(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]
 
 
 def _extracted(file: Traversable) -> Path | None:
-    """Bring the library out of the zip that the package was imported from."""
+    """Extract the library from the zip from which the package was imported; None if no folder is writable."""
     content = file.read_bytes()
     for folder in cache_folders():
         path = folder / file.name

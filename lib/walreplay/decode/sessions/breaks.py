@@ -1,16 +1,18 @@
 """Find where one session ends and the next begins.
 
-A consumer that reconnects goes on in the same stream: its new session may begin at a message's boundary, which the
-walk notices by itself (`StreamWalker.broke`), or behind a message that was torn in the middle.  A torn message is
-noticed when something behind its beginning cannot be.  Then every offset is tested at which a session may begin:
+A consumer that reconnects continues the same stream.  Its new session may begin at a message's boundary, which the walk
+notices by itself (`StreamWalker.broke`), or behind a torn message.  A torn message is noticed when something behind its
+beginning cannot be right.  Then every offset at which a session may begin is tested:
 
-- What lies in front of it, from the last message's boundary, is the beginning of a sound message, and no whole one.
-- What follows can be read as a session of its own, which announces its relations again.  It may end in a torn message
-  too: then that has to have an explanation of its own.
-- A transaction that was open comes again; so nothing behind it comes first.
+- The bytes in front of it, from the last message's boundary on, are the beginning of a valid message, and not a whole
+  one.
+- The bytes behind it can be read as a session of its own, which announces its relations again.  If that session also
+  ends in a torn message, this needs an explanation, too.
+- A transaction that was open is sent again, so the session does not begin with a later one.
 
-Of several explanations of one torn message the first counts, since no message goes on over a session's beginning; only
-the content of a logical message can look like one.  Else that with the fewest sessions counts.
+If one torn message has several explanations, the first offset counts, because no message extends over a session's
+beginning.  (Only the content of a logical message can look like one.)  Otherwise the explanation with the fewest
+sessions counts.
 """
 
 from __future__ import annotations
@@ -38,19 +40,19 @@ from walreplay.protocol.framing import Framing
 from walreplay.types.text import UTF8
 
 SOUND_MESSAGES: Final = 8
-"""A session with so many sound messages is one, though an error follows that nothing explains."""
+"""So many sound messages prove a session, even if an error follows that nothing explains."""
 
 MOST_CANDIDATES: Final = 100_000
 _MAX_DEPTH: Final = 30
-"""So many sessions in a row that end in torn messages are looked at together."""
+"""So many consecutive sessions that end in torn messages are considered."""
 
 _LONGEST_TORN: Final = 512
-"""Bytes that are no torn message may be several; not beyond so many."""
+"""So many bytes at most are tried as several torn messages, if they are not a single one."""
 
 _PLACES_A_UNIT: Final = 4
 
 _ENDING: Final = b"CcKrPpM"
-"""What a transaction ends with, or is one by itself: once it is there as a whole, a server need not send it again."""
+"""Tags of messages that end a transaction, or are one by themselves; a complete one need not be sent again."""
 
 _SHORTEST_TRANSACTION: Final = 47
 _MOST_LOST: Final = 256
@@ -62,11 +64,12 @@ WAIT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How an error comes about.
+    """The explanation of an error by sessions that end.
 
     Attributes:
-        breaks: how many sessions end, here and behind.
-        stop: where the first one ends, and where the next one begins: nowhere yet, if it has to be waited for.
+        breaks: how many sessions end, here and in the bytes that follow.
+        stop: the offset where the first one ends.
+        begin: the offset where the next one begins; `WAIT` if more bytes are needed to find it.
         late: as in `Part`.
     """
 
@@ -78,10 +81,11 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """Where a session may begin.
+    """A place where a session may begin, or continue.
 
     Attributes:
-        awaited: the LSN of a transaction that was cut off and has to come again.
+        strict: it is a session's first byte, so that the session has to announce everything that it uses.
+        awaited: the LSN of a transaction that was cut off and has to be sent again.
     """
 
     at: int
@@ -95,7 +99,7 @@ class _Candidate:
     """A session that may begin behind a torn message, which begins at ``torn_at``.
 
     Attributes:
-        content: that of the torn message, if it is a logical one.
+        content: the range of the torn message's content, if it is a logical message.
     """
 
     start: _Start
@@ -104,33 +108,33 @@ class _Candidate:
     content: tuple[int, int] | None
 
     def gives_way_to(self, at: int, torn_at: int, breaks: int) -> bool:
-        """Say whether one that comes later, of so many breaks at least, explains the error better."""
+        """Say whether a later candidate, with at least so many breaks, explains the error better."""
         if self.content is not None and self.content[0] <= self.start.at < self.content[1]:
-            # In the content of a logical message anything may stand; also behind it, if it is whole: but for a newline.
+            # The content of a logical message can be anything.  If it is complete, only the newline behind it is torn.
             is_whole = at >= self.content[1] and (torn_at > self.torn_at or at == self.content[1])
             return breaks < self.breaks + is_whole
-        # A torn message goes on over no session's start; but this message need not be the torn one.
+        # No torn message extends over a session's start.  But a later message may be the torn one.
         return torn_at > self.torn_at and breaks < self.breaks
 
     def waits_for(self, at: int, torn_at: int, breaks: int) -> bool:
-        """Say whether a session of which too little is there would explain the error better.
+        """Say whether a session with too few bytes so far would explain the error better.
 
-        What takes more than one torn message may be the content of that session's first message.
+        A candidate that needs more than one torn message may be the content of that session's first message.
         """
         return (self.breaks > 1 and at < self.start.at) or self.gives_way_to(at, torn_at, breaks)
 
     @property
     def is_best(self) -> bool:
-        """Whether none that comes later can be better."""
+        """Whether no later candidate can be better."""
         return self.breaks == 1 and self.content is None
 
 
 class Explainer:
-    """Explain why a session cannot be read to the end of some bytes: by where other sessions begin in them.
+    """Explain why a session cannot be read to the end of some bytes: other sessions begin in them.
 
     Args:
-        effort: what the search is paid from; each of the methods raises `GaveUp` when that comes to its end.
-        readings: what is known of sessions that begin at some offset, strictly or not.
+        effort: the budget of the search; each method raises `GaveUp` when it is used up.
+        readings: readings that are already known, by offset and strictness (`_Start.strict`).
     """
 
     def __init__(
@@ -152,7 +156,7 @@ class Explainer:
         self._starting = np.isin(np.arange(256), list(starting_bytes(framing)))
         self._own_ends: dict[int, int] = {}
         self._torn_starts: dict[int, tuple[int, int]] = {}
-        """Up to where what begins at an offset may be torn, and from where on not, as far as was looked at."""
+        """For bytes that begin at an offset: up to which end they may be torn, and from which end on they may not."""
 
     @cached_property
     def _leftover(self) -> Leftover:
@@ -160,13 +164,14 @@ class Explainer:
 
     @property
     def begins_with_abort(self) -> bool:
-        """Whether the first message is a Stream Abort: what is behind its tag may be anything."""
+        """Whether the first message is a Stream Abort, after whose tag any bytes may follow."""
         return self._data[head_size(self._framing, self._data, 0, len(self._data))] == ord("A")
 
     def explain(self, at: int, place: Place, *, torn_only: bool = False) -> Explained | None:
-        """Explain why the session that is known to go on at a place ends; None if nothing can.
+        """Explain why a session ends that is known to continue at a place; None if there is no explanation.
 
         Args:
+            at: the offset of the place.
             torn_only: it does not end at a message's boundary.
         """
         start = _Start(at, place, strict=False)
@@ -176,10 +181,10 @@ class Explainer:
         return self._torn(start, reading, 0)
 
     def swallowed(self, at: int, place: Place, low: int) -> Explained | None:
-        """Find a session that begins inside of a message which is whole, but may be a torn one that goes on with it.
+        """Find a session that begins inside a seemingly whole message, which may be torn and continue with its bytes.
 
         Args:
-            low: where the message begins.
+            low: the offset of the message.
         """
         start = _Start(at, place, strict=False)
         before = self._place_at(start, low)
@@ -196,11 +201,11 @@ class Explainer:
         return best if best is not None and best.breaks < UNEXPLAINED else None
 
     def fits(self, at: int) -> Explained | None:
-        """Explain the bytes from an offset on as sessions, the first of which begins there."""
+        """Explain the bytes from an offset on as sessions, the first of which begins at the offset."""
         return self._explain(_Start(at, Place(self._framing)), 0)
 
     def read(self, at: int, *, strict: bool = True) -> Reading:
-        """Read the session that begins at an offset, so far as it takes to believe it."""
+        """Read the session that begins at an offset, as far as necessary to accept it."""
         known = self._readings.get((at, strict))
         if known is None:
             place = Place(self._framing)
@@ -212,18 +217,18 @@ class Explainer:
         return known
 
     def has_read(self, at: int) -> bool:
-        """Say whether what begins at an offset was read."""
+        """Say whether a session from an offset on was read."""
         return (at, True) in self._readings
 
     def _read_on(self, at: int, place: Place, stop: int) -> Reading:
         return read_session(self._data, at, place, strict=False, stop_at=stop, effort=self._effort, codec=self._codec)
 
     def reader(self, place: Place, *, strict: bool) -> Reader:
-        """Make a reader."""
+        """Make a reader that is paid from the same budget."""
         return Reader(place, strict=strict, effort=self._effort, codec=self._codec)
 
     def is_torn(self, at: int, end: int, place: Place) -> bool:
-        """Say whether some bytes are the beginning of a message that may stand there, and no whole one."""
+        """Say whether some bytes are the beginning of a message that is allowed there, and not a whole one."""
         self._effort.spend_on_message(bytes_to_look_at(self._data, at, end, place))
         return is_torn(self._data, at, end, place, self._codec)
 
@@ -245,7 +250,7 @@ class Explainer:
         return explained
 
     def _ends(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
-        """Explain how a session ends that has been read up to an error, or to where another one seems to begin."""
+        """Explain how a session ends that was read up to an error, or up to where another one seems to begin."""
         if reading.broke:
             following = _Start(reading.stop, Place(self._framing), strict=not reading.late)
             explained = self._explain(following, depth + 1)
@@ -254,12 +259,12 @@ class Explainer:
         return self._torn(start, reading, depth)
 
     def _torn(self, start: _Start, reading: Reading, depth: int) -> Explained | None:
-        """Find the session that begins behind a torn message, or in the middle of what is open."""
+        """Find the session that begins behind a torn message, or while a transaction is open."""
         if reading.error is not None:
             place = self._place_at(start, reading.stop)
             if is_damaged_end(self._data, reading.stop, place, self._codec):
                 return None
-        # What needs many torn messages at once is the last resort, and not for sessions that are guessed themselves.
+        # Many torn messages at once are the last resort, and not tried for sessions that are guesses themselves.
         for deeper in (False, True)[: 2 if depth == 0 else 1]:
             for number, low in enumerate(reading.lows):
                 found = self._torn_behind(start, reading, low, depth, deeper=deeper)
@@ -280,7 +285,7 @@ class Explainer:
             if found.waits and torn_at < at and wait is None and self._may_wait(at):
                 wait = at, torn_at, 1 + more
             if found.stop == at or not is_worth(at, torn_at, 1 + more + found.ends):
-                # One without a whole message is no more than torn bytes.
+                # A session without a whole message is nothing but torn bytes.
                 continue
             explained = self._explain(following, depth + 1)
             if explained is None:
@@ -295,13 +300,13 @@ class Explainer:
         return None if wait is None else Explained(1, wait[1])
 
     def _may_wait(self, at: int) -> bool:
-        """Say whether the unfinished message at an offset may be a session's first one, of which more will come."""
+        """Say whether the unfinished message at an offset may be a session's first one, to be completed later."""
         return may_wait(self._data, at, self._framing) and self._leftover.whole_behind(at) is None
 
     def _is_lost(self, begin: int, end: int) -> bool:
-        """Say whether torn bytes hold whole transactions, up to where the session behind them is to begin.
+        """Say whether supposedly torn bytes contain whole transactions, up to the start of the session behind them.
 
-        Then a damaged length has swallowed them, and nothing is torn.
+        Then no message is torn: a damaged length has swallowed these transactions.
         """
         at = begin
         for _ in range(_MOST_LOST if end - begin > _SHORTEST_TRANSACTION else 0):
@@ -316,7 +321,7 @@ class Explainer:
         return False
 
     def _content_of(self, at: int, end: int, place: Place) -> tuple[int, int] | None:
-        """Give where the content of the torn message at an offset lies, if it is a logical one."""
+        """Give the range of the content of the torn message at an offset; None if it is no logical message."""
         return content_of(self._data, at + head_size(self._framing, self._data, at, end), end, place)
 
     def _following(self, start: _Start, reading: Reading, at: int, torn_at: int, before: Place) -> _Start:
@@ -335,15 +340,19 @@ class Explainer:
     def _candidates(
         self, start: _Start, low: int, is_worth: Callable[[int, int, int], bool], *, deeper: bool
     ) -> Iterator[tuple[int, int, Place, int]]:
-        """Give the offsets at which another session may begin, where the torn message before it begins, and the place.
+        """Give the candidates for the session that begins behind a torn message, in the order of their offsets.
 
-        The last number says whether sessions lie between the two of which no message is whole.  The offsets rise; so
-        the session is walked once, by two walkers: one goes ahead to find the boundaries, one stays behind to know the
-        places.
+        Because the offsets rise, the session is walked once, by two walkers: one goes ahead to find boundaries, the one
+        behind it knows places.
 
         Args:
-            is_worth: says whether one with so many breaks at least is looked for.
-            deeper: only such as need the torn message to be one that seems whole.
+            low: the first offset at which the torn message may begin.
+            is_worth: says whether a candidate with at least so many breaks is of interest.
+            deeper: give only candidates whose torn message seems to be whole.
+
+        Yields:
+            the offset at which the session may begin; the offset of the torn message, and the place there; and 1 if
+            sessions without a whole message lie between the two offsets, otherwise 0.
         """
         data = self._data
         ahead = Ahead(data, start.at, self.reader(start.place, strict=start.strict))
@@ -362,7 +371,7 @@ class Explainer:
                 behind_at = torn_at
             place = behind.place
             if deeper:
-                # The torn message may be the one before, which has taken what follows for its end.
+                # The torn message may be the one before, which has taken the following bytes for its own.
                 if ahead.stuck and ahead.before < torn_at <= at < torn_at + _LONGEST_TORN:
                     place = self._place_at(start, ahead.before)
                     if self._are_torn(ahead.before, at, place):
@@ -390,7 +399,7 @@ class Explainer:
         return self._places[start, at]
 
     def _place_without_newline(self, at: int, end: int, place: Place) -> Place | None:
-        """Give the place behind the message in some bytes, if it lacks nothing but the newline; None else."""
+        """Give the place behind the message in some bytes, if only its newline is missing; otherwise None."""
         reader = self.reader(place, strict=False)
         reader.closed = reader.ends_session = True
         with suppress(CaptureError):
@@ -398,28 +407,28 @@ class Explainer:
         return reader.place if reader.position == end and not reader.broke else None
 
     def _own_end(self, at: int, place: Place) -> int:
-        """Give up to where all bytes behind an offset are one message's own, as far as that is known."""
+        """Give the offset up to which all bytes certainly belong to the message at an offset."""
         if at not in self._own_ends:
             self._effort.spend_on_message(bytes_to_look_at(self._data, at, len(self._data), place))
             self._own_ends[at] = min(end_without_newline(self._data, at, place, self._codec), len(self._data))
         return self._own_ends[at]
 
     def _are_torn(self, at: int, end: int, place: Place) -> bool:
-        """Say whether some bytes are a torn message, and behind it torn messages that sessions began with."""
+        """Say whether some bytes are a torn message, followed by torn first messages of sessions."""
         first = max(at + 1, min(self._own_end(at, place), end))
         begins = np.flatnonzero(self._starting[self._buf[first:end]])[::-1].tolist()
         self._effort.spend(1 + len(begins) // _PLACES_A_UNIT)
         stop = end
         for begin in begins:
             if self._is_torn_start(first + begin, stop):
-                # The sooner a message ends, the likelier it may be torn there.
+                # The shorter the bytes of a message, the sooner they can be a torn one.
                 stop = first + begin
         return self.is_torn(at, stop, place)
 
     def _is_torn_start(self, at: int, end: int) -> bool:
         """Say whether some bytes are the torn beginning of a session's first message.
 
-        What is torn at some offset may be torn at any before it.
+        If a message may be torn at some offset, it may be torn at any offset before that.
         """
         torn, whole = self._torn_starts.get(at, (at, len(self._data) + 1))
         if torn < end < whole:
@@ -432,10 +441,10 @@ class Explainer:
 
 
 class Ahead:
-    """Find messages' boundaries, one after the other, up to where the session cannot be read on.
+    """Find messages' boundaries, one after the other, as far as the session can be read.
 
     Attributes:
-        before: where the last whole message begins.
+        before: the offset of the last whole message.
     """
 
     def __init__(self, data: memoryview, start: int, reader: Reader) -> None:
@@ -446,7 +455,7 @@ class Ahead:
         self.stuck = False
 
     def boundary_before(self, at: int) -> int:
-        """Give the last boundary at or before an offset, which must not be lower than that of the last call."""
+        """Give the last boundary at or before an offset; offsets must not become lower from call to call."""
         if self._at < at and not self.stuck:
             reader = self._reader
             try:
@@ -461,7 +470,7 @@ class Ahead:
 
 
 def is_framed_so(data: memoryview, framing: Framing, codec: str = UTF8) -> bool:
-    """Say whether so many sound messages stand at a stream's beginning that its framing is beyond doubt."""
+    """Say whether a stream begins with so many sound messages that its framing is beyond doubt."""
     try:
         return Explainer(data, framing, codec, Effort(len(data))).read(0, strict=False).messages >= SOUND_MESSAGES
     except GaveUp:

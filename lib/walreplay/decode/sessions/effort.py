@@ -1,8 +1,8 @@
-"""How much work it may take to find where sessions begin in bytes that cannot be read straight on.
+"""A limit for the work of finding sessions in bytes that cannot be read in one go.
 
-Reading itself goes once over the bytes.  What tries several readings of them pays for each from a budget that grows
-with the bytes, and gives up when that is used up: hostile bytes would keep it busy for ever, as every place may be
-torn, and a session may begin at each.
+Reading itself goes once over the bytes.  A search that tries several readings pays for each from a budget that grows
+with the number of bytes, and gives up when it is used up.  Otherwise hostile bytes could keep it busy for ever, because
+a message may be torn, and a session may begin, at every offset.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import Final
 
 LEAST: Final = 40_000
-"""So many units may be spent on any bytes; a unit is five microseconds or so."""
+"""The budget for any bytes, in units of about five microseconds."""
 
 BYTES_A_UNIT: Final = 16
-"""For so many bytes there is another unit."""
+"""For so many bytes the budget has another unit."""
 
 READING: Final = 8
-"""What it takes to begin to read somewhere."""
+"""The price of beginning to read at an offset, in units."""
 
 LOOKING: Final = 4
-"""What it takes to look at one message."""
+"""The price of looking at one message, in units."""
 
 _BYTES_WALKED: Final = 1 << 13
 _BYTES_COMPARED: Final = 1 << 6
@@ -33,8 +33,8 @@ class Effort:
     """A budget.
 
     Args:
-        size: of the bytes that are searched.
-        least: the units that there are for any bytes.
+        size: the number of bytes that are searched.
+        least: the units for any number of bytes.
     """
 
     def __init__(self, size: int, least: int = LEAST) -> None:
@@ -45,18 +45,18 @@ class Effort:
         """Pay for work.
 
         Raises:
-            GaveUp: there is not so much left.
+            GaveUp: there are not so many units left.
         """
         self.left -= units
         if self.left < 0:
             raise GaveUp
 
     def spend_on_message(self, size: int) -> None:
-        """Pay for looking at the one message in so many bytes."""
+        """Pay for looking at one message of so many bytes."""
         self.spend(LOOKING + min(size, 1 << 20) // _BYTES_COMPARED)
 
     def note_walked(self, size: int) -> None:
-        """Pay for bytes that a kernel has gone over; what is paid next may be too much."""
+        """Pay for bytes that a kernel has walked over.  This does not raise; the next `spend` may."""
         self.left -= size // _BYTES_WALKED
 
 

@@ -1,4 +1,4 @@
-"""Tell a stream's framing, and where its first session begins, where its first bytes do not say it."""
+"""Find a stream's framing, or the start of its first session, if its first bytes do not show it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from walreplay.types.text import UTF8
 
 
 def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
-    """Recognise the framing of a stream whose first session ends in its first bytes, or that is damaged there.
+    """Recognise the framing of a stream whose first session ends early, or that is damaged at its beginning.
 
-    That counts of which the fewest sessions explain the bytes; if none does, that with the most sound messages.
+    It is the framing in which the fewest sessions explain the bytes.  If they are explained in none, it is the one with
+    the most sound messages.  None if no framing has any.
 
     Raises:
-        TruncatedMessage: more bytes will tell.
+        TruncatedMessage: the bytes are too few.
     """
     ranked: list[tuple[int, int, Framing]] = []
     waiting: list[tuple[int, Framing]] = []
@@ -31,7 +32,7 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
         try:
             explained = explainer.fits(0)
         except GaveUp:
-            # It is told later what is wrong behind the messages that are sound.
+            # The error behind the sound messages is reported later.
             if not explainer.has_read(0):
                 continue
         reading = explainer.read(0)
@@ -39,7 +40,7 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
         begun = begun or messages > 0
         is_torn_only = explained is not None and bool(explained.breaks) and explained.begin == WAIT
         if is_torn_only and framing.length_field is not None and not messages:
-            # Anything may be the torn beginning of a length.
+            # Any bytes may be the torn beginning of a length.
             continue
         if reading.waits or is_torn_only:
             waiting.append((explained.breaks if explained is not None and messages else UNEXPLAINED, framing))
@@ -48,7 +49,7 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
         elif messages > 1 or (messages and not explainer.begins_with_abort):
             ranked.append((UNEXPLAINED, -messages, framing))
     if begun:
-        # What begins with a sound message in one framing is not the torn beginning of a length in another.
+        # If bytes begin with a sound message in one framing, they are not a torn length in another.
         ranked = [rank for rank in ranked if rank[1] or rank[2].length_field is None]
     best = min(ranked, key=lambda rank: rank[:2], default=None)
     if waiting and (best is None or best[0] >= UNEXPLAINED or min(waiting)[0] < best[0]):
@@ -59,7 +60,15 @@ def framing_of(data: memoryview, codec: str = UTF8) -> Framing | None:
 
 
 def first_session(data: memoryview, framing: Framing, codec: str = UTF8) -> int | None:
-    """Give the first offset from which on a buffer can be read as a session that goes on, its relations being known."""
+    """Find where the first session behind a gap begins.
+
+    Returns:
+        the first offset from which on the buffer can be read as a session that announces its relations; None if more
+        bytes are needed.
+
+    Raises:
+        OrderError: the search was given up, because too many offsets look like a session's start.
+    """
     buf, at = np.frombuffer(data, np.uint8), 0
     explainer = Explainer(data, framing, codec, Effort(len(data)))
     for _ in range(MOST_CANDIDATES):

@@ -1,4 +1,4 @@
-"""Files that do not belong to a stream: told as what they are, and by their own name."""
+"""Recognise files that do not belong to a stream, and make errors that name them and say what they are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from walreplay.types.text import UTF8, names_in
 
 _LOOKED_AT: Final = 1 << 20
 _TELLING_BYTES: Final = 9
-"""So many of a frame's bytes tell whether it may be one; those behind may be torn off, and others follow."""
+"""So many bytes show whether a frame may begin with them.  Those behind may be torn off, and other bytes follow."""
 
 _BY_PATTERN: Final = "out by `captures: pattern`"
 _LEAVE_OUT: Final = f"Leave the file {_BY_PATTERN}"
@@ -29,7 +29,7 @@ _NAME_IT: Final = f"{_LEAVE_OUT}, or name its framing by `captures: framing`"
 
 
 def may_become(data: bytes, codec: str = UTF8) -> bool:
-    """Say whether a stream may begin with a few bytes, in any framing."""
+    """Say whether a few bytes may be the beginning of a stream, in any framing."""
     first, view = np.frombuffer(data[:_TELLING_BYTES], np.uint8), memoryview(data)
     for framing in FRAMING_ORDER:
         at = int(next_start(first, 0, len(first), FRAMING_CODES[framing]))
@@ -37,13 +37,13 @@ def may_become(data: bytes, codec: str = UTF8) -> bool:
             continue
         try:
             if at:
-                # A length alone is torn off, and says nothing: a session has to follow.
+                # A torn length alone proves nothing: a session has to follow it.
                 explained = Explainer(view, framing, codec, Effort(len(view))).fits(0)
                 if explained is not None and explained.begin != WAIT:
                     return True
                 continue
             reading = _read(view, framing, codec)
-            # A session may be torn as early.
+            # Even so short a session may be torn, and another one follow.
             if reading.error is None or reading.messages or Explainer(view, framing, codec, Effort(len(view))).fits(0):
                 return True
         except GaveUp:
@@ -52,7 +52,7 @@ def may_become(data: bytes, codec: str = UTF8) -> bool:
 
 
 def no_capture(data: bytes | memoryview, compression: str | None = None) -> NotACapture:
-    """Make the error that says what a file is, if it is no capture."""
+    """Make the error for a file that is no capture; it says what the file seems to be."""
     what = what_is(data)
     if what is None:
         known = ", ".join(framing.value for framing in Framing)
@@ -71,16 +71,18 @@ def no_capture(data: bytes | memoryview, compression: str | None = None) -> NotA
 def stranger(
     data: memoryview, compression: str | None, framing: Framing, *, before: str, codec: str = UTF8
 ) -> NotACapture | FramingChange | None:
-    """Say what a file is that does not go on in its stream's framing; None if it might.
+    """Make the error for a file that does not continue its stream; None if it might.
 
     Args:
         data: the file's bytes, decompressed.
+        compression: how the file is compressed; None if it is not.
         framing: the stream's.
-        before: the file in front of it.
+        before: the path of the file before it.
+        codec: the encoding of names.
     """
     view = data[:_LOOKED_AT]
     if what_is(view[:HEAD_BYTES]) is not None:
-        # A file may begin inside of a value, and look like anything there.
+        # A file may begin inside a value, and look like anything there.
         if guess_framing(view, codec=codec) is not None:
             return None
         error = no_capture(data, compression)
@@ -98,10 +100,10 @@ def stranger(
 
 
 def told_for_paths(error: NotACapture | FramingChange, option: str) -> NotACapture | FramingChange:
-    """Give an error the remedy of those who name paths, and have no configuration.
+    """Adapt an error's remedy for callers who give paths and have no configuration file.
 
     Args:
-        option: what names the framing.
+        option: the name of the option for the framing.
     """
     if isinstance(error, FramingChange):
         error.remedy = "A stream has one framing: give the files of one at a time"
@@ -111,7 +113,7 @@ def told_for_paths(error: NotACapture | FramingChange, option: str) -> NotACaptu
 
 
 def _is_plain(data: memoryview, framing: Framing, codec: str) -> bool:
-    """Say whether bytes can be read in a framing to their end, or so far that it is beyond doubt."""
+    """Say whether bytes can be read in a framing to their end, or far enough to be beyond doubt."""
     if is_framed_so(data, framing, codec):
         return True
     try:
@@ -125,7 +127,7 @@ def _read(data: memoryview, framing: Framing, codec: str) -> Reading:
     """Read bytes from a stream's beginning to their end.
 
     Raises:
-        GaveUp: that takes too much.
+        GaveUp: it takes too much work.
     """
     effort = Effort(len(data))
     return read_session(data, 0, Place(framing), strict=False, stop_at=len(data), effort=effort, codec=codec)

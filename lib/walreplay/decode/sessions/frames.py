@@ -1,4 +1,4 @@
-"""What is known of a frame from its first bytes, where these may be torn off, or be no frame at all."""
+"""What the first bytes of a frame show, if it may be torn, or if they may be no frame at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIZES: Final = {b"B"[0]: (21, 21), b"C"[0]: (26, 26), b"S"[0]: (6, 6), b"E"[0]:
     **dict.fromkeys(b"bPKrp", (30, 300)),
     **dict.fromkeys(b"IUDTOMRY", (9, LONGEST_MESSAGE)),
 }
-"""How large a message of each tag is, at least and at most."""
+"""The least and the greatest size of a message, by its tag."""
 _HEADER: Final = PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
 _LONGEST_GID: Final = 64
 _STARTING_SIZES: Final = (
@@ -37,14 +37,15 @@ _STARTING_SIZES: Final = (
     ),
     KEEPALIVE.size,
 )
-"""How large that is what a session mostly begins with; of what names a prepared transaction, with a common gid."""
+"""The usual sizes of a session's first message, by its tag; those with a gid have one of a usual length."""
 
 
 def head_size(framing: Framing, data: memoryview, at: int, end: int) -> int:
-    """Give how many bytes of the frame at an offset stand before its message; of a keepalive, all that it has.
+    """Give the number of a frame's bytes before its message; for a keepalive, its size.
 
     Args:
-        end: the frame's bytes end here at the latest.  Where they are too few to tell, it is said what there may be.
+        at: the frame's offset.
+        end: the bytes end here.  If they are too few to decide, the number is what it may be.
     """
     if framing is Framing.COPYDATA:
         return COPYDATA_HEADER.size + XLOGDATA.size
@@ -63,12 +64,12 @@ def _sent_head(data: memoryview, at: int, end: int) -> int:
 
 
 class Frame(NamedTuple):
-    """What is known of the frame that begins at an offset.
+    """What is known of the frame at an offset.
 
     Attributes:
-        head: how many bytes stand before its message; see `head_size`.
-        size: of all of it; None where only its message says where it ends.
-        error: why it cannot be one, or, a `TruncatedMessage`, that the bytes are too few to tell.
+        head: the number of its bytes before its message; see `head_size`.
+        size: the frame's size; None if only its message shows where it ends.
+        error: why it is no frame; or a `TruncatedMessage` if the bytes are too few to decide.  None for a valid frame.
     """
 
     head: int
@@ -77,10 +78,10 @@ class Frame(NamedTuple):
 
 
 def frame_at(framing: Framing, data: memoryview, at: int, end: int) -> Frame:
-    """Look at the frame that begins at an offset.
+    """Look at the frame at an offset.
 
     Args:
-        end: the frame's bytes end here at the latest.
+        end: the bytes end here.
     """
     head = head_size(framing, data, at, end)
     if framing in (Framing.RAW, Framing.RECVLOGICAL):
@@ -96,7 +97,7 @@ def frame_at(framing: Framing, data: memoryview, at: int, end: int) -> Frame:
 
 
 def _size_of(framing: Framing, frame: bytes, head: int) -> int | None:
-    """Give the size of the frame that some bytes begin, up to the first of its message; None where they are too few."""
+    """Give the size of a frame, given its bytes up to the message's first one; None if they are too few."""
     if framing is Framing.COPYDATA:
         return _copydata_size(frame[:head])
     if framing is Framing.PGCOPY:
@@ -107,10 +108,10 @@ def _size_of(framing: Framing, frame: bytes, head: int) -> int | None:
 
 
 def _copydata_size(frame: bytes) -> int | None:
-    """Give the size of the frame that some bytes begin; None where they are too few.
+    """Give the size of the frame that begins with some bytes; None if they are too few.
 
     Raises:
-        MalformedMessage: they begin none.
+        MalformedMessage: no frame begins with them.
     """
     if frame[:1] != b"d":
         raise MalformedMessage("no frame begins here")
@@ -124,15 +125,15 @@ def _copydata_size(frame: bytes) -> int | None:
 
 
 def _pgcopy_size(frame: bytes) -> int | None:
-    """Give the size of the row, or the mark, that some bytes begin; None where they are too few.
+    """Give the size of the row, header or trailer that begins with some bytes; None if they are too few.
 
     Raises:
-        MalformedMessage: they begin none.
+        MalformedMessage: none of these begins with them.
     """
     if frame[:1] == b"\xff":
         return PGCOPY_TRAILER.size
     if frame[:1] == PGCOPY_SIGNATURE[:1]:
-        # PostgreSQL sets no flags and writes no extension; another header behind a torn one looks like them.
+        # PostgreSQL sets no flags and writes no extension.  They would be another header behind a torn one.
         if not _HEADER.startswith(frame[: len(_HEADER)]):
             raise MalformedMessage("no header begins here")
         return None if len(frame) < len(_HEADER) else len(_HEADER)
@@ -153,10 +154,10 @@ def _pgcopy_size(frame: bytes) -> int | None:
 
 
 def _sent_size(frame: bytes) -> int | None:
-    """Give the size of the keepalive that some bytes begin; None where they are too few, or begin XLogData.
+    """Give the size of the keepalive that begins with some bytes; None if they are too few, or begin XLogData.
 
     Raises:
-        MalformedMessage: they begin neither.
+        MalformedMessage: neither begins with them.
     """
     if frame[:1] not in (b"w", b"k"):
         raise MalformedMessage("neither XLogData nor a keepalive begins here")
@@ -168,16 +169,16 @@ def _sent_size(frame: bytes) -> int | None:
 
 
 def _length_frame_size(framing: Framing, frame: bytes) -> int | None:
-    """Give the size of the frame that some bytes begin, in a framing with lengths; None where they are too few.
+    """Give the size of the frame that begins with some bytes, in a framing with lengths; None if they are too few.
 
     Raises:
-        MalformedMessage: they begin none.
+        MalformedMessage: no frame begins with them.
     """
     field = framing.length_field
     assert field is not None
     if len(frame) <= LENGTH_SIZE:
         if field.size_of(frame.ljust(LENGTH_SIZE, b"\0"), 0) > LONGEST_MESSAGE >> 1:
-            # Big-endian, its first byte tells.
+            # The length is big-endian, so its first byte shows whether it is too large.
             raise MalformedMessage("no length of a message stands here")
         return None
     size, kind, head = field.size_of(frame, 0), frame[LENGTH_SIZE], 0
@@ -193,7 +194,7 @@ def _length_frame_size(framing: Framing, frame: bytes) -> int | None:
 
 
 def starting_bytes(framing: Framing, starters: bytes) -> bytes:
-    """Give what a session's bytes may begin with, given the tags that its messages may begin with."""
+    """Give the bytes with which a session may begin, given the possible tags of its first message."""
     field = framing.length_field
     if field is not None:
         return bytes({field.pack(size)[0] for size in _STARTING_SIZES})
@@ -201,7 +202,7 @@ def starting_bytes(framing: Framing, starters: bytes) -> bytes:
 
 
 def is_short_abort(framing: Framing, tail: bytes) -> bool:
-    """Say whether unfinished bytes may be a whole Stream Abort, to which sixteen bytes more may belong."""
+    """Say whether unfinished bytes may be a whole Stream Abort, to which up to sixteen more bytes may belong."""
     head = {Framing.RAW: 0, Framing.WALSENDER: XLOGDATA.size}.get(framing)
     return head is not None and len(tail) == head + 9 and tail[head : head + 1] == b"A"
 

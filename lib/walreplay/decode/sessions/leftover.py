@@ -1,8 +1,8 @@
-"""Say whether what is taken for an unfinished message holds what must come behind it.
+"""Check that an unfinished message does not contain messages that should come behind it.
 
-An unfinished message waits for more bytes.  A damaged length, or a tag that damage has made, looks like one, and hides
-all that follows: so it may wait only where nothing in it can be read as messages that follow each other.  The content
-of a logical message, or a value in binary format, may be anything, a whole capture too; then more bytes will show it.
+An unfinished message waits for more bytes.  But a damaged length, or a damaged tag, looks like one, too, and hides all
+messages that follow.  So a message may only wait if nothing in it can be read as consecutive messages.  The content of
+a logical message, or a value in binary format, may be anything, even a whole capture; then more bytes will show it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from walreplay.protocol.framing import Framing
 from walreplay.types.text import UTF8
 
 _CHAIN: Final = 8
-"""So many messages that follow each other are no chance; a transaction from Begin to Commit is none either."""
+"""So many consecutive messages are no coincidence; nor is a transaction from Begin to Commit."""
 
 _LAST_CHAIN: Final = 3
-"""So many are none, where the last one ends with the bytes."""
+"""So many are enough if the last one ends exactly with the bytes."""
 
 _PROBE_BYTES: Final = 1 << 16
 
 
 class Leftover:
-    """Bytes that may hold messages behind an unfinished one.
+    """Search bytes for messages behind the start of an unfinished one.
 
     Args:
-        effort: what the search is paid from; it raises `GaveUp` when that comes to its end.
+        effort: the budget of the search, which raises `GaveUp` when it is used up.
     """
 
     def __init__(self, data: memoryview, framing: Framing, codec: str, effort: Effort) -> None:
@@ -41,7 +41,7 @@ class Leftover:
         self._known: list[tuple[int, int | None]] = []
 
     def whole_behind(self, at: int) -> int | None:
-        """Give where messages that follow each other begin, behind the start of an unfinished one; None if nowhere."""
+        """Give the offset where consecutive messages begin behind the start of an unfinished one; None if nowhere."""
         for start, found in self._known:
             if start <= at and (found is None or at < found):
                 return found
@@ -65,19 +65,19 @@ class Leftover:
 def refuse_leftover(
     tail: bytes | memoryview, framing: Framing, codec: str = UTF8, *, path: str | None = None, offset: int = 0
 ) -> None:
-    """Refuse the unfinished bytes at the end of all that is there, where messages follow in them.
+    """Refuse the unfinished bytes at the end of the last file if they contain consecutive messages.
 
     Args:
-        path, offset: where they begin.
+        path, offset: where the bytes begin, for the error.
 
     Raises:
-        MalformedMessage: they are damaged.
+        MalformedMessage: they contain such messages, so they are damaged or torn.
     """
     data = memoryview(tail)
     try:
         found = Leftover(data, framing, codec, Effort(len(data))).whole_behind(0)
     except GaveUp:
-        # Nothing is proven.
+        # The search proves nothing, so the bytes may wait.
         return
     if found is not None:
         raise MalformedMessage(

@@ -1,4 +1,4 @@
-"""Part a buffer into the sessions that its bytes were written in."""
+"""Divide a buffer into the sessions in which its bytes were sent."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from walreplay.types.text import UTF8
 _SESSIONS: Final = 1_000
 
 _BYTES_A_SESSION: Final = 64
-"""So many sessions there may be in any bytes, and another one for so many: an empty COPY of one empty transaction has
-82.  Each takes a tenth of a millisecond."""
+"""One more session is accepted for so many bytes: even a COPY with a single empty transaction has 82.
+
+The limit is needed because each session takes a tenth of a millisecond.
+"""
 
 _CUT: Final = "Cut the file in front of the torn message and behind it, where the next session begins"
 
@@ -28,14 +30,16 @@ _CUT: Final = "Cut the file in front of the torn message and behind it, where th
 def find_sessions(
     data: memoryview, place: Place, start: int, *, edges: tuple[int, ...] = (), codec: str = UTF8
 ) -> list[Stretch]:
-    """Walk a buffer from a known place, part it into sessions.
+    """Walk over a buffer from a known place, and divide it into sessions.
 
     Args:
-        edges: where files begin in the buffer; a message that lies over one may be two readings.
-        codec: what names are in.
+        place: the place at ``start``.
+        edges: the offsets at which files begin in the buffer.  A message that extends over one may also be read as a
+            torn message and a new session.
+        codec: the encoding of names.
 
     Raises:
-        CaptureError: what cannot be, and is no new session either.
+        CaptureError: an error that no new session explains, or a message over a file's end with two readings.
     """
     parting = _Parting(data, place, start, codec)
     while not parting.is_done:
@@ -45,10 +49,10 @@ def find_sessions(
 
 
 class _Parting:
-    """Part a buffer into sessions, one after the other.
+    """Divide a buffer into sessions, one after the other.
 
     Attributes:
-        found: the stretches up to ``start``.
+        found: the stretches found so far.
     """
 
     def __init__(self, data: memoryview, place: Place, start: int, codec: str) -> None:
@@ -63,18 +67,18 @@ class _Parting:
         self.is_done = False
 
     def _begin(self, start: int, place: Place, *, new_session: bool = False, late: bool = False, torn: int = 0) -> None:
-        """Have the next stretch begin at an offset."""
+        """Begin the next stretch at an offset."""
         self._next = Stretch(start, start, place, new_session, late, torn)
 
     def explainer(self) -> Explainer:
-        """Make an explainer; all share what the search may cost, and what was read."""
+        """Make an explainer; all share one budget and the known readings."""
         return Explainer(self._data, self._framing, self._codec, self._effort, self._readings)
 
     def go_on(self) -> None:
-        """Find where the next stretch ends.
+        """Find the end of the current stretch, and begin the next one.
 
         Raises:
-            CaptureError: what cannot be.
+            CaptureError: an error that no new session explains.
         """
         following = self._next
         been = following.start, following.torn, len(self.found)
@@ -120,10 +124,10 @@ class _Parting:
         return None
 
     def _explain(self, scanner: Scanner, error: CaptureError | None) -> Explained | None:
-        """Explain an error, or what is doubtful.
+        """Explain an error, or something doubtful; None if there is no explanation, or nothing to explain.
 
         Raises:
-            CaptureError: the error, where the search for an explanation takes too long.
+            CaptureError: the error, if the search for an explanation takes too long.
         """
         following, explained = self._next, None
         try:
@@ -141,7 +145,7 @@ class _Parting:
         if not scanner.broke:
             explained = self.explainer().explain(following.start, following.place)
         if following.new_session and not following.torn and int(scanner.kernel.state[walk.MESSAGES]) < SOUND_MESSAGES:
-            # What looked like a session's first message may be a torn one that has swallowed the true one.
+            # The seeming first message of this session may be a torn one that has swallowed the true one.
             last = self.found[-1]
             other = self.explainer().explain(last.start, last.place, torn_only=True)
             if other is not None and (explained is None or other.breaks < 1 + explained.breaks):
@@ -150,10 +154,10 @@ class _Parting:
         return explained
 
     def _end_torn(self, explained: Explained) -> None:
-        """End the stretch in front of a torn message."""
+        """End the stretch before a torn message."""
         following = self._next
         if explained.begin != WAIT and following.new_session and explained.stop == following.start:
-            # Not one message of that session is whole: it comes to nothing, but for more bytes that are torn.
+            # The session has no whole message, so it only adds to the torn bytes.
             torn = following.torn + explained.begin - following.start
             self._begin(explained.begin, following.place, new_session=True, torn=torn)
             return
@@ -164,7 +168,7 @@ class _Parting:
 
 
 def _given_up(error: CaptureError, effort: Effort) -> CaptureError:
-    """Say of an error that nothing explains it, as far as that could be tried."""
+    """Add to an error that the search for an explanation was given up."""
     return type(error)(
         f"{error.problem}; whether a message is torn here and a new session follows could not be told in "
         f"{effort.all:,} steps, and was given up",
@@ -175,7 +179,7 @@ def _given_up(error: CaptureError, effort: Effort) -> CaptureError:
 
 
 def _add(found: list[Stretch], data: memoryview, stretch: Stretch, codec: str) -> Place:
-    """Add a stretch; give the place of the session behind it."""
+    """Add a stretch; give the place at which the session behind it begins."""
     scanner = Scanner(stretch.place.framing, place=stretch.place, codec=codec)
     scanner.closed = scanner.ends_session = True
     scanner.scan(data[: stretch.stop], stretch.start)
@@ -185,7 +189,7 @@ def _add(found: list[Stretch], data: memoryview, stretch: Stretch, codec: str) -
 
 
 def _refuse_two_readings(data: memoryview, found: list[Stretch], edges: tuple[int, ...], explainer: Explainer) -> None:
-    """Stop where a message goes on over a file's end, but a session might as well begin there."""
+    """Raise an error if a message extends over a file's end, but a session might begin there as well."""
     for edge in edges:
         for stretch in found:
             if stretch.start < edge < stretch.stop and _is_two(data, stretch, edge, explainer):
@@ -199,7 +203,7 @@ def _refuse_two_readings(data: memoryview, found: list[Stretch], edges: tuple[in
 
 
 def _is_two(data: memoryview, stretch: Stretch, edge: int, explainer: Explainer) -> bool:
-    """Say whether a session may begin at an offset at which another one can be read on."""
+    """Say whether a session may begin at an offset, although another one can be read beyond it."""
     if not may_begin(data[edge:], stretch.place.framing):
         return False
     try:
@@ -212,7 +216,7 @@ def _is_two(data: memoryview, stretch: Stretch, edge: int, explainer: Explainer)
         if not explainer.is_torn(torn_at, edge, before.place) or reading.waits or reading.error or reading.broke:
             return False
     except GaveUp:
-        # Nothing shows that there are two.
+        # Nothing proves that there are two readings.
         return False
     open_, first = before.place.transaction, reading.first_event
     return open_ is None or first is None or first <= open_.final_lsn

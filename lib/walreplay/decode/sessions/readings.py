@@ -1,7 +1,7 @@
-"""Read a session from an offset at which one may begin, to see what comes of it.
+"""Try to read a session from an offset at which one may begin.
 
-Nothing marks a session's beginning.  What can be seen is that its first message is one that a session may begin with,
-that it announces its relations and streamed transactions itself, and that what follows can be read.
+Nothing marks a session's beginning.  But its first message has to be one with which a session may begin, it has to
+announce its relations and streamed transactions itself, and the messages that follow have to be valid.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 PROBE_BYTES: Final = 1 << 20
-"""A session that can be read so far is one."""
+"""A session that can be read over so many bytes is accepted."""
 
 _RECENT: Final = 16
 FAR: Final = 1 << 14
-"""Torn bytes and those behind them look like messages for so long at the most: further back none is looked for."""
+"""A torn message is looked for so many bytes back: torn bytes do not look like valid messages any longer."""
 
 
 class Reader(StreamWalker):
@@ -43,9 +43,9 @@ class Reader(StreamWalker):
 
     Args:
         place: where to begin.
-        strict: it is a session's start, so that nothing may be named that the session has not announced.
-        effort: what the walk is paid from.
-        codec: what names are in.
+        strict: it is a session's start, so the session has to announce everything that it uses.
+        effort: the budget of the walk.
+        codec: the encoding of names.
     """
 
     breaks: ClassVar[bool] = True
@@ -60,11 +60,11 @@ class Reader(StreamWalker):
         self._recent: deque[int] = deque(maxlen=_RECENT)
 
     def advance(self, data: memoryview, start: int, stop_at: int | None = None) -> None:
-        """Walk on.
+        """Walk over whole messages, from ``start`` up to the first boundary at or after ``stop_at``.
 
         Raises:
-            CaptureError: what cannot be.
-            GaveUp: the effort has come to its end.
+            CaptureError: a message is not valid.
+            GaveUp: the budget is used up.
         """
         self._effort.spend(READING)
         try:
@@ -74,21 +74,21 @@ class Reader(StreamWalker):
             self._effort.note_walked(self.position - start)
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
-        """Give what the transaction has announced in its blocks before, or what holds where it is prepared."""
+        """Give what the transaction has announced in earlier blocks, or what is in force where it is prepared."""
         return self.relations if self.gid is not None else self._streams.get(xid, {})
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
-        """Let pass what the session may have announced before the start."""
+        """Accept relations that the session may have announced before the start."""
         self._effort.spend(1)
         return super().on_unknown_relation(oid, offset) if self._strict or self.is_foreign(oid) else -1
 
     def on_stream_commit(self, xid: int) -> None:
-        """Let what the transaction has announced, so far as that was read, hold outside of it."""
+        """Put in force what the transaction has announced, as far as it was read."""
         super().on_stream_commit(xid)
         self.relations.update(self._streams.pop(xid, {}))
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
-        """Note the messages with an LSN of their own, and where blocks begin."""
+        """Note messages with an LSN of their own, and the starts of blocks."""
         at = int(self.kernel.state[walk.PREVIOUS])
         self._effort.spend_on_message(self.position - at)
         self._recent.append(at)
@@ -114,9 +114,9 @@ class Reader(StreamWalker):
         return went_on
 
     def _check_own(self, message: m.AnyMessage, offset: int) -> None:
-        """Refuse what goes on with something that the session has not begun."""
+        """Refuse a message that continues something that the session has not begun."""
         streams = self._streams
-        # Aborts come of what was never streamed, too: it was gone before there was anything to stream.
+        # Aborts are also sent for subtransactions that were never streamed, because they rolled back before.
         if isinstance(message, m.StreamAbort):
             if message.xid == message.subxid:
                 streams.pop(message.xid, None)
@@ -132,10 +132,10 @@ class Reader(StreamWalker):
             raise OrderError("a relation is announced outside of any transaction", offset=offset)
 
     def first_event(self, *, sound: bool) -> int | None:
-        """Give the LSN of the first commit or prepare.
+        """Give the LSN of the first commit or prepare; None if there is none.
 
         Args:
-            sound: believe the last message too; where an error follows, it may be a torn one.
+            sound: trust the last message, too.  If an error follows it, it may be a torn one.
         """
         state = self.kernel.state
         previous = int(state[walk.PREVIOUS])
@@ -149,14 +149,14 @@ class Reader(StreamWalker):
 
     @property
     def first_at(self) -> int | None:
-        """Where the first message with a commit's or prepare's LSN stands, of those that are no Begin or Commit."""
+        """The offset of the first message, except Begin and Commit, that has the LSN of a commit or prepare."""
         return min((at for _, at in self._events), default=None)
 
     def lows(self, start: int) -> tuple[int, ...]:
-        """Give how far back the torn message may be looked for, the nearest first.
+        """Give the offsets back to which the torn message is looked for, the nearest first.
 
-        Mostly it is the last one.  But torn bytes and those behind them may look like several messages: of the open
-        transaction, or such as stand between transactions.
+        Usually the last message is the torn one.  But torn bytes and those behind them may look like several messages:
+        of the open transaction, or between transactions.
         """
         state = self.kernel.state
         previous = int(state[walk.PREVIOUS])
@@ -173,17 +173,17 @@ class Reader(StreamWalker):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a session that begins at an offset comes to.
+    """The result of reading a session from an offset.
 
     Attributes:
-        stop: behind its last whole message.
-        lows: how far back the torn message may be looked for, the nearest first.
-        error: what cannot be, so that it ends before that.
-        broke: another session begins at ``stop``; ``late`` as in `Part`.
-        messages: how many are whole.
-        first_event: the LSN of its first commit or prepare; ``first_at`` is where such a one stands, though it may be
-            the torn message itself.
-        waits: too few bytes are there to tell whether it is one.
+        stop: the offset behind its last whole message.
+        lows: the offsets back to which a torn message is looked for, the nearest first.
+        error: why it cannot be read further; None if there is no error.
+        broke: another session begins at ``stop``; ``late`` is as in `Part`.
+        messages: the number of its whole messages.
+        first_event: the LSN of its first commit or prepare.
+        first_at: the offset of the first message with such an LSN; it may be the torn message itself.
+        waits: there are too few bytes to decide whether it is a session.
     """
 
     stop: int
@@ -198,14 +198,22 @@ class Reading:
 
     @property
     def ends(self) -> bool:
-        """Whether another session has to follow."""
+        """Whether it ends here, so that another session has to follow."""
         return self.broke or self.error is not None
 
 
 def read_session(
     data: memoryview, start: int, place: Place, *, strict: bool, stop_at: int, effort: Effort, codec: str = UTF8
 ) -> Reading:
-    """Read a session up to the first boundary at or behind an offset, or to its end."""
+    """Read a session up to the first boundary at or behind ``stop_at``, or to its end.
+
+    Args:
+        place: the place at ``start``.
+        strict, effort, codec: see `Reader`.
+
+    Raises:
+        GaveUp: the budget is used up.
+    """
     reader = Reader(place, strict=strict, effort=effort, codec=codec)
     error = None
     try:
@@ -232,13 +240,19 @@ def read_session(
 
 
 def check_tail(data: memoryview, stop: int, place: Place, codec: str = UTF8) -> None:
-    """Refuse an unfinished message that cannot be one.
+    """Refuse an unfinished message that is damaged or torn.
 
-    A damaged length makes a message look longer than the file.  Taken for a torn tail, it would hide all that
-    follows; but the Commit's LSN and time are known from the Begin.  Likewise the beginning of a message that was
-    torn swallows the session behind it; but a text value holds no NUL.
+    A damaged length makes a message look longer than the file, and hides all messages behind it.  It is noticed because
+    the Commit's LSN and time are known from the Begin, and may be found inside.  A torn message swallows the session
+    behind it.  It is noticed because a text value contains no NUL.
+
+    Args:
+        stop: the offset of the unfinished message; ``place`` is the place there.
+
+    Raises:
+        CaptureError: the message is not valid.
     """
-    # What takes too long to tell is not refused.
+    # If the check takes too long, the message is accepted.
     with suppress(GaveUp):
         _check_tail(data, stop, place, codec, Effort(len(data) - stop))
 
@@ -266,18 +280,18 @@ def _check_logical(
     codec: str,
     effort: Effort,
 ) -> None:
-    """Refuse an unfinished logical message with a session in its head: the length of its content is not its own.
+    """Refuse an unfinished logical message that has a session in its head: then the message is torn there.
 
-    The content may be anything, a session too; but not what stands in front of it.
+    The content may be anything, even a session, but the bytes in front of it may not.
 
     Args:
-        begin: where the message at ``stop`` has its tag.
-        content: where its content lies, if it is there so far.
+        begin: the offset of the message's tag; its frame begins at ``stop``.
+        content: the range of its content; None if it is not known yet.
     """
     if begin >= len(data) or data[begin] != ord("M"):
         return
     buf, code = np.frombuffer(data, np.uint8), FRAMING_CODES[place.framing]
-    # All that a session may begin with has a NUL within its first bytes, which ends the head.
+    # Every first message of a session has a NUL within its first bytes, which would end the head.
     end = min(len(data), begin + LONGEST_START) if content is None else content[0]
     at = int(next_start(buf, begin + 1, end, code))
     while at < end:

@@ -1,7 +1,7 @@
-"""Find a message's boundary in a file that may begin in the middle of one.
+"""Guess the first boundary of a message in a file that may begin in the middle of one.
 
-Only a guess: the bytes of a value may look like messages.  Whoever uses it holds the guess against the end of the
-file before (`transactions.stitch`), and has the file walked again where it proves wrong.
+It is only a guess, because the bytes of a value may look like messages.  `transactions.stitch` compares it with the end
+of the file before, and has the file scanned again if it is wrong.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ from walreplay.types.text import UTF8
 _PROBE_BYTES: Final = 1 << 16
 _PROBE_MESSAGES: Final = 8
 _NEAR: Final = 1 << 20
-"""A message is rarely longer; searching whole files for the framings that they do not have takes time."""
+"""The first boundary is looked for in so many bytes first: messages are rarely longer.
+
+To search a whole file for each framing that it does not have would take long.
+"""
 
 _OUTSIDE: Final = 1
 _INSIDE: Final = 2
-"""Whether what stands at an offset would be a message outside or inside of a streamed block, which carries an xid."""
+"""Whether the bytes at an offset may be a message outside or inside of a streamed block, where it has an xid."""
 
 
 @helper
@@ -123,7 +126,7 @@ def _next_candidate(buf, p, limit, end, framing):  # type: ignore[no-untyped-def
 
 
 def candidates(data: bytes | memoryview, start: int, end: int, framing: Framing) -> Iterator[tuple[int, bool]]:
-    """Give the offsets in a part of the bytes at which a message may begin, and whether inside of a streamed block."""
+    """Give the offsets from ``start`` to ``end`` at which a message may begin, and whether in a streamed block."""
     buf, code = np.frombuffer(data, np.uint8), FRAMING_CODES[framing]
     at = start
     while True:
@@ -137,12 +140,12 @@ def candidates(data: bytes | memoryview, start: int, end: int, framing: Framing)
 
 
 class Probe(StreamWalker):
-    """Walk from a guessed boundary, to see what comes of it.
+    """Walk from a guessed boundary, to see how far the messages are valid.
 
     Args:
-        streaming: it lies inside of a streamed block.
-        effort: what the walk is paid from.
-        codec: what names are in.
+        streaming: it lies inside a streamed block.
+        effort: the budget of the walk.
+        codec: the encoding of names.
     """
 
     def __init__(self, framing: Framing, *, streaming: bool, effort: Effort, codec: str) -> None:
@@ -159,11 +162,11 @@ class Probe(StreamWalker):
             self._effort.note_walked(self.position - start)
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
-        """Pay for it."""
+        """Pay for a message that Python reads."""
         self._effort.spend_on_message(self.position - offset)
 
     def on_unknown_relation(self, oid: int, offset: int) -> int:
-        """Let any pass."""
+        """Accept any relation."""
         self._effort.spend(1)
         return -1
 
@@ -171,7 +174,7 @@ class Probe(StreamWalker):
 def _fits(
     data: bytes | memoryview, start: int, framing: Framing, *, streaming: bool, effort: Effort, codec: str
 ) -> int:
-    """Give how many messages follow from an offset, or -1 when something cannot be."""
+    """Give the number of valid messages from an offset on, or -1 if one is not valid."""
     probe = Probe(framing, streaming=streaming, effort=effort, codec=codec)
     try:
         probe.advance(data, start, start + _PROBE_BYTES)
@@ -182,11 +185,11 @@ def _fits(
 
 @dataclass(frozen=True, slots=True)
 class _Guess:
-    """A boundary that may be one.
+    """A possible boundary.
 
     Attributes:
-        streaming: it lies inside of a streamed block.
-        strong: several messages follow from it.
+        streaming: it lies inside a streamed block.
+        strong: several valid messages follow.
     """
 
     at: int
@@ -197,8 +200,8 @@ class _Guess:
 def find_boundary(data: bytes | memoryview, framing: Framing, *, codec: str = UTF8) -> tuple[int, bool] | None:
     """Guess the first boundary, and whether it lies inside a streamed block.
 
-    An offset from which several messages follow without a fault is taken.  Near the end of the file, where that
-    many do not fit any more, so is one from which messages follow up to the end.  None where nothing looks like one.
+    It is the first offset from which on several messages are valid, or, near the end of the file, all messages up to
+    the end.  None if there is no such offset.
     """
     found = _find(data, framing, len(data), codec)
     return None if found is None else (found.at, found.streaming)
@@ -216,7 +219,7 @@ def _find(data: bytes | memoryview, framing: Framing, limit: int, codec: str) ->
             if count > 0 and weak is None:
                 weak = _Guess(at, streaming, strong=False)
     except GaveUp:
-        # It is no more than a guess.
+        # The search was given up, which is no error: the result is only a guess anyway.
         pass
     return weak
 
@@ -233,7 +236,7 @@ def guess_framing(data: bytes | memoryview, *, codec: str = UTF8) -> tuple[Frami
             found = _find(data, framing, limit, codec)
             if found is not None and (best is None or (found.strong, -found.at) > (best[1].strong, -best[1].at)):
                 best = framing, found
-                # Only what lies in front of it could still be better.
+                # Another framing is only better if its boundary lies before this one.
                 limit = found.at if found.strong else limit
         if best is not None:
             return best[0], best[1].at, best[1].streaming

@@ -1,4 +1,4 @@
-"""Where a session may begin: nothing marks it, but few messages can be a session's first."""
+"""Find offsets at which a session may begin: nothing marks them, but few messages can be a session's first."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from walreplay.decode.sessions.frames import starting_bytes as starting_bytes_of
 from walreplay.protocol.framing import Framing
 
 LONGEST_START: Final = 300
-"""No message that a session may begin with is longer (a gid has up to 199 bytes), but for a logical message."""
+"""A session's first message is not longer (a gid has up to 199 bytes), unless it is a logical message."""
 
 STARTERS: Final = b"BSAbPKrM"
-"""What a session's first message may be."""
+"""The tags of messages that can be a session's first."""
 
 
 def may_wait(data: memoryview, start: int, framing: Framing) -> bool:
-    """Say whether the unfinished message at an offset may be what a session begins with."""
+    """Say whether the unfinished message at an offset may be a session's first message."""
     if len(data) - start < LONGEST_START:
         return True
     return data[start + head_size(framing, data, start, len(data))] == ord("M")
 
 
 def starting_bytes(framing: Framing) -> bytes:
-    """Give what a session's bytes may begin with."""
+    """Give the bytes with which a session may begin."""
     return starting_bytes_of(framing, STARTERS)
 
 

@@ -1,4 +1,4 @@
-"""Refuse an unfinished message that has swallowed what must come behind it: a length in it is damaged."""
+"""Refuse an unfinished message that contains the end of its own transaction: a length in it is damaged."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from walreplay.errors import MalformedMessage
 from walreplay.protocol.framing import Framing
 
 _LATEST: Final = 6_000_000_000_000_000
-"""No time is later: microseconds since 2000, up to the year 2190."""
+"""Times are earlier than this: microseconds since 2000, up to the year 2190."""
 
 
 def refuse_swallowed(data: memoryview, stop: int, head: int, place: Place) -> None:
-    """Refuse an unfinished message that runs over the end, or the beginning, of the transaction that it is in.
+    """Refuse an unfinished message that extends over the end, or a repeated beginning, of its own transaction.
 
     Args:
-        stop: where it begins; ``head`` bytes of its frame stand before it there.
+        stop: the offset of its frame.
+        head: the number of the frame's bytes before the message.
+        place: the place at ``stop``.
 
     Raises:
         MalformedMessage: it does.
@@ -28,11 +30,11 @@ def refuse_swallowed(data: memoryview, stop: int, head: int, place: Place) -> No
 
 
 def _refuse_ends(data: memoryview, stop: int, head: int, place: Place) -> None:
-    """Refuse an unfinished message that holds the end of the transaction that it is in, or its beginning once more."""
+    """Refuse an unfinished message that contains the end of its transaction, or its beginning once more."""
     marks = list(_marks(place))
     tail = bytes(data[stop:]) if marks else b""
     for mark, time_at, time in marks:
-        # The unfinished message may be such a one itself.
+        # The search begins after the tag, because the unfinished message may itself be the transaction's end.
         found = tail.find(mark, 1 + head)
         said = tail[found + time_at : found + time_at + 8]
         if found < 0 or len(said) < 8:
@@ -48,9 +50,12 @@ def _refuse_ends(data: memoryview, stop: int, head: int, place: Place) -> None:
 
 
 def _marks(place: Place) -> Iterator[tuple[bytes, int, int | None]]:
-    """Give what only the messages hold that begin and end the open transaction, where a time stands there, and it.
+    """Give byte sequences that only the messages contain which begin or end the open transaction.
 
-    Nothing that was written before its commit can hold them: not even a capture inside of a value.
+    No value written before its commit can contain them, not even a capture inside a value.
+
+    Yields:
+        a byte sequence, the offset of a time relative to it, and that time if it is known.
     """
     open_ = place.transaction
     if open_ is not None:
@@ -59,13 +64,13 @@ def _marks(place: Place) -> Iterator[tuple[bytes, int, int | None]]:
         yield end + b"\0" + lsn, 18, time
         yield begin + lsn, time_at, time
     elif place.stream is not None and place.stream >= 0:
-        # Its LSN and time are not known before, and behind a guessed start not even its xid.
+        # A streamed transaction's commit LSN and time are not known yet; behind a guessed start its xid is not either.
         xid = place.stream.to_bytes(4, "big")
         yield b"c" + xid + bytes(2), 22, None
 
 
 def _refuse_stream(data: memoryview, stop: int, head: int, place: Place) -> None:
-    """Refuse an unfinished message over which the stream that it is in begins anew."""
+    """Refuse an unfinished message that contains a second beginning of its streamed transaction."""
     if place.stream is None or place.stream < 0:
         return
     begin = b"S" + place.stream.to_bytes(4, "big") + b"\1"

@@ -1,4 +1,4 @@
-"""Read one message as far as it goes, to see whether bytes are the beginning of one, and what it was."""
+"""Read one message as far as its bytes go, to decide whether they are the beginning of a message."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from walreplay.protocol.reader import Names, read_message
 from walreplay.types.text import UTF8, names_in
 
 ROWS: Final = b"IUDTOMRY"
-"""What stands inside of a transaction."""
+"""The tags of messages inside a transaction."""
 
 BETWEEN: Final = b"BSbcApPKrMRY"
-"""What stands between transactions."""
+"""The tags of messages between transactions."""
 
 _MOST_TRUNCATED: Final = 1 << 20
 _CELL: Final = 16
 
 
 def is_torn(data: memoryview, at: int, end: int, place: Place, codec: str = UTF8) -> bool:
-    """Say whether some bytes are the beginning of a message that may stand there, and no whole one."""
+    """Say whether some bytes are the beginning of a message that is allowed at a place, and not a whole one."""
     tag = at + head_size(place.framing, data, at, end)
     if tag < end and data[tag] not in _tags(place):
         return False
@@ -38,7 +38,7 @@ def is_torn(data: memoryview, at: int, end: int, place: Place, codec: str = UTF8
 
 
 def end_without_newline(data: memoryview, at: int, place: Place, codec: str = UTF8) -> int:
-    """Give where the message at an offset ends, if the framing has newlines; where it has none, the offset."""
+    """Give the end of the message at an offset, without its newline; the offset itself in framings without newlines."""
     if place.framing is not Framing.RECVLOGICAL:
         return at
     try:
@@ -48,9 +48,9 @@ def end_without_newline(data: memoryview, at: int, place: Place, codec: str = UT
 
 
 def bytes_to_look_at(data: memoryview, at: int, end: int, place: Place) -> int:
-    """Give about how many bytes have to be looked at of a message of which so many are there.
+    """Estimate how many bytes of a message have to be read, of those from ``at`` to ``end``.
 
-    Values are stepped over; names and oids are not.
+    Values are skipped by their lengths; names and oids have to be read.
     """
     tag, size = at + head_size(place.framing, data, at, end), end - at
     if tag >= end or data[tag] not in b"IUDRTYOM":
@@ -61,13 +61,13 @@ def bytes_to_look_at(data: memoryview, at: int, end: int, place: Place) -> int:
 
 
 def _columns_at(data: memoryview, tag: int, place: Place) -> int:
-    """Give how many columns the first tuple of a row change has, 0 where that is cut off."""
+    """Give the number of columns of a row change's first tuple; 0 if it is cut off."""
     at = tag + (6 if place.stream is None else 10)
     return int.from_bytes(data[at : at + 2], "big") if at + 2 <= len(data) else 0
 
 
 def _tags(place: Place) -> bytes:
-    """Give what may begin a message at a place: of its session, or of a new one."""
+    """Give the tags of messages that are allowed at a place: of its session, or of a new one."""
     if place.stream is not None:
         return ROWS + STARTERS + b"E"
     if place.transaction is not None:
@@ -76,17 +76,17 @@ def _tags(place: Place) -> bytes:
 
 
 def read_frame(data: memoryview, at: int, end: int, place: Place, names: Names) -> int:
-    """Read the one message, or frame, that begins at an offset, as if the bytes ended at another; give its end.
+    """Read the message, with its frame, at an offset, as if the bytes ended at ``end``; give its end.
 
     Raises:
-        TruncatedMessage: it is sound as far as it goes.
-        CaptureError: it cannot be.
+        TruncatedMessage: it is valid as far as its bytes go, but not complete.
+        CaptureError: it is not valid.
     """
     return read_framed(data, at, end, frame_at(place.framing, data, at, end), place, names)
 
 
 def read_framed(data: memoryview, at: int, end: int, frame: Frame, place: Place, names: Names) -> int:
-    """Read the one message at an offset, whose frame is known as far as it goes; else as `read_frame`."""
+    """Read the message at an offset, given what is known of its frame; see `read_frame`."""
     try:
         if frame.error is not None:
             raise frame.error
@@ -120,14 +120,14 @@ def _frame_end(data: memoryview, at: int, end: int, frame: Frame, place: Place, 
         return stop
     if stop != behind:
         if behind > end and data[message] == ord("A"):
-            # A Stream Abort has an LSN and a time, or has not: a part of them may be cut off.
+            # A Stream Abort may have an LSN and a time, of which a part may be cut off.
             raise TruncatedMessage("the frame is cut", offset=at)
         raise MalformedMessage("the frame holds more bytes than its message", offset=at)
     return behind
 
 
 def _refuse_large(data: memoryview, at: int, place: Place) -> None:
-    """Refuse a row of more columns, or a Truncate of more relations, than there can be."""
+    """Refuse a row with more columns, or a Truncate with more relations, than are possible."""
     if at < len(data) and data[at] in b"IUD" and _columns_at(data, at, place) > walk.MAX_COLUMNS:
         raise MalformedMessage("the row has more columns than a table can have")
     count_at = at + (1 if place.stream is None else 5)
@@ -138,10 +138,11 @@ def _refuse_large(data: memoryview, at: int, place: Place) -> None:
 
 
 def content_of(data: memoryview, begin: int, end: int, place: Place) -> tuple[int, int] | None:
-    """Give where the content of the logical message that begins with its tag lies, by its length; None if it is none.
+    """Give the range of a logical message's content, by its length; None for other messages.
 
     Args:
-        end: the message's own bytes end here at the latest.
+        begin: the offset of the message's tag.
+        end: the message's bytes end here.
     """
     if begin >= end or data[begin] != ord("M"):
         return None

@@ -1,4 +1,4 @@
-"""Tell what a message that is torn, or damaged, had to do with a transaction: which one it began or ended."""
+"""Find out which transaction a torn or damaged message began or ended."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _COMMIT: Final = Struct("!QQq")  # commit_lsn, end_lsn, commit_time
 
 
 def is_damaged_end(data: memoryview, at: int, place: Place, codec: str = UTF8) -> bool:
-    """Say whether the message at an offset ends the open transaction, but that one of them is damaged.
+    """Say whether the message at an offset is the end of the open transaction, but either it or the Begin is damaged.
 
-    Of a Commit with another LSN the time says whose it is: torn messages can only give it so where a Begin stands in
-    it, whose LSN is then its end.  Of a Prepare its LSN and time say it, and its xid or its gid.
+    A Commit with another LSN is the transaction's if the time is: torn messages can only look like that if they contain
+    a Begin, whose LSN then stands as the Commit's end LSN.  A Prepare is the transaction's if its LSN and time are, and
+    its xid or its gid.
     """
     begin, open_ = at + head_size(place.framing, data, at, len(data)), place.transaction
     if open_ is None:
@@ -48,16 +49,16 @@ def _is_damaged_prepare(data: memoryview, at: int, begin: int, place: Place, ope
         open_.commit_time,
     ):
         return False
-    # A gid may also be another one where it was torn: then nothing follows that can.  A frame's length tells by itself.
+    # The gid may also differ because it is torn; then no valid message follows.  A frame's length shows it by itself.
     following = {Framing.RAW: BETWEEN, Framing.WALSENDER: b"wk"}.get(place.framing)
     goes_on = following is None or behind == len(data) or data[behind] in following
     return message.gid == open_.gid or (message.xid == open_.xid and goes_on)
 
 
 def promised_lsn(data: memoryview, at: int, end: int, place: Place) -> int | None:
-    """Give the LSN of the transaction that a torn message began or ended, and which has to come again for that.
+    """Give the LSN of the transaction that a torn message began or ended, and that has to be sent again; or None.
 
-    One that was streamed need not: not streamed, it may be found to be empty.
+    A streamed transaction need not be sent again: when it is not streamed the second time, it may be left out as empty.
     """
     begin = at + head_size(place.framing, data, at, end)
     if begin >= end:
