@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from support.pages import ROOT, Block, tagged, with_places
 from support.readers import KNOWN, duckdb_session
 from support.small_mirror import INT4, SmallMirror, relation, row
 from walreplay.protocol import messages as m
@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-_PAGE: Final = (Path(__file__).parents[2] / "docs" / "reading.md").read_text(encoding="utf-8")
-_SNIPPETS: Final = re.findall(r"^```(\w+) (\S+)\n(.*?)^```$", _PAGE, re.MULTILINE | re.DOTALL)
+_SNIPPETS: Final = (
+    *tagged("python spark"),
+    *tagged("sql spark"),
+    *tagged("sql duckdb"),
+    *tagged("python polars"),
+    *tagged("python delta-rs"),
+)
 
 _PLACE: Final = "/data/mirror"
 _FEATURES: Final = ("timestampNtz", "columnMapping", "typeWidening", "deletionVectors")
@@ -38,16 +43,19 @@ def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Small
 
 
 def test_the_page_has_a_snippet_for_each_reader() -> None:
-    assert {reader for _, reader, _ in _SNIPPETS} == {"spark", "duckdb", "polars", "delta-rs"}
+    assert {_reader_of(snippet) for snippet in _SNIPPETS} == {"spark", "duckdb", "polars", "delta-rs"}
 
 
-@pytest.mark.parametrize(("language", "reader", "text"), _SNIPPETS, ids=lambda value: value.split("\n")[0][:30])
-def test_a_snippet_of_the_page_reads_the_table(
-    spark: SparkSession, shop: SmallMirror, language: str, reader: str, text: str
-) -> None:
-    found = _done(spark, language, reader, text.replace(_PLACE, shop.target))
+@pytest.mark.parametrize("snippet", _SNIPPETS, ids=str)
+def test_a_snippet_of_the_page_reads_the_table(spark: SparkSession, shop: SmallMirror, snippet: Block) -> None:
+    text = with_places(snippet.text, {_PLACE: shop.target})
+    found = _done(spark, snippet.language, _reader_of(snippet), text)
     is_older = re.search(r"version ?=|VERSION =>", text) is not None
     assert found == (2 if "100" in text or is_older else 3)
+
+
+def _reader_of(snippet: Block) -> str:
+    return snippet.tag.partition(" ")[2]
 
 
 def _done(spark: SparkSession, language: str, reader: str, text: str) -> int:
@@ -68,7 +76,8 @@ def _done(spark: SparkSession, language: str, reader: str, text: str) -> int:
 
 
 def test_the_page_says_who_knows_which_feature() -> None:
-    (table,) = re.findall(r"^\| feature .*\n(?:\|.*\n)+", _PAGE, re.MULTILINE)
+    page = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| feature .*\n(?:\|.*\n)+", page, re.MULTILINE)
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in table.splitlines()]
     head, _, *features = rows
     for name, _, spark_reads, *others in features:

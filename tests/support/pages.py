@@ -17,9 +17,6 @@ ROOT = Path(__file__).parents[2]
 
 TAGS = ("ini", "python", "sh", "sql", "text", "yaml")
 
-ELSEWHERE = ("docs/reading.md",)
-"""Pages that have a test of their own."""
-
 _FENCE = re.compile(r"( *)```(.*)")
 
 
@@ -30,13 +27,17 @@ class Block:
     Attributes:
         page: its path below the project's folder.
         line: of the first fence.
-        tag: the language.
+        tag: the language, and behind it the program that a block is for, where a page has blocks for several.
     """
 
     page: str
     line: int
     tag: str
     text: str
+
+    @property
+    def language(self) -> str:
+        return self.tag.partition(" ")[0]
 
     @property
     def first_line(self) -> str:
@@ -49,7 +50,7 @@ class Block:
 def pages() -> list[str]:
     """List the pages whose blocks are run."""
     found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    return sorted({path.relative_to(ROOT).as_posix() for path in found} - set(ELSEWHERE))
+    return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
 
 def blocks(page: str, text: str) -> Iterator[Block]:
@@ -88,7 +89,7 @@ def block_behind(before: Block) -> Block:
 
 
 def tagged(tag: str) -> list[Block]:
-    """Give all blocks in a language."""
+    """Give all blocks with a tag."""
     return [block for block in all_blocks() if block.tag == tag]
 
 
@@ -98,7 +99,7 @@ class Claims:
 
     Attributes:
         blocks: page and first words of each block.
-        tags: languages of which all blocks are taken.
+        tags: those of which all blocks are taken.
     """
 
     blocks: frozenset[tuple[str, str]]

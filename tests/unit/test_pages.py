@@ -18,7 +18,6 @@ import typer
 import walreplay
 from support.architecture import climbs, modules
 from support.pages import (
-    ELSEWHERE,
     ROOT,
     TAGS,
     Block,
@@ -107,7 +106,7 @@ def test_every_block_of_a_page_is_taken_by_a_test() -> None:
 
 
 def test_every_block_says_its_language() -> None:
-    assert [str(block) for block in all_blocks() if block.tag not in TAGS] == []
+    assert [str(block) for block in all_blocks() if block.language not in TAGS] == []
 
 
 def test_a_block_that_no_test_takes_is_found() -> None:
@@ -120,14 +119,6 @@ def test_a_block_that_no_test_takes_is_found() -> None:
 def test_a_block_that_is_not_run_is_taken_by_no_test() -> None:
     claims = claimed(TESTS)
     assert [str(_of(entry)) for entry in NOT_RUN if claims.cover(_of(entry))] == []
-
-
-def test_a_page_that_is_left_to_another_test_is_read_by_one() -> None:
-    sources = {path: path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py")}
-    for page in ELSEWHERE:
-        name = page.rpartition("/")[2]
-        readers = [path for path, text in sources.items() if name in text and path != Path(__file__)]
-        assert readers or not (ROOT / page).exists(), page
 
 
 def test_blocks_are_told_with_their_lines_and_languages() -> None:

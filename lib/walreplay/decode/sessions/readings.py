@@ -16,12 +16,12 @@ import numpy as np
 from walreplay.decode import walk
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.place import Place
-from walreplay.decode.sessions.effort import READING, Effort, GaveUp
+from walreplay.decode.sessions.effort import Effort, GaveUp
 from walreplay.decode.sessions.frames import frame_at
+from walreplay.decode.sessions.paid_walk import PaidWalker
 from walreplay.decode.sessions.starts import LONGEST_START, next_start
 from walreplay.decode.sessions.swallowed import refuse_swallowed
 from walreplay.decode.sessions.torn_messages import content_of, read_framed
-from walreplay.decode.stream import StreamWalker
 from walreplay.errors import CaptureError, MalformedMessage, OrderError, TruncatedMessage
 from walreplay.protocol import messages as m
 from walreplay.types.text import UTF8, names_in
@@ -38,7 +38,7 @@ FAR: Final = 1 << 14
 """A torn message is looked for so many bytes back: torn bytes do not look like valid messages any longer."""
 
 
-class Reader(StreamWalker):
+class Reader(PaidWalker):
     """Walk one session.
 
     Args:
@@ -58,20 +58,6 @@ class Reader(StreamWalker):
         self._events: list[tuple[int, int]] = []
         self._block_at = walk.NO_OFFSET
         self._recent: deque[int] = deque(maxlen=_RECENT)
-
-    def advance(self, data: memoryview, start: int, stop_at: int | None = None) -> None:
-        """Walk over whole messages, from ``start`` up to the first boundary at or after ``stop_at``.
-
-        Raises:
-            CaptureError: a message is not valid.
-            GaveUp: the budget is used up.
-        """
-        self._effort.spend(READING)
-        try:
-            for _ in self.walk(data, start, stop_at):
-                pass
-        finally:
-            self._effort.note_walked(self.position - start)
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
         """Give what the transaction has announced in earlier blocks, or what is in force where it is prepared."""

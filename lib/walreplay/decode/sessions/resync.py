@@ -17,8 +17,8 @@ from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import BYTES, INT64
 from walreplay.decode.kernels.base import address_of, load_big_16, load_big_32, load_big_64, load_byte
 from walreplay.decode.kernels.frames import FRAMING_CODES, KEEPALIVE_AT, NO_FRAME, PGCOPY, message_at
-from walreplay.decode.sessions.effort import READING, Effort, GaveUp
-from walreplay.decode.stream import StreamWalker
+from walreplay.decode.sessions.effort import Effort, GaveUp
+from walreplay.decode.sessions.paid_walk import PaidWalker
 from walreplay.errors import CaptureError
 from walreplay.protocol import messages as m
 from walreplay.protocol.detection import FRAMING_ORDER
@@ -139,7 +139,7 @@ def candidates(data: bytes | memoryview, start: int, end: int, framing: Framing)
         at += 1
 
 
-class Probe(StreamWalker):
+class Probe(PaidWalker):
     """Walk from a guessed boundary, to see how far the messages are valid.
 
     Args:
@@ -151,15 +151,6 @@ class Probe(StreamWalker):
     def __init__(self, framing: Framing, *, streaming: bool, effort: Effort, codec: str) -> None:
         self._effort = effort
         super().__init__(framing, place=None, relations={}, streaming=streaming, codec=codec)
-
-    def advance(self, data: bytes | memoryview, start: int, stop_at: int) -> None:
-        """Walk on; see `Reader.advance`."""
-        self._effort.spend(READING)
-        try:
-            for _ in self.walk(data, start, stop_at):
-                pass
-        finally:
-            self._effort.note_walked(self.position - start)
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Pay for a message that Python reads."""
