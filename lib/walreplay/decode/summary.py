@@ -210,6 +210,7 @@ class Summary:
         begin_at: offset of the Begin of the ordinary transaction that is open at the end, where it lies in the stretch.
         transactions: how many have committed; ``ordinary`` of them between Begin and Commit, ``resent`` of those with
             a commit LSN that was known.
+        top_time: the greatest commit time of the transactions that begin in it, or are decided; None without any.
         first_event: the first LSN of a commit or prepare, ended or not; None where there is none.
         items: the parts of streamed and prepared transactions, and the decisions on them, in stream order.
         used: relations that rows name before (or without) a Relation message of the stretch, and where.
@@ -238,6 +239,7 @@ class Summary:
     first_commit_time: int | None = None
     last_lsn: int | None = None
     last_commit_time: int | None = None
+    top_time: int | None = None
     first_event: int | None = None
     items: tuple[Item, ...] = ()
     used: tuple[tuple[int, int], ...] = ()
@@ -317,6 +319,8 @@ class FileScan:
         framing: the stream's, where it was recognised at its beginning.
         codec: what its names are in.
         ahead: what was decoded with the scan.
+        ended: the scan ends in front of a transaction that is too late (`walreplay.decode.until`), at ``size`` of the
+            decompressed bytes.
     """
 
     path: str
@@ -332,3 +336,4 @@ class FileScan:
     framing: Framing | None = None
     codec: str = UTF8
     ahead: Ahead | None = None
+    ended: bool = False

@@ -69,6 +69,7 @@ class Outcome(IntEnum):
     NUL_IN_TEXT = outcomes.NUL_IN_TEXT
     NOT_PLACED = outcomes.NOT_PLACED
     NO_TIME = outcomes.NO_TIME
+    BEHIND = outcomes.BEHIND
 
 
 # Indices into the state vector that the kernel keeps between calls.
@@ -106,8 +107,11 @@ class Outcome(IntEnum):
     ORIGIN,
     SKIP_LOCAL,
     CLOSED,
-) = range(33)
-STATE_SIZE: Final = 33
+    TOP_TIME,
+    STOP_LSN,
+    STOP_TIME,
+) = range(36)
+STATE_SIZE: Final = 36
 """What needs a word:
 
 - `SKIP`: rows are walked, but not given (`LEFT_OUT`), nor counted where rows are (`KNOWN`: they have come before, or
@@ -117,6 +121,8 @@ STATE_SIZE: Final = 33
 - `ROWS`, `DIGEST`, `ORIGIN`: of the open transaction, as far as it lies in these bytes; they are recorded when it ends,
   while `RECORDING`.
 - `CLOSED`: the bytes end where a session does, so that a newline may be missing there.
+- `TOP_TIME`: the greatest commit time so far.
+- `STOP_LSN`, `STOP_TIME`: the walk stops in front of a transaction whose commit LSN or time lies behind these.
 """
 
 # Values of state[TXN].
@@ -127,6 +133,8 @@ LEFT_OUT, KNOWN = 1, 2
 
 NO_LSN: Final = -1
 NO_OFFSET: Final = -1
+NO_COMMIT_TIME: Final = np.iinfo(np.int64).min
+NO_STOP: Final = np.iinfo(np.int64).max
 
 INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
 KEY, OLD = ord("K"), ord("O")
@@ -320,6 +328,8 @@ def new_state() -> NDArray[np.int64]:
     state = np.zeros(STATE_SIZE, np.int64)
     state[[LSN, LAST_LSN, FIRST_LSN, HIGH_LSN]] = NO_LSN
     state[[BEGIN_AT, PREVIOUS]] = NO_OFFSET
+    state[TOP_TIME] = NO_COMMIT_TIME
+    state[[STOP_LSN, STOP_TIME]] = NO_STOP
     return state
 
 

@@ -57,6 +57,7 @@ class StitchState:
         begun: where the open ordinary transaction began, if it did in this run.
         awaited: the commit LSN of a transaction that a session's end has cut off, and that has to come again.
         seen, scanned: the files by path; of those that were scanned, from where to where they were read.
+        ended: the files go on with a transaction that is too late for the run.
         decided: the streamed and prepared transactions that have committed.
         transactions, resent: how many have ended, and how many of them had come before.
     """
@@ -71,6 +72,7 @@ class StitchState:
     codec: str = UTF8
     begun: Begun | None = None
     awaited: int | None = None
+    ended: bool = False
     transactions: int = 0
     resent: int = 0
     versions: Versions = field(default_factory=Versions)
@@ -139,6 +141,7 @@ class StitchState:
             start, stop: from where to where its own bytes were read.
         """
         self.scanned[scan.path] = (start, stop)
+        self.ended = scan.ended
         # Where the unfinished bytes lie.
         self.unfinished = self.unfinished.behind(scan)
         self.tail_at = self.unfinished.origins[0]
