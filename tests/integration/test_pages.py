@@ -90,6 +90,23 @@ def test_the_first_command_prints_what_the_readme_shows(spark: SparkSession, fir
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    "words",
+    [
+        "walreplay backfill --captures /data/captures --target /data/as",
+        "walreplay backfill --captures /data/captures --target /data/mirror",
+    ],
+)
+def test_the_backfill_page_makes_tables_as_of_a_moment(spark: SparkSession, tmp_path: Path, words: str) -> None:
+    sample, mirror = case("o03"), tmp_path / "mirror"
+    command = block("docs/backfill.md", words).text
+    places = {"/data/captures": sample.folder, "/data/as_of_march": mirror, "/data/mirror": mirror}
+    printed = shell(with_places(command, places), folder=tmp_path)
+    assert printed.startswith("run 1: ")
+    assert_mirror_equals(spark, mirror, sample)
+
+
+@pytest.mark.full
 def test_make_run_applies_the_sample_or_what_it_is_given(spark: SparkSession, first: First, tmp_path: Path) -> None:
     for path in ROOT.iterdir():
         if path.name not in (".git", ".venv", "build", "dist"):
