@@ -90,20 +90,22 @@ def test_the_first_command_prints_what_the_readme_shows(spark: SparkSession, fir
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "words",
-    [
-        "walreplay backfill --captures /data/captures --target /data/as",
-        "walreplay backfill --captures /data/captures --target /data/mirror",
-    ],
-)
-def test_the_backfill_page_makes_tables_as_of_a_moment(spark: SparkSession, tmp_path: Path, words: str) -> None:
-    sample, mirror = case("o03"), tmp_path / "mirror"
-    command = block("docs/backfill.md", words).text
-    places = {"/data/captures": sample.folder, "/data/as_of_march": mirror, "/data/mirror": mirror}
-    printed = shell(with_places(command, places), folder=tmp_path)
-    assert printed.startswith("run 1: ")
-    assert_mirror_equals(spark, mirror, sample)
+def test_the_backfill_page_makes_tables_as_of_a_moment(spark: SparkSession, tmp_path: Path) -> None:
+    sample = case("o03")
+    moment = block("docs/backfill.md", "walreplay backfill --captures /data/captures --target /data/as_of_december")
+    command = with_places(moment.text, {"/data/captures": sample.folder, "/data/as_of_december": tmp_path / "moment"})
+    early = command.replace("2026-12-01T00:00:00+00:00", "2026-11-20T09:47:42.640+00:00")
+    assert early != command
+    shell(early, folder=tmp_path)
+    known = walreplay.status(spark, tmp_path / "moment")
+    assert 0 < known.runs[0].transactions < sample.info["transactions_committed"]
+    shell(command, folder=tmp_path)
+    assert_mirror_equals(spark, tmp_path / "moment", sample)
+    large = block("docs/backfill.md", "walreplay backfill --captures /data/captures --target /data/mirror")
+    places = {"/data/captures": sample.folder, "/data/mirror": tmp_path / "mirror"}
+    shell(with_places(large.text, places).replace("64GiB", "1KiB"), folder=tmp_path)
+    assert_mirror_equals(spark, tmp_path / "mirror", sample)
+    assert len(walreplay.status(spark, tmp_path / "mirror").runs) > 1
 
 
 @pytest.mark.full

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -22,8 +22,6 @@ from walreplay.console import Output, progress_shown
 from walreplay.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from walreplay.progress import Progress
     from walreplay.report import RunReport
     from walreplay.settings import Settings
@@ -87,7 +85,10 @@ def apply_command(
     """Apply new captures to the Delta tables of the target."""
     settings = _settings(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
     spark, report = _run(
-        lambda spark, progress: walreplay.apply(spark, captures, target, settings, progress), quiet=quiet
+        lambda spark, progress: walreplay.apply(
+            spark, captures=captures, target=target, config=settings, progress=progress
+        ),
+        quiet=quiet,
     )
     _print_report(spark, report, as_json=as_json, show=show)
 
@@ -126,9 +127,9 @@ def backfill_command(
     spark, report = _run(
         lambda spark, progress: walreplay.backfill(
             spark,
-            captures,
-            target,
-            settings,
+            captures=captures,
+            target=target,
+            config=settings,
             until_lsn=until_lsn,
             until_time=until_time,
             run_bytes=size,
@@ -148,7 +149,7 @@ def _settings(config: str | None, *, allow_gaps: bool, accept_changed_tables: bo
     return settings.accepting_changed_tables() if accept_changed_tables else settings
 
 
-def _run(work: Callable[[SparkSession, Progress], RunReport], *, quiet: bool) -> tuple[SparkSession, RunReport]:
+def _run(work: Callable[[Any, Progress], RunReport], *, quiet: bool) -> tuple[Any, RunReport]:
     """Start Spark, and do some work with it under the progress display."""
     progress = progress_shown(quiet=quiet)
     try:
@@ -161,7 +162,7 @@ def _run(work: Callable[[SparkSession, Progress], RunReport], *, quiet: bool) ->
         progress.done()
 
 
-def _print_report(spark: SparkSession, report: RunReport, *, as_json: bool, show: int) -> None:
+def _print_report(spark: Any, report: RunReport, *, as_json: bool, show: int) -> None:
     output = Output()
     if as_json:
         output.json(report.to_dict(), indent=2)
