@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from walreplay.report import RunReport
     from walreplay.settings import Settings
     from walreplay.spark.job.apply import apply
+    from walreplay.spark.job.backfill import backfill
     from walreplay.spark.ledger.status import Cut, TargetStatus, status, versions_at
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "WalReplayError",
     "__version__",
     "apply",
+    "backfill",
     "read_changes",
     "status",
     "versions_at",
@@ -52,6 +54,7 @@ _HOMES: Final = {
     "TargetStatus": "walreplay.spark.ledger.status",
     "WalReplayError": "walreplay.errors",
     "apply": "walreplay.spark.job.apply",
+    "backfill": "walreplay.spark.job.backfill",
     "read_changes": "walreplay.changes",
     "status": "walreplay.spark.ledger.status",
     "versions_at": "walreplay.spark.ledger.status",

@@ -26,13 +26,14 @@ from walreplay.spark.captures.files import ONE_FILE_A_BATCH, list_captures, read
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import Target
 from walreplay.spark.job.ahead import AheadScan
-from walreplay.spark.job.apply import _Job
+from walreplay.spark.job.applying import Applying
+from walreplay.spark.job.applying import Work as ToApply
 from walreplay.spark.job.context import RunContext
 from walreplay.spark.job.reading import Reading
 from walreplay.spark.job.scanning import Scanning
 from walreplay.spark.job.shares import buckets_of
 from walreplay.spark.ledger.ledger import Ledger
-from walreplay.spark.ledger.state import Seen
+from walreplay.spark.ledger.state import State
 from walreplay.spark.planning.versions import Catalogue
 from walreplay.spark.session.isolation import own_session, settings
 from walreplay.spark.session.session import build_session
@@ -43,6 +44,7 @@ from walreplay.spark.workers.rows import SCANS_TABLE, STAGE, Scanned, Work
 from walreplay.spark.workers.scan import capture_files
 from walreplay.spark.writing.choice import choose_writer
 from walreplay.transactions.ahead import Confirmation
+from walreplay.transactions.plan import Plan
 from walreplay.transactions.planned import PlannedBytes
 from walreplay.transactions.stitch import Stitch
 
@@ -86,11 +88,11 @@ def transport(spark: SparkSession, captures: Path, names: str = "*") -> None:
         frame.mapInArrow(lengths, "length LONG").write.format("noop").mode("overwrite").save()
 
 
-def _job(spark: SparkSession, captures: Path, target: Target) -> _Job:
+def _run(spark: SparkSession, target: Target) -> RunContext:
     """Give a run that has not begun."""
     own, writer = own_session(spark), choose_writer(spark, target)
     ledger = Ledger(spark, target, writer)
-    return _Job(RunContext(spark, own, target, make_settings(_CONFIG), ledger, writer, NoProgress()), str(captures))
+    return RunContext(spark, own, target, make_settings(_CONFIG), ledger, writer, NoProgress())
 
 
 def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
@@ -100,24 +102,24 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
         folded: what is decoded is folded by file, too, and given to Spark as it would be staged.
     """
     target = Target.parse(str(captures / "none"))
-    job = _job(spark, captures, target)
-    files = list_captures(job.run.own, str(captures), job.run.settings.captures)
-    plan = Scanning(job.run, {}).plan(Reading(tuple(files), 0, Seen(0, 0), None))
+    run = _run(spark, target)
+    files = list_captures(run.own, str(captures), run.settings.captures)
+    plan = Scanning(run, {}).plan(Reading(tuple(files), 0, None))
     task = DecodeTask(
         files={file.path: file for file in plan.files if file.steps},
         versions=plan.versions,
         types=plan.type_versions,
-        relations=Catalogue.of(plan, job.run.settings, ()).assignments,
+        relations=Catalogue.of(plan, run.settings, ()).assignments,
         truncates={},
-        settings=job.run.settings.of_tasks,
-        buckets=buckets_of(size_of(captures), job.run.settings.bucket_bytes),
+        settings=run.settings.of_tasks,
+        buckets=buckets_of(size_of(captures), run.settings.bucket_bytes),
     )
-    frame = read_files(job.run.own, list(task.files), size_of(captures))
+    frame = read_files(run.own, list(task.files), size_of(captures))
     if folded:
         frame = frame.mapInArrow(partial(decode_batches, task=task), sql_schema(STAGE))
     else:
         frame = frame.mapInArrow(_row_counts(task), "rows LONG")
-    with settings(job.run.own, ONE_FILE_A_BATCH):
+    with settings(run.own, ONE_FILE_A_BATCH):
         frame.write.format("noop").mode("overwrite").save()
 
 
@@ -169,15 +171,20 @@ def decode_ahead_stage(spark: SparkSession, captures: Path, *, folded: bool) -> 
         folded: what is decoded is folded by file, too.
     """
     target = Target.parse(str(captures / "none"))
-    job = _job(spark, captures, target)
-    files = list_captures(job.run.own, str(captures), job.run.settings.captures)
-    reading = Reading(tuple(files), 0, Seen(0, 0), None)
+    run = _run(spark, target)
+    files = list_captures(run.own, str(captures), run.settings.captures)
+    reading = Reading(tuple(files), 0, None)
     staging = (_Nowhere if folded else _Unfolded)(target.ledger("staging"))
     # Nobody else is at work.
-    buckets = buckets_of(reading.size, job.run.settings.bucket_bytes)
-    ahead = AheadScan(job.run.own, staging, job.run.settings, (), buckets, Stitch(None), lambda: None)
-    plan = Scanning(job.run, {}).plan(reading, ahead)
-    job._decode(plan, Catalogue.of(plan, job.run.settings, ()), staging, {}, reading.size, ahead)
+    buckets = buckets_of(reading.size, run.settings.bucket_bytes)
+    ahead = AheadScan(run.own, staging, run.settings, (), buckets, Stitch(None), lambda: None)
+    plan = Scanning(run, {}).plan(reading, ahead)
+    work = ToApply(plan, reading.size, None, _never, ahead=ahead)
+    Applying(run, str(captures), staging)._stage(work, Catalogue.of(plan, run.settings, ()), {})
+
+
+def _never(plan: Plan, run: int) -> State:
+    raise AssertionError("nothing is written down")
 
 
 def _row_counts(task: DecodeTask) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -11,7 +11,7 @@ import walreplay
 from support.captures import case
 from support.postgres import cut
 from support.truth import assert_mirror_equals
-from walreplay.spark.job import apply as applying
+from walreplay.spark.job import applying
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.staging.by_spark import TableStaging
 from walreplay.spark.staging.files import FileStaging

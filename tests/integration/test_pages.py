@@ -90,6 +90,25 @@ def test_the_first_command_prints_what_the_readme_shows(spark: SparkSession, fir
 
 
 @pytest.mark.full
+def test_the_backfill_page_makes_tables_as_of_a_moment(spark: SparkSession, tmp_path: Path) -> None:
+    sample = case("o03")
+    moment = block("docs/backfill.md", "walreplay backfill --captures /data/captures --target /data/as_of_december")
+    command = with_places(moment.text, {"/data/captures": sample.folder, "/data/as_of_december": tmp_path / "moment"})
+    early = command.replace("2026-12-01T00:00:00+00:00", "2026-11-20T09:47:42.640+00:00")
+    assert early != command
+    shell(early, folder=tmp_path)
+    known = walreplay.status(spark, tmp_path / "moment")
+    assert 0 < known.runs[0].transactions < sample.info["transactions_committed"]
+    shell(command, folder=tmp_path)
+    assert_mirror_equals(spark, tmp_path / "moment", sample)
+    large = block("docs/backfill.md", "walreplay backfill --captures /data/captures --target /data/mirror")
+    places = {"/data/captures": sample.folder, "/data/mirror": tmp_path / "mirror"}
+    shell(with_places(large.text, places).replace("64GiB", "1KiB"), folder=tmp_path)
+    assert_mirror_equals(spark, tmp_path / "mirror", sample)
+    assert len(walreplay.status(spark, tmp_path / "mirror").runs) > 1
+
+
+@pytest.mark.full
 def test_make_run_applies_the_sample_or_what_it_is_given(spark: SparkSession, first: First, tmp_path: Path) -> None:
     for path in ROOT.iterdir():
         if path.name not in (".git", ".venv", "build", "dist"):

@@ -103,12 +103,17 @@ class ReplayedTable:
         return tuple(values[place] for place in self.key)
 
 
-def replay(streams: Iterable[bytes], framing: Framing) -> dict[str, ReplayedTable]:
+def replay(
+    streams: Iterable[bytes], framing: Framing, is_too_late: Callable[[Identity], bool] = lambda _: False
+) -> dict[str, ReplayedTable]:
     """Apply whole sessions, one after the other; give the tables by ``schema.table``.
 
     Only committed transactions count, each once, however often the sessions repeat it.
+
+    Args:
+        is_too_late: nothing counts from the first transaction on of which this is true.
     """
-    replayed = Replay()
+    replayed = Replay(is_too_late)
     for stream in streams:
         replayed.session(stream, framing)
     return replayed.by_name()
@@ -142,7 +147,8 @@ class Replay:
         left_open: for each session the xids of what was open at its end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_too_late: Callable[[Identity], bool] = lambda _: False) -> None:
+        self._is_too_late, self._ended = is_too_late, False
         self.tables: dict[int, ReplayedTable] = {}
         self.applied: dict[Identity, int] = {}
         self.resent = 0
@@ -170,6 +176,9 @@ class Replay:
         if identity in self.applied:
             assert transaction is None or self.applied[identity] == digest, f"two copies of {identity} differ"
             self.resent += 1
+            return
+        self._ended = self._ended or self._is_too_late(identity)
+        if self._ended:
             return
         lsn, _, time = identity
         if lsn < max((known[0] for known in self._newest()), default=0):

@@ -14,6 +14,7 @@ from itertools import pairwise
 from walreplay.decode.files import scan_file
 from walreplay.decode.place import Place
 from walreplay.decode.summary import FileScan
+from walreplay.decode.until import Until
 from walreplay.protocol.compression import plain
 from walreplay.protocol.framing import Framing
 from walreplay.transactions.ahead import Confirmation, DecodedAhead, Guess, place_ahead, stretch_ahead
@@ -110,6 +111,7 @@ def plan_run(
     framing: Framing | None = None,
     codec: str = UTF8,
     wants_origin: Callable[[str | None], bool] = lambda _: True,
+    until: Until | None = None,
 ) -> Planned | None:
     """Plan the next run.
 
@@ -119,7 +121,7 @@ def plan_run(
         guessing: scan the files as if in parallel; else each from its true place.
         framing: where it is known.
         codec: what names are in.
-        wants_origin: see `Stitch`.
+        wants_origin, until: see `Stitch`.
 
     Returns:
         None when nothing has come since the last run.
@@ -128,16 +130,25 @@ def plan_run(
     reading = _what_is_new(files, resume)
     if not reading:
         return None
-    stitch = Stitch(resume, wants_origin=wants_origin)
+    stitch = Stitch(resume, wants_origin=wants_origin, until=until)
     rescans = 0
     ahead = _Ahead(stitch, resume)
     for number, name in enumerate(reading):
+        if stitch.is_ended:
+            break
         content = files[name]
         if number == 0 and resume is not None:
             known = resume.length if name == resume.path else 0
             start = resume.offset if name == resume.path else 0
             scan = scan_file(
-                name, content, framing=framing, place=resume.place, start=start, known_length=known, codec=codec
+                name,
+                content,
+                framing=framing,
+                place=resume.place,
+                start=start,
+                known_length=known,
+                codec=codec,
+                until=until,
             )
             assert not known or scan.known_fingerprint == resume.fingerprint
             stitch.add_exact(scan)
@@ -154,6 +165,7 @@ def plan_run(
                 edges=stitch.edges,
                 origins=stitch.origins,
                 codec=codec,
+                until=until,
             )
             stitch.add_exact(scan)
             if number == 0:
@@ -176,6 +188,7 @@ def plan_run(
                     edges=again.edges,
                     origins=again.origins,
                     codec=codec,
+                    until=until,
                 )
                 stitch.add_exact(scan)
     plan = stitch.plan()
@@ -190,7 +203,7 @@ def _what_is_new(files: Files, resume: Resume | None) -> list[str]:
         return names
     last = names.index(resume.last_path)
     later = names[last + 1 :]
-    if not later and len(files[resume.last_path]) == resume.last_length:
+    if not (later or resume.has_more) and len(files[resume.last_path]) == resume.last_length:
         return []
     again = names[names.index(resume.path) : last + 1]
     if resume.done and len(files[resume.path]) == resume.length:

@@ -62,6 +62,7 @@ FLOORS = {
         ("stream",),
         ("summary",),
         ("scan", "unfinished"),
+        ("until",),
         ("columns",),
         ("sessions",),
         ("change_batch",),

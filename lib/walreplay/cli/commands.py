@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 import walreplay
+from walreplay.cli.arguments import size_of
 from walreplay.cli.results import (
     cut_to_dict,
     inspection_to_dict,
@@ -18,6 +20,11 @@ from walreplay.cli.results import (
 )
 from walreplay.console import Output, progress_shown
 from walreplay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from walreplay.progress import Progress
+    from walreplay.report import RunReport
+    from walreplay.settings import Settings
 
 app = typer.Typer(
     name="walreplay",
@@ -52,41 +59,110 @@ def _root(
         Output().lines(context.get_help())
 
 
+_Captures = Annotated[str, typer.Option("--captures", help="Folder of the capture files.", metavar="URI")]
+_Config = Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")]
+_AllowGaps = Annotated[
+    bool, typer.Option("--allow-gaps", help="Continue where something is missing; incomplete transactions are named.")
+]
+_AcceptChangedTables = Annotated[
+    bool, typer.Option("--accept-changed-tables", help="Continue from tables that somebody else has changed.")
+]
+_Show = Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)]
+
+
 @app.command("apply")
 def apply_command(
-    captures: Annotated[str, typer.Option("--captures", help="Folder of the capture files.", metavar="URI")],
+    captures: _Captures,
     target: _Target,
-    config: Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")] = None,
-    allow_gaps: Annotated[
-        bool,
-        typer.Option("--allow-gaps", help="Continue where something is missing; incomplete transactions are named."),
-    ] = False,
-    accept_changed_tables: Annotated[
-        bool,
-        typer.Option("--accept-changed-tables", help="Continue from tables that somebody else has changed."),
-    ] = False,
-    show: Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)] = 0,
+    config: _Config = None,
+    allow_gaps: _AllowGaps = False,
+    accept_changed_tables: _AcceptChangedTables = False,
+    show: _Show = 0,
     as_json: _Json = False,
     quiet: _Quiet = False,
     with_traceback: _Traceback = False,
 ) -> None:
     """Apply new captures to the Delta tables of the target."""
+    settings = _settings(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
+    spark, report = _run(
+        lambda spark, progress: walreplay.apply(
+            spark, captures=captures, target=target, config=settings, progress=progress
+        ),
+        quiet=quiet,
+    )
+    _print_report(spark, report, as_json=as_json, show=show)
+
+
+@app.command("backfill")
+def backfill_command(
+    captures: _Captures,
+    target: _Target,
+    config: _Config = None,
+    until_lsn: Annotated[
+        str | None, typer.Option("--until-lsn", help="The last commit LSN that is wanted.", metavar="X/X")
+    ] = None,
+    until_time: Annotated[
+        str | None,
+        typer.Option(
+            "--until-time", help="The last commit time that is wanted; UTC if no zone is given.", metavar="TS"
+        ),
+    ] = None,
+    run_bytes: Annotated[
+        str | None,
+        typer.Option("--run-bytes", help="Captures that one run reads, such as 64GiB.", metavar="BYTES"),
+    ] = None,
+    allow_gaps: _AllowGaps = False,
+    accept_changed_tables: _AcceptChangedTables = False,
+    show: _Show = 0,
+    as_json: _Json = False,
+    quiet: _Quiet = False,
+    with_traceback: _Traceback = False,
+) -> None:
+    """Bring a target to what the source held at an LSN or at a time."""
+    from walreplay.spark.job.backfill import until_of
+
+    until_of(until_lsn, until_time)  # said before Spark starts, if it cannot be read
+    size = None if run_bytes is None else size_of(run_bytes, "--run-bytes")
+    settings = _settings(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
+    spark, report = _run(
+        lambda spark, progress: walreplay.backfill(
+            spark,
+            captures=captures,
+            target=target,
+            config=settings,
+            until_lsn=until_lsn,
+            until_time=until_time,
+            run_bytes=size,
+            progress=progress,
+        ),
+        quiet=quiet,
+    )
+    _print_report(spark, report, as_json=as_json, show=show)
+
+
+def _settings(config: str | None, *, allow_gaps: bool, accept_changed_tables: bool) -> Settings:
     from walreplay.settings import load_settings
 
     settings = load_settings(config)
     if allow_gaps:
         settings = settings.allowing_gaps()
-    if accept_changed_tables:
-        settings = settings.accepting_changed_tables()
+    return settings.accepting_changed_tables() if accept_changed_tables else settings
+
+
+def _run(work: Callable[[Any, Progress], RunReport], *, quiet: bool) -> tuple[Any, RunReport]:
+    """Start Spark, and do some work with it under the progress display."""
     progress = progress_shown(quiet=quiet)
     try:
         progress.stage("start Spark", None)
         from walreplay.spark.session.session import build_session
 
         spark = build_session()
-        report = walreplay.apply(spark, captures=captures, target=target, config=settings, progress=progress)
+        return spark, work(spark, progress)
     finally:
         progress.done()
+
+
+def _print_report(spark: Any, report: RunReport, *, as_json: bool, show: int) -> None:
     output = Output()
     if as_json:
         output.json(report.to_dict(), indent=2)

@@ -17,6 +17,7 @@ from walreplay.decode.sessions.readings import check_tail
 from walreplay.decode.sessions.resync import find_boundary, guess_framing
 from walreplay.decode.sessions.starts import may_begin
 from walreplay.decode.summary import FileScan, Part, Summary
+from walreplay.decode.until import Until, end_scan
 from walreplay.errors import CaptureError, FramingChange, NotACapture, WalReplayError
 from walreplay.protocol.compression import Plain, plain
 from walreplay.protocol.framing import PGCOPY_SIGNATURE, Framing
@@ -46,6 +47,7 @@ def scan_file(
     codec: str = UTF8,
     opened: Plain | None = None,
     before: str = "",
+    until: Until | None = None,
 ) -> FileScan:
     """Summarise a file, from a known place or from a guessed boundary.
 
@@ -64,6 +66,7 @@ def scan_file(
         codec: the encoding of names, from `walreplay.types.text.codec_of`.
         opened: the decompressed content, if the caller has it.
         before: the path of the file before this one, for errors.
+        until: where to end, if the place is known.
 
     Raises:
         CaptureError: the start was known, and the bytes are wrong; it names file and offset.
@@ -82,7 +85,8 @@ def scan_file(
             scan.framing, place = framing, Place(framing)
         if place is None:
             _scan_guessed(scan, data, framing)
-        elif gap:
+            return scan
+        if gap:
             _scan_behind_gap(scan, data, place)
         else:
             try:
@@ -96,6 +100,8 @@ def scan_file(
                     refuse_leftover(prefix, place.framing, codec, path=of[0], offset=of[1])
                     _tell_place(error, len(prefix), edges, (*origins, (path, 0)) if origins else ())
                 raise
+        if until is not None:
+            end_scan(scan, data, place, prefix, until)
     except WalReplayError as error:
         error.at(path=path)
         raise

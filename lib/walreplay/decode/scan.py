@@ -349,6 +349,7 @@ class Scanner(StreamWalker):
             first_commit_time=first[1],
             last_lsn=last[0],
             last_commit_time=last[1],
+            top_time=None if state[walk.TOP_TIME] == walk.NO_COMMIT_TIME else int(state[walk.TOP_TIME]),
             first_event=min(events, default=None),
             items=tuple(self._items),
             used=tuple(self._used.items()),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from walreplay.decode import walk
-from walreplay.decode.kernels.walk import EARLIEST, LATEST
+from walreplay.decode.kernels.begins import EARLIEST, LATEST
 from walreplay.decode.rules import (
     BARE,
     BETWEEN,
@@ -98,6 +98,9 @@ class StreamWalker(WalkState):
                     if tile is not None:
                         yield tile
                     return
+            elif outcome is Outcome.BEHIND:
+                self.is_behind = True
+                return
             elif outcome in NEW_SESSION and self._breaks(late=outcome is Outcome.NOT_AFTER_LAST):
                 return
             else:
@@ -327,6 +330,10 @@ class StreamWalker(WalkState):
             if state[walk.ORDINAL] > 0:
                 raise OrderError(f"a {type(message).__name__} message stands in a transaction", offset=offset)
             state[walk.TXN] = walk.IDLE
+        if message.commit_lsn > state[walk.STOP_LSN] or message.commit_time > state[walk.STOP_TIME]:
+            self.is_behind = True
+            return False
+        state[walk.TOP_TIME] = max(message.commit_time, int(state[walk.TOP_TIME]))
         self._note_commit(message.commit_lsn, message.commit_time)
         if isinstance(message, m.StreamCommit):
             self.on_stream_commit(message.xid)

@@ -221,6 +221,7 @@ class Summary:
         transactions: how many have committed.
         ordinary: how many of these were ordinary transactions (Begin to Commit).
         resent: how many of these were copies of known ones.
+        top_time: the greatest commit time of the transactions that begin in it, or are decided; None without any.
         first_event: the first LSN of a commit or prepare, complete or not; None if there is none.
         items: the parts of streamed and prepared transactions, and the decisions on them, in stream order.
         used: (oid, offset) of relations that rows use before the stretch announces them, or without that.
@@ -253,6 +254,7 @@ class Summary:
     first_commit_time: int | None = None
     last_lsn: int | None = None
     last_commit_time: int | None = None
+    top_time: int | None = None
     first_event: int | None = None
     items: tuple[Item, ...] = ()
     used: tuple[tuple[int, int], ...] = ()
@@ -335,6 +337,7 @@ class FileScan:
         framing: the stream's, if it was recognised at its beginning.
         codec: the encoding of names.
         ahead: the part that was decoded with the scan; None if there is none.
+        ended: the scan ends in front of a transaction that is too late (`walreplay.decode.until`), at ``size``.
     """
 
     path: str
@@ -350,3 +353,4 @@ class FileScan:
     framing: Framing | None = None
     codec: str = UTF8
     ahead: Ahead | None = None
+    ended: bool = False

@@ -70,6 +70,7 @@ class Outcome(IntEnum):
     NUL_IN_TEXT = outcomes.NUL_IN_TEXT
     NOT_PLACED = outcomes.NOT_PLACED
     NO_TIME = outcomes.NO_TIME
+    BEHIND = outcomes.BEHIND
 
 
 # Indices into the state vector that the kernel keeps between calls.
@@ -107,8 +108,11 @@ class Outcome(IntEnum):
     ORIGIN,
     SKIP_LOCAL,
     CLOSED,
-) = range(33)
-STATE_SIZE: Final = 33
+    TOP_TIME,
+    STOP_LSN,
+    STOP_TIME,
+) = range(36)
+STATE_SIZE: Final = 36
 """The number of words.  Some need an explanation:
 
 - `SKIP`: rows are walked over, but not given (`LEFT_OUT`); or also not counted (`KNOWN`), because they are copies, or
@@ -118,6 +122,8 @@ STATE_SIZE: Final = 33
 - `ROWS`, `DIGEST`, `ORIGIN`: of the open transaction, as far as it lies in these bytes.  If `RECORDING` is set, they
   are recorded when it ends.
 - `CLOSED`: a session ends with the bytes, so that the last newline may be missing.
+- `TOP_TIME`: the greatest commit time so far.
+- `STOP_LSN`, `STOP_TIME`: the walk stops in front of a transaction whose commit LSN or time is greater.
 """
 
 # Values of state[TXN].
@@ -128,6 +134,8 @@ LEFT_OUT, KNOWN = 1, 2
 
 NO_LSN: Final = -1
 NO_OFFSET: Final = -1
+NO_COMMIT_TIME: Final = np.iinfo(np.int64).min
+NO_STOP: Final = np.iinfo(np.int64).max
 
 INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
 KEY, OLD = ord("K"), ord("O")
@@ -324,6 +332,8 @@ def new_state() -> NDArray[np.int64]:
     state = np.zeros(STATE_SIZE, np.int64)
     state[[LSN, LAST_LSN, FIRST_LSN, HIGH_LSN]] = NO_LSN
     state[[BEGIN_AT, PREVIOUS]] = NO_OFFSET
+    state[TOP_TIME] = NO_COMMIT_TIME
+    state[[STOP_LSN, STOP_TIME]] = NO_STOP
     return state
 
 

@@ -72,10 +72,19 @@ class WalkState:
         """No more bytes follow the buffer, so that its last message is complete."""
         self.ends_session = False
         """A session ends with the buffer, so that the newline after its last message may be missing."""
+        self.is_behind = False
+        """The walk has stopped in front of a transaction that commits too late (`stop_behind`)."""
         self.news = True
         """Whether the last logical message that belongs to no transaction is new, and not a copy."""
         self._view = memoryview(b"")
         self._set_place(place, streaming)
+
+    def stop_behind(self, lsn: int | None, time: int | None) -> None:
+        """Stop in front of the first transaction that commits behind an LSN or a time; until the next `start`."""
+        if lsn is not None:
+            self.kernel.state[walk.STOP_LSN] = lsn
+        if time is not None:
+            self.kernel.state[walk.STOP_TIME] = time
 
     def _set_place(self, place: Place | None, streaming: bool) -> None:
         state = self.kernel.state

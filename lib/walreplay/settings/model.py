@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from walreplay.errors import ConfigError
 from walreplay.names import RESERVED_COLUMNS
 from walreplay.settings.explain import validated
 from walreplay.settings.keys import (
@@ -291,6 +292,8 @@ class Settings(_Model):
     """So many tables are written to concurrently."""
     bucket_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 30)] = DEFAULT_BUCKET_BYTES
     """Bytes of changes that one task folds."""
+    run_bytes: Annotated[int, Field(ge=1)] | None = None
+    """Bytes of captures that one run reads; a larger archive is several runs.  None goes by the cluster."""
 
     @model_validator(mode="after")
     def _agree(self) -> Settings:
@@ -326,6 +329,16 @@ class Settings(_Model):
     def allowing_gaps(self) -> Settings:
         """Give the same settings with ``captures: allow_gaps`` set."""
         return self.model_copy(update={"captures": self.captures.model_copy(update={"allow_gaps": True})})
+
+    def with_run_bytes(self, size: int) -> Settings:
+        """Give the same settings with another ``run_bytes``.
+
+        Raises:
+            ConfigError: it is no positive number.
+        """
+        if size < 1:
+            raise ConfigError(f"run_bytes is {size:,}", remedy="Give a number of bytes above 0")
+        return self.model_copy(update={"run_bytes": size})
 
     def wants_origin(self, origin: str | None) -> bool:
         """Tell whether the changes of a replication origin are wanted; None: made on the server itself."""

@@ -72,6 +72,7 @@ class Resume:
         deferred: the streamed and prepared transactions that are not decided.
         awaited: the commit LSN of a transaction that a session's end has cut off and that has to come again.
         applied: how many transactions have been applied from the target's beginning on.
+        has_more: what follows the boundary is there, but was too late for the run.
         partitions: those that have been announced beside their roots; ``trailing`` is
             a `Summary`'s, ``seeming`` are those that what follows may use.
     """
@@ -94,6 +95,7 @@ class Resume:
     partitions: tuple[Partition, ...] = ()
     trailing: int | None = None
     seeming: tuple[Partition, ...] = ()
+    has_more: bool = False
 
     def in_session_of(self, framing: Framing) -> Resume:
         """Give where a session begins in files of another framing: what was open comes again, or never."""
@@ -196,6 +198,11 @@ class Plan:
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
         """What is open at the run's end."""
         return self.resume.open_transactions
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction ends in the files, so that the run would apply nothing."""
+        return not self.changes_anything and self.upto_lsn <= self.after_lsn
 
     @property
     def changes_anything(self) -> bool:

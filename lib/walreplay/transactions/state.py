@@ -67,6 +67,7 @@ class StitchState:
         resent: how many copies of known transactions there were.
         seen: the files that were scanned, by path.
         scanned: from which to which offset each file was read, by path.
+        ended: the files continue with a transaction that is too late for the run.
         decided: the streamed and prepared transactions that have committed.
     """
 
@@ -80,6 +81,7 @@ class StitchState:
     codec: str = UTF8
     begun: Begun | None = None
     awaited: int | None = None
+    ended: bool = False
     transactions: int = 0
     resent: int = 0
     versions: Versions = field(default_factory=Versions)
@@ -152,6 +154,7 @@ class StitchState:
             start, stop: the range of its own bytes that was read.
         """
         self.scanned[scan.path] = (start, stop)
+        self.ended = scan.ended
         # The unfinished bytes may begin in an earlier file.
         self.unfinished = self.unfinished.behind(scan)
         self.tail_at = self.unfinished.origins[0]

@@ -20,6 +20,7 @@ from walreplay.decode.sessions.frames import is_short_abort
 from walreplay.decode.sessions.leftover import refuse_leftover
 from walreplay.decode.summary import Block, Body, FileScan, Part
 from walreplay.decode.unfinished import Unfinished
+from walreplay.decode.until import Until
 from walreplay.errors import FramingError
 from walreplay.protocol import messages as m
 from walreplay.transactions.decisions import decide
@@ -35,7 +36,7 @@ from walreplay.transactions.walked import Walk
 
 @dataclass(frozen=True, slots=True)
 class Rescan:
-    """The wish to have a file scanned again from a known place, behind some unfinished bytes.
+    """The wish to have a file scanned again from a known place, behind some unfinished bytes, to where the run ends.
 
     No place means the start of the stream, of which so few bytes were seen that its framing is unknown.
     ``edges`` are the places in the prefix at which files begin, ``origins`` the files of its parts, and where in them;
@@ -61,6 +62,7 @@ class Stitch:
         resume: where the last run ended; None at the start of a stream.
         wants_origin: says whether transactions of an origin (None: of the source itself) are to be applied.
         allow_gaps: leave out what is not whole, with a warning, instead of refusing it.
+        until: where the run ends; None at the files' end.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class Stitch:
         *,
         wants_origin: Callable[[str | None], bool] = _wants_all,
         allow_gaps: bool = False,
+        until: Until | None = None,
     ) -> None:
         self._state = StitchState(resume, wants_origin, allow_gaps)
+        self._until = until
 
     @property
     def place(self) -> Place | None:
@@ -89,6 +93,11 @@ class Stitch:
         return bool(self._state.tail) or (
             place is not None and (place.transaction is not None or place.stream is not None)
         )
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the next transaction is one that is too late for the run."""
+        return self._state.ended
 
     @property
     def relations(self) -> tuple[m.Relation, ...]:
@@ -126,10 +135,14 @@ class Stitch:
         self._join(scan, scan.parts)
 
     def add(self, scan: FileScan) -> Rescan | None:
-        """Add the next file, which was scanned on a guess; give a `Rescan` instead when that does not hold."""
+        """Add the next file, which was scanned on a guess.
+
+        Returns:
+            a `Rescan` instead, when that does not hold, or when the run ends in the file.
+        """
         state = self._state
         parts = None if state.place is None else parts_of_guess(scan, state.place, state.tail)
-        if parts is None:
+        if parts is None or (self._until is not None and self._until.is_passed_in(parts)):
             return Rescan(scan.path, state.place, state.tail, self.edges, self.origins, self.last_path)
         self._join(scan, parts)
         return None
@@ -248,8 +261,11 @@ class Stitch:
 
     # The plan.
 
-    def plan(self) -> Plan:
+    def plan(self, *, is_last: bool = True) -> Plan:
         """Give what the added files come to.
+
+        Args:
+            is_last: they are all that there is; else what is open at their end is worth no warning.
 
         Raises:
             CaptureError: they are too few, or what seems to be unfinished at their end is damaged.
@@ -263,7 +279,7 @@ class Stitch:
                 offset=0,
                 remedy="Run again when the capture has grown; if it will not, it was truncated",
             )
-        if state.tail:
+        if state.tail and not state.ended:
             path, offset = state.tail_at
             refuse_leftover(state.tail, place.framing, state.codec, path=path, offset=offset)
         resume = resume_at(state, place)
@@ -276,7 +292,9 @@ class Stitch:
         }
         planned, versions, type_versions = state.schedule.plan(files)
         torn = (
-            (*state.tail_at, len(state.tail)) if state.tail and not is_short_abort(place.framing, state.tail) else None
+            (*state.tail_at, len(state.tail))
+            if state.tail and not state.ended and not is_short_abort(place.framing, state.tail)
+            else None
         )
         return Plan(
             files=planned,
@@ -294,7 +312,7 @@ class Stitch:
             types=tuple(self.types.values()),
             decided=tuple(state.decided),
             torn=torn,
-            warnings=(*state.warnings, *warnings_of(state, place, resume, torn)),
+            warnings=(*state.warnings, *(warnings_of(state, place, resume, torn) if is_last else ())),
             partitions=tuple(state.partitions.of_run),
         )
 

@@ -38,3 +38,5 @@ NUL_IN_TEXT: Final = 23
 NOT_PLACED: Final = 24
 """The row at ``state[POS]`` cannot be placed yet; the placer knows why."""
 NO_TIME: Final = 25
+BEHIND: Final = 26
+"""The transaction that begins at ``state[POS]`` commits behind where the walk is to stop."""

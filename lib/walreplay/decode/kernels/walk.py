@@ -8,7 +8,8 @@ How the walk stands (`outcomes`: IDLE, OPEN, or UNKNOWN_HEAD behind a guessed st
 ====================  =======================  ===============================================================
 the walk is           the message is           then
 ====================  =======================  ===============================================================
-IDLE, UNKNOWN_HEAD    Begin                    OPEN, if its LSN is behind the last commit's: NOT_AFTER_LAST
+IDLE, UNKNOWN_HEAD    Begin                    OPEN, if its LSN is behind the last commit's: NOT_AFTER_LAST; and not
+                                               where the walk is to stop: BEHIND
 OPEN, in a stream     Begin                    BEGIN_INSIDE; likewise behind a guessed start, once rows have come
 OPEN                  Commit                   IDLE, if LSN and time are its Begin's: COMMIT_MISMATCH
 UNKNOWN_HEAD          Commit                   HEAD_COMMIT: Python takes it, and the walk is IDLE
@@ -44,6 +45,7 @@ from walreplay.decode.kernels.base import (
     store_32,
     store_64,
 )
+from walreplay.decode.kernels.begins import outcome_of_begin
 from walreplay.decode.kernels.frames import (
     LENGTH,
     PGCOPY,
@@ -64,8 +66,6 @@ from walreplay.decode.kernels.outcomes import (
     INCOMPLETE,
     NEW_RELATION,
     NO_NEWLINE,
-    NO_TIME,
-    NOT_AFTER_LAST,
     NOT_PLACED,
     OPEN,
     OUTSIDE_TRANSACTION,
@@ -89,12 +89,6 @@ from walreplay.decode.kernels.programs import (
 )
 from walreplay.decode.kernels.rows import count_row, place_rows_ahead, skip_rows_ahead, slot_of
 from walreplay.decode.kernels.tuples import digest_of, walk_tuple
-from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
-from walreplay.types.datetime import FIRST_MICRO, LAST_MICRO
-
-EARLIEST: Final = FIRST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
-LATEST: Final = LAST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
-"""The first and the last time of the years 1 to 9999, which a timestamp can hold: microseconds since 2000."""
 
 ARRAYS: Final = 1
 COLUMNS: Final = 2
@@ -500,13 +494,10 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
             following = p
         # It is whole: take it.
         if tag == 66:
+            outcome = outcome_of_begin(base + a, last_lsn, address_of(st))
+            if outcome != DONE:
+                break
             final_lsn = load_big_64(base + a + 1)
-            if final_lsn <= last_lsn:
-                outcome = NOT_AFTER_LAST
-                break
-            if load_big_64(base + a + 9) < EARLIEST or load_big_64(base + a + 9) > LATEST:
-                outcome = NO_TIME
-                break
             # A transaction that is known already is walked, and given no more.
             skip = 0 if final_lsn > high_lsn and st[31] == 0 else 2 if final_lsn <= high_lsn else 1
             rows = 0

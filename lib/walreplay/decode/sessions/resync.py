@@ -16,7 +16,15 @@ from walreplay.decode import walk
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import BYTES, INT64
 from walreplay.decode.kernels.base import address_of, load_big_16, load_big_32, load_big_64, load_byte
-from walreplay.decode.kernels.frames import FRAMING_CODES, KEEPALIVE_AT, NO_FRAME, PGCOPY, message_at
+from walreplay.decode.kernels.frames import (
+    FRAMING_CODES,
+    KEEPALIVE_AT,
+    LENGTH,
+    NO_FRAME,
+    PGCOPY,
+    length_at,
+    message_at,
+)
 from walreplay.decode.sessions.effort import Effort, GaveUp
 from walreplay.decode.sessions.paid_walk import PaidWalker
 from walreplay.errors import CaptureError
@@ -32,6 +40,9 @@ _NEAR: Final = 1 << 20
 
 To search a whole file for each framing that it does not have would take long.
 """
+
+_TAGS: Final = tuple(b"BCORYIUDTMSEcAbPKrpwk")
+"""What a frame with a length may begin with: a message's tag, or what a walsender puts in front of it."""
 
 _OUTSIDE: Final = 1
 _INSIDE: Final = 2
@@ -90,6 +101,29 @@ def _looks_like_message(base, p, end, gap):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _fits_between(base, p, end, framing):  # type: ignore[no-untyped-def]
+    """Say whether a frame with a length ends in these bytes, at another such frame or at their end.
+
+    Any four bytes are a length, and each message of a file without frames has four in front of it.
+    """
+    if p + 4 > end:
+        return False
+    size = length_at(base, p, framing)
+    if size < 1 or size > end - p - 4:
+        return False
+    following = p + 4 + size
+    if following + 5 > end:
+        return True
+    if not 1 <= length_at(base, following, framing) <= 0x7FFFFFFF:
+        return False
+    tag = load_byte(base + following + 4)
+    is_known = False
+    for known in _TAGS:
+        is_known = is_known or tag == known
+    return is_known
+
+
+@helper
 def _looks_like_frame(base, p, end, framing):  # type: ignore[no-untyped-def]
     """Say whether a frame may begin here: 1 outside, 2 inside of a streamed block, 3 one or the other, 0 none."""
     if framing == 0:
@@ -107,6 +141,8 @@ def _looks_like_frame(base, p, end, framing):  # type: ignore[no-untyped-def]
     if framing == PGCOPY and load_big_16(base + p) == 3:
         sizes_fit = load_big_32(base + p + 2) == 8 and load_big_32(base + p + 14) == 4
         return 3 if sizes_fit and 1 <= load_big_32(base + p + 22) < 0x7FFFFFFF else 0
+    if framing >= LENGTH and not _fits_between(base, p, end, framing):
+        return 0
     a = message_at(base, p, end, framing)
     if a == KEEPALIVE_AT:
         return 3

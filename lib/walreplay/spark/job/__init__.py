@@ -2,9 +2,11 @@
 
 It decides the order, and leaves the work to the rooms below.
 
-Entry point: `apply.apply`, which is `walreplay.apply`.
+`apply` does one run after the other, `applying` is one run behind its plan.  `backfill` ends the runs at a moment.
+
+Entry points: `apply.apply` and `backfill.backfill`, which are `walreplay.apply` and `walreplay.backfill`.
 
 Uses: captures, checks, decode, delta, ledger, planning, protocol, session, settings, staging, tables, transactions,
 workers, writing.
-Used by: walreplay.
+Used by: cli, walreplay.
 """

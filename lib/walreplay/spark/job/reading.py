@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from walreplay.errors import OrderError
@@ -34,19 +35,25 @@ class Reading:
 
     Attributes:
         first: the offset to begin at in the first file, if it is known.
-        seen: the listing up to the last file.
         resume: where the last run ended.
+        has_rest: more files follow, which are left to later runs.
     """
 
     files: tuple[CaptureFile, ...]
     first: int
-    seen: Seen
     resume: Resume | None
+    has_rest: bool = False
 
     @property
     def size(self) -> int:
         """Bytes of the files."""
         return sum(file.length for file in self.files)
+
+    def at_most(self, size: int) -> Reading:
+        """Leave to later runs what is beyond so many bytes; the first file is always read."""
+        sums = accumulate(file.length for file in self.files)
+        count = max(1, sum(total <= size for total in sums))
+        return self if count == len(self.files) else replace(self, files=self.files[:count], has_rest=True)
 
 
 @dataclass
@@ -70,7 +77,7 @@ class NewFiles:
         resume = self._resume(files, state)
         if resume is None or state is None:
             self._check_holes(files, files, None)
-            return Reading(tuple(files), 0, self._seen(files), None)
+            return Reading(tuple(files), 0, None)
         last = self._key_of(resume.last_path, files)
         earlier = [file for file in files if self._key(file) <= last]
         later = [file for file in files if self._key(file) > last]
@@ -78,11 +85,11 @@ class NewFiles:
         self._check_holes(files, later, resume)
         lengths = {file.path: file.length for file in earlier}
         grown = lengths.get(resume.last_path, resume.last_length) != resume.last_length
-        if not later and not grown:
+        if not (later or grown or resume.has_more):
             return None
         anew = self._in_named_framing(resume)
         if anew is not None:
-            return Reading(tuple(later), 0, self._seen(files), anew) if later else None
+            return Reading(tuple(later), 0, anew) if later else None
         at = self._key_of(resume.path, files)
         again = [file for file in earlier if self._key(file) >= at]
         if resume.done and lengths.get(resume.path, resume.length) == resume.length:
@@ -103,7 +110,7 @@ class NewFiles:
             )
         to_read = (*again, *later)
         first = resume.offset if again and again[0].path == resume.path else 0
-        return Reading(to_read, first, self._seen(files), resume)
+        return Reading(to_read, first, resume)
 
     def _in_named_framing(self, resume: Resume) -> Resume | None:
         """Begin a session in the framing that the configuration names, if the files before were in another one."""
@@ -143,6 +150,11 @@ class NewFiles:
                 remedy="Bring it back, or order the captures by their names (captures: order)",
             )
         return sort_key(self.settings.captures.order, path, 0)
+
+    def seen(self, files: Sequence[CaptureFile], last: str) -> Seen:
+        """Sum up a listing, up to the last file that was read."""
+        count = next(number for number, file in enumerate(files, 1) if file.path == last)
+        return self._seen(files[:count])
 
     def _seen(self, files: Sequence[CaptureFile]) -> Seen:
         """Sum up a listing: name and length of each file, without the length of the newest, which may grow."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from walreplay.decode.summary import FileScan
+from walreplay.decode.until import Until
 from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderError, ValueFormatError
 from walreplay.lsn import to_datetime
 from walreplay.protocol.framing import Framing
@@ -27,10 +28,12 @@ class Scanning:
 
     Attributes:
         holes: files before which another one is missing, according to the numbers in the names, with the description.
+        until: the last transaction that is wanted; None for the files' end.
     """
 
     run: RunContext
     holes: Mapping[str, str]
+    until: Until | None = None
 
     def plan(self, reading: Reading, ahead: AheadScan | None = None) -> Plan:
         """Scan the files in parallel and stitch them.
@@ -42,7 +45,10 @@ class Scanning:
         framing = None if self.run.settings.captures.framing == "auto" else Framing(self.run.settings.captures.framing)
         codec = self.run.settings.source_codec
         stitch = Stitch(
-            resume, wants_origin=self.run.settings.wants_origin, allow_gaps=self.run.settings.captures.allow_gaps
+            resume,
+            wants_origin=self.run.settings.wants_origin,
+            allow_gaps=self.run.settings.captures.allow_gaps,
+            until=self.until,
         )
         with self.run.stage("scan", len(reading.files)):
             tasks: dict[str, ScanTask] = {}
@@ -57,12 +63,17 @@ class Scanning:
                     codec=codec,
                     length=file.length,
                     before=resume.last_path if is_first and resume is not None else "",
+                    until=self.until if is_first else None,
                 )
-            scans = self._scan(tasks, stitch, resume, ahead)
+            scans, failure = self._scan(tasks, stitch, resume, ahead)
             self._check_unchanged(resume, scans)
             self._refuse_twins(scans)
             for number, file in enumerate(reading.files):
+                if stitch.is_ended:
+                    break
                 scan = scans.get(file.path)
+                if scan is None and failure is not None:
+                    raise failure
                 is_open = stitch.is_open
                 again = None
                 if scan is not None and number == 0:
@@ -74,22 +85,47 @@ class Scanning:
                         ahead.drop(file.path)
                     where = again.prefix, again.edges, again.origins
                     task = ScanTask(
-                        framing, again.place, 0, again.place is None, *where, codec=codec, before=again.before
+                        framing,
+                        again.place,
+                        0,
+                        again.place is None,
+                        *where,
+                        codec=codec,
+                        before=again.before,
+                        until=self.until,
                     )
                     self._rescan(stitch, task, file.path)
                 if file.path in self.holes and not is_open:
                     # If an open transaction or message continues here, nothing is missing.
                     self._note_hole(self.holes[file.path], file.path)
                 self.run.progress.advance()
-        plan = stitch.plan()
+        plan = stitch.plan(is_last=not reading.has_rest)
         check_times(plan)
         before = resume.applied if resume is not None else 0
         return replace(plan, resume=replace(plan.resume, applied=before + plan.transactions))
 
     def _scan(
         self, tasks: Mapping[str, ScanTask], stitch: Stitch, resume: Resume | None, ahead: AheadScan | None
+    ) -> tuple[dict[str, FileScan], CaptureError | None]:
+        """Scan all files.  The first one begins at a known place, and may not fit what was read before.
+
+        Returns:
+            the scans; and, if the run may end in front of it, the error of the first file that cannot be scanned.
+        """
+        try:
+            return self._scan_all(tasks, stitch, resume, ahead), None
+        except CaptureError as error:
+            paths = list(tasks)
+            if self.until is None or error.path not in paths[1:]:
+                raise
+            sound = {path: tasks[path] for path in paths[: paths.index(error.path)]}
+            if ahead is not None:
+                ahead.forget()
+            return self._scan_all(sound, stitch, resume, None), error
+
+    def _scan_all(
+        self, tasks: Mapping[str, ScanTask], stitch: Stitch, resume: Resume | None, ahead: AheadScan | None
     ) -> dict[str, FileScan]:
-        """Scan all files.  The first one begins at a known place, and may not fit what was read before."""
         try:
             return scan_captures(self.run.own, tasks) if ahead is None else ahead.scan(tasks, resume)
         except CaptureError as error:
@@ -101,7 +137,8 @@ class Scanning:
             if ahead is not None:
                 ahead.forget()
             return scan_captures(
-                self.run.own, {**tasks, first: ScanTask(task.framing, place, gap=True, codec=task.codec)}
+                self.run.own,
+                {**tasks, first: ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)},
             )
 
     def _rescan(self, stitch: Stitch, task: ScanTask, path: str) -> None:
@@ -112,7 +149,8 @@ class Scanning:
         except CaptureError as error:
             if not self.run.settings.captures.allow_gaps or stitch.place is None:
                 raise not_joined(error, stitch) from None
-            behind = ScanTask(task.framing, stitch.gap(path, error.problem), gap=True, codec=task.codec)
+            place = stitch.gap(path, error.problem)
+            behind = ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)
             stitch.add_exact(scan_captures(self.run.own, {path: behind})[path])
 
     def _note_hole(self, problem: str, path: str) -> None:

@@ -1,14 +1,31 @@
-"""How many parts a run's changes are split into, so that cores share the work."""
+"""How much one run reads, and how many parts its changes are split into, so that cores share the work."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from walreplay.spark.session.session import local_cores
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _MAX_BUCKETS: Final = 2048
 _FEW_BUCKETS: Final = 4
 _FEW_BYTES: Final = 8 << 20
 _TASK_BYTES: Final = 4 << 20
 """How much of a table's staged changes is worth a task of its own."""
+
+
+_RUN_BYTES_A_CORE: Final = 8 << 30
+_RUN_BYTES: Final = 256 << 30
+"""How much one run reads at most: in local mode by the cores; a cluster's may come and go.  A run that dies is done
+again from its plan, and what it stages takes about as much room as what it reads."""
+
+
+def run_bytes_of(spark: SparkSession) -> int:
+    """Say how many bytes of captures one run reads at most, if the configuration does not (``run_bytes``)."""
+    cores = local_cores(spark)
+    return _RUN_BYTES if cores is None else cores * _RUN_BYTES_A_CORE
 
 
 def buckets_of(size: int, bucket_bytes: int) -> int:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from walreplay.decode.files import scan_file
 from walreplay.decode.place import Place
 from walreplay.decode.summary import FileScan
+from walreplay.decode.until import Until
 from walreplay.errors import CaptureError, WalReplayError
 from walreplay.listing import map_file
 from walreplay.protocol.compression import Plain
@@ -49,6 +50,7 @@ class ScanTask:
     codec: str = UTF8
     length: int = 0
     before: str = ""
+    until: Until | None = None
 
 
 def capture_files(
@@ -122,4 +124,5 @@ def scan_of(path: str, content: memoryview, task: ScanTask, opened: Plain | None
         codec=task.codec,
         opened=opened,
         before=task.before,
+        until=task.until,
     )
