@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 import walreplay
+from walreplay.cli.archives import write_audit, write_index
 from walreplay.cli.results import (
     cut_to_dict,
     inspection_to_dict,
@@ -29,6 +30,19 @@ app = typer.Typer(
 
 TRACEBACK_VARIABLE: Final = "WALREPLAY_TRACEBACK"
 
+_NOT_WHOLE: Final = 3
+"""The exit code of an audit that has found something damaged or missing."""
+
+_Captures = Annotated[str, typer.Option("--captures", help="Folder of the capture files.", metavar="URI")]
+_Config = Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")]
+_Index = Annotated[
+    str | None,
+    typer.Option(
+        "--index",
+        help="The index's place; else _walreplay_index in the captures' folder.",
+        metavar="URI|TABLE",
+    ),
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 _Target = Annotated[
@@ -54,9 +68,9 @@ def _root(
 
 @app.command("apply")
 def apply_command(
-    captures: Annotated[str, typer.Option("--captures", help="Folder of the capture files.", metavar="URI")],
+    captures: _Captures,
     target: _Target,
-    config: Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")] = None,
+    config: _Config = None,
     allow_gaps: Annotated[
         bool,
         typer.Option("--allow-gaps", help="Continue where something is missing; incomplete transactions are named."),
@@ -99,6 +113,67 @@ def apply_command(
             columns, rows = first_rows(spark, table.location, show)
             output.line()
             output.table(columns, rows, title=table.name)
+
+
+@app.command("index")
+def index_command(
+    captures: _Captures,
+    index: _Index = None,
+    config: _Config = None,
+    as_json: _Json = False,
+    quiet: _Quiet = False,
+    with_traceback: _Traceback = False,
+) -> None:
+    """Write down what is in each capture file, so that later commands need not read it to know."""
+    from walreplay.settings import load_settings
+
+    settings = load_settings(config)
+    progress = progress_shown(quiet=quiet)
+    try:
+        progress.stage("start Spark", None)
+        from walreplay.spark.session.session import build_session
+
+        report = walreplay.index(build_session(), captures, index, settings, progress)
+    finally:
+        progress.done()
+    output = Output()
+    if as_json:
+        output.json(report.to_dict(), indent=2)
+    else:
+        write_index(output, report)
+
+
+@app.command("audit")
+def audit_command(
+    captures: _Captures,
+    index: _Index = None,
+    config: _Config = None,
+    values: Annotated[
+        bool, typer.Option("--values", help="Decode everything: rows, bytes and rescued values by table.")
+    ] = False,
+    as_json: _Json = False,
+    quiet: _Quiet = False,
+    with_traceback: _Traceback = False,
+) -> None:
+    """Show what an archive holds, and all that is damaged or missing; exit code 3 if anything is."""
+    from walreplay.settings import load_settings
+
+    settings = load_settings(config)
+    progress = progress_shown(quiet=quiet)
+    try:
+        progress.stage("start Spark", None)
+        from walreplay.spark.session.session import build_session
+
+        report = walreplay.audit(build_session(), captures, index, settings, progress, values=values)
+    finally:
+        progress.done()
+    output = Output()
+    if as_json:
+        output.json(report.to_dict(), indent=2)
+    else:
+        write_audit(output, report)
+    if not report.is_whole:
+        raise typer.Exit(_NOT_WHOLE)
 
 
 @app.command("inspect")
