@@ -140,9 +140,9 @@ class _Walker:
             self._ordinary = None
         elif isinstance(message, m.StreamStart):
             self._streams.add(message.xid)
-        elif isinstance(message, m.StreamAbort) and message.xid == message.subxid:
-            self._streams.discard(message.xid)
-        elif isinstance(message, (m.StreamCommit, m.StreamPrepare)):
+        elif (isinstance(message, m.StreamAbort) and message.xid == message.subxid) or isinstance(
+            message, (m.StreamCommit, m.StreamPrepare)
+        ):
             self._streams.discard(message.xid)
         if isinstance(message, m.BeginPrepare):
             self._body = (message.xid, message.gid, message.prepare_lsn)

@@ -99,7 +99,7 @@ def test_only_what_is_new_or_has_grown_is_read() -> None:
 
 
 def test_a_file_that_is_put_in_front_changes_what_is_known_of_the_others() -> None:
-    first, *others = PARTS
+    _, *others = PARTS
     archive = MemoryArchive()
     with pytest.raises(CaptureError):
         archive.join({name: PARTS[name] for name in others})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from walreplay.errors import CaptureError, WalReplayError
+from walreplay.errors import CaptureError, UnknownRelation, WalReplayError
 from walreplay.progress import NoProgress, Progress
 from walreplay.protocol.messages import Relation
 from walreplay.settings import Settings, make_settings
@@ -25,8 +25,9 @@ from walreplay.spark.index.audited import (
 from walreplay.spark.index.building import archive_of
 from walreplay.spark.index.decoding import Span, Values, compare_copies, count_values
 from walreplay.spark.index.facts import FileFacts, Open, RelationRows
-from walreplay.spark.index.joining import Joined, Joining, TwinError
+from walreplay.spark.index.joining import NOTHING_READ, Joined, Joining, TwinError
 from walreplay.transactions.plan import Plan
+from walreplay.transactions.stitch import Stitch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,14 +59,10 @@ def audit(
     with archive_of(spark, str(captures), None if index is None else str(index), wanted, told) as archive:
         told.stage("scan", len(archive.files))
         joining = Joining(archive.spark, wanted, archive.files, archive.index, told, holes=archive.holes, lenient=True)
-        found = _Findings(archive.index.name_of)
+        found = Findings(archive.index.name_of)
         for joined in joining.run():
             found.take(joined)
-        plan: Plan | None = None
-        try:
-            plan = joining.stitch.plan()
-        except CaptureError as error:
-            found.note(error)
+        plan = found.plan_of(joining.stitch)
         compared = plan is not None and bool(found.resent)
         counts: dict[Relation, Values] = {}
         if plan is not None and compared:
@@ -117,7 +114,7 @@ class _Table:
 
 
 @dataclass
-class _Findings:
+class Findings:
     """What an audit has found so far.
 
     Attributes:
@@ -141,6 +138,7 @@ class _Findings:
     sessions: int = 0
     _stretches: list[Stretch] = field(default_factory=list)
     _is_cut: bool = True
+    _is_unknown: bool = False
 
     @property
     def coverage(self) -> tuple[Stretch, ...]:
@@ -148,18 +146,19 @@ class _Findings:
         return tuple(self._stretches)
 
     def note(self, error: WalReplayError, *, copy: bool = False) -> None:
-        """Take up a problem; those that files in a row have alike are told as one.
+        """Take up a problem; if nothing can be read in files in a row, as something is missing, it is one.
 
         Args:
             copy: it was found when copies of transactions were compared.
         """
+        is_unknown = isinstance(error, UnknownRelation) or error.problem == NOTHING_READ
         problem = Problem.of(error, copy=copy)
         problem = replace(problem, file=None if problem.file is None else self.name_of(problem.file))
-        last = self.problems[-1] if self.problems else None
-        if last is not None and _alike(last, problem):
-            if last.file != problem.file:
-                self.problems[-1] = replace(last, files=last.files + 1)
+        if is_unknown and self._is_unknown:
+            # One thing is missing, and all files suffer from it.
+            self.problems[-1] = replace(self.problems[-1], files=self.problems[-1].files + 1)
             return
+        self._is_unknown = is_unknown
         self.problems.append(problem)
 
     def take(self, joined: Joined) -> None:
@@ -245,6 +244,16 @@ class _Findings:
             last = span.high if high < span.low else min(high, span.high)
             self.overlaps.append(Overlap(facts.name, facts.resent, span.low, last))
 
+    def plan_of(self, stitch: Stitch) -> Plan | None:
+        """Plan what was joined; None if that cannot be, which is a problem."""
+        try:
+            return stitch.plan()
+        except CaptureError as error:
+            # If nothing was read at all, it is known why.
+            if stitch.place is not None or not self.problems:
+                self.note(error)
+        return None
+
     def spans_of(self, plan: Plan) -> dict[str, Span]:
         """Give each file's commit LSNs, with those of what commits elsewhere."""
         found = dict(self.spans)
@@ -292,10 +301,6 @@ class _Findings:
         )
 
 
-def _alike(one: Problem, other: Problem) -> bool:
-    return (one.kind, one.problem, one.table) == (other.kind, other.problem, other.table) and one.kind != "copy"
-
-
 def _is_foreign(error: WalReplayError) -> bool:
     return isinstance(error, TwinError) or Problem.of(error).kind == "foreign"
 
@@ -325,4 +330,4 @@ def _sum(values: list[Values]) -> Values:
     return Values(sum(one.rows for one in values), sum(one.size for one in values), rescued)
 
 
-__all__ = ["audit"]
+__all__ = ["Findings", "audit"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from walreplay.errors import FramingChange, NotACapture, OrderError, WalReplayError
+from walreplay.errors import FramingChange, NotACapture, OrderError, UnknownRelation, WalReplayError
 from walreplay.lsn import format_lsn
 from walreplay.spark.index.facts import Open
 from walreplay.spark.index.joining import TwinError
@@ -61,7 +61,7 @@ class Problem:
     @classmethod
     def of(cls, error: WalReplayError, *, copy: bool = False) -> Problem:
         """Make one of an error."""
-        kind: ProblemKind = "gap" if isinstance(error, OrderError) else "damaged"
+        kind: ProblemKind = "gap" if isinstance(error, (OrderError, UnknownRelation)) else "damaged"
         if isinstance(error, TwinError):
             kind = "twin"
         elif isinstance(error, (NotACapture, FramingChange)):

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 from walreplay.decode.place import Place
 from walreplay.decode.summary import FileScan
-from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderError, TargetError, WalReplayError
+from walreplay.errors import (
+    CaptureError,
+    FramingChange,
+    NotACapture,
+    OrderError,
+    TargetError,
+    UnknownRelation,
+    WalReplayError,
+)
 from walreplay.numbering import Hole
 from walreplay.progress import Progress
 from walreplay.protocol.framing import Framing
@@ -35,6 +43,9 @@ _MOST_SCANS: Final = 128 << 20
 _LEAST_TWIN: Final = 64
 
 _TWIN_REMEDY: Final = "Remove one of them, or leave it out by `captures: pattern`"
+NOTHING_READ: Final = "nothing in the file can be read: no transaction begins in it, and what is in front of it is lost"
+
+_MISSING_REMEDY: Final = "A file in front of it is missing, or the files' names do not sort by time; bring it back"
 _HOLE_REMEDY: Final = "Bring the missing files; or go on without them by --allow-gaps, if they were empty"
 
 
@@ -96,6 +107,8 @@ class Joining:
         self._lost = False
         self._names: dict[tuple[int, int], str] = {}
         self._at: str | None = None
+        self._before: Place | None = None
+        self._was_open = False
         self._gaps: list[WalReplayError] = []
 
     def run(self) -> Iterator[Joined]:
@@ -170,7 +183,8 @@ class Joining:
         rows: list[Indexed],
     ) -> Joined:
         self._gaps = []
-        before, was_open = self.stitch.place, self.stitch.is_open or self._lost
+        self._before = before = self.stitch.place
+        self._was_open = was_open = self.stitch.is_open or self._lost
         scan: FileScan | None
         try:
             self._refuse_twin(file, known, found)
@@ -254,29 +268,52 @@ class Joining:
 
     def _leave_out(self, file: CaptureFile, known: Known | None, error: CaptureError) -> FileScan | None:
         """Go on behind what cannot be read: in the same file, if there is a place at which a session can begin."""
-        self._gaps.append(error)
-        if isinstance(error, (NotACapture, FramingChange, TwinError)):
-            # It does not belong to the stream, which goes on behind it.
+        kept = self.stitch
+        is_foreign = isinstance(error, (NotACapture, FramingChange, TwinError))
+        if self._lost or (is_foreign and kept.place is not None):
+            # What does not belong to the stream does not end it: it goes on behind the file.
+            self._gaps.append(error)
             return None
-        if self._lost:
-            return None
-        if self.stitch.place is not None:
-            self.stitch.gap(file.path, error.problem)
-        self._lost = True
-        kept, self._at = self.stitch, standing(self.stitch, gap=True)
+        if kept.place is not None:
+            kept = kept.copied()
+            kept.gap(file.path, error.problem)
+        self._at = standing(kept, gap=True)
         self.stitch = kept.copied()
         try:
-            if known is not None and known.at == self._at:
-                self.stitch.add_exact(known.scan)
-                self._lost = False
-                return known.scan
-            return self._behind_gap(self.stitch, file, None)
+            scan = known.scan if known is not None and known.at == self._at else None
+            if scan is None:
+                scan = self._behind_gap(self.stitch, file, None)
+            else:
+                self.stitch.add_exact(scan)
         except CaptureError as problem:
-            # The next file is read as if this one were missing.
-            self.stitch = kept
-            if (problem.path, problem.offset, problem.problem) != (error.path, error.offset, error.problem):
+            if is_foreign and isinstance(problem, UnknownRelation):
+                # It has messages, but begins inside of one.
+                self._gaps, is_foreign, error = [*self._gaps, problem], False, problem
+            else:
+                self._gaps.append(error)
+            if problem.offset is not None and error.offset is not None and problem.offset > error.offset:
                 self._gaps.append(problem)
+            # The next file is read as if this one were missing; but for one that is no capture at all.
+            self._lost, self.stitch = not is_foreign, kept
             return None
+        self._gaps.append(self._in_front(file, error, scan))
+        self._lost = False
+        return scan
+
+    def _in_front(self, file: CaptureFile, error: CaptureError, scan: FileScan) -> CaptureError:
+        """Tell damage from something that is missing in front of a file: then the file is sound from some place on."""
+        if error.path != file.path:
+            # A message begins in a file in front, and does not go on here.
+            return OrderError(error.problem, path=error.path, offset=error.offset, remedy=error.remedy)
+        start = next((part.summary.start for part in scan.parts if part.data is None), 0)
+        if error.offset is None or error.offset >= start or isinstance(error, OrderError):
+            return error
+        problem = "the file does not go on where the one before it ended"
+        if self._before is None:
+            problem = "the file begins inside of a message, and none is in front of it"
+        elif not self._was_open:
+            return error
+        return OrderError(f"{problem} ({error.problem})", path=file.path, offset=0, remedy=_MISSING_REMEDY)
 
     def _behind_gap(self, stitch: Stitch, file: CaptureFile, found: FileScan | None) -> FileScan:
         """Add a file of which it is not known how it begins, as what was in front of it is lost."""
@@ -287,22 +324,12 @@ class Joining:
                 task = ScanTask(self._framing, codec=self._codec)
                 found = self._scan(file, task)
             if not found.parts:
-                raise OrderError(
-                    "no message is found in the file, and the one before it cannot be read",
-                    path=file.path,
-                    offset=0,
-                    remedy="Bring the file in front of it; or name the framing by `captures: framing`",
-                )
+                raise OrderError(NOTHING_READ, path=file.path, offset=0, remedy=_MISSING_REMEDY)
             place = Place(found.parts[0].summary.framing)
         task = ScanTask(place.framing, place, gap=True, codec=self._codec)
         scan = self._scan(file, task)
         if not scan.parts:
-            raise OrderError(
-                "nothing in the file can be read: no transaction begins in it, and what is in front of it is lost",
-                path=file.path,
-                offset=0,
-                remedy="Bring the file in front of it",
-            )
+            raise OrderError(NOTHING_READ, path=file.path, offset=0, remedy=_MISSING_REMEDY)
         scan = replace(scan, framing=place.framing)
         stitch.add_exact(scan)
         self._lost = False
@@ -321,8 +348,8 @@ def not_joined(error: CaptureError, stitch: Stitch) -> CaptureError:
         f"the file does not go on where the one before it ended ({error.problem})",
         path=error.path,
         offset=0,
-        remedy="A file between them is missing, or their names do not sort by time; bring it back",
+        remedy=_MISSING_REMEDY,
     )
 
 
-__all__ = ["Joined", "Joining", "TwinError", "not_joined"]
+__all__ = ["NOTHING_READ", "Joined", "Joining", "TwinError", "not_joined"]
