@@ -215,7 +215,7 @@ _OF_OTHER_PROGRAMS = {"--py-files", "--randomly-seed"}
 
 
 def test_every_option_that_a_page_names_in_prose_is_there() -> None:
-    known = {name for command in ("apply", "inspect", "status") for name in options_of(command)}
+    known = {name for command in ("apply", "index", "audit", "inspect", "status") for name in options_of(command)}
     text = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages())
     named = {option for code in re.findall(r"`([^`\n]+)`", text) for option in re.findall(r"--[a-z-]+", code)}
     assert named >= {"--allow-gaps", "--at", "--source-encoding"}
