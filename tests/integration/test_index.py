@@ -127,6 +127,7 @@ def test_only_new_and_grown_files_are_read(spark: SparkSession, tmp_path: Path, 
     assert stepwise == at_once
 
 
+@pytest.mark.full
 def test_a_stopped_run_goes_on(
     spark: SparkSession,
     archive: Path,
@@ -148,6 +149,7 @@ def test_a_stopped_run_goes_on(
     assert len(rows_of(spark, archive / "_walreplay_index")) == 7
 
 
+@pytest.mark.full
 def test_two_at_once_make_one_index(spark: SparkSession, archive: Path) -> None:
     errors: list[BaseException] = []
 
@@ -177,6 +179,7 @@ def test_an_index_is_no_capture(spark: SparkSession, archive: Path, tmp_path: Pa
         walreplay.index(spark, archive, index=archive / "other")
 
 
+@pytest.mark.full
 def test_damage_is_told_as_apply_tells_it_and_what_stands_before_is_kept(
     spark: SparkSession, archive: Path, tmp_path: Path
 ) -> None:
@@ -190,6 +193,7 @@ def test_damage_is_told_as_apply_tells_it_and_what_stands_before_is_kept(
     assert of_index.value.problem == of_apply.value.problem
 
 
+@pytest.mark.full
 def test_an_index_that_is_damaged_says_what_to_do(spark: SparkSession, archive: Path) -> None:
     index = archive / "_walreplay_index"
     walreplay.index(spark, archive)
@@ -359,6 +363,7 @@ def test_holes_in_the_numbering_are_named(
         walreplay.index(spark, mirror.captures)
 
 
+@pytest.mark.full
 def test_values_and_bases_are_told(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mirror = SmallMirror(spark, tmp_path)
     dated = relation(2, "contracts", {"id": INT4, "until": 1082}, schema="shop")
@@ -379,6 +384,7 @@ def test_values_and_bases_are_told(spark: SparkSession, tmp_path: Path, capsys: 
     assert tables["shop.emptied"]["truncated_lsn"] == "0/12C"
 
 
+@pytest.mark.full
 def test_an_archive_that_cannot_be_written_to_is_audited_all_the_same(
     spark: SparkSession, archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

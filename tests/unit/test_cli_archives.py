@@ -95,7 +95,7 @@ def test_index_says_what_it_read(called, capsys):
     assert main(["index", "--captures", "in", "--quiet"]) == 0
     assert called == [("index", "spark", "in", None)]
     assert capsys.readouterr().out.splitlines() == [
-        "7 files (3.0 MiB) are in in/_walreplay_index; 2 (1.0 MiB) were read for it in 1.5 s",
+        "7 files (3.0 MiB) in in/_walreplay_index; 2 files (1.0 MiB) read for it in 1.5 s",
         "105 transactions, 1,234 row changes, LSN 0/1 to 16/B374D848",
         "warning: careful",
     ]
@@ -127,7 +127,8 @@ def test_an_audit_that_has_found_something_ends_with_3_and_tells_all(called, cap
     assert called[0][-1] is True
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     for expected in (
-        "gap c.bin 1,234 1 it does not go on Bring it",
+        "gap c.bin 1,234 1 it does not go on",
+        "gap: Bring it",
         "c.bin e.bin 1 d.bin",
         "f.bin 3 0/10 0/11",
         "sent again (not compared with their first copies)",

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 def write_index(output: Output, report: IndexReport) -> None:
     """Write what of an archive was indexed."""
     output.line(
-        f"{report.files:,} files ({size(report.capture_bytes)}) are in {report.index}; {report.files_read:,} "
-        f"({size(report.bytes_read)}) were read for it in {report.seconds:.1f} s"
+        f"{_counted(report.files, 'file')} ({size(report.capture_bytes)}) in {report.index}; "
+        f"{_counted(report.files_read, 'file')} ({size(report.bytes_read)}) read for it in {report.seconds:.1f} s"
     )
     lsns = _lsns(report.first_lsn, report.last_lsn)
-    output.line(f"{report.transactions:,} transactions, {report.changes:,} row changes{lsns and f', LSN {lsns}'}")
+    counts = f"{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')}"
+    output.line(f"{counts}{lsns and f', LSN {lsns}'}")
     for warning in report.warnings:
         output.line(f"warning: {warning}", style="yellow")
 
@@ -28,9 +29,9 @@ def write_index(output: Output, report: IndexReport) -> None:
 def write_audit(output: Output, report: AuditReport) -> None:
     """Write what an archive holds, and what is wrong with it."""
     output.line(
-        f"{report.captures}: {report.files:,} files ({size(report.capture_bytes)}), {report.transactions:,} "
-        f"transactions, {report.changes:,} row changes, {report.sessions:,} sessions; {report.files_read:,} files "
-        f"were read, in {report.seconds:.1f} s"
+        f"{report.captures}: {_counted(report.files, 'file')} ({size(report.capture_bytes)}), "
+        f"{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')}, "
+        f"{_counted(report.sessions, 'session')}; {_counted(report.files_read, 'file')} read in {report.seconds:.1f} s"
     )
     _write_coverage(output, report)
     _write_faults(output, report)
@@ -42,8 +43,8 @@ def write_audit(output: Output, report: AuditReport) -> None:
     if report.is_whole:
         output.line("nothing is damaged or missing, as far as the files can tell")
     else:
-        count = len(report.problems) + len(report.holes)
-        output.line(f"the archive is not whole: {count:,} problem{'' if count == 1 else 's'}, see above", style="red")
+        count = _counted(len(report.problems) + len(report.holes), "problem")
+        output.line(f"the archive is not whole: {count}, see above", style="red")
 
 
 def _write_coverage(output: Output, report: AuditReport) -> None:
@@ -71,13 +72,16 @@ def _write_faults(output: Output, report: AuditReport) -> None:
     if report.problems:
         output.line()
         output.table(
-            ("problem", "file", "offset", "files", "table", "what", "remedy"),
+            ("problem", "file", "offset", "files", "what"),
             [
-                (one.kind, one.file, one.offset, one.files, one.table, one.problem, one.remedy)
+                (one.kind, one.file, one.offset, one.files, f"{one.table}: {one.problem}" if one.table else one.problem)
                 for one in report.problems
             ],
             title="damaged or missing",
         )
+        for remedy in dict.fromkeys(one.remedy for one in report.problems if one.remedy):
+            kinds = dict.fromkeys(one.kind for one in report.problems if one.remedy == remedy)
+            output.line(f"{', '.join(kinds)}: {remedy}")
     if report.holes:
         output.line()
         output.table(
@@ -136,6 +140,10 @@ def _write_tables(output: Output, report: AuditReport) -> None:
     if rescued:
         output.line()
         output.table(("table", "column", "values"), rescued, title="values that go to _rescued_data")
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _lsns(first: int | None, last: int | None) -> str:

@@ -26,8 +26,9 @@ from walreplay.progress import Progress
 from walreplay.protocol.framing import Framing
 from walreplay.settings import Settings
 from walreplay.spark.captures.files import CaptureFile, scan_each
-from walreplay.spark.index.archive import ArchiveIndex, Indexed, Known
-from walreplay.spark.index.facts import FileFacts, Follower, standing
+from walreplay.spark.index.archive import ArchiveIndex, Known
+from walreplay.spark.index.facts import FileFacts
+from walreplay.spark.index.recording import Recording
 from walreplay.spark.session import steps
 from walreplay.spark.workers.scan import ScanTask
 from walreplay.transactions.stitch import Rescan, Stitch
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 _MOST_FILES: Final = 1_000
 _MOST_BYTES: Final = 64 << 30
-_MOST_SCANS: Final = 128 << 20
+_MOST_SCANS: Final = 32 << 20
 """So many files, of so many bytes, and with so many bytes of known scans, are looked at before that is written down."""
 
 _LEAST_TWIN: Final = 64
@@ -103,10 +104,9 @@ class Joining:
         self._lenient = lenient
         self._framing = None if settings.captures.framing == "auto" else Framing(settings.captures.framing)
         self._codec = settings.source_codec
-        self._follower = Follower(self.stitch, index.name_of)
+        self._recording = Recording(index, self.stitch)
         self._lost = False
         self._names: dict[tuple[int, int], str] = {}
-        self._at: str | None = None
         self._before: Place | None = None
         self._was_open = False
         self._gaps: list[WalReplayError] = []
@@ -119,7 +119,6 @@ class Joining:
             TargetError: the index cannot be read or written.
         """
         for part in self._parts():
-            rows: list[Indexed] = []
             try:
                 known = self._index.known(part)
                 unknown = [file for file in part if file.path not in known]
@@ -128,12 +127,12 @@ class Joining:
                 if unknown:
                     found = self._scan_each({file.path: self._task(file) for file in unknown})
                 for file in part:
-                    yield self._take(file, known.get(file.path), found.pop(file.path, None), rows)
+                    yield self._take(file, known.get(file.path), found.pop(file.path, None))
                     known.pop(file.path, None)
                     self._progress.advance()
             finally:
                 # Also in front of what cannot be read, which may be brought anew.
-                self._write(rows)
+                self._write()
             steps.reached("part indexed")
 
     def _parts(self) -> Iterator[list[CaptureFile]]:
@@ -151,9 +150,9 @@ class Joining:
         if part:
             yield part
 
-    def _write(self, rows: Sequence[Indexed]) -> None:
+    def _write(self) -> None:
         try:
-            self.written += self._index.add(rows)
+            self.written += self._recording.write()
         except TargetError as error:
             if not self._lenient:
                 raise
@@ -175,13 +174,7 @@ class Joining:
 
     # One file
 
-    def _take(
-        self,
-        file: CaptureFile,
-        known: Known | None,
-        found: FileScan | WalReplayError | None,
-        rows: list[Indexed],
-    ) -> Joined:
+    def _take(self, file: CaptureFile, known: Known | None, found: FileScan | WalReplayError | None) -> Joined:
         self._gaps = []
         self._before = before = self.stitch.place
         self._was_open = was_open = self.stitch.is_open or self._lost
@@ -195,10 +188,7 @@ class Joining:
             scan = self._leave_out(file, known, error)
         facts = None
         if scan is not None:
-            facts = self._follower.take(self.stitch, scan, file.modified)
-            rows.append(Indexed(facts, scan, None if scan.guessed else self._at))
-        else:
-            self._follower.look(self.stitch)
+            facts = self._recording.take(self.stitch, file, scan)
         self._gaps += self.stitch.state.left_out
         self.stitch.state.left_out.clear()
         # If an open transaction or message goes on here, nothing is missing.
@@ -222,7 +212,7 @@ class Joining:
         if isinstance(found, WalReplayError):
             raise found
         stitch = self.stitch
-        self._at = standing(stitch, gap=self._lost)
+        self._recording.look(stitch, gap=self._lost)
         if self._lenient:
             self.stitch = stitch.copied()
         try:
@@ -277,10 +267,10 @@ class Joining:
         if kept.place is not None:
             kept = kept.copied()
             kept.gap(file.path, error.problem)
-        self._at = standing(kept, gap=True)
+        at = self._recording.look(kept, gap=True)
         self.stitch = kept.copied()
         try:
-            scan = known.scan if known is not None and known.at == self._at else None
+            scan = known.scan if known is not None and known.at == at else None
             if scan is None:
                 scan = self._behind_gap(self.stitch, file, None)
             else:
