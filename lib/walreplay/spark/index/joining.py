@@ -159,8 +159,12 @@ class Joining:
             self.unwritten = error
 
     def _task(self, file: CaptureFile) -> ScanTask:
+        # Once the stream's framing is known, it need not be found out for each file.
+        framing = (
+            self.stitch.place.framing if self._framing is None and self.stitch.place is not None else self._framing
+        )
         is_first = file is self._files[0]
-        return ScanTask(framing=self._framing, first=is_first, codec=self._codec, length=file.length)
+        return ScanTask(framing=framing, first=is_first, codec=self._codec, length=file.length)
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
         return scan_each(self._spark, tasks)
