@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import threading
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -393,3 +395,20 @@ def test_an_archive_that_cannot_be_written_to_is_audited_all_the_same(
     assert code == 0
     assert found["transactions"] == 105
     assert any("the index was not written" in text for text in found["warnings"])
+
+
+@pytest.mark.full
+def test_a_scan_that_somebody_has_put_there_is_not_run_but_made_anew(
+    spark: SparkSession, archive: Path, scans: list[str]
+) -> None:
+    index = archive / "_walreplay_index"
+    first = walreplay.index(spark, archive)
+    harmful = zlib.compress(pickle.dumps(Path("x"))).hex()
+    spark.sql(f"UPDATE delta.`{index}` SET scan = X'{harmful}' WHERE name = 'part004.bin'")
+    scans.clear()
+    again = walreplay.index(spark, archive)
+    assert set(scans) == {"part004.bin"}
+    assert (again.transactions, again.last_lsn) == (first.transactions, first.last_lsn)
+    scans.clear()
+    walreplay.index(spark, archive)
+    assert scans == []

@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
@@ -205,7 +205,7 @@ class _Row:
     facts: str
     scanned_as: str
     at: str | None
-    scan_bytes: int
+    scan_bytes: int = 0
 
 
 class ArchiveIndex:
@@ -258,6 +258,10 @@ class ArchiveIndex:
                 scan = unpack(bytes(row.scan), path) if row.facts == rows[row.name].facts else None
                 if scan is not None and scan.length == rows[row.name].length:
                     found[path] = Known(scan, rows[row.name].at)
+        for name, path in wanted.items():
+            if path not in found:
+                # The row is not what it says, or another has been written meanwhile: it is written anew.
+                rows.pop(name, None)
         return found
 
     def add(self, files: Sequence[Indexed]) -> int:
@@ -270,10 +274,13 @@ class ArchiveIndex:
         now = datetime.now(timezone.utc)
         rows: dict[str, dict[str, Any]] = {}
         for one in files:
-            facts, packed = one.facts, pack(one.scan)
-            row = _Row(facts.length, facts.modified, facts.digest, self._how, one.at, len(packed or b""))
-            if known.get(facts.name) == row:
+            facts = one.facts
+            row = _Row(facts.length, facts.modified, facts.digest, self._how, one.at)
+            before = known.get(facts.name)
+            if before is not None and replace(before, scan_bytes=row.scan_bytes) == row:
                 continue
+            packed = pack(one.scan)
+            row = replace(row, scan_bytes=len(packed or b""))
             rows[facts.name] = {
                 **values_of(facts),
                 "modified": _UNIX_EPOCH + timedelta(microseconds=facts.modified),
