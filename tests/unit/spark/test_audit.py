@@ -10,7 +10,9 @@ import pytest
 from support.archive_model import MemoryArchive
 from support.captures import case, cases
 from support.extent import further
+from support.fault_cases import FAULTS
 from support.simulator import play, seeded
+from walreplay.listing import natural_order
 from walreplay.spark.index.audit import Findings
 from walreplay.spark.index.audited import Problem
 
@@ -93,6 +95,25 @@ def test_a_foreign_file_is_told_and_the_stream_goes_on_behind_it() -> None:
     assert places(found.problems) == [("foreign", "part004x")]
     assert found.coverage == whole.coverage
     assert found.tables_with(None, None) == whole.tables_with(None, None)
+
+
+CAPTURED = sorted(path.parent.name for path in FAULTS.glob("*/capture"))
+
+NOT_WHOLE = {
+    "damaged_waits": ("gap", "stream.bin"),
+    "parse_soup": ("foreign", "soup.bin"),
+    "short_foreign_file": ("foreign", "README.md"),
+}
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_inputs_that_went_wrong_once_are_told_as_what_they_are(name: str) -> None:
+    folder = FAULTS / name / "capture"
+    names = natural_order(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    found, archive = audited({name: (folder / name).read_bytes() for name in names})
+    assert places(found.problems) == ([NOT_WHOLE[name]] if name in NOT_WHOLE else [])
+    if (FAULTS / name / "truth").exists():
+        assert archive.stitch.state.transactions == sum(one.transactions for one in found.coverage) > 0
 
 
 def test_a_file_under_two_names_is_told() -> None:
