@@ -412,3 +412,21 @@ def test_a_scan_that_somebody_has_put_there_is_not_run_but_made_anew(
     scans.clear()
     walreplay.index(spark, archive)
     assert scans == []
+
+
+@pytest.mark.full
+def test_an_index_of_another_archive_is_not_taken_for_this_ones(
+    spark: SparkSession, archive: Path, tmp_path: Path, scans: list[str]
+) -> None:
+    other, index = tmp_path / "other", tmp_path / "index"
+    shutil.copytree(archive, other)
+    for path in archive.iterdir():
+        os.utime(path, (1, 1))
+        os.utime(other / path.name, (1, 1))
+    walreplay.index(spark, archive, index=index)
+    assert walreplay.index(spark, archive, index=index).files_read == 0
+    assert walreplay.index(spark, other, index=index).files_read == 7
+    # One that lies in its archive's folder may be moved with it.
+    walreplay.index(spark, archive)
+    shutil.move(archive, tmp_path / "moved")
+    assert walreplay.index(spark, tmp_path / "moved").files_read == 0
