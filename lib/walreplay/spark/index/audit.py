@@ -22,7 +22,7 @@ from walreplay.spark.index.audited import (
     Torn,
     own_warnings,
 )
-from walreplay.spark.index.building import archive_of
+from walreplay.spark.index.building import Archive, archive_of
 from walreplay.spark.index.decoding import Span, Values, compare_copies, count_values
 from walreplay.spark.index.facts import FileFacts, Open, RelationRows
 from walreplay.spark.index.joining import NOTHING_READ, Joined, Joining, TwinError
@@ -63,44 +63,56 @@ def audit(
         for joined in joining.run():
             found.take(joined)
         plan = found.plan_of(joining.stitch)
-        compared = plan is not None and bool(found.resent)
-        counts: dict[Relation, Values] = {}
-        if plan is not None and compared:
+        if plan is not None and found.resent:
             told.stage("compare copies", None)
             spans = found.spans_of(plan)
             for problem in compare_copies(archive.spark, wanted, plan, spans, found.resent, found.highs):
                 found.note(problem, copy=True)
+        counts: dict[Relation, Values] | None = None
         if plan is not None and values:
             told.stage("count values", None)
             counts, problems = count_values(archive.spark, wanted, plan)
             for problem in problems:
                 found.note(problem)
-        warnings = plan.warnings if plan is not None else tuple(joining.stitch.state.warnings)
-        if joining.unwritten is not None:
-            warnings = (*warnings, f"the index was not written: {joining.unwritten}")
-        return AuditReport(
-            captures=str(captures),
-            index=archive.index.table.text,
-            files=len(archive.files),
-            capture_bytes=archive.size,
-            files_read=len(joining.read),
-            transactions=joining.stitch.state.transactions,
-            resent=joining.stitch.state.resent,
-            changes=found.changes,
-            sessions=found.sessions,
-            coverage=found.coverage,
-            problems=tuple(found.problems),
-            holes=tuple(found.holes),
-            overlaps=tuple(found.overlaps),
-            torn=tuple(found.torn),
-            tables=found.tables_with(plan, counts if values and plan is not None else None),
-            open=found.open,
-            unfinished_bytes=found.unfinished,
-            copies_compared=compared,
-            values_counted=plan is not None and values,
-            warnings=own_warnings(warnings),
-            seconds=time.monotonic() - began,
-        )
+        return _report(str(captures), archive, joining, found, plan, counts, time.monotonic() - began)
+
+
+def _report(
+    captures: str,
+    archive: Archive,
+    joining: Joining,
+    found: Findings,
+    plan: Plan | None,
+    counts: Mapping[Relation, Values] | None,
+    seconds: float,
+) -> AuditReport:
+    state = joining.stitch.state
+    warnings = plan.warnings if plan is not None else tuple(state.warnings)
+    if joining.unwritten is not None:
+        warnings = (*warnings, f"the index was not written: {joining.unwritten}")
+    return AuditReport(
+        captures=captures,
+        index=archive.index.table.text,
+        files=len(archive.files),
+        capture_bytes=archive.size,
+        files_read=len(joining.read),
+        transactions=state.transactions,
+        resent=state.resent,
+        changes=found.changes,
+        sessions=found.sessions,
+        coverage=found.coverage,
+        problems=tuple(found.problems),
+        holes=tuple(found.holes),
+        overlaps=tuple(found.overlaps),
+        torn=tuple(found.torn),
+        tables=found.tables_with(plan, counts),
+        open=found.open,
+        unfinished_bytes=found.unfinished,
+        copies_compared=plan is not None and bool(found.resent),
+        values_counted=counts is not None,
+        warnings=own_warnings(warnings),
+        seconds=seconds,
+    )
 
 
 @dataclass
