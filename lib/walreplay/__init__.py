@@ -25,20 +25,27 @@ if TYPE_CHECKING:
     from walreplay.errors import WalReplayError
     from walreplay.report import RunReport
     from walreplay.settings import Settings
+    from walreplay.spark.index.audit import audit
+    from walreplay.spark.index.audited import AuditReport
+    from walreplay.spark.index.building import IndexReport, index
     from walreplay.spark.job.apply import apply
     from walreplay.spark.job.backfill import backfill
     from walreplay.spark.ledger.status import Cut, TargetStatus, status, versions_at
 
 __all__ = [
+    "AuditReport",
     "ChangeBatch",
     "Cut",
+    "IndexReport",
     "RunReport",
     "Settings",
     "TargetStatus",
     "WalReplayError",
     "__version__",
     "apply",
+    "audit",
     "backfill",
+    "index",
     "read_changes",
     "status",
     "versions_at",
@@ -47,14 +54,18 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES: Final = {
+    "AuditReport": "walreplay.spark.index.audited",
     "ChangeBatch": "walreplay.changes",
     "Cut": "walreplay.spark.ledger.status",
+    "IndexReport": "walreplay.spark.index.building",
     "RunReport": "walreplay.report",
     "Settings": "walreplay.settings",
     "TargetStatus": "walreplay.spark.ledger.status",
     "WalReplayError": "walreplay.errors",
     "apply": "walreplay.spark.job.apply",
+    "audit": "walreplay.spark.index.audit",
     "backfill": "walreplay.spark.job.backfill",
+    "index": "walreplay.spark.index.building",
     "read_changes": "walreplay.changes",
     "status": "walreplay.spark.ledger.status",
     "versions_at": "walreplay.spark.ledger.status",

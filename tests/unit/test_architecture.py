@@ -45,6 +45,7 @@ FLOORS = {
         ("captures",),
         ("staging",),
         ("planning",),
+        ("index",),
         ("writing",),
         ("ledger",),
         ("tables",),

@@ -1,8 +1,8 @@
-"""The command line: ``walreplay apply | backfill | inspect | status``.
+"""The command line: ``walreplay apply | backfill | index | audit | inspect | status``.
 
 `commands` declares the options, `results` says what is printed, `program` runs a command and reports errors.  Results
 go to standard output, progress and errors to standard error.  Exit codes: 0 done, 1 a failed run, 2 a usage or
-configuration error, 130 interrupted.
+configuration error, 3 an audit that has found something, 130 interrupted.
 
 Entry point: `main`.
 

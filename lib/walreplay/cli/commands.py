@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 import walreplay
+from walreplay.cli.archives import write_audit, write_index
 from walreplay.cli.arguments import size_of
 from walreplay.cli.results import (
     cut_to_dict,
@@ -36,6 +37,19 @@ app = typer.Typer(
 
 TRACEBACK_VARIABLE: Final = "WALREPLAY_TRACEBACK"
 
+_NOT_WHOLE: Final = 3
+"""The exit code of an audit that has found something damaged or missing."""
+
+_Captures = Annotated[str, typer.Option("--captures", help="Folder of the capture files.", metavar="URI")]
+_Config = Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")]
+_Index = Annotated[
+    str | None,
+    typer.Option(
+        "--index",
+        help="The index's place; else _walreplay_index in the captures' folder.",
+        metavar="URI|TABLE",
+    ),
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 _Target = Annotated[
@@ -45,6 +59,13 @@ _Target = Annotated[
 _Traceback = Annotated[
     bool, typer.Option("--traceback", help=f"Show the Python traceback of an error (or set {TRACEBACK_VARIABLE}=1).")
 ]
+_AllowGaps = Annotated[
+    bool, typer.Option("--allow-gaps", help="Continue where something is missing; incomplete transactions are named.")
+]
+_AcceptChangedTables = Annotated[
+    bool, typer.Option("--accept-changed-tables", help="Continue from tables that somebody else has changed.")
+]
+_Show = Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)]
 
 
 @app.callback(invoke_without_command=True)
@@ -57,17 +78,6 @@ def _root(
         raise typer.Exit
     if context.invoked_subcommand is None:
         Output().lines(context.get_help())
-
-
-_Captures = Annotated[str, typer.Option("--captures", help="Folder of the capture files.", metavar="URI")]
-_Config = Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")]
-_AllowGaps = Annotated[
-    bool, typer.Option("--allow-gaps", help="Continue where something is missing; incomplete transactions are named.")
-]
-_AcceptChangedTables = Annotated[
-    bool, typer.Option("--accept-changed-tables", help="Continue from tables that somebody else has changed.")
-]
-_Show = Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)]
 
 
 @app.command("apply")
@@ -175,6 +185,67 @@ def _print_report(spark: Any, report: RunReport, *, as_json: bool, show: int) ->
             columns, rows = first_rows(spark, table.location, show)
             output.line()
             output.table(columns, rows, title=table.name)
+
+
+@app.command("index")
+def index_command(
+    captures: _Captures,
+    index: _Index = None,
+    config: _Config = None,
+    as_json: _Json = False,
+    quiet: _Quiet = False,
+    with_traceback: _Traceback = False,
+) -> None:
+    """Write down what is in each capture file, so that later commands need not read it to know."""
+    from walreplay.settings import load_settings
+
+    settings = load_settings(config)
+    progress = progress_shown(quiet=quiet)
+    try:
+        progress.stage("start Spark", None)
+        from walreplay.spark.session.session import build_session
+
+        report = walreplay.index(build_session(), captures, index, settings, progress)
+    finally:
+        progress.done()
+    output = Output()
+    if as_json:
+        output.json(report.to_dict(), indent=2)
+    else:
+        write_index(output, report)
+
+
+@app.command("audit")
+def audit_command(
+    captures: _Captures,
+    index: _Index = None,
+    config: _Config = None,
+    values: Annotated[
+        bool, typer.Option("--values", help="Decode everything: rows, bytes and rescued values by table.")
+    ] = False,
+    as_json: _Json = False,
+    quiet: _Quiet = False,
+    with_traceback: _Traceback = False,
+) -> None:
+    """Show what an archive holds, and all that is damaged or missing; exit code 3 if anything is."""
+    from walreplay.settings import load_settings
+
+    settings = load_settings(config)
+    progress = progress_shown(quiet=quiet)
+    try:
+        progress.stage("start Spark", None)
+        from walreplay.spark.session.session import build_session
+
+        report = walreplay.audit(build_session(), captures, index, settings, progress, values=values)
+    finally:
+        progress.done()
+    output = Output()
+    if as_json:
+        output.json(report.to_dict(), indent=2)
+    else:
+        write_audit(output, report)
+    if not report.is_whole:
+        raise typer.Exit(_NOT_WHOLE)
 
 
 @app.command("inspect")

@@ -77,8 +77,10 @@ def _decides_on_another(
 def _refuse(state: StitchState, walked: Walk, at: int, problem: str, remedy: str) -> None:
     """Raise an error, or add a warning if gaps are allowed."""
     path, offset = walked.where(at)
+    error = OrderError(problem, path=path, offset=offset, remedy=remedy)
     if not state.allow_gaps:
-        raise OrderError(problem, path=path, offset=offset, remedy=remedy)
+        raise error
+    state.left_out.append(error)
     state.warnings.append(f"{path}, offset {offset:,}: {problem}; it is left out (gaps are allowed)")
 
 

@@ -45,19 +45,22 @@ class OpenTransactions:
         """Continue with the transactions that the last run has left open."""
         for item in deferred:
             # A copy, because the run may be planned again from the same transactions.
-            copied = replace(
-                item,
-                segments=list(item.segments),
-                view=dict(item.view),
-                former=list(item.former),
-                aborted=set(item.aborted),
-            )
+            copied = _copied(item)
             if copied.gid is None:
                 self.streams[copied.xid] = copied
             elif copied.complete:
                 self.prepared[copied.gid, copied.xid] = copied
             else:
                 self.body = copied
+
+    def copied(self) -> OpenTransactions:
+        """Give the same, which does not change with these."""
+        other = OpenTransactions()
+        other.streams = {xid: _copied(item) for xid, item in self.streams.items()}
+        other.prepared = dict(self.prepared)
+        other.body = None if self.body is None else _copied(self.body)
+        other.gone = set(self.gone)
+        return other
 
     @property
     def deferred(self) -> tuple[Deferred, ...]:
@@ -126,6 +129,17 @@ class OpenTransactions:
     def lose(self) -> None:
         """Discard transactions that cannot continue, because bytes are missing."""
         self.streams, self.body = {}, None
+
+
+def _copied(item: Deferred) -> Deferred:
+    return replace(
+        item,
+        segments=list(item.segments),
+        view=dict(item.view),
+        former=list(item.former),
+        types=dict(item.types),
+        aborted=set(item.aborted),
+    )
 
 
 __all__ = ["OpenTransactions"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from walreplay.decode.place import Place
-from walreplay.decode.summary import FileScan
+from walreplay.decode.summary import FileScan, Part
 from walreplay.decode.unfinished import Unfinished
-from walreplay.errors import UnknownRelation
+from walreplay.errors import OrderError, UnknownRelation
 from walreplay.protocol import messages as m
 from walreplay.transactions.deferred import Announced
 from walreplay.transactions.open_transactions import OpenTransactions
@@ -19,6 +21,8 @@ from walreplay.transactions.truncates import Truncates
 from walreplay.transactions.versions import Versions
 from walreplay.transactions.walked import Walk
 from walreplay.types.text import UTF8
+
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -69,6 +73,8 @@ class StitchState:
         scanned: from which to which offset each file was read, by path.
         ended: the files continue with a transaction that is too late for the run.
         decided: the streamed and prepared transactions that have committed.
+        parts: of the file that was added last, as they were joined.
+        left_out: what proved that something is missing, where gaps are allowed.
     """
 
     resume: Resume | None
@@ -93,6 +99,8 @@ class StitchState:
     scanned: dict[str, tuple[int, int]] = field(default_factory=dict)
     decided: list[DecidedTransaction] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    parts: tuple[Part, ...] = ()
+    left_out: list[OrderError] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         resume = self.resume
@@ -109,6 +117,16 @@ class StitchState:
     def tail(self) -> bytes:
         """The unfinished bytes at the end of the last file."""
         return self.unfinished.data
+
+    def copied(self) -> StitchState:
+        """Give the same state, which does not change with this one: a file that cannot be added leaves it halfway."""
+        other = copy.copy(self)
+        for name in ("versions", "partitions", "truncates", "schedule"):
+            setattr(other, name, _copied(getattr(self, name)))
+        for name in ("seen", "scanned", "decided", "warnings", "left_out"):
+            setattr(other, name, getattr(self, name).copy())
+        other.open = self.open.copied()
+        return other
 
     def await_transaction(self, lsn: int) -> None:
         """Note that a transaction has to be sent again; of several, the lowest commit LSN is awaited."""
@@ -160,3 +178,12 @@ class StitchState:
         self.tail_at = self.unfinished.origins[0]
         self.seen[scan.path] = Seen(scan.length, scan.fingerprint, scan.size)
         self.codec = scan.codec
+
+
+def _copied(part: _T) -> _T:
+    """Copy a part of the state with its lists and dicts; what is in these does not change."""
+    other = copy.copy(part)
+    for name, value in vars(part).items():
+        if isinstance(value, (list, dict, set)):
+            setattr(other, name, value.copy())
+    return other

@@ -11,6 +11,7 @@ make are those of `walreplay.transactions.open_transactions`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -75,6 +76,17 @@ class Stitch:
     ) -> None:
         self._state = StitchState(resume, wants_origin, allow_gaps)
         self._until = until
+
+    @property
+    def state(self) -> StitchState:
+        """What is known, to be looked at."""
+        return self._state
+
+    def copied(self) -> Stitch:
+        """Give the same, which does not change with what is added to this one."""
+        other = copy.copy(self)
+        other._state = self._state.copied()
+        return other
 
     @property
     def place(self) -> Place | None:
@@ -152,6 +164,7 @@ class Stitch:
     def _join(self, scan: FileScan, parts: Iterable[Part]) -> None:
         start: int | None = None
         stop = 0
+        self._state.parts = parts = tuple(parts)
         for part in parts:
             self._add_part(scan, part)
             if part.data is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from walreplay.decode.summary import FileScan
-from walreplay.errors import CaptureError, ConfigError, from_dict
+from walreplay.errors import CaptureError, ConfigError, WalReplayError, from_dict
 from walreplay.listing import escape_glob, refuse_endless, sort_key
 from walreplay.numbering import Hole
 from walreplay.settings import CaptureSettings
@@ -41,6 +41,9 @@ _TASKS_A_CORE: Final = 4
 
 _GLOB = re.compile(r"[\[\]{}*?\\]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+INDEX_FOLDER: Final = "_walreplay_index"
+"""Where an archive's index lies, in the archive's own folder (`walreplay.spark.index`)."""
 
 _HIDDEN: Final = (".", "_")
 """Files that Spark leaves out begin so."""
@@ -97,6 +100,8 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
             raise ConfigError("no such file or folder", path=captures, remedy="Check --captures") from None
         raise
     _refuse_unread_names(root, wanted)
+    # A glob finds what is hidden, too.
+    rows = [row for row in rows if f"/{INDEX_FOLDER}/" not in row.path]
     if not rows:
         raise ConfigError(
             "there are no capture files",
@@ -220,17 +225,33 @@ def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[st
     Raises:
         WalReplayError: the error of the first file, in the stream's order, that has one.
     """
+    scans: dict[str, FileScan] = {}
+    for path, found in scan_each(spark, tasks).items():
+        if isinstance(found, WalReplayError):
+            raise found
+        scans[path] = found
+    return scans
+
+
+def scan_each(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
+    """Scan files in parallel; give of each its scan or its error, in the order of the tasks.
+
+    Raises:
+        WalReplayError: one that is of none of the files.
+    """
     files = read_files(spark, list(tasks), sum(task.length for task in tasks.values()))
     frame = files.mapInArrow(partial(scan_batches, tasks=dict(tasks)), sql_schema(SCAN))
     with settings(spark, files_a_batch(tasks)):
         rows = frame.collect()
-    errors = [from_dict(json.loads(row.error)) for row in rows if row.error is not None]
-    if errors:
-        order = list(tasks)
-        raise min(errors, key=lambda error: order.index(error.path) if error.path in order else -1)
-    scans = [pickle.loads(row.scan) for row in rows]
-    found = {scan.path: scan for scan in scans}
-    for path in tasks:
-        if path not in found:
-            raise CaptureError("the file has vanished while the run went on", path=path)
-    return found
+    found: dict[str, FileScan | WalReplayError] = {}
+    for row in rows:
+        if row.error is None:
+            scan: FileScan = pickle.loads(row.scan)
+            found[scan.path] = scan
+            continue
+        error = from_dict(json.loads(row.error))
+        if error.path is None or error.path not in tasks:
+            raise error
+        found[error.path] = error
+    vanished = "the file has vanished while the run went on"
+    return {path: found[path] if path in found else CaptureError(vanished, path=path) for path in tasks}

@@ -5,5 +5,5 @@ Calls of Delta's private classes are in `internals`, and nowhere else.  Nothing 
 Entry points: `target.Target`, `statements`, `transaction.begin`.
 
 Uses: session, sink.
-Used by: captures, checks, cli, job, ledger, planning, staging, tables, writing.
+Used by: captures, checks, cli, index, job, ledger, planning, staging, tables, writing.
 """

@@ -8,7 +8,8 @@ on_step: Callable[[str], None] | None = None
 """Called when a step is done, or is the next: ``scanned``, ``decoded``, ``plan written``,
 ``folder is to be renamed: path``, ``table moved: schema.table``, ``columns are to change: path``,
 ``columns changed: schema.table``, ``features are to come: path``, ``features have come: path``,
-``table applied: schema.table``, ``history written``, ``history recorded``, ``run recorded``."""
+``table applied: schema.table``, ``history written``, ``history recorded``, ``run recorded``; of an index
+``part indexed``."""
 
 
 def reached(step: str) -> None:

@@ -1,0 +1,367 @@
+"""The index of an archive: a Delta table with one row for each capture file.
+
+A row has what people ask for in columns of its own, and in ``scan`` what a later run needs to join the file to its
+stream without reading it.  It is a cache of the files: nothing else depends on it, and when it is lost, or not to be
+read by this version, they are scanned again.  Rows go in by MERGE, by the file's name; of two who write at the same
+time one tries again.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as f
+
+from walreplay.decode.summary import FileScan
+from walreplay.errors import ConfigError, TargetError, WalReplayError
+from walreplay.settings import Settings
+from walreplay.spark.captures.files import INDEX_FOLDER, CaptureFile, root_of
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.index.facts import FileFacts, standing, values_of
+from walreplay.spark.index.stored import FORMAT, pack, unpack
+from walreplay.spark.session.failures import failure_of
+from walreplay.spark.session.isolation import session_with
+from walreplay.transactions.stitch import Rescan, Stitch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TIMESTAMP: Final = pa.timestamp("us", "UTC")
+
+_OPEN: Final = pa.struct(
+    [
+        ("kind", pa.string()),
+        ("xid", pa.int64()),
+        ("gid", pa.string()),
+        ("lsn", pa.int64()),
+        ("since", _TIMESTAMP),
+        ("file", pa.string()),
+        ("offset", pa.int64()),
+    ]
+)
+_RELATION: Final = pa.struct(
+    [
+        ("oid", pa.int64()),
+        ("namespace", pa.string()),
+        ("name", pa.string()),
+        ("inserts", pa.int64()),
+        ("updates", pa.int64()),
+        ("deletes", pa.int64()),
+        ("truncates", pa.int64()),
+    ]
+)
+SCHEMA: Final = pa.schema(
+    [
+        ("name", pa.string()),
+        ("length", pa.int64()),
+        ("modified", _TIMESTAMP),
+        ("size", pa.int64()),
+        ("fingerprint", pa.int64()),
+        ("framing", pa.string()),
+        ("compression", pa.string()),
+        ("first_lsn", pa.int64()),
+        ("last_lsn", pa.int64()),
+        ("first_commit_ts", _TIMESTAMP),
+        ("last_commit_ts", _TIMESTAMP),
+        ("transactions", pa.int64()),
+        ("resent", pa.int64()),
+        ("changes", pa.int64()),
+        ("sessions", pa.int64()),
+        ("relations", pa.list_(_RELATION)),
+        ("open_at_start", pa.list_(_OPEN)),
+        ("open_at_end", pa.list_(_OPEN)),
+        ("torn_bytes", pa.int64()),
+        ("unfinished_bytes", pa.int64()),
+        ("warnings", pa.list_(pa.string())),
+        ("indexed_at", _TIMESTAMP),
+        ("facts", pa.string()),
+        ("scanned_as", pa.string()),
+        ("scanned_at", pa.string()),
+        ("scan_bytes", pa.int64()),
+        ("scan", pa.binary()),
+    ]
+)
+"""``facts`` is the columns' digest; ``scanned_as`` says how the file was read, ``scanned_at`` what the scan depends on
+(`standing`), NULL for nothing."""
+
+_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+_TRIES: Final = 12
+
+_GLOB: Final = re.compile(r"[\[\]{}*?\\]")
+
+_REMEDY: Final = "Delete it, and it is made again from the captures; or name another place by --index"
+
+
+def home_of(captures: str, files: Sequence[CaptureFile]) -> str:
+    """Give the folder that an archive's files are named below: above a glob's first part, or above a single file.
+
+    Args:
+        files: the archive's listing.
+    """
+    root = root_of(captures)
+    parts = root.split("/")
+    first = next((number for number, part in enumerate(parts) if _GLOB.search(part)), None)
+    if first is not None and not any(_plain(file.path).startswith(f"{_plain(root)}/") for file in files):
+        return "/".join(parts[:first])
+    if len(files) == 1 and _plain(files[0].path) == _plain(root):
+        return root.rpartition("/")[0]
+    return root
+
+
+def _plain(path: str) -> str:
+    """Give a path in the one form of several that mean the same."""
+    return re.sub(r"^file:/+", "/", path)
+
+
+def name_below(home: str, path: str) -> str:
+    """Give a file's name below a folder; of one that lies elsewhere its whole path."""
+    return _plain(path).removeprefix(f"{_plain(home)}/")
+
+
+def table_of(index: str | None, home: str) -> TableName:
+    """Give the table of an index.
+
+    Args:
+        index: a folder's URI, or a table's name in a catalog; None for the one in the archive's folder.
+
+    Raises:
+        ConfigError: it can be no table's place, or its files would be taken for captures.
+    """
+    if index is None:
+        return TableName(path=f"{home}/{INDEX_FOLDER}")
+    parts = tuple(index.strip().split("."))
+    if "/" not in index and ":" not in index and len(parts) == 3 and all(parts):
+        return TableName(parts=parts)
+    root = Target.parse(index).root
+    if root is None:
+        raise ConfigError(
+            f"{index!r} names no table for the index",
+            remedy="Give a folder's URI (./index, s3a://bucket/index), or catalog.schema.table",
+        )
+    below = name_below(home, root)
+    if _plain(root) == _plain(home) or (below != _plain(root) and INDEX_FOLDER not in below.split("/")):
+        raise ConfigError(
+            "the index would lie among the captures, and be read as one of them",
+            path=index,
+            remedy=f"Give it a folder elsewhere, or leave --index out: it lies in {home}/{INDEX_FOLDER} then",
+        )
+    return TableName(path=root)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A file's scan, as the index has it.
+
+    Attributes:
+        at: what it depends on (`standing`); None if it was made on a guess, which is held against the stream anew.
+    """
+
+    scan: FileScan
+    at: str | None
+
+    def join(self, stitch: Stitch, *, gap: bool = False) -> Rescan | None:
+        """Add the file to the stream it is the next of; give a `Rescan` instead if it has to be read for that.
+
+        Args:
+            gap: what is in front of it is lost; see `standing`.
+        """
+        if self.at is None and not gap:
+            return stitch.add(self.scan)
+        if self.at == standing(stitch, gap=gap):
+            stitch.add_exact(self.scan)
+            return None
+        return Rescan(self.scan.path, stitch.place, stitch.tail, stitch.edges, stitch.origins, stitch.last_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """A file that was joined to its stream: a row to be.
+
+    Attributes:
+        at: see `Known`.
+    """
+
+    facts: FileFacts
+    scan: FileScan
+    at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    length: int
+    modified: int
+    facts: str
+    scanned_as: str
+    at: str | None
+    scan_bytes: int = 0
+
+
+class ArchiveIndex:
+    """The index of one archive.
+
+    Args:
+        home: the folder that files are named below.
+        settings: say how files are read.
+    """
+
+    def __init__(self, spark: SparkSession, table: TableName, home: str, settings: Settings) -> None:
+        self._spark = spark
+        self._table = table
+        self._home = home
+        self._how = f"{FORMAT} {settings.captures.framing} {settings.source_codec}"
+        if table.path is None or not _plain(table.path).startswith(f"{_plain(home)}/"):
+            # Another archive may have files of the same names, lengths and times.
+            self._how += f" {home}"
+        self._rows: dict[str, _Row] | None = None
+
+    @property
+    def table(self) -> TableName:
+        """Where it is."""
+        return self._table
+
+    def name_of(self, path: str) -> str:
+        """Give a file's name in the index."""
+        return name_below(self._home, path)
+
+    def sizes(self, files: Iterable[CaptureFile]) -> dict[str, int]:
+        """Give the files, by path, that are as they were when they were scanned, and how large their scans are."""
+        found = {}
+        for file in files:
+            row = self._read().get(self.name_of(file.path))
+            if row is not None and self._holds(row, file):
+                found[file.path] = row.scan_bytes
+        return found
+
+    def known(self, files: Iterable[CaptureFile]) -> dict[str, Known]:
+        """Give what is known of files, by path, without reading them: of those that are as they were then.
+
+        All of it is in memory: some kilobytes a file, at most 16 MiB.
+        """
+        wanted = {self.name_of(file.path): file.path for file in files if file.path in self.sizes([file])}
+        if not wanted:
+            return {}
+        found: dict[str, Known] = {}
+        rows = self._read()
+        with index_errors(self._table.text), session_with(self._spark, delta.SMALL_STATE) as spark:
+            kept = delta.read(spark, self._table).where(f.col("name").isin(list(wanted)) & f.col("scan").isNotNull())
+            for row in kept.select("name", "facts", "scan").collect():
+                path = wanted[row.name]
+                scan = unpack(bytes(row.scan), path) if row.facts == rows[row.name].facts else None
+                if scan is not None and scan.length == rows[row.name].length:
+                    found[path] = Known(scan, rows[row.name].at)
+        for name, path in wanted.items():
+            if path not in found:
+                # The row is not what it says, or another has been written meanwhile: it is written anew.
+                rows.pop(name, None)
+        return found
+
+    def add(self, files: Sequence[Indexed]) -> int:
+        """Write the rows of files, where they are not there as they are; give how many were written.
+
+        Raises:
+            TargetError: the index cannot be written to.
+        """
+        known = self._read()
+        now = datetime.now(timezone.utc)
+        rows: dict[str, dict[str, Any]] = {}
+        for one in files:
+            facts = one.facts
+            row = _Row(facts.length, facts.modified, facts.digest, self._how, one.at)
+            before = known.get(facts.name)
+            if before is not None and replace(before, scan_bytes=row.scan_bytes) == row:
+                continue
+            packed = pack(one.scan)
+            row = replace(row, scan_bytes=len(packed or b""))
+            rows[facts.name] = {
+                **values_of(facts),
+                "modified": _UNIX_EPOCH + timedelta(microseconds=facts.modified),
+                "indexed_at": now,
+                "facts": row.facts,
+                "scanned_as": row.scanned_as,
+                "scanned_at": row.at,
+                "scan_bytes": row.scan_bytes,
+                "scan": packed,
+            }
+            known[facts.name] = row
+        if rows:
+            with index_errors(self._table.text):
+                self._merge(list(rows.values()))
+        return len(rows)
+
+    def _holds(self, row: _Row, file: CaptureFile) -> bool:
+        same = (row.length, row.modified, row.scanned_as) == (file.length, file.modified, self._how)
+        return same and row.scan_bytes > 0
+
+    def _read(self) -> dict[str, _Row]:
+        """Give the rows without their scans, by name."""
+        if self._rows is not None:
+            return self._rows
+        self._rows = {}
+        with index_errors(self._table.text), session_with(self._spark, delta.SMALL_STATE) as spark:
+            if not delta.exists(spark, self._table):
+                return self._rows
+            columns = ("name", "length", "unix_micros(modified) AS modified", "facts", "scanned_as", "scanned_at")
+            rows = delta.read(spark, self._table).selectExpr(*columns, "scan_bytes").orderBy("indexed_at").collect()
+            self._rows = {
+                row.name: _Row(row.length, row.modified, row.facts, row.scanned_as, row.scanned_at, row.scan_bytes)
+                for row in rows
+            }
+        return self._rows
+
+    def _merge(self, rows: Sequence[dict[str, Any]]) -> None:
+        view = f"walreplay_index_{uuid.uuid4().hex}"
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                with session_with(self._spark, delta.FEW_ROWS_REWRITTEN) as spark:
+                    values = [tuple(row[name] for name in SCHEMA.names) for row in rows]
+                    frame = spark.createDataFrame(values, sql_schema(SCHEMA)).coalesce(1)
+                    if not delta.exists(spark, self._table):
+                        # Empty: of two who make it at once one fails, and finds it made.
+                        delta.write(frame.limit(0), self._table, "append", create=True)
+                    frame.createOrReplaceTempView(view)
+                    try:
+                        spark.sql(
+                            f"MERGE INTO {self._table.sql} AS t USING {view} AS s ON t.name = s.name "
+                            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+                        ).collect()
+                    finally:
+                        spark.catalog.dropTempView(view)
+                return
+            except Exception as error:
+                if not tries_left or not delta.is_conflict(error):
+                    raise
+                time.sleep(random.uniform(0.1, 1.0))
+
+
+@contextmanager
+def index_errors(table: str) -> Iterator[None]:
+    """Tell what Spark cannot do with an index's table as an error for people.
+
+    Args:
+        table: where it is.
+    """
+    try:
+        yield
+    except (WalReplayError, ConnectionError):
+        raise
+    except Exception as error:
+        failure = failure_of(error)
+        if failure is None and not isinstance(error, OSError):
+            raise
+        problem = failure.problem if failure is not None else getattr(error, "strerror", None) or type(error).__name__
+        raise TargetError(f"the index cannot be read or written: {problem}", path=table, remedy=_REMEDY) from error
+
+
+__all__ = ["INDEX_FOLDER", "SCHEMA", "ArchiveIndex", "Indexed", "Known", "home_of", "name_below", "table_of"]

@@ -1,0 +1,57 @@
+"""Rows of an index, collected while files are joined to a stream."""
+
+from __future__ import annotations
+
+from walreplay.decode.summary import FileScan
+from walreplay.spark.captures.files import CaptureFile
+from walreplay.spark.index.archive import ArchiveIndex, Indexed
+from walreplay.spark.index.facts import FileFacts, Follower, standing
+from walreplay.transactions.stitch import Stitch
+
+
+class Recording:
+    """Follows a stitch: `look` before a file is added to it, `take` behind it, and `write` at the end.
+
+    Args:
+        index: where the rows go.
+        stitch: as it stands in front of the first file.
+    """
+
+    def __init__(self, index: ArchiveIndex, stitch: Stitch) -> None:
+        self._index = index
+        self._follower = Follower(stitch, index.name_of)
+        self._rows: list[Indexed] = []
+        self._at = standing(stitch)
+
+    def look(self, stitch: Stitch, *, gap: bool = False) -> str:
+        """See where the stitch stands; give that in short.
+
+        Args:
+            gap: what is in front of the next file is lost.
+        """
+        self._follower.look(stitch)
+        self._at = standing(stitch, gap=gap)
+        return self._at
+
+    def take(self, stitch: Stitch, file: CaptureFile, scan: FileScan, *, is_whole: bool = True) -> FileFacts:
+        """Take up the file that was just added, and give what is told of it.
+
+        Args:
+            is_whole: it was scanned from its beginning; else no row is made of it.
+        """
+        facts = self._follower.take(stitch, scan, file.modified)
+        if is_whole:
+            self._rows.append(Indexed(facts, scan, None if scan.guessed else self._at))
+        return facts
+
+    def write(self) -> int:
+        """Write the rows of the files since the last call, where they are not there as they are; say how many.
+
+        Raises:
+            TargetError: the index cannot be written.
+        """
+        rows, self._rows = self._rows, []
+        return self._index.add(rows)
+
+
+__all__ = ["Recording"]

@@ -1,0 +1,432 @@
+"""The index of an archive as a Delta table, and audits on Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import threading
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import walreplay
+from support.archive_model import MemoryArchive, difference, walk
+from support.captures import case
+from support.extent import further
+from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from support.stopped_run import StoppedError
+from walreplay.cli import main
+from walreplay.errors import ConfigError, OrderError, TargetError
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+from walreplay.settings import Settings
+from walreplay.spark.captures import files as capture_files
+from walreplay.spark.captures.files import CaptureFile, list_captures
+from walreplay.spark.index import joining
+from walreplay.spark.index.archive import ArchiveIndex, home_of, table_of
+from walreplay.spark.index.facts import values_of
+from walreplay.transactions.stitch import Stitch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+_T = relation(1, "orders", {"id": INT4, "v": TEXT}, schema="shop")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Give an archive of its own, of a few files."""
+    shutil.copytree(case("o03").folder, tmp_path / "captures")
+    return tmp_path / "captures"
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Give the files that are scanned, in the end."""
+    told: list[str] = []
+    scan_each = capture_files.scan_each
+
+    def listening(spark: SparkSession, tasks: Any) -> Any:
+        told.extend(Path(path).name for path in tasks)
+        return scan_each(spark, tasks)
+
+    monkeypatch.setattr(joining, "scan_each", listening)
+    return told
+
+
+def rows_of(spark: SparkSession, table: Path) -> dict[str, dict[str, Any]]:
+    found = spark.read.format("delta").load(str(table)).drop("scan", "indexed_at").collect()
+    assert len({one.name for one in found}) == len(found)
+    return {one.name: one.asDict(recursive=True) for one in found}
+
+
+def test_the_table_has_what_a_plain_walk_finds(spark: SparkSession, archive: Path) -> None:
+    recorded = case("o03")
+    report = walreplay.index(spark, archive)
+    assert report.files == report.files_read == len(recorded.files)
+    assert (report.transactions, report.changes) == (105, 616)
+
+    rows = rows_of(spark, archive / "_walreplay_index")
+
+    contents = {path.name: path.read_bytes() for path in recorded.files}
+    memory = {one.file.path: one.facts for one in MemoryArchive().join(contents)}
+    walked = walk(contents, recorded.streams(), recorded.framing)
+    assert rows.keys() == memory.keys()
+    for name, facts in memory.items():
+        assert facts is not None
+        assert difference(facts, walked[name]) is None
+        expected = values_of(facts)
+        told = {key: rows[name][key] for key in expected}
+        for key in ("modified", "first_commit_ts", "last_commit_ts", "open_at_start", "open_at_end"):
+            told.pop(key), expected.pop(key)
+        assert told == expected | {"warnings": told["warnings"]}
+        assert len(rows[name]["open_at_end"]) == len(facts.open_at_end)
+
+
+def test_a_second_run_reads_no_file_and_writes_no_row(spark: SparkSession, archive: Path, scans: list[str]) -> None:
+    first = walreplay.index(spark, archive)
+    log = archive / "_walreplay_index" / "_delta_log"
+    commits, read = sorted(log.glob("*.json")), list(scans)
+    assert set(read) == {path.name for path in case("o03").files}
+
+    again = walreplay.index(spark, archive)
+
+    assert scans == read
+    assert sorted(log.glob("*.json")) == commits
+    assert (again.files_read, again.transactions, again.changes) == (0, first.transactions, first.changes)
+    assert (again.first_lsn, again.last_lsn) == (first.first_lsn, first.last_lsn)
+
+
+def test_only_new_and_grown_files_are_read(spark: SparkSession, tmp_path: Path, scans: list[str]) -> None:
+    captures, names = tmp_path / "captures", [path.name for path in case("o03").files]
+    captures.mkdir()
+    contents = {path.name: path.read_bytes() for path in case("o03").files}
+    for name in names[:4]:
+        (captures / name).write_bytes(contents[name])
+    (captures / names[3]).write_bytes(contents[names[3]][:500])
+    walreplay.index(spark, captures)
+    scans.clear()
+
+    for name in names[3:6]:
+        (captures / name).write_bytes(contents[name])
+    report = walreplay.index(spark, captures)
+    assert set(scans) == set(names[3:6])
+    (captures / names[6]).write_bytes(contents[names[6]])
+    report = walreplay.index(spark, captures)
+
+    assert report.transactions == 105
+    whole = tmp_path / "whole"
+    walreplay.index(spark, captures, index=whole)
+    stepwise, at_once = rows_of(spark, captures / "_walreplay_index"), rows_of(spark, whole)
+    assert stepwise == at_once
+
+
+@pytest.mark.full
+def test_a_stopped_run_goes_on(
+    spark: SparkSession,
+    archive: Path,
+    scans: list[str],
+    stop: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joining, "_MOST_FILES", 3)
+    stop("part indexed")
+    with pytest.raises(StoppedError):
+        walreplay.index(spark, archive)
+    assert len(rows_of(spark, archive / "_walreplay_index")) == 3
+    done = set(scans)
+    scans.clear()
+
+    assert walreplay.index(spark, archive).transactions == 105
+
+    assert not done & set(scans)
+    assert len(rows_of(spark, archive / "_walreplay_index")) == 7
+
+
+@pytest.mark.full
+def test_two_at_once_make_one_index(spark: SparkSession, archive: Path) -> None:
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            walreplay.index(spark, archive)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(rows_of(spark, archive / "_walreplay_index")) == 7
+
+
+def test_an_index_is_no_capture(spark: SparkSession, archive: Path, tmp_path: Path) -> None:
+    walreplay.index(spark, f"{archive}/*")
+    listed = list_captures(spark, f"{archive}/*", Settings().captures)
+    assert {Path(file.path).name for file in listed} == {path.name for path in case("o03").files}
+    assert walreplay.index(spark, archive).files_read == 0
+    assert walreplay.apply(spark, archive, tmp_path / "mirror").transactions == 105
+    assert sum(1 for _ in walreplay.read_changes(archive)) > 0
+    with pytest.raises(ConfigError, match="among the captures"):
+        walreplay.index(spark, archive, index=archive / "other")
+
+
+@pytest.mark.full
+def test_damage_is_told_as_apply_tells_it_and_what_stands_before_is_kept(
+    spark: SparkSession, archive: Path, tmp_path: Path
+) -> None:
+    names = [path.name for path in case("o03").files]
+    (archive / names[3]).unlink()
+    with pytest.raises(OrderError) as of_apply:
+        walreplay.apply(spark, archive, tmp_path / "mirror")
+    with pytest.raises(OrderError) as of_index:
+        walreplay.index(spark, archive)
+    assert (of_index.value.path, of_index.value.offset) == (of_apply.value.path, of_apply.value.offset)
+    assert of_index.value.problem == of_apply.value.problem
+
+
+@pytest.mark.full
+def test_an_index_that_is_damaged_says_what_to_do(spark: SparkSession, archive: Path) -> None:
+    index = archive / "_walreplay_index"
+    walreplay.index(spark, archive)
+    for path in index.glob("*.parquet"):
+        path.unlink()
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    with pytest.raises(TargetError, match="Delete it, and it is made again"):
+        walreplay.index(spark, archive)
+    shutil.rmtree(index)
+    assert walreplay.index(spark, archive).files_read == 7
+
+
+# For later runs.
+
+
+def test_a_later_run_stitches_without_reading(spark: SparkSession, archive: Path) -> None:
+    """What `walreplay.spark.index` gives to others: the plan is the one that reading makes."""
+    walreplay.index(spark, archive)
+    settings = Settings()
+    files = list_captures(spark, str(archive), settings.captures)
+    home = home_of(str(archive), files)
+    index = ArchiveIndex(spark, table_of(None, home), home, settings)
+    known = index.known(files)
+    stitch = Stitch(None)
+    for path in archive.glob("*.bin"):
+        os.truncate(path, 0)
+    for file in files:
+        assert known[file.path].join(stitch) is None
+    contents = {path.name: path.read_bytes() for path in case("o03").files}
+    memory = MemoryArchive()
+    memory.join(contents)
+    plan, expected = stitch.plan(), memory.stitch.plan()
+    assert (plan.transactions, plan.upto_lsn) == (expected.transactions, expected.upto_lsn)
+    assert [[step.start for step in one.steps] for one in plan.files] == [
+        [step.start for step in one.steps] for one in expected.files
+    ]
+    changed = [CaptureFile(file.path, file.length + 1, file.modified) for file in files]
+    assert index.known(changed) == {}
+
+
+# Audits.
+
+
+def audited(captures: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
+    code = main(["audit", "--captures", str(captures), "--json", "--quiet", *options])
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return code, json.loads(captured.out)
+
+
+@pytest.mark.parametrize("name", further(["o03", "o11", "o18", "o26"], but=("o26",)))
+def test_a_whole_archive_is_told_as_whole(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    recorded = case(name)
+    shutil.copytree(recorded.folder, tmp_path / "captures")
+    code, found = audited(tmp_path / "captures", capsys, "--values")
+    assert (code, found["whole"], found["problems"], found["holes"]) == (0, True, [], [])
+    assert found["transactions"] == recorded.info["transactions_committed"]
+    assert found["copies_compared"] == (found["resent"] > 0)
+    told = {table["name"]: table["decoded_rows"] for table in found["tables"]}
+    report = walreplay.apply(spark, recorded.folder, tmp_path / "mirror")
+    assert {name: rows for name, rows in told.items() if rows} == {
+        table.name: table.changes for table in report.tables if table.changes
+    }
+
+
+def _missing(captures: Path) -> str:
+    victim = sorted(captures.iterdir())[3]
+    victim.unlink()
+    return "gap"
+
+
+def _torn(captures: Path) -> str:
+    victim = sorted(captures.iterdir())[2]
+    victim.write_bytes(victim.read_bytes()[:-700])
+    return "gap"
+
+
+def _foreign(captures: Path) -> str:
+    sorted(captures.iterdir())[2].with_name("part003x.bin").write_text("Dear reader,\nthis is none.\n" * 50)
+    return "foreign"
+
+
+def _twin(captures: Path) -> str:
+    victim = sorted(captures.iterdir())[2]
+    shutil.copy(victim, captures / f"{victim.name}x")
+    return "twin"
+
+
+@pytest.mark.parametrize("harm", further([_missing, _torn, _foreign, _twin], but=(_missing,)))
+def test_each_kind_of_harm_is_named(
+    spark: SparkSession, archive: Path, capsys: pytest.CaptureFixture[str], harm: Callable[[Path], str]
+) -> None:
+    kind = harm(archive)
+    code, found = audited(archive, capsys)
+    assert (code, found["whole"]) == (3, False)
+    assert kind in {problem["kind"] for problem in found["problems"]}
+    assert all(problem["file"] and problem["remedy"] for problem in found["problems"])
+    assert found["transactions"] > 60
+    # Once more by what the index knows: the same, read from few files.
+    code, again = audited(archive, capsys)
+    assert code == 3
+    assert again["problems"] == found["problems"]
+    assert again["coverage"] == found["coverage"]
+    assert again["files_read"] < found["files_read"]
+
+
+def session(first: int, last: int, **values: str) -> bytes:
+    """Give what a session sends, one row in each transaction; some rows have other values."""
+    messages: list[m.AnyMessage] = []
+    for number in range(first, last + 1):
+        messages.append(m.Begin(100 * number, number, number))
+        messages += [_T] if number == first else []
+        messages.append(m.Insert(1, row(number, values.get(f"v{number}", "v"))))
+        messages.append(m.Commit(0, 100 * number, 100 * number + 8, number))
+    return frame(messages, Framing.RAW)
+
+
+def test_copies_that_differ_and_late_transactions_are_named(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    captures = tmp_path / "captures"
+    captures.mkdir()
+    (captures / "a").write_bytes(session(1, 9))
+    (captures / "b").write_bytes(session(20, 25))
+    (captures / "c").write_bytes(session(21, 30))
+    code, found = audited(captures, capsys)
+    assert (code, found["copies_compared"], found["resent"]) == (0, True, 5)
+    assert [(one["file"], one["transactions"]) for one in found["overlaps"]] == [("c", 5)]
+
+    (captures / "d").write_bytes(session(26, 33, v28="w", v30="w"))
+    (captures / "e").write_bytes(session(12, 13))
+    code, found = audited(captures, capsys)
+    assert code == 3
+    assert [(one["kind"], one["file"]) for one in found["problems"]] == [
+        ("copy", "d"),
+        ("copy", "d"),
+        ("copy", "e"),
+        ("copy", "e"),
+    ]
+    assert "differs from its first copy" in found["problems"][0]["problem"]
+    assert "was not among it" in found["problems"][2]["problem"]
+
+
+def test_holes_in_the_numbering_are_named(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    for number in range(1, 9):
+        mirror.write(*([_T] if number == 1 else []), m.Insert(1, row(number, "v")))
+    for name in ("004.bin", "006.bin"):
+        (mirror.captures / name).unlink()
+    code, found = audited(mirror.captures, capsys)
+    assert code == 3
+    assert found["problems"] == []
+    assert [(one["before"], one["after"], one["missing"]) for one in found["holes"]] == [
+        ("003.bin", "005.bin", 1),
+        ("005.bin", "007.bin", 1),
+    ]
+    assert [(one["first_file"], one["last_file"]) for one in found["coverage"]] == [
+        ("001.bin", "003.bin"),
+        ("005.bin", "005.bin"),
+        ("007.bin", "008.bin"),
+    ]
+    with pytest.raises(OrderError, match="missing"):
+        walreplay.index(spark, mirror.captures)
+
+
+@pytest.mark.full
+def test_values_and_bases_are_told(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    dated = relation(2, "contracts", {"id": INT4, "until": 1082}, schema="shop")
+    emptied = relation(3, "emptied", {"id": INT4}, schema="shop")
+    mirror.write(_T, m.Delete(1, key=row(5, None)))
+    mirror.write(dated, *(m.Insert(2, row(number, "infinity")) for number in range(3)))
+    mirror.write(emptied, m.Truncate((3,), 0), m.Insert(3, row(1)))
+    code, found = audited(mirror.captures, capsys, "--values")
+    assert code == 0
+    tables = {table["name"]: table for table in found["tables"]}
+    assert {name: table["base"] for name, table in tables.items()} == {
+        "shop.orders": "missing",
+        "shop.contracts": "unknown",
+        "shop.emptied": "not needed",
+    }
+    assert tables["shop.contracts"]["rescued"] == {"until": 3}
+    assert tables["shop.contracts"]["decoded_rows"] == 3
+    assert tables["shop.emptied"]["truncated_lsn"] == "0/12C"
+
+
+@pytest.mark.full
+def test_an_archive_that_cannot_be_written_to_is_audited_all_the_same(
+    spark: SparkSession, archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("x")
+    code, found = audited(archive, capsys, "--index", str(tmp_path / "file" / "index"))
+    assert code == 0
+    assert found["transactions"] == 105
+    assert any("the index was not written" in text for text in found["warnings"])
+
+
+@pytest.mark.full
+def test_a_scan_that_somebody_has_put_there_is_not_run_but_made_anew(
+    spark: SparkSession, archive: Path, scans: list[str]
+) -> None:
+    index = archive / "_walreplay_index"
+    first = walreplay.index(spark, archive)
+    harmful = zlib.compress(pickle.dumps(Path("x"))).hex()
+    spark.sql(f"UPDATE delta.`{index}` SET scan = X'{harmful}' WHERE name = 'part004.bin'")
+    scans.clear()
+    again = walreplay.index(spark, archive)
+    assert set(scans) == {"part004.bin"}
+    assert (again.transactions, again.last_lsn) == (first.transactions, first.last_lsn)
+    scans.clear()
+    walreplay.index(spark, archive)
+    assert scans == []
+
+
+@pytest.mark.full
+def test_an_index_of_another_archive_is_not_taken_for_this_ones(
+    spark: SparkSession, archive: Path, tmp_path: Path, scans: list[str]
+) -> None:
+    other, index = tmp_path / "other", tmp_path / "index"
+    shutil.copytree(archive, other)
+    for path in archive.iterdir():
+        os.utime(path, (1, 1))
+        os.utime(other / path.name, (1, 1))
+    walreplay.index(spark, archive, index=index)
+    assert walreplay.index(spark, archive, index=index).files_read == 0
+    assert walreplay.index(spark, other, index=index).files_read == 7
+    # One that lies in its archive's folder may be moved with it.
+    walreplay.index(spark, archive)
+    shutil.move(archive, tmp_path / "moved")
+    assert walreplay.index(spark, tmp_path / "moved").files_read == 0

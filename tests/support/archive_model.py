@@ -1,0 +1,276 @@
+"""What each file of an archive holds, by the scalar reader: one message after the other, from the first file on.
+
+And an index in memory, with which archives are joined without Spark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from walreplay.decode.files import scan_file
+from walreplay.decode.summary import FileScan
+from walreplay.errors import CaptureError, TruncatedMessage, WalReplayError
+from walreplay.lsn import to_datetime
+from walreplay.progress import NoProgress
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.reader import is_streaming_after, read_frames, read_message, read_unsized
+from walreplay.settings import Settings
+from walreplay.spark.captures.files import CaptureFile
+from walreplay.spark.index.archive import Indexed, Known
+from walreplay.spark.index.facts import FileFacts
+from walreplay.spark.index.joining import Joined, Joining
+from walreplay.spark.index.stored import pack, unpack
+from walreplay.spark.workers.scan import ScanTask
+
+_CHANGES = {m.Insert: 0, m.Update: 1, m.Delete: 2}
+
+
+@dataclass
+class Walked:
+    """What a file holds; a message belongs to the file that it ends in.
+
+    Attributes:
+        commits: LSN and time of each.
+        counts: inserts, updates, deletes and truncates by oid.
+        names: the last that a relation was announced by, so far.
+        open: kind, xid, gid and LSN of what has not ended where the file does.
+    """
+
+    commits: list[tuple[int, int]] = field(default_factory=list)
+    counts: dict[int, list[int]] = field(default_factory=dict)
+    names: dict[int, tuple[str, str]] = field(default_factory=dict)
+    open: set[tuple[str, int, str | None, int | None]] = field(default_factory=set)
+    sessions: int = 0
+
+
+def messages_of(data: bytes, framing: Framing) -> Iterator[tuple[int, m.AnyMessage]]:
+    """Give one session's whole messages, each with the offset behind its frame."""
+    streaming = False
+    try:
+        if framing.is_sized:
+            for one in read_frames(data, framing):
+                if one.payload is not None:
+                    message, _ = read_message(data[: one.payload[1]], one.payload[0], streaming=streaming)
+                    streaming = is_streaming_after(message, streaming)
+                    yield one.payload[1], message
+            return
+        at = 0
+        while at < len(data):
+            _, unsized, at = read_unsized(data, framing, at, streaming=streaming)
+            if unsized is not None:
+                streaming = is_streaming_after(unsized, streaming)
+                yield at, unsized
+    except TruncatedMessage:
+        return
+
+
+def walk(files: Mapping[str, bytes], streams: Sequence[bytes], framing: Framing) -> dict[str, Walked]:
+    """Walk an archive.
+
+    Args:
+        streams: the same bytes, session by session.
+    """
+    ends = dict(zip(files, accumulate(map(len, files.values())), strict=True))
+    found = {name: Walked() for name in files}
+    walker, base = _Walker(), 0
+    at = iter(files)
+    name = next(at)
+    for stream in streams:
+        is_first = True
+        for end, message in messages_of(stream, framing):
+            while base + end > ends[name]:
+                found[name].open = walker.open
+                name = next(at)
+            if is_first:
+                # Until its first message is there, nothing tells that a session has begun.
+                walker.begin_session()
+            found[name].sessions += is_first
+            is_first = False
+            walker.take(message, found[name])
+        base += len(stream)
+    found[name].open = walker.open
+    for rest in at:
+        found[rest].open = walker.open
+    return found
+
+
+class _Walker:
+    def __init__(self) -> None:
+        self._ordinary: tuple[int, int] | None = None
+        self._body: tuple[int, str, int] | None = None
+        self._streams: set[int] = set()
+        self._prepared: dict[tuple[str, int], int] = {}
+        self._names: dict[int, tuple[str, str]] = {}
+
+    @property
+    def open(self) -> set[tuple[str, int, str | None, int | None]]:
+        found: set[tuple[str, int, str | None, int | None]] = {("streamed", xid, None, None) for xid in self._streams}
+        found |= {("prepared", xid, gid, lsn) for (gid, xid), lsn in self._prepared.items()}
+        if self._ordinary is not None:
+            found.add(("ordinary", self._ordinary[0], None, self._ordinary[1]))
+        if self._body is not None:
+            found.add(("prepared", *self._body))
+        return found
+
+    def begin_session(self) -> None:
+        self._ordinary = self._body = None
+        self._streams.clear()
+
+    def take(self, message: m.AnyMessage, walked: Walked) -> None:
+        if isinstance(message, m.Relation):
+            self._names[message.oid] = (message.namespace, message.name)
+        elif isinstance(message, (m.Insert, m.Update, m.Delete)):
+            walked.counts.setdefault(message.relation_oid, [0, 0, 0, 0])[_CHANGES[type(message)]] += 1
+        elif isinstance(message, m.Truncate):
+            for oid in message.relation_oids:
+                walked.counts.setdefault(oid, [0, 0, 0, 0])[3] += 1
+        self._follow(message)
+        if isinstance(message, (m.Commit, m.StreamCommit, m.CommitPrepared)):
+            walked.commits.append((message.commit_lsn, message.commit_time))
+        walked.names = {oid: self._names[oid] for oid in walked.counts if oid in self._names}
+
+    def _follow(self, message: m.AnyMessage) -> None:
+        if isinstance(message, m.Begin):
+            self._ordinary = (message.xid, message.final_lsn)
+        elif isinstance(message, m.Commit):
+            self._ordinary = None
+        elif isinstance(message, m.StreamStart):
+            self._streams.add(message.xid)
+        elif (isinstance(message, m.StreamAbort) and message.xid == message.subxid) or isinstance(
+            message, (m.StreamCommit, m.StreamPrepare)
+        ):
+            self._streams.discard(message.xid)
+        if isinstance(message, m.BeginPrepare):
+            self._body = (message.xid, message.gid, message.prepare_lsn)
+        elif isinstance(message, (m.Prepare, m.StreamPrepare)):
+            self._body = None
+            self._prepared[message.gid, message.xid] = message.prepare_lsn
+        elif isinstance(message, (m.CommitPrepared, m.RollbackPrepared)):
+            self._prepared.pop((message.gid, message.xid), None)
+
+
+def difference(facts: FileFacts, walked: Walked) -> str | None:
+    """Compare what is told of a file with what a walk has found; None if it is the same."""
+    first, last = min(walked.commits, default=(None, None)), max(walked.commits, default=(None, None))
+    expected = {
+        "transactions": len(walked.commits),
+        "lsns": (first[0], last[0]),
+        "times": tuple(None if time is None else to_datetime(time) for time in (first[1], last[1])),
+        "relations": {oid: (*walked.names.get(oid, (None, None)), *counts) for oid, counts in walked.counts.items()},
+        "open": walked.open,
+        "sessions": walked.sessions,
+    }
+    told = {
+        "transactions": facts.transactions,
+        "lsns": (facts.first_lsn, facts.last_lsn),
+        "times": (facts.first_commit_ts, facts.last_commit_ts),
+        "relations": {
+            one.oid: (one.namespace, one.name, one.inserts, one.updates, one.deletes, one.truncates)
+            for one in facts.relations
+        },
+        "open": {(one.kind, one.xid, one.gid, one.lsn) for one in facts.open_at_end},
+        "sessions": facts.sessions,
+    }
+    wrong = [f"{name}: {told[name]} is not {expected[name]}" for name in told if told[name] != expected[name]]
+    return "; ".join(wrong) or None
+
+
+class MemoryIndex:
+    """An index that is no table."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, tuple[FileFacts, bytes | None, str | None]] = {}
+
+    def name_of(self, path: str) -> str:
+        return path
+
+    def sizes(self, files: Iterable[CaptureFile]) -> dict[str, int]:
+        return {file.path: len(self.rows[file.path][1] or b"") for file in files if self._holds(file)}
+
+    def known(self, files: Iterable[CaptureFile]) -> dict[str, Known]:
+        found = {}
+        for file in files:
+            if self._holds(file):
+                _, packed, at = self.rows[file.path]
+                scan = unpack(packed or b"", file.path)
+                assert scan is not None
+                found[file.path] = Known(scan, at)
+        return found
+
+    def add(self, files: Sequence[Indexed]) -> int:
+        before = dict(self.rows)
+        self.rows.update({one.facts.name: (one.facts, pack(one.scan), one.at) for one in files})
+        return sum(before.get(one.facts.name) != self.rows[one.facts.name] for one in files)
+
+    def _holds(self, file: CaptureFile) -> bool:
+        row = self.rows.get(file.path)
+        return row is not None and (row[0].length, row[0].modified) == (file.length, file.modified)
+
+
+class MemoryArchive:
+    """Files in memory, which are joined as those of an archive are."""
+
+    def __init__(self, index: MemoryIndex | None = None, settings: Settings | None = None) -> None:
+        self.index = index or MemoryIndex()
+        self.settings = settings or Settings()
+        self.scanned: list[str] = []
+
+    def join(self, files: Mapping[str, bytes], *, lenient: bool = False) -> list[Joined]:
+        """Join the files that are there now; `scanned` has those that were read."""
+        self.scanned = []
+        listed = [CaptureFile(name, len(content), len(content)) for name, content in files.items() if content]
+        joining = _Joining(self, files, listed, lenient)
+        found = list(joining.run())
+        self.stitch = joining.stitch
+        return found
+
+
+class _Joining(Joining):
+    def __init__(
+        self, archive: MemoryArchive, files: Mapping[str, bytes], listed: Sequence[CaptureFile], lenient: bool
+    ) -> None:
+        super().__init__(
+            None,  # type: ignore[arg-type]
+            archive.settings,
+            listed,
+            archive.index,  # type: ignore[arg-type]
+            NoProgress(),
+            holes={},
+            lenient=lenient,
+        )
+        self._contents = files
+        self._scanned = archive.scanned
+
+    def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
+        found: dict[str, FileScan | WalReplayError] = {}
+        for path, task in tasks.items():
+            self._scanned.append(path)
+            try:
+                found[path] = scan_file(
+                    path,
+                    self._contents[path],
+                    framing=task.framing,
+                    place=task.place,
+                    start=task.start,
+                    first=task.first,
+                    prefix=task.prefix,
+                    edges=task.edges,
+                    origins=task.origins,
+                    gap=task.gap,
+                    codec=task.codec,
+                    before=task.before,
+                )
+            except WalReplayError as error:
+                found[path] = error
+        return found
+
+
+def facts_of(joined: Iterable[Joined]) -> Counter[FileFacts]:
+    return Counter(one.facts for one in joined if one.facts is not None)
+
+
+__all__ = ["CaptureError", "MemoryArchive", "MemoryIndex", "difference", "facts_of", "walk"]

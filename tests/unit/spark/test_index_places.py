@@ -1,0 +1,61 @@
+"""Where an index lies, and what files are called in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from walreplay.errors import ConfigError
+from walreplay.spark.captures.files import CaptureFile
+from walreplay.spark.index.archive import home_of, name_below, table_of
+
+
+def files(*paths: str) -> list[CaptureFile]:
+    return [CaptureFile(path, 1, 1) for path in paths]
+
+
+@pytest.mark.parametrize(
+    ("captures", "paths", "home"),
+    [
+        ("/data/captures", ["file:/data/captures/a", "file:/data/captures/b"], "/data/captures"),
+        ("/data/captures/", ["file:/data/captures/a"], "/data/captures"),
+        ("/data/captures/a", ["file:/data/captures/a"], "/data/captures"),
+        ("file:///data/captures/a", ["file:/data/captures/a"], "file:///data/captures"),
+        ("/data/cap*/2026", ["file:/data/captures/2026/a"], "/data"),
+        ("/data/captures/*.bin", ["file:/data/captures/a.bin"], "/data/captures"),
+        ("/data/odd[1]", ["file:/data/odd[1]/a"], "/data/odd[1]"),
+        ("s3a://bucket/captures/", ["s3a://bucket/captures/x/a"], "s3a://bucket/captures"),
+        ("s3a://bucket/captures/{a,b}", ["s3a://bucket/captures/a/1"], "s3a://bucket/captures"),
+    ],
+)
+def test_an_archives_folder(captures: str, paths: list[str], home: str) -> None:
+    assert home_of(captures, files(*paths)) == home
+    names = [name_below(home, path) for path in paths]
+    assert all(not name.startswith(("/", "file:", "s3a:")) for name in names)
+    assert table_of(None, home).path == f"{home}/_walreplay_index"
+
+
+def test_a_file_that_lies_elsewhere_keeps_its_whole_path() -> None:
+    assert name_below("/data/captures", "s3a://bucket/a") == "s3a://bucket/a"
+    assert name_below("/data/cap", "file:/data/captures/a") == "/data/captures/a"
+
+
+@pytest.mark.parametrize(
+    "index", ["/elsewhere", "/data/captures/_walreplay_index", "/data/captures/x/_walreplay_index/y"]
+)
+def test_a_folder_for_the_index(index: str) -> None:
+    assert table_of(index, "/data/captures").path == index
+
+
+@pytest.mark.parametrize(
+    "index",
+    ["/data/captures", "/data/captures/", "file:///data/captures", "/data/captures/index", "shop", "a.b", "a..b"],
+)
+def test_no_index_lies_among_the_captures_or_nowhere(index: str) -> None:
+    with pytest.raises(ConfigError):
+        table_of(index, "/data/captures")
+
+
+def test_an_index_may_be_a_catalogs_table(tmp_path: Path) -> None:
+    assert table_of("main.ops.captures", str(tmp_path)).sql == "`main`.`ops`.`captures`"
