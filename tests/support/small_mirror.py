@@ -130,9 +130,8 @@ class SmallMirror:
         commits = sorted((self.location(name) / "_delta_log").glob("*.json"))
         actions = [json.loads(line) for path in commits for line in path.read_text(encoding="utf-8").splitlines()]
         told = [action["commitInfo"] for action in actions if "commitInfo" in action]
-        return [
-            info["operation"] for info in told if '{"comment":' not in info["operationParameters"].get("properties", "")
-        ]
+        properties = [(info, info.get("operationParameters", {}).get("properties", "")) for info in told]
+        return [info["operation"] for info, given in properties if '{"comment":' not in given]
 
 
 def forget(spark: SparkSession) -> None:
