@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from support.extent import further
+from support.paused_run import OtherProcess
 from support.small_mirror import SmallMirror
 from support.spark import start_session
 from support.stopped_run import stopping
@@ -57,3 +58,11 @@ def stop() -> Iterator[Callable[[str], None]]:
     """Have a run end at the first step with some name."""
     with stopping() as at:
         yield at
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherProcess]:
+    """Give another process, with a Java of its own, whose runs can be held at a step."""
+    other = OtherProcess(tmp_path_factory.mktemp("elsewhere"))
+    yield other
+    other.end()

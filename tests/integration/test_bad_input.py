@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import walreplay
 from support.captures import case
 from support.command import run_walreplay
 from support.damage import Damage, damages, first_commit
 from support.extent import further
-from support.truth import mirror_tables
+from support.truth import assert_mirror_equals, mirror_tables
 from walreplay.cli import main
+from walreplay.errors import CaptureError
+from walreplay.spark.captures import files as capture_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,3 +155,23 @@ def test_the_process_says_it_in_one_line_and_in_its_exit_code(tmp_path: Path, ba
     error = _assert_one_error(outcome.exit_code, outcome.stderr, target)
     assert named in error
     assert "Traceback" not in outcome.stdout
+
+
+@pytest.mark.full
+def test_a_file_that_is_too_large_for_spark_is_applied_once_that_is_done_which_the_error_says(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
+    shutil.copytree(case("o01").folder, captures)
+    monkeypatch.setattr(capture_files, "MAX_FILE_BYTES", 20_000)
+    with pytest.raises(CaptureError, match="Spark reads at most 20,000 as one") as caught:
+        walreplay.apply(spark, captures=captures, target=target)
+    told = re.findall("`([^`]+)`", caught.value.remedy or "")
+    (file,) = captures.iterdir()
+    for command in told:
+        given = command.replace("1G", "19000").replace("FILE", str(file)).split()
+        subprocess.run(given, check=True)
+    file.unlink()
+    assert len(list(captures.iterdir())) == 3
+    walreplay.apply(spark, captures=captures, target=target)
+    assert_mirror_equals(spark, target, case("o01"))

@@ -11,19 +11,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import walreplay
 from support.captures import case
 from support.killed_run import run_until_killed
-from support.paused_run import PausedRun
+from support.paused_run import OtherProcess
 from support.truth import assert_mirror_equals, table_versions
 from walreplay.errors import CaptureError, TargetError
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import Target
-from walreplay.spark.ledger import lock
+from walreplay.spark.ledger import lock, state_table
 from walreplay.spark.ledger.ledger import Ledger
 from walreplay.spark.ledger.lock import Holder
 from walreplay.spark.writing import row_statements
@@ -85,11 +85,13 @@ def _elsewhere(silent: timedelta = timedelta()) -> Holder:
 
 
 @pytest.mark.full
-def test_of_two_runs_at_once_the_later_is_refused(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
+def test_of_two_runs_at_once_the_later_is_refused(
+    spark: SparkSession, tmp_path: Path, captures: Path, elsewhere: OtherProcess
+) -> None:
     target = tmp_path / "mirror"
     walreplay.apply(spark, captures=captures, target=target)
     _more(captures)
-    with PausedRun(captures, target, "plan written", scratch=tmp_path) as other:
+    with elsewhere.paused(captures, target, "plan written", folder=tmp_path) as other:
         versions = table_versions(target)
         with pytest.raises(TargetError) as caught:
             walreplay.apply(spark, captures=captures, target=target)
@@ -126,12 +128,12 @@ def test_a_dead_run_is_taken_over_at_once(spark: SparkSession, tmp_path: Path, c
 
 @pytest.mark.full
 def test_a_paused_run_that_was_taken_over_writes_nothing_more(
-    spark: SparkSession, tmp_path: Path, captures: Path
+    spark: SparkSession, tmp_path: Path, captures: Path, elsewhere: OtherProcess
 ) -> None:
     target = tmp_path / "mirror"
     walreplay.apply(spark, captures=captures, target=target)
     _more(captures)
-    with PausedRun(captures, target, "plan written", scratch=tmp_path, silent=True) as zombie:
+    with elsewhere.paused(captures, target, "plan written", folder=tmp_path, silent=True) as zombie:
         _, holder = _state(spark, target)
         assert holder is not None
         # As if it had been silent for so long: nobody can tell it from a dead one then.
@@ -219,6 +221,31 @@ def test_a_ledger_from_before_there_was_a_lock_gets_one(spark: SparkSession, tmp
     _more(captures)
     assert walreplay.apply(spark, captures=captures, target=target).run == 2
     assert _state(spark, target)[1] is None
+
+
+@pytest.mark.full
+def test_a_lock_that_others_change_all_the_time_is_left_to_them_and_can_be_had_later(
+    spark: SparkSession, tmp_path: Path, captures: Path, monkeypatch: pytest.MonkeyPatch, no_beats: None
+) -> None:
+    target = tmp_path / "mirror"
+    walreplay.apply(spark, captures=captures, target=target)
+    _more(captures)
+    before, take = table_versions(target), state_table.StateTable._take
+
+    def late(self: state_table.StateTable, *given: Any) -> bool:
+        # Somebody else, who is dead by now as well, has been quicker.
+        _hand_to(spark, target, _elsewhere(silent=2 * lock.LEASE))
+        return take(self, *given)
+
+    with monkeypatch.context() as others:
+        others.setattr(state_table, "_ATTEMPTS", 2)
+        others.setattr(state_table.StateTable, "_take", late)
+        with pytest.raises(TargetError, match="others change it all the time") as caught:
+            walreplay.apply(spark, captures=captures, target=target)
+    assert caught.value.remedy == "Run again later"
+    assert table_versions(target) == before
+    assert walreplay.apply(spark, captures=captures, target=target).status == "applied"
+    assert_mirror_equals(spark, target, case(_SMALL))
 
 
 @pytest.fixture(params=["a folder", "a catalog"])

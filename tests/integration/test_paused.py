@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.paused_run import PausedRun
+from support.paused_run import OtherProcess
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
 from support.truth import table_versions
 from walreplay.protocol import messages as m
@@ -68,14 +68,14 @@ _STEPS: dict[str, tuple[str, Sequence[m.AnyMessage], Sequence[m.AnyMessage]]] = 
 
 @pytest.mark.parametrize("what", _STEPS)
 def test_what_a_run_was_about_to_do_is_not_done_once_another_has_taken_over(
-    spark: SparkSession, tmp_path: Path, what: str
+    spark: SparkSession, tmp_path: Path, elsewhere: OtherProcess, what: str
 ) -> None:
     step, late, undone = _STEPS[what]
     mirror = SmallMirror(spark, tmp_path)
     mirror.apply(_B, m.Insert(1, row(1, "a", "z")))
     mirror.write(*late)
     target = Path(mirror.target)
-    with PausedRun(mirror.captures, target, step, scratch=tmp_path, silent=True) as zombie:
+    with elsewhere.paused(mirror.captures, target, step, folder=tmp_path, silent=True) as zombie:
         _silence(spark, target)
         mirror.apply(*undone)
         before = table_versions(target)

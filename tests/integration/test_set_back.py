@@ -8,6 +8,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,12 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(autouse=True)
 def _no_beats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give no signs of life: on a slow machine each is one commit more of the ledger's."""
-    monkeypatch.setattr(lock, "BEAT_SECONDS", 3600.0)
+    _silence(monkeypatch)
+
+
+def _silence(patch: pytest.MonkeyPatch) -> None:
+    """Have runs give no signs of life: on a slow machine each is one commit more of the ledger's."""
+    patch.setattr(lock, "BEAT_SECONDS", 3600.0)
 
 
 _KEYED = relation(1, "keyed", {"id": INT4, "v": TEXT})
@@ -78,6 +83,39 @@ def _restored(mirror: SmallMirror, kept: Path) -> None:
     mirror.spark.sql(f"RESTORE TABLE delta.`{mirror.ledger / 'state'}` TO VERSION AS OF {version}")
 
 
+@dataclass(frozen=True)
+class Course:
+    """The first three runs, and what the disk has held behind each.
+
+    Args:
+        kept: copies of all, in a folder for each run.
+    """
+
+    mirror: SmallMirror
+    kept: Path
+
+    def behind(self, run: int) -> SmallMirror:
+        """Give the mirror as it was behind a run."""
+        self.mirror.go_back_to(self.kept / str(run))
+        return self.mirror
+
+    def ledger(self, run: int) -> Path:
+        """Give the copy of its ledger."""
+        return self.kept / str(run) / self.mirror.ledger.relative_to(self.mirror.captures.parent)
+
+
+@pytest.fixture(scope="module")
+def course(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Course:
+    folder = tmp_path_factory.mktemp("course")
+    made = Course(SmallMirror(spark, folder / "now"), folder / "kept")
+    with pytest.MonkeyPatch.context() as patch:
+        _silence(patch)
+        for number, changes in enumerate(_RUNS[:3], 1):
+            made.mirror.apply(*changes)
+            made.mirror.keep(made.kept / str(number))
+    return made
+
+
 _LONG = bool(os.environ.get("WALREPLAY_LONG"))
 
 _WAYS: Sequence[tuple[Callable[[SmallMirror, Path], None], int]] = (
@@ -107,14 +145,10 @@ def _assert_whole(mirror: SmallMirror, tmp_path: Path) -> None:
     ids=lambda given: getattr(given, "__name__", str(given)).strip("_"),
 )
 def test_a_ledger_that_was_set_back_is_gone_on_from(
-    spark: SparkSession, tmp_path: Path, way: Callable[[SmallMirror, Path], None], back: int
+    course: Course, tmp_path: Path, way: Callable[[SmallMirror, Path], None], back: int
 ) -> None:
-    mirror, kept = SmallMirror(spark, tmp_path), tmp_path / "kept"
-    for number, changes in enumerate(_RUNS[:3], 1):
-        mirror.apply(*changes)
-        if number == 3 - back:
-            mirror.save(kept)
-    way(mirror, kept)
+    mirror = course.behind(3)
+    way(mirror, course.ledger(3 - back))
 
     report = mirror.apply(*_RUNS[3])
 
@@ -124,12 +158,8 @@ def test_a_ledger_that_was_set_back_is_gone_on_from(
 
 @pytest.mark.full
 @pytest.mark.parametrize("commits", [3, 4, *([1, 2, 5] if _LONG else [])])
-def test_a_ledger_whose_newest_commits_are_lost_is_gone_on_from(
-    spark: SparkSession, tmp_path: Path, commits: int
-) -> None:
-    mirror = SmallMirror(spark, tmp_path)
-    for changes in _RUNS[:2]:
-        mirror.apply(*changes)
+def test_a_ledger_whose_newest_commits_are_lost_is_gone_on_from(course: Course, tmp_path: Path, commits: int) -> None:
+    mirror = course.behind(2)
     mirror.lose("state", commits)
 
     mirror.write(*_RUNS[2])
@@ -285,15 +315,13 @@ def test_a_ledger_that_was_set_back_is_not_gone_on_from_without_the_bytes(spark:
 @pytest.mark.full
 @pytest.mark.parametrize("after", ["restore_tables", *(["clear_runs", "write_plan"] if _LONG else [])])
 def test_a_run_that_ends_while_it_sets_tables_back_is_begun_again(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
+    course: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
-    mirror, kept = SmallMirror(spark, tmp_path), tmp_path / "kept"
-    mirror.apply(*_RUNS[0])
-    mirror.save(kept)
+    mirror = course.behind(1)
     for changes in _RUNS[1:]:
         mirror.write(*changes)
     mirror.apply()
-    mirror.put_back(kept, "")
+    mirror.put_back(course.ledger(1))
 
     from walreplay.spark.checks import tables as checks
     from walreplay.spark.job import apply as job

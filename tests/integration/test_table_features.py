@@ -106,23 +106,26 @@ def test_a_table_has_from_the_beginning_what_its_columns_need(mirror: SmallMirro
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("identity", ["d", "f"], ids=["a key", "none"])
 def test_rows_are_marked_from_the_first_merge_into_a_large_table_on(
-    mirror: SmallMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, identity: str
+    mirror: SmallMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    columns, change = {"id": INT4, "v": TEXT}, m.Update(1, row(2, "new"))
-    before = [m.Insert(1, row(number, "old")) for number in range(9)]
-    gone = m.Delete(1, old=row(3, "old")) if identity == "f" else m.Delete(1, key=row(3, None))
-    if identity == "f":
-        change = m.Update(1, row(2, "new"), old=row(2, "old"))
-    mirror.apply(relation(1, "t", columns, identity), *before)
-    mirror.apply(relation(1, "t", columns, identity), m.Insert(1, row(10, "old")), change)
-    assert _features(mirror) == set()
+    columns = {"id": INT4, "v": TEXT}
+    key, none = relation(1, "key", columns), relation(2, "none", columns, "f")
+    mirror.apply(*(one for table in (key, none) for one in (table, *_nine(table.oid))))
+    mirror.apply(
+        *(key, m.Insert(1, row(10, "old")), m.Update(1, row(2, "new"))),
+        *(none, m.Insert(2, row(10, "old")), m.Update(2, row(2, "new"), old=row(2, "old"))),
+    )
+    assert (_features(mirror, "key"), _features(mirror, "none")) == (set(), set())
     monkeypatch.setattr(update, "_SMALL_TABLE", 0)
     monkeypatch.setattr(rewrite, "_MOST_BYTES", -1)
-    mirror.apply(relation(1, "t", columns, identity), gone)
-    assert _features(mirror) == {_MARKED}
+    mirror.apply(key, m.Delete(1, key=row(3, None)), none, m.Delete(2, old=row(3, "old")))
+    assert (_features(mirror, "key"), _features(mirror, "none")) == ({_MARKED}, {_MARKED})
     assert mirror.rows() == mirror.expected(tmp_path / "expected")
+
+
+def _nine(oid: int) -> Sequence[m.AnyMessage]:
+    return [m.Insert(oid, row(number, "old")) for number in range(9)]
 
 
 def test_a_table_that_has_the_features_already_goes_on(mirror: SmallMirror, tmp_path: Path) -> None:
@@ -139,16 +142,18 @@ def test_a_table_that_has_the_features_already_goes_on(mirror: SmallMirror, tmp_
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("step", ["features are to come", "features have come", "columns are to change"])
-def test_a_run_that_stops_between_a_feature_and_its_change_is_finished(
-    mirror: SmallMirror, tmp_path: Path, stop: Callable[[str], None], step: str
+def test_a_run_that_stops_anywhere_between_a_feature_and_its_change_is_finished(
+    mirror: SmallMirror, tmp_path: Path, stop: Callable[[str], None]
 ) -> None:
     mirror.apply(*_inserted(_BEFORE, *_ROW))
     mirror.write(*_inserted(*_CHANGED))
-    stop(step)
-    with pytest.raises(StoppedError):
-        mirror.apply()
-    assert _features(mirror) == ({_MAPPED, _WIDER} if step != "features are to come" else set())
+    both = {_MAPPED, _WIDER}
+    # Each goes on where the one before has stopped.
+    for step, there in (("features are to come", set()), ("features have come", both), ("columns are to change", both)):
+        stop(step)
+        with pytest.raises(StoppedError):
+            mirror.apply()
+        assert _features(mirror) == there
     mirror.apply()
     assert mirror.history("t").count("SET TBLPROPERTIES") == 1
     assert mirror.rows() == mirror.expected(tmp_path / "expected")

@@ -1,5 +1,7 @@
 """Renames that cannot be made any more once the lock is lost."""
 
+import shutil
+
 import pytest
 
 from walreplay.errors import TargetError
@@ -46,6 +48,17 @@ def test_without_the_lock_nothing_is_renamed_at_whatever_moment_that_is_lost(roo
     with pytest.raises(FileNotFoundError):
         late._through(str(root / "s" / "a")).rename(late._through(str(root / "s" / "b")))
     assert (root / "s" / "a" / "rows").exists()
+
+
+def test_what_cannot_be_removed_of_another_run_is_named_and_once_it_is_the_run_goes_on(root):
+    fence(root, "two")
+    (left,) = (folder for folder in (root / "_walreplay").rglob("two"))
+    (left / "a file").touch()
+    with pytest.raises(TargetError, match="cannot be removed") as caught:
+        fence(root).take_down_others()
+    assert (caught.value.path, caught.value.remedy) == (str(left), "Remove it, and run again")
+    shutil.rmtree(left)
+    fence(root).take_down_others()
 
 
 def test_a_fence_that_is_put_up_too_late_is_not_used(root):

@@ -114,7 +114,8 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
             raise CaptureError(
                 f"the file has {file.length:,} bytes, and Spark reads at most {MAX_FILE_BYTES:,} as one",
                 path=file.path,
-                remedy="Split it anywhere, by `split -b 1G -d FILE FILE.`",
+                remedy="Decompress it, if it is compressed; split it anywhere, by `split -b 1G -d FILE FILE.`; "
+                "and take it away, as its parts stand for it",
             )
     return sorted(files, key=lambda file: sort_key(wanted.order, file.path, file.modified))
 
