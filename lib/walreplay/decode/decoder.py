@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from walreplay.decode import walk
-from walreplay.decode.change_batch import (
-    ChangeBatch,
-    type_names,
-    types_by_names,
-)
+from walreplay.decode.change_batch import ChangeBatch, type_names, types_by_names
 from walreplay.decode.gathered import RelationRows
 from walreplay.decode.kernels import programs as words
 from walreplay.decode.place import Place
 from walreplay.decode.placing import Left, Placer
+from walreplay.decode.row_places import RowPlaces, Stretch
 from walreplay.decode.stream import StreamWalker, outside
 from walreplay.decode.tiles import Tile
 from walreplay.decode.uses import Uses
@@ -120,6 +117,7 @@ class Decoder(StreamWalker):
         column_types: of each relation version's columns, where they are not those that its type oids mean.
         skipped: the operations (of `ChangeBatch.data`) that are left out.
         codec: what text and names are in; from `walreplay.types.text.codec_of`.
+        placed: the relation versions of whose rows is told where they come from (`ChangeBatch.places`).
     """
 
     def __init__(
@@ -134,8 +132,11 @@ class Decoder(StreamWalker):
         skipped: Collection[str] = (),
         tile_bytes: int = TILE_BYTES,
         codec: str = UTF8,
+        placed: Collection[m.Relation] = (),
     ) -> None:
         self._codec = codec
+        self._placed = placed
+        self._stretch = Stretch("")
         self._column_types = column_types or {}
         self._skipped = np.array([_KIND_OF_OP[op] for op in sorted(skipped)], np.uint8)
         self._truncated: dict[m.Relation, None] = {}
@@ -170,7 +171,7 @@ class Decoder(StreamWalker):
         types: Mapping[int, m.Type],
         fate: Fate | None = None,
         path: str = "",
-        base: int = 0,
+        base: int | None = 0,
         before: tuple[str, int] = ("", 0),
     ) -> Iterator[ChangeBatch]:
         """Walk a stretch's whole messages and give the batches that are full; `rest` gives the others.
@@ -182,7 +183,7 @@ class Decoder(StreamWalker):
                 that count.
             path: the file, for what is recorded.
             base: where ``data`` begins in it; in front of it below zero, and then in another file, which ``before``
-                names with its offset there.
+                names with its offset there.  None where all lies in the other one.
         """
         self._fate, self._given = fate, dict(relations)
         if self._types != types:
@@ -191,7 +192,8 @@ class Decoder(StreamWalker):
         self.closed = self.ends_session = True
         view = memoryview(data)[:stop]
         buf = np.frombuffer(view, np.uint8)
-        self._path, self._base, self._before = path, base, before
+        self._path, self._base, self._before = path, base or 0, before
+        self._stretch = Stretch(path, base, before)
         for tile in self.walk(view, start):
             yield from self.convert(buf, tile)
         self._uses.settle(self.kernel.slots)
@@ -456,7 +458,9 @@ class Decoder(StreamWalker):
                 self._names_kept = len(names)
             self._newest[relation.oid] = relation
             types = self._column_types.get(relation) or types_by_names(relation, names)
-            rows = self._rows[relation] = RelationRows(relation, types, names, self._codec)
+            places = RowPlaces(self.origins) if relation in self._placed else None
+            rows = self._rows[relation] = RelationRows(relation, types, names, self._codec, places)
+        rows.come_from(self._stretch)
         self._slot_rows[slot] = rows
         rows.slots.append(slot)
         self._placer.programs[slot] = rows.program.ctypes.data

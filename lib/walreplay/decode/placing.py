@@ -12,7 +12,8 @@ The words in front of those of the columns
   `FIRSTS`; up to `PENDING_ROOM` may be.  So `ROWS` come up to `LIMIT`.
 - `BEFORES` of them have an old row; those' first cells are in `BEFORE_FIRSTS`, their rows in `BEFORE_ROWS`.
 - `NEEDS_CARE`: some columns are not the kernels'.  `HAS_UNCHANGED`, `HAS_MISSES`: what pending rows have.
-- `OP` to `ORDINAL`, `FIRSTS` to `BEFORE_ROWS` are addresses.  `COLUMNS`: how many columns follow.
+- `OP` to `BEFORE_ROWS` are addresses; `PLACES` is 0 where nobody asks for the rows' (`walreplay.decode.row_places`).
+  `COLUMNS`: how many columns follow.
 
 A column's words
 ----------------
@@ -132,6 +133,7 @@ class Placer:
             tile.commit_ts,
             tile.xid,
             tile.ordinal,
+            tile.place,
             tile.new,
             tile.old,
             tile.offset,

@@ -206,6 +206,7 @@ class Summary:
         exact: walked from a known place; else from a guess, and the head's transaction is unknown.
         head_changes: row changes before the first Begin or Commit, where the start was guessed.
         head_commit: commit LSN and time of the transaction that was open at a guessed start, once it ended.
+        head_origin: its origin, where that is told here and the transaction does not end.
         place: where the stretch ends; None while the head's transaction is unknown to its end.
         begin_at: offset of the Begin of the ordinary transaction that is open at the end, where it lies in the stretch.
         transactions: how many have committed; ``ordinary`` of them between Begin and Commit, ``resent`` of those with
@@ -253,6 +254,7 @@ class Summary:
     leading: m.Relation | None = None
     trailing: int | None = None
     trailing_partitions: tuple[Partition, ...] = ()
+    head_origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ class Tile:
 
     The changes are those that were not placed at once.
 
-    All arrays of changes have the length `changes`; `new` and `old` are the number of the tuple's first cell, or -1.
+    All arrays of changes have the length `changes`; `new` and `old` are the number of the tuple's first cell, or -1;
+    `place` is a word of `walreplay.decode.row_places`.
     """
 
     changes: int
@@ -27,6 +28,7 @@ class Tile:
     commit_ts: NDArray[np.int64]
     xid: NDArray[np.int64]
     ordinal: NDArray[np.int64]
+    place: NDArray[np.int64]
     new: NDArray[np.int32]
     old: NDArray[np.int32]
     offset: NDArray[np.int32]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from walreplay.errors import OrderError, TargetError
 from walreplay.lsn import to_datetime
+from walreplay.outputs import source_oid
 from walreplay.progress import NoProgress, Progress
 from walreplay.report import RunReport
 from walreplay.settings import Settings, make_settings
@@ -334,7 +335,7 @@ class _Job:
             files=state.files,
             capture_bytes=size,
             transactions=plan.transactions,
-            changes=sum(table.rows for table in tables.tables),
+            changes=tables.changes,
             applied_lsn=plan.upto_lsn if plan.upto_lsn >= 0 else None,
             applied_commit_ts=to_datetime(plan.upto_commit_time) if plan.upto_lsn >= 0 else None,
             tables=tuple(sorted([*reports, *moved(tables)], key=lambda report: report.name)),
@@ -378,7 +379,7 @@ class _Job:
         self, placement: Placement, before: Sequence[MirrorEntry], history: History, *, resumed: bool
     ) -> None:
         """Refuse tables that were all created again if they must be another server's; warn if they are many."""
-        count = sum(not entry.set_aside for entry in before)
+        count = len({source_oid(entry.oid) for entry in before if not entry.set_aside})
         if is_in_doubt(placement) and not resumed:
             followed = history.followed()
             if followed is not None:
