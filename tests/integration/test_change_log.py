@@ -140,9 +140,9 @@ def test_columns_follow_the_source_and_so_do_the_fields_of_old_rows(mirror: Smal
     first = relation(1, "t", {"id": INT4, "a": INT4, "b": TEXT})
     mirror.apply(first, m.Insert(1, row(1, 10, "x")), m.Update(1, row(2, 10, "x"), key=row(1, None, None)), **BOTH)
     wider = relation(1, "t", {"id": INT8, "a": INT8, "b": TEXT, "c": TEXT})
-    mirror.apply(wider, m.Update(1, row(1 << 40, 11, "y", "z"), key=row(2, None)), **BOTH)
+    mirror.apply(wider, m.Update(1, row(1 << 40, 11, "y", "z"), key=row(2, None, None, None)), **BOTH)
     renamed = relation(1, "t", {"id": INT8, "n": INT8, "b": TEXT, "c": TEXT})
-    mirror.apply(renamed, m.Delete(1, key=row(1 << 40, None)), **BOTH)
+    mirror.apply(renamed, m.Delete(1, key=row(1 << 40, None, None, None)), **BOTH)
     dropped = relation(1, "t", {"id": INT8, "n": INT8, "c": TEXT})
     mirror.apply(dropped, m.Insert(1, row(5, 12, "w")), **BOTH)
     found = logged(mirror.spark, mirror.location("t__changes"))
@@ -206,7 +206,7 @@ def test_it_is_a_table_of_its_own_to_the_report_and_in_the_cut(mirror: SmallMirr
         ("s.orders (changelog)", "created", 1, 1),
     ]
     assert report.changes == 1
-    cut_ = versions_at(mirror.spark, mirror.target)
+    cut_ = versions_at(mirror.spark, mirror.target, report.run)
     assert {one.name: one.version for one in cut_} == {"s.orders": 0, "s.orders (changelog)": 0}
 
 
@@ -263,7 +263,7 @@ def test_a_table_that_has_its_name_is_refused_before_anything_is_written(mirror:
 def test_its_own_columns_give_way_to_none_of_the_sources(mirror: SmallMirror) -> None:
     odd = relation(1, "t", {"id": INT4, "__op": TEXT, "__before": TEXT, "x.y`z": TEXT})
     mirror.apply(odd, m.Insert(1, row(1, "mine", "too", "odd")), **BOTH)
-    mirror.apply(m.Delete(1, key=row(1, None)), **BOTH)
+    mirror.apply(m.Delete(1, key=row(1, None, None, None)), **BOTH)
     new, gone = logged(mirror.spark, mirror.location("t__changes"))
     assert (new["__op"], new["__op__2"], new["__before__2"], new["x.y`z"]) == ("c", "mine", "too", "odd")
     assert gone["__before"] == {"id": 1, "__op__2": None, "__before__2": None, "x.y`z": None}

@@ -243,7 +243,8 @@ def decode(data: bytes) -> None:
     ((_, planned),) = plan_runs([{"a": data}], framing=Framing.RAW)
     catalogue = Catalogue.of(planned.plan, Settings(), ())
     for batch in decode_plan(planned.plan, lambda _: data):
-        events_of(batch, catalogue.versions[batch.relation].identity)
+        (version,) = catalogue.versions[batch.relation]
+        events_of(batch, version.identity)
 
 
 def test_the_roots_key_holds_where_all_partitions_send_it() -> None:
