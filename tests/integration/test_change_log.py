@@ -206,8 +206,9 @@ def test_it_is_a_table_of_its_own_to_the_report_and_in_the_cut(mirror: SmallMirr
         ("s.orders (changelog)", "created", 1, 1),
     ]
     assert report.changes == 1
-    cut_ = versions_at(mirror.spark, mirror.target, report.run)
-    assert {one.name: one.version for one in cut_} == {"s.orders": 0, "s.orders (changelog)": 0}
+    assert report.run is not None
+    found = versions_at(mirror.spark, mirror.target, report.run)
+    assert {one.name: one.version for one in found.tables} == {"s.orders": 0, "s.orders (changelog)": 0}
 
 
 def test_switched_on_later_it_begins_with_that_run_and_says_so(mirror: SmallMirror) -> None:
