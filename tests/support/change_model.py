@@ -137,7 +137,8 @@ def folded(log: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DataFr
         return spark.sql(
             f"WITH live AS ({live}), images AS (SELECT {listed}, 1 AS __times FROM live WHERE __op IN ('c', 'u') "
             f"UNION ALL SELECT {olds}, -1 FROM live WHERE __op IN ('u', 'd')), "
-            f"counted AS (SELECT {listed}, sum(__times) AS __times FROM images GROUP BY {listed} HAVING sum(__times) > 0) "
+            f"counted AS (SELECT {listed}, sum(__times) AS __times FROM images GROUP BY {listed} "
+            "HAVING sum(__times) > 0) "
             f"SELECT {listed} FROM (SELECT {listed}, explode(sequence(1, CAST(__times AS INT))) FROM counted)"
         )
     keys = ", ".join(f"`{name}`" for name in key)
