@@ -20,7 +20,7 @@ class TableReport:
     """What a run did to one table.
 
     Attributes:
-        name: the source's ``schema.table``.
+        name: the source's ``schema.table``; that of another output has the output's name behind, ``s.t (changelog)``.
         location: the Delta table's path, or its name in a catalog.
         changes: row changes decoded; ``inserted``, ``updated`` and ``deleted`` count rows of the Delta table.
         version: the Delta version that the run made; None if it made none.
@@ -28,7 +28,7 @@ class TableReport:
             they are written with what is known of them.
         deletes_without_row: deletes whose rows the table did not have.
         unknown: rows with a value that was never sent; it is NULL.
-        oid: the source relation's.
+        oid: the source relation's; of another output one that is derived from it (`walreplay.outputs`).
         set_aside: another relation has the table's name; its rows are in the ledger.
         notes: what a person should know, such as schema changes.
         writer: how its rows were written; None where none were, or by a run that was interrupted.

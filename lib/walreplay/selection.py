@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, TypeVar
 
 from walreplay.errors import ConfigError
 from walreplay.names import column_names
+from walreplay.outputs import Output
 from walreplay.protocol.messages import Relation
 from walreplay.settings import (
+    COMMIT_LSN,
+    COMMIT_TS,
     DropColumnPolicy,
     MissingRowPolicy,
     RecreatePolicy,
@@ -31,24 +34,41 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
+class LogNames:
+    """The names of the columns that only change logs have; None is a column that the table does not have."""
+
+    op: str
+    ordinal: str
+    unchanged: str
+    xid: str | None
+    origin: str | None
+    file: str | None
+    offset: str | None
+    before: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class MetadataNames:
     """The names of a table's metadata columns; None is a column that the table does not have.
 
     Attributes:
         rescued_data: if None, a value that its column cannot hold stops the run.
         deleted: None unless deleted rows are kept (soft deletes).
+        log: the table is a change log, which has these too.
     """
 
     commit_lsn: str | None
     commit_ts: str | None
     rescued_data: str | None
     deleted: str | None
+    log: LogNames | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the metadata columns that the table has."""
         found = (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
-        return tuple(name for name in found if name is not None)
+        log = () if self.log is None else (getattr(self.log, field.name) for field in fields(self.log))
+        return tuple(name for name in (*found, *log) if name is not None)
 
     @property
     def has_any(self) -> bool:
@@ -122,10 +142,12 @@ def select(
     *,
     known: Mapping[str, str] | None = None,
     sent: Relation | None = None,
+    output: Output = Output.MIRROR,
 ) -> Selection | None:
     """Give what is wanted of a relation's version; None if the table is not wanted.
 
     Args:
+        output: the table that it is wanted for.
         versions: all known versions of the table's relation, in the stream's order; ``relation`` is one of them, or
             the newest if it is not there.
         known: the target names of source columns that were given before (`names_of`), where they are kept.
@@ -136,14 +158,15 @@ def select(
             apart, or leaves none.
     """
     schema = relation.namespace or _CATALOG_NAMESPACE
-    if not settings.wants_table(schema, relation.name):
+    if not settings.wants_table(schema, relation.name) or output not in settings.outputs_of(schema, relation.name):
         return None
     table = settings.table(schema, relation.name) or TableSettings(source_schema=schema, source_table=relation.name)
     history = versions if relation in versions else (*versions, relation)
-    own = settings.metadata_columns
-    soft_deletes = _first(table.soft_deletes, settings.soft_deletes)
-    metadata = MetadataNames(own.commit_lsn, own.commit_ts, own.rescued_data, own.deleted if soft_deletes else None)
-    clustering = _first(table.cluster_by, settings.cluster_by)
+    is_log = output is Output.CHANGELOG
+    soft_deletes = not is_log and _first(table.soft_deletes, settings.soft_deletes)
+    metadata = log_metadata(settings) if is_log else _metadata(settings, soft_deletes=soft_deletes)
+    # What is changed together lies together in a mirror; a change log grows by commit.
+    clustering = () if is_log else _first(table.cluster_by, settings.cluster_by)
     columns_listed = {
         "include_columns": table.include_columns or (),
         "exclude_columns": table.exclude_columns or (),
@@ -161,11 +184,11 @@ def select(
             remedy="Correct include_columns or exclude_columns, or leave the table out with table_exclude_list",
         )
     # Later versions may have renamed a column, which has the old name in this one.
-    targets = names_of(settings, table, history[: history.index(relation) + 1], known)
+    targets = names_of(settings, table, history[: history.index(relation) + 1], known, output=output)
     sources = tuple(relation.columns[n].name for n in numbers)
     return Selection(
         namespace=table.destination[0],
-        name=table.destination[1],
+        name=settings.output_name(table, output),
         columns=numbers,
         sources=sources,
         names=tuple(targets[name] for name in sources),
@@ -187,8 +210,25 @@ def select(
     )
 
 
+def _metadata(settings: Settings, *, soft_deletes: bool) -> MetadataNames:
+    own = settings.metadata_columns
+    return MetadataNames(own.commit_lsn, own.commit_ts, own.rescued_data, own.deleted if soft_deletes else None)
+
+
+def log_metadata(settings: Settings) -> MetadataNames:
+    """Give the names of a change log's own columns; it cannot do without the commit's LSN and time."""
+    own = settings.metadata_columns
+    log = LogNames(own.op, own.ordinal, own.unchanged, own.xid, own.origin, own.file, own.offset, own.before)
+    return MetadataNames(own.commit_lsn or COMMIT_LSN, own.commit_ts or COMMIT_TS, own.rescued_data, None, log)
+
+
 def names_of(
-    settings: Settings, table: TableSettings, versions: Sequence[Relation], known: Mapping[str, str] | None = None
+    settings: Settings,
+    table: TableSettings,
+    versions: Sequence[Relation],
+    known: Mapping[str, str] | None = None,
+    *,
+    output: Output = Output.MIRROR,
 ) -> dict[str, str]:
     """Give the target's name of every column, wanted or not, that a table's relation has had.
 
@@ -199,8 +239,11 @@ def names_of(
         ConfigError: a metadata column has the name of a known column.
     """
     history = ([column.name for column in version.columns] for version in versions)
+    own = settings.metadata_columns.names
+    if output is Output.CHANGELOG:
+        own = (*own, *settings.metadata_columns.log_names)
     try:
-        return column_names(history, settings.metadata_columns.names, renames=table.renames, known=known)
+        return column_names(history, own, renames=table.renames, known=known)
     except ConfigError as error:
         error.table = f"{table.source_schema}.{table.source_table}"
         raise

@@ -18,7 +18,7 @@ from walreplay.protocol.messages import Relation
 from walreplay.sink.events import Identity, Mode
 from walreplay.sink.projection import Projection
 from walreplay.sink.showing import Shown
-from walreplay.spark.workers.decode import Assignment, DecodeTask, decode_batches
+from walreplay.spark.workers.decode import Assigned, Assignment, DecodeTask, decode_batches
 from walreplay.spark.workers.fold import FoldTask, fold_batches, link_batches, route_batches
 from walreplay.spark.workers.rows import ERROR_TABLE, NO_BUCKET, links_table
 from walreplay.task_settings import TaskSettings
@@ -96,12 +96,15 @@ class MirrorModel:
             versions=plan.versions,
             types=plan.type_versions,
             relations={
-                relation: Assignment(
-                    table=0,
-                    relation=number,
-                    identity=self.identity,
-                    types=tuple(column_types(relation, {})),
-                    shown=Shown(self.sent.get(relation, relation), tuple(range(len(relation.columns)))),
+                relation: Assigned(
+                    number,
+                    tuple(column_types(relation, {})),
+                    Assignment(
+                        table=0,
+                        relation=number,
+                        identity=self.identity,
+                        shown=Shown(self.sent.get(relation, relation), tuple(range(len(relation.columns)))),
+                    ),
                 )
                 for number, relation in enumerate(relations)
             },

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from walreplay.outputs import Output
 from walreplay.protocol import messages as m
 from walreplay.settings import Settings
 from walreplay.spark.delta.target import Target
 from walreplay.spark.planning.plan import RunPlan, plan_tables
 from walreplay.spark.planning.registry import MirrorEntry
-from walreplay.spark.planning.versions import Catalogue
+from walreplay.spark.planning.versions import Catalogue, Version
 from walreplay.spark.staging.base import Segment, Staged, StagedVersion
 from walreplay.transactions.plan import Plan
 
@@ -77,6 +78,39 @@ def catalogue_of(
     return Catalogue.of(plan, settings or Settings(), entries)
 
 
+def mirrors(catalogue: Catalogue) -> dict[m.Relation, Version]:
+    """Give the versions as the mirror's tables take them."""
+    return {
+        relation: version
+        for relation, versions in catalogue.versions.items()
+        for version in versions
+        if version.output is Output.MIRROR
+    }
+
+
+def _stage(
+    item: Used,
+    version: Version,
+    sequence: int,
+    versions: dict[int, dict[int, StagedVersion]],
+    segments: dict[int, list[Segment]],
+) -> None:
+    tracked = item.tracked if version.output is Output.MIRROR else ()
+    found = versions.setdefault(version.table, {})
+    was = found.get(version.number, StagedVersion(0, (), False, False, sequence, sequence))
+    found[version.number] = StagedVersion(
+        was.rows + item.rows,
+        tuple(sorted({*was.tracked, *tracked})),
+        was.moves or item.moves,
+        was.deletes or item.deletes,
+        was.first,
+        sequence,
+    )
+    places = segments.setdefault(version.table, [])
+    if not places or places[-1].version != version.number:
+        places.append(Segment(sequence, version.number))
+
+
 def run_plan(
     *used: Used | m.Relation,
     settings: Settings | None = None,
@@ -93,22 +127,9 @@ def run_plan(
     segments: dict[int, list[Segment]] = {}
     uses: list[int] = []
     for sequence, item in enumerate(changes):
-        version = catalogue.versions.get(item.relation)
-        if version is None:
-            continue
-        found = versions.setdefault(version.table, {})
-        was = found.get(version.number, StagedVersion(0, (), False, False, sequence, sequence))
-        found[version.number] = StagedVersion(
-            was.rows + item.rows,
-            tuple(sorted({*was.tracked, *item.tracked})),
-            was.moves or item.moves,
-            was.deletes or item.deletes,
-            was.first,
-            sequence,
-        )
-        uses.append(version.number)
-        places = segments.setdefault(version.table, [])
-        if not places or places[-1].version != version.number:
-            places.append(Segment(sequence, version.number))
+        if item.relation in catalogue.versions:
+            uses.append(catalogue.relations.index(item.relation))
+        for version in catalogue.versions.get(item.relation, ()):
+            _stage(item, version, sequence, versions, segments)
     staged = {table: Staged(found, tuple(segments[table])) for table, found in versions.items()}
     return plan_tables(catalogue, staged, uses, truncated, entries, settings, target)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from walreplay.errors import ConfigError
+from walreplay.outputs import Output
 from walreplay.settings import (
     CaptureSettings,
     MetadataSettings,
@@ -431,3 +432,44 @@ def test_a_wrong_type_or_encoding_names_its_place(write, text, part):
     with pytest.raises(ConfigError) as caught:
         load_settings(write(text))
     assert part in str(caught.value)
+
+
+# What a table becomes.
+
+
+def test_a_table_becomes_its_mirror_alone_unless_more_is_said():
+    said = {"source_schema": "s", "source_table": "t", "destination_table": "d"}
+    settings = Settings.from_mapping({"objects": [{"table": {**said, "outputs": ["changelog", "mirror"]}}]})
+    assert settings.outputs_of("s", "other") == (Output.MIRROR,)
+    assert settings.outputs_of("s", "t") == (Output.MIRROR, Output.CHANGELOG)
+    (item,) = settings.objects
+    assert settings.output_name(item.table, Output.MIRROR) == "d"
+    assert settings.output_name(item.table, Output.CHANGELOG) == "d__changes"
+
+
+def test_the_table_of_an_output_may_have_any_name():
+    said = {"source_schema": "s", "source_table": "t"}
+    own = {"source_schema": "s", "source_table": "u", "output_names": {"changelog": "events"}}
+    values = {"output_names": {"changelog": "log_{table}"}, "objects": [{"table": said}, {"table": own}]}
+    settings = Settings.from_mapping(values)
+    names = [settings.output_name(item.table, Output.CHANGELOG) for item in settings.objects]
+    assert names == ["log_t", "events"]
+
+
+@pytest.mark.parametrize(
+    ("values", "part"),
+    [
+        ({"outputs": ["history"]}, "outputs: history is not there yet"),
+        ({"outputs": []}, "outputs: must not be empty"),
+        ({"outputs": "mirror, mirror"}, "outputs: must name each output once"),
+        ({"output_names": {"changelog": "changes"}}, "must have {table} in 'changes'"),
+        ({"output_names": {"changelog": "{schema}_{table}"}}, "no other braces"),
+        ({"output_names": {"changelog": "log.{table}"}}, "its schema is destination_schema"),
+        ({"metadata_columns": {"op": "__commit_lsn"}}, "two of the columns are called"),
+        ({"metadata_columns": {"ordinal": None}}, "metadata_columns.ordinal: must be text"),
+        ({"metadata_columns": {"commit_lsn": None, "op": "__commit_lsn"}}, "two of the columns are called"),
+    ],
+)
+def test_wrong_outputs_are_named(values, part):
+    with pytest.raises(ConfigError, match=re.escape(part)):
+        Settings.from_mapping(values)

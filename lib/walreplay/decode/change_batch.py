@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from walreplay.decode.row_places import Places
 from walreplay.names import free_names
 from walreplay.protocol import messages as m
 from walreplay.types import ColumnType, resolve
@@ -50,6 +51,7 @@ class ChangeBatch:
             columns; under replica identity full the whole old row, else its key.  None when there are none.
         rescued: for each row, a JSON object of the values that their columns' types cannot hold, as PostgreSQL's
             text, or NULL; names are the relation's.  None when there are none; likewise ``before_rescued``.
+        places: where each row comes from, if somebody wants to know.
     """
 
     relation: m.Relation
@@ -58,6 +60,7 @@ class ChangeBatch:
     before: pa.RecordBatch | None = None
     rescued: pa.Array | None = None
     before_rescued: pa.Array | None = None
+    places: Places | None = None
 
     # By place: the relation may have columns of any names.
 
@@ -115,6 +118,7 @@ class ChangeBatch:
             before,
             _if_any(self.rescued, start, stop),
             before_rescued,
+            None if self.places is None else self.places.slice(start, count),
         )
 
 

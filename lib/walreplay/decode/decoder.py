@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from walreplay.decode import walk
-from walreplay.decode.change_batch import (
-    ChangeBatch,
-    type_names,
-    types_by_names,
-)
+from walreplay.decode.change_batch import ChangeBatch, type_names, types_by_names
 from walreplay.decode.gathered import RelationRows
 from walreplay.decode.kernels import programs as words
 from walreplay.decode.place import Place
 from walreplay.decode.placing import Left, Placer
+from walreplay.decode.row_places import RowPlaces, Stretch
 from walreplay.decode.stream import StreamWalker, outside
 from walreplay.decode.tiles import Tile
 from walreplay.decode.uses import Uses
@@ -121,6 +118,7 @@ class Decoder(StreamWalker):
         skipped: the operations (``__op`` of `ChangeBatch.data`) that are left out.
         tile_bytes: how many bytes are walked before their rows are converted.
         codec: the encoding of text and names, from `walreplay.types.text.codec_of`.
+        placed: the relation versions for whose rows `ChangeBatch.places` is wanted.
     """
 
     def __init__(
@@ -135,8 +133,11 @@ class Decoder(StreamWalker):
         skipped: Collection[str] = (),
         tile_bytes: int = TILE_BYTES,
         codec: str = UTF8,
+        placed: Collection[m.Relation] = (),
     ) -> None:
         self._codec = codec
+        self._placed = placed
+        self._stretch = Stretch("")
         self._column_types = column_types or {}
         self._skipped = np.array([_KIND_OF_OP[op] for op in sorted(skipped)], np.uint8)
         self._truncated: dict[m.Relation, None] = {}
@@ -171,7 +172,7 @@ class Decoder(StreamWalker):
         types: Mapping[int, m.Type],
         fate: Fate | None = None,
         path: str = "",
-        base: int = 0,
+        base: int | None = 0,
         before: tuple[str, int] = ("", 0),
     ) -> Iterator[ChangeBatch]:
         """Walk over a stretch's whole messages and give full batches; `rest` gives the others.
@@ -183,6 +184,7 @@ class Decoder(StreamWalker):
             fate: how to decode a part of a streamed or prepared transaction; None for ordinary transactions.
             path: the file, for the records.
             base: the offset in the file at which ``data`` begins; below 0 if it begins in an earlier file.
+                None if all of it lies in that one.
             before: that earlier file, and the offset in it at which ``data`` begins.
 
         Raises:
@@ -195,7 +197,8 @@ class Decoder(StreamWalker):
         self.closed = self.ends_session = True
         view = memoryview(data)[:stop]
         buf = np.frombuffer(view, np.uint8)
-        self._path, self._base, self._before = path, base, before
+        self._path, self._base, self._before = path, base or 0, before
+        self._stretch = Stretch(path, base, before)
         for tile in self.walk(view, start):
             yield from self.convert(buf, tile)
         self._uses.settle(self.kernel.slots)
@@ -460,7 +463,9 @@ class Decoder(StreamWalker):
                 self._names_kept = len(names)
             self._newest[relation.oid] = relation
             types = self._column_types.get(relation) or types_by_names(relation, names)
-            rows = self._rows[relation] = RelationRows(relation, types, names, self._codec)
+            places = RowPlaces(self.origins) if relation in self._placed else None
+            rows = self._rows[relation] = RelationRows(relation, types, names, self._codec, places)
+        rows.come_from(self._stretch)
         self._slot_rows[slot] = rows
         rows.slots.append(slot)
         self._placer.programs[slot] = rows.program.ctypes.data

@@ -20,6 +20,7 @@ from walreplay.decode.columns.variable import TextBuilder
 from walreplay.decode.kernels import programs as words
 from walreplay.decode.memory import empty
 from walreplay.decode.rescued import rescued_array, spread
+from walreplay.decode.row_places import RowPlaces, Stretch
 from walreplay.decode.tiles import Tile
 from walreplay.errors import ValueFormatError
 from walreplay.protocol import messages as m
@@ -175,12 +176,21 @@ class RelationRows:
     Attributes:
         program: the relation version's program for the kernels (`walreplay.decode.placing`).
         slots: the numbers of the walk's slots that have this relation version.
+
+    Args:
+        places: for where each row comes from, if somebody wants to know.
     """
 
     def __init__(
-        self, relation: m.Relation, types: Sequence[ColumnType], names: Mapping[int, tuple[str, str]], codec: str
+        self,
+        relation: m.Relation,
+        types: Sequence[ColumnType],
+        names: Mapping[int, tuple[str, str]],
+        codec: str,
+        places: RowPlaces | None = None,
     ) -> None:
         self.relation = relation
+        self._places = places
         self.field_names = field_names(relation)
         self.types = types
         self.names = names
@@ -217,10 +227,17 @@ class RelationRows:
         self._update_builders()
         rows = self.rows
         self._metadata.reserve(capacity, rows)
+        if self._places is not None:
+            self._places.reserve(capacity, rows)
         for _, builder in self._placed:
             builder.reserve(capacity)
         self._capacity = capacity
         self._update_program()
+
+    def come_from(self, stretch: Stretch) -> None:
+        """Say what bytes the next rows are of."""
+        if self._places is not None:
+            self._places.enter(self.rows, stretch)
 
     def grow(self, share: float) -> None:
         """Make room for more rows.
@@ -274,6 +291,7 @@ class RelationRows:
         program[words.ROOM] = self._capacity
         program[words.LIMIT] = min(self._capacity, program[words.SETTLED] + program[words.PENDING_ROOM])
         program[words.OP : words.ORDINAL + 1] = self._metadata.addresses()
+        program[words.PLACES] = 0 if self._places is None else self._places.address
         program[words.FIRSTS] = self._firsts[0].ctypes.data
         program[words.BEFORE_FIRSTS] = self._firsts[1].ctypes.data
         program[words.BEFORE_ROWS] = self._pending_before.ctypes.data
@@ -355,6 +373,7 @@ class RelationRows:
                 [pa.array(np.concatenate(self._before_rows)), *before_arrays], names=[ROW, *self.field_names]
             )
         self._before, self._before_rows, self._unchanged = None, [], {}
+        places = None if self._places is None else self._places.finish(rows)
         self._settle(0)
         self._update_program()
-        return ChangeBatch(self.relation, data, unchanged, before, rescued, before_rescued)
+        return ChangeBatch(self.relation, data, unchanged, before, rescued, before_rescued, places)

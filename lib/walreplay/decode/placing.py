@@ -13,7 +13,8 @@ The words in front of those of the columns
 - `BEFORES` pending rows have an old tuple; `BEFORE_FIRSTS` has its first cell, `BEFORE_ROWS` the row.
 - `NEEDS_CARE`: some columns are left to their builders.  `HAS_UNCHANGED`, `HAS_MISSES`: some pending rows have
   unchanged TOAST values, or values in another form.
-- `OP` to `ORDINAL` and `FIRSTS` to `BEFORE_ROWS` are addresses.  `COLUMNS` is the number of columns that follow.
+- `OP` to `ORDINAL` and `FIRSTS` to `BEFORE_ROWS` are addresses, and `PLACES`, which is 0 if nobody asks where rows come
+  from (`walreplay.decode.row_places`).  `COLUMNS` is the number of columns that follow.
 
 A column's words
 ----------------
@@ -134,6 +135,7 @@ class Placer:
             tile.commit_ts,
             tile.xid,
             tile.ordinal,
+            tile.place,
             tile.new,
             tile.old,
             tile.offset,

@@ -342,6 +342,7 @@ class Scanner(StreamWalker):
             begin_at=int(state[walk.BEGIN_AT]) if is_open and begins else None,
             head_changes=head_changes,
             head_commit=head_commit,
+            head_origin=self.origins[int(state[walk.ORIGIN])] if still_head else None,
             transactions=ordinary + len(self._committed),
             ordinary=ordinary,
             resent=int(state[walk.RESENT]),

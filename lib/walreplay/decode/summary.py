@@ -216,6 +216,7 @@ class Summary:
         exact: the start is a known place; otherwise it is a guess, and the head is unknown.
         head_changes: the number of the head's row changes (before the first Begin or Commit).
         head_commit: commit LSN and time of the head, if its Commit is in the stretch.
+        head_origin: the head's origin, if it is told here and the head does not end.
         place: the place at the end; None if the stretch ends before it is known whether there is a head.
         begin_at: the offset of the Begin of the ordinary transaction that is open at the end, if it is in the stretch.
         transactions: how many have committed.
@@ -270,6 +271,7 @@ class Summary:
     leading: m.Relation | None = None
     trailing: int | None = None
     trailing_partitions: tuple[Partition, ...] = ()
+    head_origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

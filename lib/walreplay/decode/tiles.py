@@ -22,6 +22,7 @@ class Tile:
         new, old: the number of the new and the old tuple's first cell, or -1 if there is no such tuple.
         offset, length: of each cell; see `walreplay.decode.walk`.
         has_unchanged: some cell is unchanged TOAST.
+        place: where each change comes from, a word of `walreplay.decode.row_places`.
     """
 
     changes: int
@@ -31,6 +32,7 @@ class Tile:
     commit_ts: NDArray[np.int64]
     xid: NDArray[np.int64]
     ordinal: NDArray[np.int64]
+    place: NDArray[np.int64]
     new: NDArray[np.int32]
     old: NDArray[np.int32]
     offset: NDArray[np.int32]

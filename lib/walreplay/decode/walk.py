@@ -269,12 +269,13 @@ class _Arrays:
         self.commit_ts = empty(changes, np.int64)
         self.xid = empty(changes, np.int64)
         self.ordinal = empty(changes, np.int64)
+        self.place = empty(changes, np.int64)
         self.new = empty(changes, np.int32)
         self.old = empty(changes, np.int32)
 
     def grow(self) -> None:
         """Make room for more changes."""
-        for name in ("kind", "slot", "lsn", "commit_ts", "xid", "ordinal", "new", "old"):
+        for name in ("kind", "slot", "lsn", "commit_ts", "xid", "ordinal", "place", "new", "old"):
             array = getattr(self, name)
             setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
 
@@ -408,6 +409,7 @@ class Kernel:
                 arrays.commit_ts,
                 arrays.xid,
                 arrays.ordinal,
+                arrays.place,
                 arrays.new,
                 arrays.old,
                 self.aborted,
@@ -453,6 +455,7 @@ class Kernel:
             commit_ts=arrays.commit_ts[:count],
             xid=arrays.xid[:count],
             ordinal=arrays.ordinal[:count],
+            place=arrays.place[:count],
             new=arrays.new[:count],
             old=arrays.old[:count],
             offset=arrays.offset,
@@ -478,5 +481,6 @@ class Kernel:
         arrays.commit_ts[at] = self.state[COMMIT_TS]
         arrays.xid[at] = self.state[XID]
         arrays.ordinal[at] = self.state[ORDINAL]
+        arrays.place[at] = self.state[ORIGIN] << 32 | self.state[MESSAGE]
         arrays.new[at] = arrays.old[at] = -1
         self.state[CHANGES] = at + 1

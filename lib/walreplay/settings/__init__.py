@@ -13,6 +13,8 @@ Used by: cli, selection, spark, walreplay.
 from walreplay.settings.document import load_settings, make_settings
 from walreplay.settings.keys import same_columns
 from walreplay.settings.model import (
+    COMMIT_LSN,
+    COMMIT_TS,
     DEFAULT_BUCKET_BYTES,
     CaptureSettings,
     DropColumnPolicy,
@@ -27,6 +29,8 @@ from walreplay.settings.model import (
 )
 
 __all__ = [
+    "COMMIT_LSN",
+    "COMMIT_TS",
     "DEFAULT_BUCKET_BYTES",
     "CaptureSettings",
     "DropColumnPolicy",

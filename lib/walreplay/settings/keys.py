@@ -72,6 +72,21 @@ def check_operations(value: Any) -> Any:
     return names
 
 
+def check_outputs(value: Any) -> Any:
+    """Accept one output, or several separated by commas; say that histories are not there yet."""
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    if isinstance(names, (list, tuple)) and "history" in names:
+        raise ValueError("history is not there yet: outputs are mirror and changelog")
+    return names
+
+
+def check_output_name(name: str) -> str:
+    """Refuse a name with a schema in front, or with braces that stand for nothing."""
+    if any(brace in name.replace("{table}", "") for brace in "{}"):
+        raise ValueError("knows {table}, which stands for the name of the mirror's table, and no other braces")
+    return check_table_name(name)
+
+
 def check_table_name(name: str) -> str:
     """Refuse a name with a schema in front."""
     if "." in name:

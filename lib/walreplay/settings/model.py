@@ -18,6 +18,7 @@ from pydantic import (
 
 from walreplay.errors import ConfigError
 from walreplay.names import RESERVED_COLUMNS
+from walreplay.outputs import Output
 from walreplay.settings.explain import validated
 from walreplay.settings.keys import (
     check_clustering,
@@ -26,6 +27,8 @@ from walreplay.settings.keys import (
     check_history,
     check_operations,
     check_origins,
+    check_output_name,
+    check_outputs,
     check_renames,
     check_table_name,
     check_type,
@@ -57,10 +60,17 @@ TypeChangePolicy = Literal["rewrite", "stop"]
 RecreatePolicy = Literal["replace", "keep", "stop"]
 DropColumnPolicy = Literal["keep", "drop"]
 MissingRowPolicy = Literal["warn", "stop"]
+OutputName = Literal["mirror", "changelog"]
 Operation = Literal["c", "u", "d", "t"]
 """Debezium's letters: inserts, updates, deletes, truncates."""
 
 DEFAULT_BUCKET_BYTES: Final = 64 << 20
+
+COMMIT_LSN: Final = "__commit_lsn"
+COMMIT_TS: Final = "__commit_ts"
+
+DEFAULT_LOG_NAME: Final = "{table}__changes"
+"""What a change log is called; ``{table}`` stands for the mirror's name."""
 
 Name = Annotated[str, Field(min_length=1)]
 # YAML has lists, never tuples: the sequence itself is taken leniently, its items are not.
@@ -83,6 +93,14 @@ Operations = Annotated[
     AfterValidator(each_once("operation")),
     BeforeValidator(check_operations),
 ]
+
+Outputs = Annotated[
+    tuple[OutputName, ...],
+    Field(strict=False, min_length=1),
+    AfterValidator(each_once("output")),
+    BeforeValidator(check_outputs),
+]
+OutputNames = dict[Literal["changelog"], Annotated[Name, AfterValidator(check_output_name)]]
 
 TypeOverrides = Annotated[dict[Name, Annotated[Name, AfterValidator(check_type)]], Field(min_length=1)]
 
@@ -131,16 +149,25 @@ class OriginSettings(_Model):
 class MetadataSettings(_Model):
     """The names of a mirror table's metadata columns; None leaves a column out."""
 
-    commit_lsn: Name | None = "__commit_lsn"
-    commit_ts: Name | None = "__commit_ts"
+    commit_lsn: Name | None = COMMIT_LSN
+    commit_ts: Name | None = COMMIT_TS
     rescued_data: Name | None = "_rescued_data"
     """Left out, a value that its column's type cannot hold stops the run: it has nowhere to go."""
     deleted: Name | None = "__deleted"
     """Only in tables with soft deletes."""
+    op: Name = "__op"
+    """This and the following only in change logs, which have the commit's LSN and time in any case."""
+    xid: Name | None = "__xid"
+    ordinal: Name = "__ordinal"
+    origin: Name | None = "__origin"
+    file: Name | None = "__file"
+    offset: Name | None = "__offset"
+    before: Name | None = "__before"
+    unchanged: Name = "__unchanged"
 
     @model_validator(mode="after")
     def _distinct(self) -> MetadataSettings:
-        names = self.names
+        names = (*self.names, *self.log_names)
         for name in names:
             # Delta does not tell upper case from lower.
             if name.lower() in RESERVED_COLUMNS:
@@ -151,9 +178,17 @@ class MetadataSettings(_Model):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of those that are not left out."""
+        """The names of those that are not left out, of the mirror's tables."""
         given = (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
         return tuple(name for name in given if name is not None)
+
+    @property
+    def log_names(self) -> tuple[str, ...]:
+        """The names of those that only change logs have, whether they are left out or not."""
+        given = (self.op, self.xid, self.ordinal, self.origin, self.file, self.offset, self.before, self.unchanged)
+        # What a mirror's tables do without, a change log has under its usual name.
+        commit = (usual for own, usual in ((self.commit_lsn, COMMIT_LSN), (self.commit_ts, COMMIT_TS)) if own is None)
+        return tuple(name for name in (*given, *commit) if name is not None)
 
 
 class TableSettings(_Model):
@@ -178,6 +213,9 @@ class TableSettings(_Model):
     """Properties of the mirror table, besides those and in place of those that all tables have."""
     cluster_by: ClusterColumns | None = None
     """The columns that the mirror table is clustered by; none where it is empty."""
+    outputs: Outputs | None = None
+    output_names: Annotated[OutputNames, Field(min_length=1)] | None = None
+    """What its further tables are called, in place of what all tables' are."""
     scd_type: Annotated[Literal[1], BeforeValidator(check_history)] = 1
     soft_deletes: bool | None = None
     on_type_change: TypeChangePolicy | None = None
@@ -246,6 +284,10 @@ def _each_table_once(objects: tuple[ObjectSettings, ...]) -> tuple[ObjectSetting
     return objects
 
 
+def _output_names() -> dict[Literal["changelog"], str]:
+    return {"changelog": DEFAULT_LOG_NAME}
+
+
 class Settings(_Model):
     """The whole configuration; the defaults suit most users."""
 
@@ -273,6 +315,10 @@ class Settings(_Model):
     metadata_columns: Annotated[MetadataSettings, BeforeValidator(none_is_empty)] = MetadataSettings()
     column_mask_salt: Annotated[SecretStr, Field(min_length=1)] | None = None
     """What goes into every masked column's hashes; it is shown nowhere."""
+    outputs: Outputs = ("mirror",)
+    """What each source table becomes: see `walreplay.outputs`."""
+    output_names: Annotated[OutputNames, BeforeValidator(none_is_empty)] = Field(default_factory=_output_names)
+    """What the tables of further outputs are called."""
     soft_deletes: bool = False
     """A deleted row stays, marked."""
     on_type_change: TypeChangePolicy = "rewrite"
@@ -309,6 +355,9 @@ class Settings(_Model):
                 raise ValueError(f"{name} has a column_mask_hash, which needs a column_mask_salt")
             if table.soft_deletes and self.metadata_columns.deleted is None:
                 raise ValueError(f"{name} has soft_deletes, which need metadata_columns.deleted")
+        for name in self.output_names.values():
+            if "{table}" not in name:
+                raise ValueError(f"output_names must have {{table}} in {name!r}: all tables would have one name else")
         if self.soft_deletes and self.metadata_columns.deleted is None:
             raise ValueError("soft_deletes need metadata_columns.deleted")
         return self
@@ -364,6 +413,19 @@ class Settings(_Model):
     def properties_of(self, table: TableSettings) -> tuple[tuple[str, str], ...]:
         """Give the properties of a mirror table, in one order."""
         return tuple(sorted({**self.table_properties, **(table.table_properties or {})}.items()))
+
+    def outputs_of(self, schema: str, table: str) -> tuple[Output, ...]:
+        """Give what a source table becomes, each once, in their usual order."""
+        found = self.table(schema, table)
+        wanted = self.outputs if found is None or found.outputs is None else found.outputs
+        return tuple(output for output in Output if output.value in wanted)
+
+    def output_name(self, table: TableSettings, output: Output) -> str:
+        """Give the name of the table of an output; its schema is the mirror's."""
+        if output is Output.MIRROR:
+            return table.destination[1]
+        names = {**_output_names(), **self.output_names, **(table.output_names or {})}
+        return names["changelog"].replace("{table}", table.destination[1])
 
     def type_options(self, schema: str, table: str) -> TypeOptions:
         """Say how the values of a source table are read."""

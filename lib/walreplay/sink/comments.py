@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from walreplay.outputs import Output
 from walreplay.protocol.messages import Relation
 from walreplay.selection import MetadataNames
 from walreplay.sink.evolution import TableShape
@@ -24,12 +25,24 @@ DELETED: Final = "Whether the row is deleted in the source"
 
 _COMMIT_LSN: Final = "Commit LSN of the transaction that has written the row last"
 _COMMIT_TS: Final = "When that transaction has committed, by the source's clock"
+_CHANGE_LSN: Final = "Commit LSN of the change's transaction"
+_LOG: Final = {
+    "op": "What has changed the row: c (insert), u (update), d (delete), t (truncate of the whole table)",
+    "xid": "Transaction id",
+    "ordinal": "The change's number in its transaction, from 0",
+    "origin": "Replication origin of the transaction; NULL for the server itself",
+    "file": "Capture file that the change's message begins in",
+    "offset": "Where it begins there, in bytes, decompressed",
+    "before": "What was sent of the old row: its key, or all of it; NULL if nothing was",
+    "unchanged": "Columns whose values were not sent, as they have not changed: they are NULL here",
+}
 _RESCUED_DATA: Final = "Values that the types of their columns cannot hold: JSON of column and PostgreSQL's text"
 
 
-def table_comment(relation: Relation) -> str:
-    """Write a table's comment: the relation that it mirrors."""
-    return f"PostgreSQL table {relation_name(relation.namespace, relation.name)}"
+def table_comment(relation: Relation, output: Output = Output.MIRROR) -> str:
+    """Write a table's comment: the relation that it mirrors, or whose changes it has."""
+    said = "Changes of PostgreSQL table" if output is Output.CHANGELOG else "PostgreSQL table"
+    return f"{said} {relation_name(relation.namespace, relation.name)}"
 
 
 def column_comments(
@@ -47,11 +60,14 @@ def column_comments(
 
 def metadata_comments(metadata: MetadataNames) -> dict[str, str]:
     """Write the comments of the metadata columns, by their names."""
-    told = (
-        (metadata.commit_lsn, _COMMIT_LSN),
+    log = metadata.log
+    told: list[tuple[str | None, str]] = [
+        (metadata.commit_lsn, _COMMIT_LSN if log is None else _CHANGE_LSN),
         (metadata.commit_ts, _COMMIT_TS),
         (metadata.rescued_data, _RESCUED_DATA),
-    )
+    ]
+    if log is not None:
+        told += [(getattr(log, name), text) for name, text in _LOG.items()]
     return {name: text for name, text in told if name is not None}
 
 

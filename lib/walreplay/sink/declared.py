@@ -68,6 +68,19 @@ def changed(fields: Sequence[Field], changes: Changes) -> list[Field]:
     return found
 
 
+def changed_within(fields: Sequence[Field], column: str | None, changes: Changes) -> list[Field]:
+    """Give a table's columns after some changes of them, or of the fields of one of them."""
+    if column is None:
+        return changed(fields, changes)
+    found: list[Field] = []
+    for one in fields:
+        if one["name"] == column:
+            kind = one["type"]
+            one = {**one, "type": {**kind, "fields": changed(kind["fields"], changes)}}
+        found.append(one)
+    return found
+
+
 def _widened(old: Any, new: Any, *path: str) -> Iterator[dict[str, str]]:
     """Give the log's notes of a type that was widened: one for each part of the type that differs."""
     if isinstance(old, str):

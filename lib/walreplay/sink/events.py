@@ -182,7 +182,8 @@ def narrow(kind: pa.DataType) -> pa.DataType:
     return _NARROW.get(kind, kind)
 
 
-def _join(arrays: Sequence[Any]) -> pa.Array:
+def join_arrays(arrays: Sequence[Any]) -> pa.Array:
+    """Put columns of one type, with large offsets or not, one behind the other."""
     arrays = [contiguous(array) for array in arrays]
     kind = narrow(arrays[0].type)
     if kind in _WIDE and (
@@ -209,10 +210,12 @@ def concat(parts: Sequence[Events]) -> Events:
     template = next((part.old_key for part in parts if part.old_key is not None), None)
     if template is not None:
         old_key = [
-            _join([part.old_key[k] if part.old_key is not None else pa.nulls(part.rows, column.type) for part in parts])
+            join_arrays(
+                [part.old_key[k] if part.old_key is not None else pa.nulls(part.rows, column.type) for part in parts]
+            )
             for k, column in enumerate(template)
         ]
-        old_rescued = _join(
+        old_rescued = join_arrays(
             [part.old_rescued if part.old_rescued is not None else pa.nulls(part.rows, pa.string()) for part in parts]
         )
     if any(part.image is not None for part in parts):
@@ -224,10 +227,10 @@ def concat(parts: Sequence[Events]) -> Events:
     if len(positions) == len(parts):
         position = np.concatenate(positions)
     return Events(
-        columns=[_join([part.columns[n] for part in parts]) for n in range(len(first.columns))],
-        lsn=_join([part.lsn for part in parts]),
-        ts=_join([part.ts for part in parts]),
-        rescued=_join([part.rescued for part in parts]),
+        columns=[join_arrays([part.columns[n] for part in parts]) for n in range(len(first.columns))],
+        lsn=join_arrays([part.lsn for part in parts]),
+        ts=join_arrays([part.ts for part in parts]),
+        rescued=join_arrays([part.rescued for part in parts]),
         action=np.concatenate([part.action for part in parts]),
         expected=np.concatenate([part.expected for part in parts]),
         unchanged={number: np.concatenate([masks(part, number) for part in parts]) for number in numbers},
@@ -329,10 +332,15 @@ def from_ipc(data: pa.Buffer | bytes) -> Events:
 def batch_to_ipc(batch: pa.RecordBatch) -> pa.Buffer:
     """Write one batch as an Arrow IPC stream; it is compressed unless it is small."""
     sink = pa.BufferOutputStream()
+    write_ipc(sink, batch)
+    return sink.getvalue()
+
+
+def write_ipc(sink: pa.BufferOutputStream, batch: pa.RecordBatch) -> None:
+    """Write one batch as `batch_to_ipc` does, behind what was written before."""
     options = pa.ipc.IpcWriteOptions(compression="lz4" if batch.nbytes > _LITTLE else None)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
-    return sink.getvalue()
 
 
 def batch_from_ipc(data: pa.Buffer | bytes) -> pa.RecordBatch:

@@ -17,7 +17,9 @@ def end_place(place: Place, summary: Summary) -> Place:
         open_ = place.transaction
         if open_ is None:
             return place
-        return replace(place, transaction=replace(open_, ordinal=open_.ordinal + summary.head_changes), begun=True)
+        origin = summary.head_origin if summary.head_origin is not None else open_.origin
+        after = replace(open_, ordinal=open_.ordinal + summary.head_changes, origin=origin)
+        return replace(place, transaction=after, begun=True)
     stream = place.stream if end.stream == -1 else end.stream
     end = replace(
         end,

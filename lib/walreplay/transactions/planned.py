@@ -126,7 +126,7 @@ class PlannedBytes:
                 types={type_.oid: type_ for type_ in known},
                 fate=step.fate,
                 path=self.path,
-                base=step.seam_base or 0,
+                base=step.seam_base if step.seam is not None else 0,
                 before=(step.seam_path, step.seam_offset),
             )
         except WalReplayError as error:

@@ -11,13 +11,24 @@ from hypothesis import strategies as st
 
 from walreplay.errors import CaptureError
 from walreplay.names import column_names
+from walreplay.selection import log_metadata
+from walreplay.settings import Settings
 from walreplay.sink.convert import may_be_rescued
 from walreplay.sink.declared import Added, Changes, changed
 from walreplay.sink.evolution import OWN, Evolution, Policy, SourceColumn
 from walreplay.sink.projection import Projection
 from walreplay.spark.delta.sql_types import sql_type
 from walreplay.spark.delta.target import TableName
-from walreplay.spark.tables.alter import RewriteTask, _pending, _statements, _touches_rescued, alters, rewrite_batches
+from walreplay.spark.tables.alter import (
+    RewriteTask,
+    _Level,
+    _levels,
+    _pending,
+    _statements,
+    _touches_rescued,
+    alters,
+    rewrite_batches,
+)
 from walreplay.spark.workers.refusals import refusal_in
 from walreplay.types import resolve
 from walreplay.types.base import ColumnType, Family
@@ -69,7 +80,7 @@ def sql(evolution, there=None):
     there = there or {one.name: sql_type(one.type.arrow).lower() for one in evolution.before.columns}
     return [
         statement.removeprefix("ALTER TABLE delta.`/m/s/t` ")
-        for statement in _pending(TABLE, statements, evolution.shape, there, {})
+        for statement in _pending(TABLE, _Level(statements, evolution.shape), there, {})
     ]
 
 
@@ -237,11 +248,47 @@ def test_statements_bring_the_table_to_its_shape_wherever_they_were_broken_off(v
         return
     logged = changed([_logged(name, kind, table.says.get(name)) for name, kind in table.columns], _of(evolution))
     assert {one["name"]: one["metadata"]["comment"] for one in logged if "comment" in one["metadata"]} == says
+    level = _Level(statements, evolution.shape)
     for done in [*breaks, None]:
-        for statement in [*_pending(TABLE, statements, evolution.shape, dict(table.columns), table.says)][:done]:
+        for statement in [*_pending(TABLE, level, dict(table.columns), table.says)][:done]:
             table.run(statement)
     assert (table.columns, table.says) == (expected, says)
-    assert not [*_pending(TABLE, statements, evolution.shape, dict(table.columns), table.says)]
+    assert not [*_pending(TABLE, level, dict(table.columns), table.says)]
+
+
+@given(st.lists(tables, min_size=2, max_size=4), st.booleans(), st.lists(st.integers(0, 4), max_size=3))
+def test_the_fields_of_old_rows_follow_the_columns_of_their_change_log(versions, keep, breaks):
+    names = column_names([[name for name, _ in version] for version in versions])
+    first = Evolution(None, Policy(keep_dropped=keep))
+    sources = [[SourceColumn(name, names[name], TYPES[kind], kind) for name, kind in version] for version in versions]
+    first.take(sources[0])
+    evolution = Evolution(first.shape, first.policy)
+    for source in sources[1:]:
+        evolution.take(source)
+    statements = _statements(evolution)
+    if statements is None:
+        return
+    own, fields = _levels(statements, evolution.shape, log_metadata(Settings()))
+    assert (own.first, fields.within) == ("__offset", "__before")
+    table, expected = Columns(evolution.before), Columns(evolution.shape).columns
+    table.says = {}
+    for done in [*breaks, None]:
+        for statement in [*_pending(TABLE, fields, dict(table.columns), {})][:done]:
+            assert "COMMENT" not in statement
+            table.run(statement.replace("`__before`.", ""))
+            # Delta lets none be without a field.
+            assert table.columns
+    assert table.columns == expected
+    assert not [*_pending(TABLE, fields, dict(table.columns), {})]
+
+
+def test_a_column_that_is_added_to_a_change_log_stands_behind_the_logs_own():
+    evolution = evolve("a", "b a")
+    own, fields = _levels(_statements(evolution), evolution.shape, log_metadata(Settings()))
+    (added,) = _pending(TABLE, own, {"a": "int"}, {})
+    (added_to_old_rows,) = _pending(TABLE, fields, {"a": "int"}, {})
+    assert added.endswith("ADD COLUMNS (`b` INT AFTER `__offset`)")
+    assert added_to_old_rows.endswith("ADD COLUMNS (`__before`.`b` INT FIRST)")
 
 
 def _of(evolution):

@@ -1,6 +1,6 @@
 import pytest
 
-from support.planned import TEXT, catalogue_of, configured, relation
+from support.planned import TEXT, catalogue_of, configured, mirrors, relation
 from walreplay.errors import ConfigError
 from walreplay.protocol import messages as m
 from walreplay.sink.events import Identity, Mode
@@ -42,9 +42,10 @@ def test_a_configured_key_column_that_does_not_exist_is_named():
 def test_versions_of_one_relation_are_one_table_whatever_its_name():
     versions = [relation("id*", oid=1), relation("id*", oid=2, name="u"), relation("id*", oid=1, name="renamed")]
     catalogue = catalogue_of(versions)
-    assert [catalogue.versions[item].table for item in versions] == [0, 1, 0]
-    assert catalogue.oids == (1, 2)
-    assert catalogue.by_number[2].relation == versions[2]
+    found = mirrors(catalogue)
+    assert found[versions[0]].table == found[versions[2]].table != found[versions[1]].table
+    assert [found[item].oid for item in versions] == [1, 2, 1]
+    assert catalogue.by_number[found[versions[2]].number].relation == versions[2]
 
 
 def test_tables_that_are_not_wanted_are_not_there():
@@ -56,7 +57,7 @@ def test_tables_that_are_not_wanted_are_not_there():
 
 def test_left_out_columns_move_the_keys_number():
     settings = configured(table={"exclude_columns": ["secret"]})
-    (version,) = catalogue_of([relation("secret id* note")], settings).versions.values()
+    (version,) = mirrors(catalogue_of([relation("secret id* note")], settings)).values()
     assert version.identity.key == (1 - 1,)
     assert version.names == ("id", "note")
     assert [column.name for column in version.shown.columns] == ["id", "note"]
@@ -67,21 +68,21 @@ def test_a_masked_column_is_a_string_whatever_it_was():
     settings = configured(column_mask_salt="salt", table={"column_mask_hash": ["mail", "age"]})
     given = relation(f"id* mail:{TEXT} age")
     catalogue = catalogue_of([given], settings)
-    names = [column.type.postgres_name for column in catalogue.versions[given].columns]
+    names = [column.type.postgres_name for column in mirrors(catalogue)[given].columns]
     assert names == ["integer", "masked text", "masked integer"]
     # What is decoded is not yet masked.
     assert [kind.postgres_name for kind in catalogue.assignments[given].types] == ["integer", "text", "integer"]
-    masked = catalogue.assignments[given].shown.masked
+    masked = catalogue.assignments[given].mirror.shown.masked
     assert [(number, kind.postgres_name) for number, kind in masked] == [(1, "text"), (2, "integer")]
 
 
 def test_soft_deletes_add_a_column_behind_the_others_and_need_a_key():
     given = relation("id* note")
     catalogue = catalogue_of([given], configured(soft_deletes=True))
-    assert catalogue.versions[given].columns[-1].name == OWN
-    assert catalogue.versions[given].names == ("id", "note", "__deleted")
-    assert catalogue.versions[given].identity.evicts
-    assert catalogue.assignments[given].marks_deleted
+    assert mirrors(catalogue)[given].columns[-1].name == OWN
+    assert mirrors(catalogue)[given].names == ("id", "note", "__deleted")
+    assert mirrors(catalogue)[given].identity.evicts
+    assert catalogue.assignments[given].mirror.marks_deleted
     with pytest.raises(ConfigError, match="need a key"):
         catalogue_of([relation("id note", "f")], configured(soft_deletes=True))
 
@@ -90,16 +91,16 @@ def test_each_version_has_the_names_that_it_had_where_columns_are_renamed_later(
     settings = configured(table={"rename_columns": {"note": "text"}})
     before, after = relation("id* note"), relation("id* text")
     catalogue = catalogue_of([before, after], settings)
-    assert catalogue.versions[before].names == ("id", "note")
-    assert catalogue.versions[after].names == ("id", "text")
+    assert mirrors(catalogue)[before].names == ("id", "note")
+    assert mirrors(catalogue)[after].names == ("id", "text")
 
 
 def test_a_configured_key_goes_by_the_name_that_it_has_in_a_version():
     settings = configured(table={"keys": ["id"], "rename_columns": {"id": "nr"}})
     before, after = relation("note id", "f"), relation("note nr", "f")
     catalogue = catalogue_of([before, after], settings)
-    assert [version.identity.key for version in catalogue.versions.values()] == [(1,), (1,)]
-    assert all(version.configured for version in catalogue.versions.values())
+    assert [version.identity.key for version in mirrors(catalogue).values()] == [(1,), (1,)]
+    assert all(version.configured for version in mirrors(catalogue).values())
 
 
 def test_a_version_that_is_over_need_not_fit_the_configuration():
@@ -114,19 +115,19 @@ def test_names_that_were_given_are_kept_for_good():
     entry = MirrorEntry(9, "s.t", TableName("/mirror/s/t"), TableShape(), names=(("id", "id"), ("Note", "Note")))
     given = relation("id* note")
     # Note is no longer a column, not even a kept one; its name is still its own.
-    assert catalogue_of([given], entries=[entry]).versions[given].names == ("id", "note__2")
-    assert catalogue_of([given]).versions[given].names == ("id", "note")
+    assert mirrors(catalogue_of([given], entries=[entry]))[given].names == ("id", "note__2")
+    assert mirrors(catalogue_of([given]))[given].names == ("id", "note")
 
 
 def test_a_relation_without_a_namespace_is_pg_catalogs():
     given = m.Relation(1, "", "pg_class", "d", (m.Column("id", 23, -1, True),))
-    assert catalogue_of([given]).versions[given].selection.namespace == "pg_catalog"
+    assert mirrors(catalogue_of([given]))[given].selection.namespace == "pg_catalog"
 
 
 def test_two_tables_of_one_place_are_named():
     one, other = relation("id*", oid=1, namespace="a"), relation("id*", oid=2, namespace="b")
     catalogue = catalogue_of([one, other])
-    listed = [(item.qualified_name, "main.raw.t", catalogue.versions[item]) for item in (one, other)]
+    listed = [(item.qualified_name, "main.raw.t", mirrors(catalogue)[item]) for item in (one, other)]
     with pytest.raises(ConfigError, match=r"a\.t and b\.t would be the same table of the target, main\.raw\.t"):
         check_distinct(listed)
 
@@ -134,7 +135,7 @@ def test_two_tables_of_one_place_are_named():
 def test_a_table_without_columns_has_rows_that_nothing_tells_apart_whatever_key_is_configured():
     plain, whole = relation(""), relation("", identity="f")
     bare = {"keys": ["id"], "exclude_columns": ["x"]}
-    found = catalogue_of([relation("id* x"), plain, whole], configured(table=bare)).versions
+    found = mirrors(catalogue_of([relation("id* x"), plain, whole], configured(table=bare)))
     assert [found[one].identity.mode for one in (plain, whole)] == [Mode.APPEND, Mode.MULTISET]
     assert found[plain].columns == ()
 

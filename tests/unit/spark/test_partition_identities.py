@@ -62,7 +62,7 @@ def mirrored(case: Case, stages: Sequence[dict[str, bytes]], tables: Sequence[st
     for files, planned in plan_runs(stages, framing=Framing(case.info["framing"])):
         catalogue = Catalogue.of(planned.plan, Settings(), ())
         for name in tables:
-            versions = [v for v in catalogue.versions.values() if v.relation.qualified_name == name]
+            versions = [v for (v,) in catalogue.versions.values() if v.relation.qualified_name == name]
             if not versions:
                 continue
             (version,) = versions
@@ -100,7 +100,7 @@ def test_rows_are_those_of_the_source_wherever_files_and_runs_end(cuts: list[int
 def test_the_key_is_what_all_partitions_send(name: str, key: tuple[str, ...]) -> None:
     plan = plan_files([str(path) for path in recorded().files])
     catalogue = Catalogue.of(plan, Settings(), ())
-    (version,) = [v for v in catalogue.versions.values() if v.relation.name == name]
+    (version,) = [v for (v,) in catalogue.versions.values() if v.relation.name == name]
     assert tuple(version.names[n] for n in version.identity.key) == key
     assert version.identity.mode is (Mode.KEYED if key else Mode.MULTISET)
     # What is not the root's own key has to prove unique.
@@ -139,7 +139,7 @@ def test_configured_keys_that_all_partitions_send_are_taken() -> None:
     plan = plan_files([str(path) for path in recorded().files])
     said = {"objects": [{"table": {"source_schema": "p", "source_table": "full_mixed", "keys": ["id"]}}]}
     catalogue = Catalogue.of(plan, Settings.from_mapping(said), ())
-    (version,) = [v for v in catalogue.versions.values() if v.relation.name == "full_mixed"]
+    (version,) = [v for (v,) in catalogue.versions.values() if v.relation.name == "full_mixed"]
     assert (version.identity.key, version.configured) == ((0,), True)
 
 
@@ -243,7 +243,8 @@ def decode(data: bytes) -> None:
     ((_, planned),) = plan_runs([{"a": data}], framing=Framing.RAW)
     catalogue = Catalogue.of(planned.plan, Settings(), ())
     for batch in decode_plan(planned.plan, lambda _: data):
-        events_of(batch, catalogue.versions[batch.relation].identity)
+        (version,) = catalogue.versions[batch.relation]
+        events_of(batch, version.identity)
 
 
 def test_the_roots_key_holds_where_all_partitions_send_it() -> None:

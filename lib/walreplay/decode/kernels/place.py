@@ -59,6 +59,7 @@ from walreplay.decode.kernels.programs import (
     ORDINAL,
     PENDING_ROOM,
     PLACED,
+    PLACES,
     ROOM,
     ROWS,
     ROWS_FULL,
@@ -154,7 +155,7 @@ def note_before(program, row, before):
 
 
 @helper
-def take_row(program, slot, touched, marks, kind, lsn, commit_ts, xid, ordinal, first):
+def take_row(program, slot, touched, marks, kind, lsn, commit_ts, xid, ordinal, first, place):
     """Count a row whose values were placed, with what is known of it beside them."""
     row = get(program, ROWS)
     settled = get(program, SETTLED)
@@ -172,6 +173,8 @@ def take_row(program, slot, touched, marks, kind, lsn, commit_ts, xid, ordinal, 
     store_64(get(program, COMMIT_TS) + WORD * row, commit_ts + POSTGRES_EPOCH_UNIX_MICROS)
     store_64(get(program, XID) + WORD * row, xid)
     store_64(get(program, ORDINAL) + WORD * row, ordinal)
+    if get(program, PLACES) != 0:
+        store_64(get(program, PLACES) + WORD * row, place)
     store_32(get(program, FIRSTS) + 4 * (row - settled), first)
     put(program, ROWS, row + 1)
 
@@ -181,6 +184,7 @@ def take_row(program, slot, touched, marks, kind, lsn, commit_ts, xid, ordinal, 
     INT64,
     given("uint8"),
     CELLS,
+    given("int64"),
     given("int64"),
     given("int64"),
     given("int64"),
@@ -204,6 +208,7 @@ def place_rows(
     commit_ts,
     xid,
     ordinal,
+    place,
     new,
     old,
     offset,
@@ -251,6 +256,7 @@ def place_rows(
                 xid[change],
                 ordinal[change],
                 first,
+                place[change],
             )
         change += 1
     marks[CHANGE] = change

@@ -51,12 +51,13 @@ from walreplay.decode.kernels.base import (
     COMMIT_TS,
     XID,
     ORDINAL,
+    PLACES,
     FIRSTS,
     BEFORE_FIRSTS,
     BEFORE_ROWS,
     COLUMNS,
     HEAD,
-) = range(19)
+) = range(20)
 
 (KIND, VALUES, VALID, LOW, HIGH, DATA, CAPACITY, FLAGS, COLUMN) = range(9)
 

@@ -159,8 +159,11 @@ def place_rows_ahead(  # type: ignore[no-untyped-def]
     digest,
     previous,
     unchanged,
+    origin,
 ):
     """Place rows that lie one behind the other; `lead` bytes stand in front of each row's oid, but for its tag.
+
+    `origin` is the number of their transaction's, in the upper half of a word (`walreplay.decode.row_places`).
 
     Gives where it ends, the place of the last row, the next cell and ordinal, and the digest.
     """
@@ -210,7 +213,8 @@ def place_rows_ahead(  # type: ignore[no-untyped-def]
             break
         if recording:
             digest ^= digest_of(base, row_at, p, ordinal)
-        take_row(program, slot, touched, marks, load_byte(base + a), lsn, commit_ts, xid, ordinal, at)
+        tag = load_byte(base + a)
+        take_row(program, slot, touched, marks, tag, lsn, commit_ts, xid, ordinal, at, origin | a)
         count_row(base, a, counts, slot)
         at += expected
         ordinal += 1

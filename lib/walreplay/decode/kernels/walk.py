@@ -120,6 +120,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     c_ts,
     c_xid,
     c_ordinal,
+    c_place,
     c_new,
     c_old,
     aborted,
@@ -140,15 +141,12 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     base = address_of(buf)
     last = base + buf.size - 32
     unchanged = address_of(st) + 14 * 8
-    program_of, touching, missing, marking = (
-        address_of(programs),
-        address_of(touched),
-        address_of(misses),
-        address_of(marks),
-    )
+    program_of, touching = address_of(programs), address_of(touched)
+    missing, marking = address_of(misses), address_of(marks)
     offsets, lengths = address_of(offset), address_of(length)
     kinds, slots, lsns, times = address_of(c_kind), address_of(c_slot), address_of(c_lsn), address_of(c_ts)
-    xids, ordinals, news, olds = address_of(c_xid), address_of(c_ordinal), address_of(c_new), address_of(c_old)
+    xids, ordinals, places = address_of(c_xid), address_of(c_ordinal), address_of(c_place)
+    news, olds = address_of(c_new), address_of(c_old)
     counts, columns_of = address_of(slot_counts), address_of(slot_columns)
     known_oids, known_slots = address_of(hash_oids), address_of(hash_slots)
     pos = st[0]
@@ -188,12 +186,10 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     last_slot = np.int64(-1)
     expected = np.int64(-1)
     outcome = DONE
-    inside = False
     counting = in_stream != 0 and want == 0
     recording = st[26] != 0
     last_xid = np.int64(-1)
-    dropped = False
-    is_new_run = False
+    dropped = is_new_run = False
     program = np.int64(NO_PROGRAM)
     q = np.int64(0)
     while True:
@@ -348,6 +344,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                     digest,
                     previous,
                     unchanged,
+                    origin << 32,
                 )
                 count = ordinal - first_ordinal
                 if count > 0:
@@ -552,6 +549,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                 pos = following
                 continue
             if want != 0 and skip == 0:
+                place = origin << 32 | a
                 if tag == 85 and old_first >= 0:
                     for i in range(columns):
                         if length[new_first + i] == -2:
@@ -569,7 +567,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                         break
                     if new_first >= 0 and old_first >= 0:
                         note_before(program, row, np.int64(old_first))
-                    take_row(program, last_slot, touching, marking, tag, lsn, commit_ts, txn_xid, ordinal, first)
+                    take_row(program, last_slot, touching, marking, tag, lsn, commit_ts, txn_xid, ordinal, first, place)
                     cells = at
                 elif want == ARRAYS:
                     store_8(kinds + changes, tag)
@@ -578,6 +576,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
                     store_64(times + 8 * changes, commit_ts)
                     store_64(xids + 8 * changes, txn_xid)
                     store_64(ordinals + 8 * changes, ordinal)
+                    store_64(places + 8 * changes, place)
                     store_32(news + 4 * changes, new_first)
                     store_32(olds + 4 * changes, old_first)
                     changes += 1
@@ -642,7 +641,7 @@ def _walk_buffer(  # type: ignore[no-untyped-def]
     *(out("int32"),) * 2,
     out("uint8"),
     out("int32"),
-    *(out("int64"),) * 4,
+    *(out("int64"),) * 5,
     *(out("int32"),) * 2,
     given("int64"),
     *(out("int64"),) * 9,
@@ -669,6 +668,7 @@ def walk_messages(  # type: ignore[no-untyped-def]
     c_ts,
     c_xid,
     c_ordinal,
+    c_place,
     c_new,
     c_old,
     aborted,
@@ -701,6 +701,7 @@ def walk_messages(  # type: ignore[no-untyped-def]
         c_ts,
         c_xid,
         c_ordinal,
+        c_place,
         c_new,
         c_old,
         aborted,

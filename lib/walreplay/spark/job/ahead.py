@@ -26,7 +26,7 @@ from walreplay.spark.captures.files import scan_captures
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.versions import Catalogue
 from walreplay.spark.staging.base import Staging
-from walreplay.spark.workers.decode import Assignment, DecodeTask, staged_rows
+from walreplay.spark.workers.decode import Assigned, DecodeTask, staged_rows
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.rows import NO_RELATION, SCANS_TABLE, stage_batch, staged_row
 from walreplay.spark.workers.scan import ScanTask, capture_files, scan_of
@@ -48,7 +48,7 @@ class Foresight:
     """A guess at the plan: the relation versions in force at a file's start, and the tables that rows go to."""
 
     guess: Guess
-    assignments: Mapping[Relation, Assignment]
+    assignments: Mapping[Relation, Assigned]
 
     @classmethod
     def at(cls, stitch: Stitch, settings: Settings, entries: Sequence[MirrorEntry]) -> Foresight | None:
@@ -66,7 +66,7 @@ class Foresight:
             return None
         return cls(guess, catalogue.assignments)
 
-    def doubtful(self, assignments: Mapping[Relation, Assignment]) -> set[int]:
+    def doubtful(self, assignments: Mapping[Relation, Assigned]) -> set[int]:
         """Give the relations (by oid) whose rows go elsewhere, or are taken otherwise, than was guessed."""
         return {
             relation.oid
@@ -249,7 +249,7 @@ class AheadScan:
         """Discard the rows of all files."""
         self._found.clear()
 
-    def confirm(self, plan: Plan, assignments: Mapping[Relation, Assignment]) -> Confirmation | None:
+    def confirm(self, plan: Plan, assignments: Mapping[Relation, Assigned]) -> Confirmation | None:
         """Say which of the rows agree with the plan; None if none do.
 
         The bytes that were kept of the files are released.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from walreplay.errors import TargetError
 from walreplay.lsn import to_datetime
+from walreplay.outputs import source_oid
 from walreplay.report import RunReport, TableReport
 from walreplay.spark.checks.tables import TableChecks
 from walreplay.spark.delta import statements as delta
@@ -200,7 +201,7 @@ class Applying:
 
     def _check_server(self, placement: Placement, work: Work, history: History) -> None:
         """Refuse tables that were all created again if they must be another server's; warn if they are many."""
-        count = sum(not entry.set_aside for entry in work.entries)
+        count = len({source_oid(entry.oid) for entry in work.entries if not entry.set_aside})
         if is_in_doubt(placement) and not work.resumed:
             followed = history.followed()
             if followed is not None:
@@ -228,7 +229,7 @@ class Applying:
             files=state.files,
             capture_bytes=work.size,
             transactions=plan.transactions,
-            changes=sum(table.rows for table in tables.tables),
+            changes=tables.changes,
             applied_lsn=plan.upto_lsn if plan.upto_lsn >= 0 else None,
             applied_commit_ts=to_datetime(plan.upto_commit_time) if plan.upto_lsn >= 0 else None,
             tables=tuple(sorted([*reports, *moved(tables)], key=lambda report: report.name)),

@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from walreplay.errors import ConfigError, NotSupported, OrderError
+from walreplay.outputs import source_oid
 from walreplay.selection import NO_LAYOUT, Layout, MetadataNames
 from walreplay.settings import Settings
 from walreplay.sink.comments import table_comment
@@ -26,6 +27,7 @@ from walreplay.sink.projection import Projection
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.planning.placement import Placement, Use, Wanted, place
 from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.switched import Switched
 from walreplay.spark.planning.versions import Catalogue, Version, check_distinct
 from walreplay.spark.staging.base import Staged
 
@@ -127,6 +129,14 @@ class RunPlan:
     placement: Placement
     entries: tuple[MirrorEntry, ...]
 
+    @property
+    def changes(self) -> int:
+        """How many row changes the tables have taken; what is written to several counts once."""
+        first: dict[int, TablePlan] = {}
+        for table in sorted(self.tables, key=lambda table: table.oid):
+            first.setdefault(source_oid(table.oid), table)
+        return sum(table.rows for table in first.values())
+
 
 def plan_tables(
     catalogue: Catalogue,
@@ -152,12 +162,13 @@ def plan_tables(
             been.
     """
     versions = catalogue.by_number
-    numbers = {catalogue.oids[number]: number for number, found in staged.items() if found.segments}
-    last = _last_used(versions[number] for number in uses)
+    written = (versions[found.segments[0].version] for found in staged.values() if found.segments)
+    numbers = {version.oid: version.table for version in written}
+    last = _last_used(catalogue.used(uses))
     wanted = [
         Wanted(
             oid,
-            version.relation.qualified_name,
+            version.name,
             _destination(version, target),
             version.selection.on_recreate,
             written=oid in numbers,
@@ -167,7 +178,8 @@ def plan_tables(
     ]
     last_used = [(one.name, one.table.place, version) for one, version in zip(wanted, last.values(), strict=True)]
     check_distinct([*last_used, *_idle(catalogue, entries, wanted, target)])
-    placement = place(entries, wanted, (_use(versions[number], target) for number in uses), target)
+    placement = place(entries, wanted, (_use(version, target) for version in catalogue.used(uses)), target)
+    switched = Switched.of(entries, wanted)
     tables = []
     for one in wanted:
         if not one.written:
@@ -177,11 +189,12 @@ def plan_tables(
         has_place = one.oid in placement.holders
         before = placement.before.get(one.oid)
         plan = _table(number, one, segments, staged[number], before, one.oid in truncated, settings)
-        notes = (*placement.notes.get(one.oid, ()), *plan.notes)
+        notes = (*placement.notes.get(one.oid, ()), *switched.notes(one.oid), *plan.notes)
         location = one.table if has_place else target.set_aside(one.oid)
         tables.append(replace(plan, table=location, set_aside=not has_place, notes=notes))
     after = {entry.oid: entry for entry in entries if entry.oid not in placement.replaced}
     after |= {entry.oid: entry for entry in (*placement.aside, *placement.renamed)}
+    after = switched.off(after)
     after |= {plan.oid: plan.after for plan in tables}
     return RunPlan(tuple(tables), placement, tuple(after.values()))
 
@@ -194,13 +207,13 @@ def _last_used(versions: Iterable[Version]) -> dict[int, Version]:
     """Give the version that each relation (by oid) was used by last, in the order of these uses."""
     last: dict[int, Version] = {}
     for version in versions:
-        last.pop(version.relation.oid, None)
-        last[version.relation.oid] = version
+        last.pop(version.oid, None)
+        last[version.oid] = version
     return last
 
 
 def _use(version: Version, target: Target) -> Use:
-    return Use(version.relation.oid, _destination(version, target).place)
+    return Use(version.oid, _destination(version, target).place)
 
 
 def _idle(
@@ -211,11 +224,11 @@ def _idle(
     waiting = {
         entry.oid for entry in entries if not entry.set_aside and entry.table.place in places and entry.oid not in oids
     }
-    newest = {version.relation.oid: version for version in catalogue.versions.values()}
+    newest = {version.oid: version for versions in catalogue.versions.values() for version in versions}
     found = []
     for oid in sorted(waiting & newest.keys()):
         version = newest[oid]
-        found.append((version.relation.qualified_name, _destination(version, target).place, version))
+        found.append((version.name, _destination(version, target).place, version))
     return found
 
 
@@ -284,7 +297,7 @@ def _table(
         stops_at_missing=selection.on_missing_row == "stop",
         layout=selection.layout,
         # What an earlier version has made says nothing.
-        comment=table_comment(last.relation) if before is None or before.comment else "",
+        comment=table_comment(last.relation, last.output) if before is None or before.comment else "",
     )
 
 
@@ -337,6 +350,7 @@ def _check_clustering(layout: Layout, shape: TableShape, metadata: MetadataNames
         ConfigError: naming one.
     """
     indexed = indexed_count(dict(layout.properties))
+    # A change log, whose own columns stand elsewhere, is not clustered.
     kinds = {column.name: column.type.arrow for column in shape.columns}
     places = {column: number for number, column in enumerate([*kinds, *metadata.names])}
     for column in layout.cluster_by:

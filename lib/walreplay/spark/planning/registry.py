@@ -21,7 +21,7 @@ class MirrorEntry:
     """A mirror table as the last run that wrote to it left it.
 
     Attributes:
-        oid: the source relation's.
+        oid: the source relation's, or what stands for another output of it (`walreplay.outputs`).
         name: its ``schema.table`` when it was used last.
         table: where its rows lie.
         set_aside: another relation has its place.
@@ -30,6 +30,7 @@ class MirrorEntry:
         run: the id of the run that made that version; empty in a ledger of an earlier version.
         layout: what the configuration wanted of it then.
         comment: what the table was given last to say of itself; empty for nothing.
+        paused: its output was switched off when its relation was used: those changes are not in it.
     """
 
     oid: int
@@ -42,6 +43,7 @@ class MirrorEntry:
     run: str = ""
     layout: Layout = NO_LAYOUT
     comment: str = ""
+    paused: bool = False
 
     def to_json(self) -> str:
         """Write the entry."""
@@ -58,6 +60,7 @@ class MirrorEntry:
                 "properties": dict(self.layout.properties),
                 "cluster_by": list(self.layout.cluster_by),
                 "comment": self.comment,
+                "paused": self.paused,
                 "next_id": self.shape.next_id,
                 "columns": [
                     {
@@ -102,6 +105,7 @@ class MirrorEntry:
             run=values.get("run", ""),
             layout=Layout(tuple(sorted(values.get("properties", {}).items())), tuple(values.get("cluster_by", ()))),
             comment=values.get("comment", ""),
+            paused=values.get("paused", False),
         )
 
 

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from walreplay.errors import OrderError
-from walreplay.spark.planning.placement import Placement
+from walreplay.outputs import source_oid
+from walreplay.spark.planning.placement import Placement, Wanted
 from walreplay.transactions.followed import Followed
 
 _MANY: Final = 3
@@ -52,7 +53,7 @@ def check_followed(placement: Placement, followed: Followed, tables: int) -> Non
 
 def warnings_of(placement: Placement, tables: int) -> Iterator[str]:
     """Warn that most of a target's tables were created again."""
-    remade = placement.remade
+    remade = _sources(placement)
     if len(remade) < _MANY or 2 * len(remade) <= tables:
         return
     kept = sum(one.on_recreate == "keep" for one in remade)
@@ -65,8 +66,16 @@ def warnings_of(placement: Placement, tables: int) -> Iterator[str]:
     )
 
 
+def _sources(placement: Placement) -> list[Wanted]:
+    """Give one table of each relation whose tables were made again."""
+    found: dict[int, Wanted] = {}
+    for one in sorted(placement.remade, key=lambda one: one.oid):
+        found.setdefault(source_oid(one.oid), one)
+    return list(found.values())
+
+
 def _told(placement: Placement, tables: int) -> str:
-    names = sorted(one.name for one in placement.remade)
+    names = sorted(one.name for one in _sources(placement))
     more = ", …" if len(names) > _NAMED else ""
     return f"{len(names)} of {tables} tables ({', '.join(names[:_NAMED])}{more})"
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from walreplay.selection import MetadataNames
+from walreplay.sink.change_log import OWN as LOG_COLUMNS
+from walreplay.sink.change_log import UNCHANGED, LogTask, old_row_type
 from walreplay.sink.comments import followed_columns, metadata_comments, with_comments
 from walreplay.sink.data_files import has_statistics
 from walreplay.sink.events import Identity
@@ -21,7 +23,7 @@ from walreplay.types.by_value import Form
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from walreplay.sink.lineage import Standing
@@ -91,14 +93,16 @@ class TableRun:
 
     def fold_task(self, epoch: Epoch) -> FoldTask:
         """Say how an epoch's events become rows to merge."""
+        names, types = _names_and_types(epoch.shape)
         return FoldTask(
-            types=tuple(column.type.arrow for column in epoch.shape.columns),
-            names=tuple(column.name for column in epoch.shape.columns),
+            types=types,
+            names=names,
             identity=epoch.identity,
             tracked=epoch.tracked,
             moves=epoch.moves,
             projections=epoch.projections,
             table=self.plan.name,
+            log=log_task(epoch.shape, self.plan.metadata),
         )
 
     def events(self, spark: SparkSession, staging: Staging, epoch: Epoch, task: FoldTask) -> Rows:
@@ -147,20 +151,66 @@ def run_of(step: delta.CommitId) -> int:
     return step.number >> _RUN_BITS
 
 
-def metadata_fields(metadata: MetadataNames) -> list[pa.Field]:
-    """Give the metadata columns, which stand behind a table's own columns."""
-    fields = [
-        (metadata.commit_lsn, pa.int64()),
-        (metadata.commit_ts, pa.timestamp("us", "UTC")),
-        (metadata.rescued_data, pa.string()),
-    ]
-    return [pa.field(name, kind) for name, kind in fields if name is not None]
+@dataclass(frozen=True, slots=True)
+class OwnColumns:
+    """A table's metadata columns, each with the folded rows' column that goes there.
+
+    Attributes:
+        first: those in front of the source's columns; ``last`` are behind them.
+    """
+
+    first: tuple[tuple[pa.Field, str], ...]
+    last: tuple[tuple[pa.Field, str], ...]
+
+    @property
+    def first_names(self) -> tuple[str, ...]:
+        """The names of those in front."""
+        return tuple(field.name for field, _ in self.first)
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """All of them."""
+        return [field for field, _ in (*self.first, *self.last)]
+
+
+def own_columns(metadata: MetadataNames, shape: TableShape) -> OwnColumns:
+    """Give the metadata columns of a table with some columns of its source's.
+
+    What a change log has of its transactions stands in front: Delta keeps statistics of the first columns alone.
+    """
+    commit = [(metadata.commit_lsn, "lsn", pa.int64()), (metadata.commit_ts, "ts", pa.timestamp("us", "UTC"))]
+    rescued = (metadata.rescued_data, "rescued", pa.string())
+    log = metadata.log
+    if log is None:
+        return OwnColumns((), _named([*commit, rescued]))
+    kinds = dict(LOG_COLUMNS)
+    names = {"xid": log.xid, "ordinal": log.ordinal, "origin": log.origin, "file": log.file, "offset": log.offset}
+    others = [(name, source, kinds[source]) for source, name in names.items()]
+    old_row = old_row_type(*_names_and_types(shape))
+    last = [(log.before, "before", old_row), (log.unchanged, "unchanged", UNCHANGED), rescued]
+    return OwnColumns(_named([(log.op, "op", kinds["op"]), *commit, *others]), _named(last))
+
+
+def _named(columns: Iterable[tuple[str | None, str, pa.DataType]]) -> tuple[tuple[pa.Field, str], ...]:
+    return tuple((pa.field(name, kind), source) for name, source, kind in columns if name is not None)
+
+
+def _names_and_types(shape: TableShape) -> tuple[tuple[str, ...], tuple[pa.DataType, ...]]:
+    columns = shape.columns
+    return tuple(column.name for column in columns), tuple(column.type.arrow for column in columns)
+
+
+def log_task(shape: TableShape, metadata: MetadataNames) -> LogTask | None:
+    """Say what a change log has; None for a table that is none."""
+    return None if metadata.log is None else LogTask(*_names_and_types(shape), metadata.log.before)
 
 
 def table_schema(shape: TableShape, metadata: MetadataNames) -> pa.Schema:
-    """Give the Delta table's columns: the source's, in their order, then the metadata."""
-    own = [pa.field(column.name, column.type.arrow) for column in shape.columns]
-    return pa.schema([*own, *metadata_fields(metadata)])
+    """Give the Delta table's columns: the source's, in their order, and the metadata (`own_columns`)."""
+    columns = [pa.field(column.name, column.type.arrow) for column in shape.columns]
+    own = own_columns(metadata, shape)
+    first, last = ([field for field, _ in part] for part in (own.first, own.last))
+    return pa.schema([*first, *columns, *last])
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +265,9 @@ class Merge:
     def pairs(self) -> list[tuple[str, str]]:
         """Pair each target column (quoted) with the source's."""
         found = [(quote(column.name), f"c{number}") for number, column in enumerate(self.shape.columns)]
-        own = self.metadata
-        metadata = ((own.commit_lsn, "lsn"), (own.commit_ts, "ts"), (own.rescued_data, "rescued"))
-        return [*found, *((quote(name), source) for name, source in metadata if name is not None)]
+        own = own_columns(self.metadata, self.shape)
+        first, last = ([(quote(field.name), source) for field, source in part] for part in (own.first, own.last))
+        return [*first, *found, *last]
 
     @property
     def marks_deleted(self) -> int | None:

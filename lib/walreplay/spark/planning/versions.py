@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from walreplay.decode.change_batch import column_types, type_names
 from walreplay.decode.partitions import Sent, as_sent
 from walreplay.errors import ConfigError
+from walreplay.outputs import COUNT, Output
 from walreplay.protocol.messages import Relation, Type
 from walreplay.selection import Selection, check_destinations, key_columns, select, unmatched_tables
 from walreplay.settings import Settings, same_columns
@@ -20,7 +21,7 @@ from walreplay.sink.evolution import OWN, SourceColumn
 from walreplay.sink.masking import masked_type
 from walreplay.sink.showing import Shown
 from walreplay.spark.planning.registry import MirrorEntry
-from walreplay.spark.workers.decode import Assignment
+from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.transactions.plan import Plan
 from walreplay.types.base import ColumnType, Family
 from walreplay.types.by_value import Form, form_of
@@ -32,6 +33,8 @@ _NOTHING: Final = (
     "the table has no columns, and the configuration leaves out those that all tables have (metadata_columns): nothing "
     "of its rows can be written, they are left out"
 )
+
+_NOTHING_TO_LOG: Final = "the table has no columns: there is nothing of its changes to be written to its change log"
 
 IGNORED_KEY: Final = (
     "the configured key is not among what the replica identity sends of old rows, which is used instead"
@@ -71,11 +74,12 @@ def ignores_key(relation: Relation, keys: Sequence[str] | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A relation version as its table takes it.
+    """A relation version as one of its tables takes it.
 
     Attributes:
-        number: its position in the run's list of versions.
+        number: unique among the versions of all tables; those of one table rise as their relation versions came.
         table: the number of its table.
+        output: what of the relation the table is.
         relation: as it was announced; ``shown`` has only the wanted columns, under the mirror's names, and the replica
             identity that old rows are really sent by.
         types: of the relation's columns, as they are decoded; ``columns`` has those of the mirror's.
@@ -84,6 +88,7 @@ class Version:
 
     number: int
     table: int
+    output: Output
     relation: Relation
     shown: Relation
     selection: Selection
@@ -94,9 +99,25 @@ class Version:
     notes: tuple[str, ...] = ()
 
     @property
+    def oid(self) -> int:
+        """What stands for the output of the relation; see `walreplay.outputs`."""
+        return self.output.oid_of(self.relation.oid)
+
+    @property
+    def name(self) -> str:
+        """The name for people: the source's, or of another output the one that follows from it."""
+        return output_name(self.relation, self.output)
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """The columns' names in the mirror."""
+        """The columns' names in the table."""
         return tuple(column.target for column in self.columns)
+
+
+def output_name(relation: Relation, output: Output) -> str:
+    """Give the name for people of an output of a relation."""
+    name = relation.qualified_name
+    return name if output is Output.MIRROR else f"{name} ({output.value})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +125,12 @@ class Catalogue:
     """The wanted relation versions that a run's rows may have.
 
     Attributes:
-        versions: by relation.
-        oids: of each table, by the table's number.
+        relations: all that are known, by their numbers.
+        versions: what is wanted of them, one or more of each that is wanted.
     """
 
-    versions: Mapping[Relation, Version]
-    oids: tuple[int, ...]
+    relations: tuple[Relation, ...]
+    versions: Mapping[Relation, tuple[Version, ...]]
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
@@ -119,90 +140,163 @@ class Catalogue:
         Args:
             entries: the tables that the ledger knows.
         """
-        types = {type_.oid: type_ for type_ in plan.types}
         known = {entry.oid: dict(entry.names) for entry in entries}
-        histories: dict[int, list[Relation]] = {}
-        for relation in plan.relations:
-            histories.setdefault(relation.oid, []).append(relation)
-        tables = {oid: number for number, oid in enumerate(histories)}
-        needed = {*plan.announced, *plan.versions}
-        partitions: dict[int, dict[Relation, None]] = {}
-        for partition in plan.partitions:
-            partitions.setdefault(partition.root, {})[partition.relation] = None
-        versions: dict[Relation, Version] = {}
-        warnings: dict[str, None] = {}
+        found = _Collected(plan, settings, known)
         for number, relation in enumerate(plan.relations):
-            try:
-                sent = as_sent(relation, tuple(partitions.get(relation.oid, ())))
-                own = known.get(relation.oid)
-                selection = select(settings, relation, histories[relation.oid], known=own, sent=sent.relation)
-                if selection is None:
-                    continue
-                if not selection.columns and not selection.metadata.has_any:
-                    warnings[f"{relation.qualified_name}: {_NOTHING}"] = None
-                    continue
-                version = _version(number, tables[relation.oid], relation, sent, selection, types, settings)
-            except ConfigError:
-                if relation in needed:
-                    raise
-                # It is over, and the configuration is for what came then.
-                continue
-            versions[relation] = version
-            warnings.update(dict.fromkeys(f"{relation.qualified_name}: {text}" for text in selection.warnings))
-        warnings.update(dict.fromkeys(unmatched_tables(settings, plan.relations)))
-        return cls(versions, tuple(tables), tuple(warnings))
+            for output in Output:
+                found.add(number, relation, output)
+        found.warnings.update(dict.fromkeys(unmatched_tables(settings, plan.relations)))
+        versions = {relation: tuple(of_outputs) for relation, of_outputs in found.versions.items()}
+        return cls(plan.relations, versions, tuple(found.warnings))
 
     @property
-    def assignments(self) -> dict[Relation, Assignment]:
+    def assignments(self) -> dict[Relation, Assigned]:
         """Say for the decoding tasks where the rows of each version go."""
-        return {
-            relation: Assignment(
-                version.table,
-                version.number,
-                version.identity,
-                version.types,
-                Shown(
-                    version.shown,
-                    version.selection.columns,
-                    tuple((number, version.types[number]) for number in version.selection.masked),
-                    rescues=version.selection.metadata.rescued_data is not None,
-                ),
-                marks_deleted=version.selection.soft_deletes,
-            )
-            for relation, version in self.versions.items()
-        }
+        numbers = {relation: number for number, relation in enumerate(self.relations)}
+        found = {}
+        for relation, versions in self.versions.items():
+            to = {version.output: _assignment(version) for version in versions}
+            mirror, log = to.get(Output.MIRROR), to.get(Output.CHANGELOG)
+            found[relation] = Assigned(numbers[relation], versions[0].types, mirror, log)
+        return found
 
     @property
     def by_number(self) -> Mapping[int, Version]:
         """The versions by their numbers."""
-        return {version.number: version for version in self.versions.values()}
+        return {version.number: version for versions in self.versions.values() for version in versions}
+
+    def used(self, numbers: Iterable[int]) -> Iterator[Version]:
+        """Give what is wanted of relation versions, by their numbers, each time that one is used."""
+        for number in numbers:
+            yield from self.versions[self.relations[number]]
 
 
-def _version(
+class _Collected:
+    """What is collected for a `Catalogue`, version by version."""
+
+    def __init__(self, plan: Plan, settings: Settings, known: Mapping[int, Mapping[str, str]]) -> None:
+        self._settings = settings
+        self._known = known
+        self._types = {type_.oid: type_ for type_ in plan.types}
+        self._histories: dict[int, list[Relation]] = {}
+        for relation in plan.relations:
+            self._histories.setdefault(relation.oid, []).append(relation)
+        self._tables = {oid: number for number, oid in enumerate(self._histories)}
+        self._needed = {*plan.announced, *plan.versions}
+        self._partitions: dict[int, dict[Relation, None]] = {}
+        for partition in plan.partitions:
+            self._partitions.setdefault(partition.root, {})[partition.relation] = None
+        self.versions: dict[Relation, list[Version]] = {}
+        self.warnings: dict[str, None] = {}
+
+    def add(self, number: int, relation: Relation, output: Output) -> None:
+        """Add what is wanted of a relation version for an output."""
+        try:
+            version = self._version(number, relation, output)
+        except ConfigError:
+            if relation in self._needed:
+                raise
+            # It is over, and the configuration is for what came then.
+            return
+        if version is not None:
+            self.versions.setdefault(relation, []).append(version)
+            told = (f"{relation.qualified_name}: {text}" for text in version.selection.warnings)
+            self.warnings.update(dict.fromkeys(told))
+
+    def _version(self, number: int, relation: Relation, output: Output) -> Version | None:
+        if output not in self._settings.outputs_of(_schema(relation), relation.name):
+            return None
+        sent = as_sent(relation, tuple(self._partitions.get(relation.oid, ())))
+        selection = select(
+            self._settings,
+            relation,
+            self._histories[relation.oid],
+            known=self._known.get(output.oid_of(relation.oid)),
+            sent=sent.relation,
+            output=output,
+        )
+        if selection is None:
+            return None
+        if not selection.columns and (output is Output.CHANGELOG or not selection.metadata.has_any):
+            told = _NOTHING if output is Output.MIRROR else _NOTHING_TO_LOG
+            self.warnings[f"{relation.qualified_name}: {told}"] = None
+            return None
+        of_output = number * COUNT + output.number, self._tables[relation.oid] * COUNT + output.number, output
+        if output is Output.CHANGELOG:
+            return _log_version(*of_output, relation, sent, selection, self._types, self._settings)
+        return _version(*of_output, relation, sent, selection, self._types, self._settings)
+
+
+def _assignment(version: Version) -> Assignment:
+    selection = version.selection
+    return Assignment(
+        version.table,
+        version.number,
+        version.identity,
+        Shown(
+            version.shown,
+            selection.columns,
+            tuple((number, version.types[number]) for number in selection.masked),
+            rescues=selection.metadata.rescued_data is not None,
+        ),
+        marks_deleted=selection.soft_deletes,
+    )
+
+
+def _columns(
+    relation: Relation, selection: Selection, types: Mapping[int, Type], resolved: Sequence[ColumnType]
+) -> tuple[SourceColumn, ...]:
+    masked = set(selection.masked)
+    comments = column_comments(relation, type_names(types), selection.masked)
+    return tuple(
+        SourceColumn(source, name, masked_type(resolved[n]) if n in masked else resolved[n], comments[n])
+        for n, source, name in zip(selection.columns, selection.sources, selection.names, strict=True)
+    )
+
+
+def _shown(sent: Sent, selection: Selection) -> Relation:
+    columns = (
+        replace(sent.relation.columns[n], name=name) for n, name in zip(selection.columns, selection.names, strict=True)
+    )
+    return replace(sent.relation, columns=tuple(columns))
+
+
+def _log_version(
     number: int,
     table: int,
+    output: Output,
     relation: Relation,
     sent: Sent,
     selection: Selection,
     types: Mapping[int, Type],
     settings: Settings,
 ) -> Version:
-    schema = relation.namespace or "pg_catalog"
+    """Give a version as its change log takes it: each change is a row, whatever tells the source's rows apart."""
+    resolved = tuple(column_types(relation, types, settings.type_options(_schema(relation), relation.name)))
+    columns = _columns(relation, selection, types, resolved)
+    shown, identity = _shown(sent, selection), Identity(Mode.APPEND)
+    return Version(number, table, output, relation, shown, selection, resolved, columns, identity, configured=False)
+
+
+def _schema(relation: Relation) -> str:
+    return relation.namespace or "pg_catalog"
+
+
+def _version(
+    number: int,
+    table: int,
+    output: Output,
+    relation: Relation,
+    sent: Sent,
+    selection: Selection,
+    types: Mapping[int, Type],
+    settings: Settings,
+) -> Version:
+    schema = _schema(relation)
     options = settings.type_options(schema, relation.name)
     resolved = tuple(column_types(relation, types, options))
-    masked = set(selection.masked)
-    comments = column_comments(relation, type_names(types), selection.masked)
-    columns = tuple(
-        SourceColumn(source, name, masked_type(resolved[n]) if n in masked else resolved[n], comments[n])
-        for n, source, name in zip(selection.columns, selection.sources, selection.names, strict=True)
-    )
-    shown = replace(
-        sent.relation,
-        columns=tuple(
-            replace(sent.relation.columns[n], name=name)
-            for n, name in zip(selection.columns, selection.names, strict=True)
-        ),
-    )
+    columns = _columns(relation, selection, types, resolved)
+    shown = _shown(sent, selection)
     keys = _keys(relation, settings.keys_of(schema, relation.name), selection.renames)
     if not relation.columns:
         # Its columns were dropped, and others may come; by then no key tells its rows apart.
@@ -237,6 +331,7 @@ def _version(
     return Version(
         number,
         table,
+        output,
         relation,
         shown,
         selection,

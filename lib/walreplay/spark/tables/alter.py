@@ -9,17 +9,21 @@ same way as the rows of earlier relation versions within a run, so it makes no d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 from walreplay.errors import TargetError, WalReplayError
 from walreplay.names import fold
+from walreplay.selection import MetadataNames
+from walreplay.sink.change_log import OldLogRows, with_old_texts
 from walreplay.sink.comments import followed, followed_columns
-from walreplay.sink.declared import Added, Changes, changed
+from walreplay.sink.declared import Added, Changes, changed_within
 from walreplay.sink.evolution import Evolution, MirrorColumn, TableShape, converts
 from walreplay.sink.features import COLUMN_MAPPING, TYPE_WIDENING, needed_by
 from walreplay.sink.projection import Projection, project_columns
@@ -27,6 +31,7 @@ from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_schema, sql_type
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.delta.transaction import declared
+from walreplay.spark.planning.table_run import log_task, own_columns, table_schema
 from walreplay.spark.session import steps
 from walreplay.spark.workers.refusals import refusal_in, refusal_text
 from walreplay.spark.writing.base import TableWriter
@@ -65,8 +70,7 @@ def alter(
     writer: TableWriter,
     table: TableName,
     evolution: Evolution,
-    metadata: Sequence[pa.Field],
-    rescued: str | None,
+    metadata: MetadataNames,
     commit: delta.CommitId,
     check_lock: Callable[..., None],
     *,
@@ -90,22 +94,48 @@ def alter(
     if not alters(evolution):
         return False
     statements = _statements(evolution)
-    if (
-        statements is not None
-        and rescued is not None
-        and _touches_rescued(evolution)
-        and _has_rescued(spark, table, rescued)
-    ):
+    if statements is not None and _goes_by_names(spark, table, evolution, statements, metadata):
         statements = None
     if statements is None:
         if not resumed or delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY) is None:
-            _rewrite(spark, writer, table, evolution, metadata, rescued, commit, check_lock)
+            _rewrite(spark, writer, table, evolution, metadata, commit, check_lock)
         delta.checkpoint(spark, table)
         return True
     ensure(spark, writer, table, _needed(statements), check_lock)
-    if not _commit(spark, writer, table, statements, evolution.shape, commit, check_lock):
-        _run(spark, table, statements, evolution.shape, check_lock)
+    levels = _levels(statements, evolution.shape, metadata)
+    if not _commit(spark, writer, table, statements, levels, commit, check_lock):
+        _run(spark, table, levels, check_lock)
     return statements.any
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """The columns of a table, or the fields of a column of it, that change.
+
+    Attributes:
+        within: the column; None for the table's own columns.
+        first: what stands in front of them.
+    """
+
+    statements: _Statements
+    after: TableShape
+    within: str | None = None
+    first: str | None = None
+
+    def sql(self, name: str) -> str:
+        """Give the quoted name of one of them."""
+        return quote(name) if self.within is None else f"{quote(self.within)}.{quote(name)}"
+
+
+def _levels(statements: _Statements, after: TableShape, metadata: MetadataNames) -> list[_Level]:
+    """Give what changes: the table's columns, and with them the fields of its old rows."""
+    first = own_columns(metadata, after).first_names
+    levels = [_Level(statements, after, first=first[-1] if first else None)]
+    if metadata.log is not None and metadata.log.before is not None:
+        # What is said of columns is said once.
+        plain = replace(statements, adds=tuple(replace(one, comment="") for one in statements.adds), comments=())
+        levels.append(_Level(plain, after, metadata.log.before))
+    return levels
 
 
 def _commit(
@@ -113,7 +143,7 @@ def _commit(
     writer: TableWriter,
     table: TableName,
     statements: _Statements,
-    after: TableShape,
+    levels: Sequence[_Level],
     commit: delta.CommitId,
     check_lock: Callable[..., None],
 ) -> bool:
@@ -127,8 +157,10 @@ def _commit(
         drops=bool(statements.drops), renames=bool(statements.renames), widens=bool(statements.types)
     ):
         return False
-    before = transaction.fields
-    fields = changed(before, _changes(statements, after))
+    before: Sequence[Mapping[str, Any]] = transaction.fields
+    fields = before
+    for level in levels:
+        fields = changed_within(fields, level.within, _changes(level))
     if fields != before:
         check_lock()
         steps.reached(f"columns are to change: {table.text}")
@@ -148,14 +180,16 @@ def _needed(statements: _Statements) -> dict[str, str]:
     return needed
 
 
-def _changes(statements: _Statements, after: TableShape) -> Changes:
+def _changes(level: _Level) -> Changes:
     """Describe the changes as changes of the columns in Delta's log."""
+    statements = level.statements
     kinds = {column.name: _declared(column.type) for column in statements.adds}
-    adds, previous = [], None
-    for column in after.columns:
+    told_of = {column.name: column.comment for column in statements.adds}
+    adds, previous = [], level.first
+    for column in level.after.columns:
         if column.name in kinds:
             field = {"name": column.name, "type": kinds[column.name], "nullable": True}
-            told = {"metadata": {"comment": column.comment}} if column.comment else {}
+            told = {"metadata": {"comment": told_of[column.name]}} if told_of[column.name] else {}
             adds.append(Added({**field, **told}, previous))
         previous = column.name
     types = {name: _declared(kind) for name, kind in statements.types}
@@ -220,6 +254,22 @@ def _statements(evolution: Evolution) -> _Statements | None:
     return _Statements(drops, renames, types, adds, comments)
 
 
+def _goes_by_names(
+    spark: SparkSession, table: TableName, evolution: Evolution, statements: _Statements, metadata: MetadataNames
+) -> bool:
+    """Say whether some row has texts that go by names of columns that change."""
+    rescued, log = metadata.rescued_data, metadata.log
+    if rescued is not None and _touches_rescued(evolution) and _has_rescued(spark, table, rescued):
+        return True
+    names = [old for old, _ in statements.renames]
+    return log is not None and bool(names) and _has_unchanged(spark, table, log.unchanged, names)
+
+
+def _has_unchanged(spark: SparkSession, table: TableName, column: str, names: Sequence[str]) -> bool:
+    listed = f.array(*(f.lit(name) for name in names))
+    return bool(delta.read(spark, table).where(f.arrays_overlap(f.col(quote(column)), listed)).limit(1).collect())
+
+
 def _touches_rescued(evolution: Evolution) -> bool:
     """Say whether rescued texts, if there are any, have to change.
 
@@ -238,64 +288,65 @@ def _has_rescued(spark: SparkSession, table: TableName, rescued: str) -> bool:
     return bool(delta.read(spark, table).where(f"{quote(rescued)} IS NOT NULL").limit(1).collect())
 
 
-def _run(
-    spark: SparkSession,
-    table: TableName,
-    statements: _Statements,
-    after: TableShape,
-    check_lock: Callable[..., None],
-) -> None:
+def _run(spark: SparkSession, table: TableName, levels: Sequence[_Level], check_lock: Callable[..., None]) -> None:
     """Run the statements that the table's columns do not show to have been run."""
-    found = delta.columns_of(spark, table)
-    if found is None:
+    if not delta.exists(spark, table):
         raise TargetError("the table is gone", path=table.text, remedy="Restore it, or apply to a new target")
-    says = delta.comments_of(spark, table) if statements.comments else {}
-    for statement in _pending(table, statements, after, dict(found), says):
-        check_lock()
-        steps.reached(f"columns are to change: {table.text}")
-        spark.sql(statement)
+    for level in levels:
+        there = delta.read(spark, table).schema
+        if level.within is not None:
+            inner = there[level.within].dataType
+            assert isinstance(inner, StructType)
+            there = inner
+        kinds = {field.name: field.dataType.simpleString() for field in there.fields}
+        says = {field.name: field.metadata.get("comment") or "" for field in there.fields}
+        for statement in _pending(table, level, kinds, says):
+            check_lock()
+            steps.reached(f"columns are to change: {table.text}")
+            spark.sql(statement)
 
 
-def _pending(
-    table: TableName,
-    statements: _Statements,
-    after: TableShape,
-    there: Mapping[str, str],
-    says: Mapping[str, str],
-) -> Iterator[str]:
+def _pending(table: TableName, level: _Level, there: Mapping[str, str], says: Mapping[str, str]) -> Iterator[str]:
     """Write the statements that are still to be run.
 
     Args:
-        there: the table's columns by name, with their SQL types.
-        says: the table's columns by name, with their comments.
+        there: the columns by name, with their SQL types; ``says``: with their comments.
     """
-    there, says = dict(there), dict(says)
-    drops = [name for name in statements.drops if name in there]
-    if drops:
-        yield f"ALTER TABLE {table.sql} DROP COLUMNS ({', '.join(map(quote, drops))})"
+    statements, there, says = level.statements, dict(there), dict(says)
+    drops = [level.sql(name) for name in statements.drops if name in there]
+    dropping = f"ALTER TABLE {table.sql} DROP COLUMNS ({', '.join(drops)})"
+    if drops and level.within is None:
+        yield dropping
     for old, new in statements.renames:
         if old in there:
-            yield f"ALTER TABLE {table.sql} RENAME COLUMN {quote(old)} TO {quote(new)}"
+            yield f"ALTER TABLE {table.sql} RENAME COLUMN {level.sql(old)} TO {quote(new)}"
             there[new] = there.pop(old)
             says[new] = says.pop(old, "")
     for name, kind in statements.types:
         if there.get(name, "").upper() != sql_type(kind.arrow).upper():
-            yield f"ALTER TABLE {table.sql} ALTER COLUMN {quote(name)} TYPE {sql_type(kind.arrow)}"
-    previous: str | None = None
-    adds = []
-    new_names = {column.name for column in statements.adds}
-    for column in after.columns:
-        if column.name in new_names and column.name not in there:
-            place = f"AFTER {quote(previous)}" if previous is not None else "FIRST"
-            told = delta.commented(column.comment)
-            adds.append(f"{quote(column.name)} {sql_type(column.type.arrow)}{told} {place}")
-        previous = column.name
-    if adds:
+            yield f"ALTER TABLE {table.sql} ALTER COLUMN {level.sql(name)} TYPE {sql_type(kind.arrow)}"
+    if adds := _added(level, there):
         yield f"ALTER TABLE {table.sql} ADD COLUMNS ({', '.join(adds)})"
+    if drops and level.within is not None:
+        # A column keeps a field at least.
+        yield dropping
     for name, (before, wanted) in statements.comments:
         now = says.get(name, "")
         if (comment := followed(now, before, wanted)) != now:
             yield f"ALTER TABLE {table.sql} ALTER COLUMN {quote(name)} COMMENT {delta.literal(comment)}"
+
+
+def _added(level: _Level, there: Collection[str]) -> list[str]:
+    """Give the columns that are still to be added, each with its place."""
+    previous, found = level.first, []
+    new = {column.name: column.comment for column in level.statements.adds}
+    for column in level.after.columns:
+        if column.name in new and column.name not in there:
+            place = f"AFTER {quote(previous)}" if previous is not None else "FIRST"
+            told = delta.commented(new[column.name])
+            found.append(f"{level.sql(column.name)} {sql_type(column.type.arrow)}{told} {place}")
+        previous = column.name
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +360,7 @@ class RewriteTask:
         metadata: the numbers, in the old rows, of the columns that follow the source's.
         rescued: the number, in the old rows, of the column with rescued texts; None if there is none.
         schema: of the new rows.
+        log: what else becomes of a change log's rows.
     """
 
     projection: Projection
@@ -316,6 +368,7 @@ class RewriteTask:
     metadata: tuple[int, ...]
     rescued: int | None
     schema: pa.Schema
+    log: OldLogRows | None = None
 
 
 def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> Iterator[pa.RecordBatch]:
@@ -327,13 +380,20 @@ def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> 
     for batch in batches:
         rows = batch.num_rows
         rescued = batch.column(task.rescued) if task.rescued is not None else pa.nulls(rows, pa.string())
+        own: dict[int, pa.Array] = {}
         try:
+            if task.log is not None:
+                own, rescued, old_texts = task.log.project(batch, rescued, task.projection)
             columns, rescued = project_columns(
                 [batch.column(number) for number in task.before], rescued, rows, task.projection
             )
         except WalReplayError as problem:
             raise RuntimeError(refusal_text(problem)) from None
-        metadata = [rescued if number == task.rescued else batch.column(number) for number in task.metadata]
+        if task.log is not None and task.log.task.before is not None:
+            rescued = with_old_texts(rescued, old_texts, task.log.task.before)
+        if task.rescued is not None:
+            own[task.rescued] = rescued
+        metadata = [own.get(number, batch.column(number)) for number in task.metadata]
         arrays = zip([*columns, *metadata], task.schema.types, strict=True)
         yield pa.RecordBatch.from_arrays([array.cast(kind) for array, kind in arrays], schema=task.schema)
 
@@ -343,8 +403,7 @@ def _rewrite(
     writer: TableWriter,
     table: TableName,
     evolution: Evolution,
-    metadata: Sequence[pa.Field],
-    rescued: str | None,
+    metadata: MetadataNames,
     commit: delta.CommitId,
     check_lock: Callable[..., None],
 ) -> None:
@@ -354,19 +413,23 @@ def _rewrite(
     places = {name: number for number, name in enumerate(rows.columns)}
     names = [column.name for column in before.columns]
     after = [column.name for column in evolution.shape.columns]
-    types = [*(column.type.arrow for column in evolution.shape.columns), *(field.type for field in metadata)]
+    own = own_columns(metadata, evolution.shape).fields
+    rescued = metadata.rescued_data
+    types = [*(column.type.arrow for column in evolution.shape.columns), *(field.type for field in own)]
     task = RewriteTask(
         projection=Projection.of(evolution.of_table(), names, after, rescues=rescued is not None),
         before=tuple(places[name] for name in names),
-        metadata=tuple(places[field.name] for field in metadata),
+        metadata=tuple(places[field.name] for field in own),
         rescued=None if rescued is None else places[rescued],
         schema=pa.schema([pa.field(f"c{number}", kind) for number, kind in enumerate(types)]),
+        log=_old_log_rows(evolution.shape, metadata, places),
     )
     numbered = rows.toDF(*(f"c{number}" for number in range(len(places))))
     rewritten = numbered.mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
-    frame = rewritten.toDF(*after, *(field.name for field in metadata))
+    frame = rewritten.toDF(*after, *(field.name for field in own))
+    frame = frame.select(*(quote(name) for name in table_schema(evolution.shape, metadata).names))
     ensure(spark, writer, table, needed_by(frame.schema.jsonValue()["fields"]), check_lock)
-    says, others = delta.comments_of(spark, table), {field.name: "" for field in metadata}
+    says, others = delta.comments_of(spark, table), {field.name: "" for field in own}
     frame = delta.with_comments(frame, followed_columns(says, before, evolution.shape, others))
     try:
         delta.write(frame, table, "overwrite", commit, new_schema=True)
@@ -376,3 +439,10 @@ def _rewrite(
             raise
         refusal.table = table.text
         raise refusal from None
+
+
+def _old_log_rows(after: TableShape, metadata: MetadataNames, places: Mapping[str, int]) -> OldLogRows | None:
+    task, log = log_task(after, metadata), metadata.log
+    if task is None or log is None:
+        return None
+    return OldLogRows(task, places[log.unchanged], None if log.before is None else places[log.before])

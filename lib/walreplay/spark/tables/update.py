@@ -21,7 +21,7 @@ from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import quote
 from walreplay.spark.delta.transaction import declared
 from walreplay.spark.planning.plan import Epoch
-from walreplay.spark.planning.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, metadata_fields
+from walreplay.spark.planning.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun
 from walreplay.spark.session import steps
 from walreplay.spark.session.isolation import session_with, settings
 from walreplay.spark.staging.base import FEW_PARTS_A_BATCH, Staging
@@ -175,8 +175,7 @@ def _alter(spark: SparkSession, writer: TableWriter, run: TableRun, number: int,
         writer,
         plan.table,
         epoch.evolution,
-        metadata_fields(plan.metadata),
-        plan.metadata.rescued_data,
+        plan.metadata,
         run.step(number, ALTER),
         run.check_lock,
         resumed=run.may_have(run.step(number, ALTER)),

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from walreplay.decode.change_batch import ChangeBatch
+from walreplay.decode.change_batch import METADATA_COLUMNS, ChangeBatch
 from walreplay.decode.decoder import Decoder, LogicalMessage, Recorded
 from walreplay.errors import WalReplayError
 from walreplay.listing import release_pages
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation, Type
+from walreplay.sink.change_log import staged_changes
 from walreplay.sink.events import REMOVE, Events, Identity, batch_to_ipc, concat, to_ipc
 from walreplay.sink.fold import DELETE
 from walreplay.sink.intake import events_of
@@ -56,11 +57,10 @@ _PARTS: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The table that a relation version's rows go to.
+    """A table that a relation version's rows go to.
 
     Attributes:
-        table: the mirror table's number, and ``relation`` the version's.
-        types: of the version's columns.
+        table: the table's number, and ``relation`` the version's among those of tables.
         identity: in the columns that are shown.
         marks_deleted: soft deletes: a further column marks a deleted row.
     """
@@ -68,9 +68,25 @@ class Assignment:
     table: int
     relation: int
     identity: Identity
-    types: tuple[ColumnType, ...]
     shown: Shown
     marks_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Where a relation version's rows go, to one table at least.
+
+    Attributes:
+        number: the version's among those of relations.
+        types: of the version's columns.
+        mirror: the table that has the rows as they are in the end.
+        log: the table that has each change.
+    """
+
+    number: int
+    types: tuple[ColumnType, ...]
+    mirror: Assignment | None = None
+    log: Assignment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +104,15 @@ class DecodeTask:
     files: Mapping[str, FilePlan]
     versions: tuple[Relation, ...]
     types: tuple[Type, ...]
-    relations: Mapping[Relation, Assignment]
+    relations: Mapping[Relation, Assigned]
     truncates: Mapping[int, tuple[int, int]]
     settings: TaskSettings
     buckets: int
+
+    @property
+    def logged(self) -> frozenset[int]:
+        """The relations (by oid) of which a change log has what is before a truncate, too."""
+        return frozenset(relation.oid for relation, assigned in self.relations.items() if assigned.log is not None)
 
 
 @spark_task
@@ -160,16 +181,17 @@ def _units(steps: Iterable[Step]) -> Iterator[list[Step]]:
 
 def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
     """Give the decoder of one file, which decodes and records what the task wants of it."""
-    settings = task.settings
+    settings, logged = task.settings, task.logged
     return Decoder(
         framing,
         wanted=task.relations.keys(),
-        truncates=task.truncates,
+        truncates={oid: at for oid, at in task.truncates.items() if oid not in logged},
         wants_origin=settings.origins.wants,
         recording=True,
-        column_types={relation: assignment.types for relation, assignment in task.relations.items()},
+        column_types={relation: assigned.types for relation, assigned in task.relations.items()},
         skipped=settings.skipped,
         codec=settings.codec,
+        placed={relation for relation, assigned in task.relations.items() if assigned.log is not None},
     )
 
 
@@ -186,27 +208,26 @@ def staged_rows(
     messages: list[LogicalMessage] = []
     units = list(_units(steps))
     for unit in units:
-        # The parts of each table, a new one for every version that follows another.
-        gathered: dict[int, list[_Gathered]] = {}
+        taken = _Unit(task, unit[0].sequence)
         for step in unit:
             for batch in planned.decode(decoder, step, task.versions, task.types):
-                _gather(gathered, batch, task)
+                yield from taken.take(batch)
             found, told = decoder.take_recorded()
             recorded += found
             messages += told
         for batch in decoder.rest():
-            _gather(gathered, batch, task)
+            yield from taken.take(batch)
         if content is not None and unit is units[-1]:
             # Folding needs the memory.  Earlier, the next unit would only read the pages again.
             release_pages(content)
         # A relation's last truncate stands before all of its rows that are left.
-        for number, relation in enumerate(decoder.take_truncated()):
-            assignment = task.relations.get(relation)
-            if assignment is not None:
+        for number, relation in enumerate([*decoder.take_truncated(), *taken.truncated]):
+            assigned = task.relations.get(relation)
+            if assigned is not None and assigned.mirror is not None:
                 at = unit[0].sequence * _PARTS + number
-                yield staged_row(assignment.table, assignment.relation, at, _info())
-        yield from _folded_rows(gathered, unit[0].sequence, task)
-        used = [task.relations[relation].relation for relation in decoder.take_uses()]
+                yield staged_row(assigned.mirror.table, assigned.mirror.relation, at, _info())
+        yield from _folded_rows(taken.gathered, unit[0].sequence, task)
+        used = [task.relations[relation].number for relation in decoder.take_uses()]
         if used:
             # Rows of one ``info`` are told as one: no two are equal.
             info = json.dumps([unit[0].sequence, *used])
@@ -225,18 +246,83 @@ def _info(part: Events | None = None) -> str:
     return json.dumps({"tracked": sorted(part.unchanged), "moves": part.has_moves, "deletes": deletes})
 
 
-def _gather(gathered: dict[int, list[_Gathered]], batch: ChangeBatch, task: DecodeTask) -> None:
-    assignment = task.relations[batch.relation]
-    parts = gathered.setdefault(assignment.table, [])
-    shown = show(batch, assignment.shown, task.settings.mask_salt if assignment.shown.masked else b"")
-    if not parts or parts[-1].relation != assignment.relation:
-        names = tuple(column.name for column in shown.relation.columns)
-        if assignment.marks_deleted:
-            names = (*names, "")
-        parts.append(_Gathered(assignment.relation, assignment.identity, names, shown.relation.qualified_name))
-    events = events_of(shown, assignment.identity, follow=assignment.marks_deleted)
-    parts[-1].rows += shown.data.num_rows
-    parts[-1].parts.append(with_deleted_column(events, assignment.identity) if assignment.marks_deleted else events)
+class _Unit:
+    """What is taken of a unit's batches: rows of change logs are staged as they come, others are gathered.
+
+    Attributes:
+        gathered: the parts of each mirror table, a new one for every version that follows another.
+        truncated: the relation versions, in order, of which a mirror leaves rows out that a change log has.
+    """
+
+    def __init__(self, task: DecodeTask, sequence: int) -> None:
+        self._task = task
+        self._sequence = sequence
+        self._salt = task.settings.mask_salt
+        self._logged = task.logged
+        self._logs: dict[int, tuple[int, int]] = {}
+        self._turn = 0
+        self.gathered: dict[int, list[_Gathered]] = {}
+        self.truncated: dict[Relation, None] = {}
+
+    def take(self, batch: ChangeBatch) -> Iterator[dict[str, Any]]:
+        """Take a batch; give the rows that are staged of it at once."""
+        assigned = self._task.relations[batch.relation]
+        log, mirror = assigned.log, assigned.mirror
+        logged: ChangeBatch | None = None
+        if log is not None:
+            logged = self._shown(batch, log)
+            yield self._log_row(logged, log)
+        if mirror is None:
+            return
+        # As a rule both tables show the same, and to mask values takes time.
+        is_shown = logged is not None and log is not None and log.shown == mirror.shown
+        shown = logged if is_shown and logged is not None else self._shown(batch, mirror)
+        rows, gone = shown.data.num_rows, self._truncated_rows(batch)
+        if gone:
+            # At the end, also where it was there: a version may come back.
+            self.truncated.pop(batch.relation, None)
+            self.truncated[batch.relation] = None
+        if gone < rows:
+            self._gather(shown.slice(gone, rows), mirror)
+
+    def _shown(self, batch: ChangeBatch, assignment: Assignment) -> ChangeBatch:
+        return show(batch, assignment.shown, self._salt if assignment.shown.masked else b"")
+
+    def _truncated_rows(self, batch: ChangeBatch) -> int:
+        """Count a batch's rows that come before the run's last truncate, which are its first ones, and the truncates.
+
+        Where no version of the relation has a change log, the decoder has left them out.
+        """
+        oid = batch.relation.oid
+        truncate = self._task.truncates.get(oid)
+        if truncate is None or oid not in self._logged:
+            return 0
+        at, last = truncate
+        lsn, ordinal = batch.commit_lsns.to_numpy(), batch.data.column(METADATA_COLUMNS - 1).to_numpy()
+        return int(((lsn < at) | ((lsn == at) & (ordinal <= last))).sum())
+
+    def _log_row(self, shown: ChangeBatch, log: Assignment) -> dict[str, Any]:
+        """Stage changes as they are: there may be as many as in the whole archive."""
+        relation, number = self._logs.get(log.table, (-1, 0))
+        if relation != log.relation:
+            number += 1
+        self._logs[log.table] = log.relation, number
+        bucket = (file_of(self._sequence) + self._turn) % self._task.buckets
+        self._turn += 1
+        at = self._sequence * _PARTS + _PARTS // 2 + number
+        rows, data = shown.data.num_rows, staged_changes(shown)
+        return staged_row(log.table, log.relation, at, _info(), bucket=bucket, rows=rows, data=data)
+
+    def _gather(self, shown: ChangeBatch, mirror: Assignment) -> None:
+        parts = self.gathered.setdefault(mirror.table, [])
+        if not parts or parts[-1].relation != mirror.relation:
+            names = tuple(column.name for column in shown.relation.columns)
+            if mirror.marks_deleted:
+                names = (*names, "")
+            parts.append(_Gathered(mirror.relation, mirror.identity, names, shown.relation.qualified_name))
+        events = events_of(shown, mirror.identity, follow=mirror.marks_deleted)
+        parts[-1].rows += shown.data.num_rows
+        parts[-1].parts.append(with_deleted_column(events, mirror.identity) if mirror.marks_deleted else events)
 
 
 def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: DecodeTask) -> Iterator[dict[str, Any]]:

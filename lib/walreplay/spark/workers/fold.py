@@ -10,6 +10,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from walreplay.errors import WalReplayError
+from walreplay.sink.change_log import LogTask, log_batches
 from walreplay.sink.events import Events, Identity, Mode, concat, from_ipc, rejoin, to_ipc
 from walreplay.sink.merge import merge_schema, rows_to_merge, settled
 from walreplay.sink.projection import Projection, project
@@ -30,6 +31,7 @@ class FoldTask:
         projections: how rows of each relation version get the table's columns, with the numbers of its key columns: by
             the sequence number that it begins at, in order.
         table: the source's name, for errors.
+        log: the table is a change log: its rows are not folded.
     """
 
     types: tuple[pa.DataType, ...]
@@ -39,10 +41,13 @@ class FoldTask:
     moves: bool
     projections: tuple[tuple[int, Projection, tuple[int, ...]], ...]
     table: str | None = None
+    log: LogTask | None = None
 
     @property
     def schema(self) -> pa.Schema:
         """The rows' columns."""
+        if self.log is not None:
+            return self.log.schema
         return merge_schema(self.types, self.identity, self.tracked, moves=self.moves)
 
     def version_of(self, sequence: int) -> int:
@@ -109,6 +114,9 @@ def fold_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterat
     Raises:
         RuntimeError: an error that the driver reads by `refusal_in`.
     """
+    if task.log is not None:
+        yield from _log_rows(batches, task.log, task)
+        return
     current: int | None = None
     parts: list[tuple[int, Events]] = []
     # Rows that are only added need not meet.  There may be as many as in the whole archive.
@@ -123,6 +131,17 @@ def fold_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterat
             parts.append((sequence.as_py(), from_ipc(data.as_buffer())))
     if parts:
         yield from _merge_rows(parts, task)
+
+
+def _log_rows(batches: Iterable[pa.RecordBatch], log: LogTask, task: FoldTask) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for sequence, data in zip(batch.column("sequence"), batch.column("data"), strict=True):
+            _, projection, _ = task.projections[task.version_of(sequence.as_py())]
+            try:
+                yield from log_batches(data.as_buffer(), log, projection)
+            except WalReplayError as problem:
+                problem.table = problem.table or task.table
+                raise RuntimeError(refusal_text(problem)) from None
 
 
 def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,292 @@
+"""A change log has each change once, as it was sent, and folds to the mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import walreplay
+from support.captures import case
+from support.change_model import assert_logs_changes, comparable, folded, logged, logs_of
+from support.extent import further
+from support.killed_run import run_until_killed
+from support.postgres import cut
+from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
+from support.stopped_run import StoppedError
+from walreplay.errors import ConfigError
+from walreplay.protocol import messages as m
+from walreplay.spark.ledger.status import versions_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+BOTH: Mapping[str, Any] = {"outputs": ["mirror", "changelog"]}
+
+CAPTURES = [
+    "o01",
+    "o02",
+    "o03",
+    "o05",
+    "o06",
+    "o07",
+    "o08",
+    "o11",
+    "o12",
+    "o13",
+    "o17",
+    "o18",
+    "o19",
+    "o21",
+    "o22",
+    "o23",
+]
+"""Those without a change of columns: what is read later is what was written."""
+
+_OF_EACH_KIND = ("o02", "o11", "o12", "o13", "o18")
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("way", further(["files", "statements"], but=("files",)))
+@pytest.mark.parametrize("name", further(CAPTURES, but=_OF_EACH_KIND))
+def test_a_change_log_has_each_change_as_it_was_sent(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, way: str
+) -> None:
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if way == "statements" else "")
+    recorded = case(name)
+    report = walreplay.apply(spark, captures=recorded.folder, target=tmp_path / "mirror", config=BOTH)
+    assert_logs_changes(spark, report, recorded.files)
+    _assert_folds_to_the_mirror(spark, report, recorded.files)
+
+
+def _assert_folds_to_the_mirror(spark: SparkSession, report: walreplay.RunReport, files: list[Path]) -> None:
+    mirrors = {one.name: one.location for one in report.tables}
+    newest = {batch.relation.qualified_name: batch.relation for batch in walreplay.read_changes(list(map(str, files)))}
+    for name, location in logs_of(report).items():
+        relation_ = newest[name]
+        log = spark.read.format("delta").load(location)
+        columns = [column.name for column in relation_.columns]
+        key = [column.name for column in relation_.columns if column.key] if relation_.replica_identity != "f" else []
+        mirror = spark.read.format("delta").load(mirrors[name]).select(*(f"`{column}`" for column in columns))
+        if relation_.replica_identity != "f" and not key:
+            found = log.where("__op = 'c'").select(*mirror.columns)
+        elif key and log.where("size(__unchanged) > 0 AND __before IS NOT NULL").count():
+            # A value that was not sent with another key is the old key's.
+            continue
+        else:
+            found = folded(log, key, columns)
+        rows, expected = ([comparable(list(one)) for one in frame.collect()] for frame in (found, mirror))
+        assert sorted(map(repr, rows)) == sorted(map(repr, expected)), name
+
+
+@pytest.mark.parametrize("name", further(["o11", "o13", "o18"], but=("o13",)))
+def test_in_several_runs_a_change_log_is_the_same(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    recorded, captures, later = case(name), tmp_path / "captures", tmp_path / "later"
+    captures.mkdir()
+    later.mkdir()
+    whole = walreplay.apply(spark, captures=recorded.folder, target=tmp_path / "whole", config=BOTH)
+    size = sum(path.stat().st_size for path in recorded.files)
+    for part in cut(recorded.files, later, [size // 4 + 1]):
+        part.rename(captures / part.name)
+        walreplay.apply(spark, captures=captures, target=tmp_path / "mirror", config=BOTH)
+    for location in logs_of(whole).values():
+        expected = logged(spark, location)
+        found = logged(spark, location.replace("/whole/", "/mirror/"))
+        for one in (*expected, *found):
+            del one["__file"], one["__offset"]
+        assert [comparable(one) for one in found] == [comparable(one) for one in expected], location
+
+
+@pytest.mark.parametrize("step", ["plan written", "table applied", "history written"])
+def test_a_run_that_is_stopped_writes_no_change_twice(
+    mirror: SmallMirror, stop: Callable[[str], None], step: str
+) -> None:
+    orders = relation(1, "orders", {"id": INT4, "note": TEXT})
+    mirror.apply(orders, m.Insert(1, row(1, "a")), **BOTH)
+    stop(step)
+    with pytest.raises(StoppedError):
+        mirror.apply(m.Update(1, row(1, "b")), m.Insert(1, row(2, "c")), **BOTH)
+    mirror.apply(**BOTH)
+    mirror.apply(m.Delete(1, key=row(2, None)), **BOTH)
+    found = logged(mirror.spark, mirror.location("orders__changes"))
+    assert [(one["__op"], one["id"], one["note"]) for one in found] == [
+        ("c", 1, "a"),
+        ("u", 1, "b"),
+        ("c", 2, "c"),
+        ("d", 2, None),
+    ]
+
+
+@pytest.mark.full
+def test_a_run_that_is_killed_writes_no_change_twice(spark: SparkSession, tmp_path: Path) -> None:
+    recorded, target, config = case("o11"), tmp_path / "mirror", tmp_path / "both.yaml"
+    config.write_text("outputs: [mirror, changelog]\n")
+    run_until_killed(recorded.folder, target, "table applied", 3, scratch=tmp_path, config=config)
+    report = walreplay.apply(spark, captures=recorded.folder, target=target, config=BOTH)
+    assert_logs_changes(spark, report, recorded.files)
+
+
+# What becomes of its columns.
+
+
+def test_columns_follow_the_source_and_so_do_the_fields_of_old_rows(mirror: SmallMirror) -> None:
+    first = relation(1, "t", {"id": INT4, "a": INT4, "b": TEXT})
+    mirror.apply(first, m.Insert(1, row(1, 10, "x")), m.Update(1, row(2, 10, "x"), key=row(1, None, None)), **BOTH)
+    wider = relation(1, "t", {"id": INT8, "a": INT8, "b": TEXT, "c": TEXT})
+    mirror.apply(wider, m.Update(1, row(1 << 40, 11, "y", "z"), key=row(2, None, None, None)), **BOTH)
+    renamed = relation(1, "t", {"id": INT8, "n": INT8, "b": TEXT, "c": TEXT})
+    mirror.apply(renamed, m.Delete(1, key=row(1 << 40, None, None, None)), **BOTH)
+    dropped = relation(1, "t", {"id": INT8, "n": INT8, "c": TEXT})
+    mirror.apply(dropped, m.Insert(1, row(5, 12, "w")), **BOTH)
+    found = logged(mirror.spark, mirror.location("t__changes"))
+    assert list(found[0])[8:-3] == ["id", "n", "b", "c"]
+    assert [[one[name] for name in ("__op", "id", "n", "b", "c")] for one in found] == [
+        ["c", 1, 10, "x", None],
+        ["u", 2, 10, "x", None],
+        ["u", 1 << 40, 11, "y", "z"],
+        ["d", 1 << 40, None, None, None],
+        ["c", 5, 12, None, "w"],
+    ]
+    nothing = {"n": None, "b": None, "c": None}
+    olds = [None, {"id": 1, **nothing}, {"id": 2, **nothing}, {"id": 1 << 40, **nothing}, None]
+    assert [one["__before"] for one in found] == olds
+    assert "OVERWRITE" not in mirror.history("t__changes")
+
+
+@pytest.mark.parametrize("runs", ["in one run", "in two"])
+def test_a_type_that_is_converted_is_converted_in_old_rows_too(mirror: SmallMirror, runs: str) -> None:
+    before = [
+        relation(1, "t", {"id": INT4, "v": TEXT}, "f"),
+        m.Insert(1, row(1, "7")),
+        m.Update(1, row(1, "x"), old=row(1, "7")),
+        m.Update(1, row(1, "8"), old=row(1, "x")),
+    ]
+    after = [relation(1, "t", {"id": INT4, "v": INT4}, "f"), m.Update(1, row(1, 9), old=row(1, 8))]
+    if runs == "in two":
+        mirror.apply(*before, **BOTH)
+    else:
+        mirror.write(*before)
+    mirror.apply(*after, **BOTH)
+    found = logged(mirror.spark, mirror.location("t__changes"))
+    assert [(one["v"], one["__before"] and one["__before"]["v"]) for one in found] == [
+        (7, None),
+        (None, 7),
+        (8, None),
+        (9, 8),
+    ]
+    assert [one["_rescued_data"] for one in found] == [{}, {"v": "x"}, {"__before": {"v": "x"}}, {}]
+
+
+def test_unchanged_columns_go_by_the_name_that_they_have_now(mirror: SmallMirror) -> None:
+    first = relation(1, "t", {"id": INT4, "long": TEXT, "v": INT4})
+    unchanged = m.TupleData((m.Cell("t", b"1"), m.UNCHANGED_CELL, m.Cell("t", b"5")))
+    mirror.apply(first, m.Insert(1, row(1, "a", 4)), m.Update(1, unchanged), **BOTH)
+    second = relation(1, "t", {"id": INT4, "text": TEXT, "v": INT4})
+    mirror.apply(second, m.Insert(1, row(2, "b", 6)), **BOTH)
+    found = logged(mirror.spark, mirror.location("t__changes"))
+    assert [one["__unchanged"] for one in found] == [[], ["text"], []]
+    assert [one["text"] for one in found] == ["a", None, "b"]
+
+
+# What it is called, and when it is there.
+
+
+def test_it_is_a_table_of_its_own_to_the_report_and_in_the_cut(mirror: SmallMirror) -> None:
+    orders = relation(1, "orders", {"id": INT4, "note": TEXT})
+    report = mirror.apply(orders, m.Insert(1, row(1, "a")), **BOTH)
+    assert [(one.name, one.action, one.changes, one.inserted) for one in report.tables] == [
+        ("s.orders", "created", 1, 1),
+        ("s.orders (changelog)", "created", 1, 1),
+    ]
+    assert report.changes == 1
+    assert report.run is not None
+    found = versions_at(mirror.spark, mirror.target, report.run)
+    assert {one.name: one.version for one in found.tables} == {"s.orders": 0, "s.orders (changelog)": 0}
+
+
+def test_switched_on_later_it_begins_with_that_run_and_says_so(mirror: SmallMirror) -> None:
+    orders = relation(1, "orders", {"id": INT4, "note": TEXT})
+    mirror.apply(orders, m.Insert(1, row(1, "a")))
+    report = mirror.apply(orders, m.Insert(1, row(2, "b")), **BOTH)
+    assert "begins with this run" in _notes(report, "s.orders (changelog)")
+    off = mirror.apply(m.Insert(1, row(3, "c")))
+    assert "its changelog is switched off" in _notes(off, "s.orders")
+    again = mirror.apply(m.Insert(1, row(4, "d")), **BOTH)
+    assert "after it was switched off" in _notes(again, "s.orders (changelog)")
+    quiet = mirror.apply(m.Insert(1, row(5, "e")), **BOTH)
+    assert not _notes(quiet, "s.orders (changelog)")
+    assert [one["id"] for one in logged(mirror.spark, mirror.location("orders__changes"))] == [2, 4, 5]
+
+
+def _notes(report: walreplay.RunReport, name: str) -> str:
+    (found,) = [one for one in report.tables if one.name == name]
+    return "; ".join(found.notes)
+
+
+def test_without_a_mirror_there_is_a_change_log_alone(mirror: SmallMirror) -> None:
+    orders = relation(1, "orders", {"id": INT4, "note": TEXT}, "n")
+    only = {"outputs": ["changelog"], "output_names": {"changelog": "log of {table}"}}
+    report = mirror.apply(orders, m.Insert(1, row(1, "a")), m.Update(1, row(1, "b")), **only)
+    assert [one.name for one in report.tables] == ["s.orders (changelog)"]
+    assert report.changes == 2
+    found = logged(mirror.spark, mirror.location("log of orders"))
+    assert [(one["__op"], one["note"], one["__before"]) for one in found] == [("c", "a", None), ("u", "b", None)]
+
+
+def test_a_mirror_that_lacks_changes_is_not_switched_on_again(mirror: SmallMirror) -> None:
+    orders = relation(1, "orders", {"id": INT4, "note": TEXT})
+    mirror.apply(orders, m.Insert(1, row(1, "a")), **BOTH)
+    mirror.apply(m.Insert(1, row(2, "b")), outputs=["changelog"])
+    mirror.write(m.Insert(1, row(3, "c")))
+    with pytest.raises(ConfigError, match="lacks what has changed"):
+        mirror.apply(**BOTH)
+    mirror.apply(outputs=["changelog"])
+    assert len(logged(mirror.spark, mirror.location("orders__changes"))) == 3
+
+
+def test_a_table_that_has_its_name_is_refused_before_anything_is_written(mirror: SmallMirror) -> None:
+    orders = relation(1, "orders", {"id": INT4})
+    other = relation(2, "orders__changes", {"id": INT4})
+    mirror.write(orders, other, m.Insert(1, row(1)), m.Insert(2, row(2)))
+    with pytest.raises(ConfigError, match="have the same destination"):
+        mirror.apply(**BOTH)
+    mirror.apply(**BOTH, output_names={"changelog": "{table}__log"})
+    assert [one["id"] for one in logged(mirror.spark, mirror.location("orders__log"))] == [1]
+
+
+def test_its_own_columns_give_way_to_none_of_the_sources(mirror: SmallMirror) -> None:
+    odd = relation(1, "t", {"id": INT4, "__op": TEXT, "__before": TEXT, "x.y`z": TEXT})
+    mirror.apply(odd, m.Insert(1, row(1, "mine", "too", "odd")), **BOTH)
+    mirror.apply(m.Delete(1, key=row(1, None, None, None)), **BOTH)
+    new, gone = logged(mirror.spark, mirror.location("t__changes"))
+    assert (new["__op"], new["__op__2"], new["__before__2"], new["x.y`z"]) == ("c", "mine", "too", "odd")
+    assert gone["__before"] == {"id": 1, "__op__2": None, "__before__2": None, "x.y`z": None}
+
+
+def test_a_renamed_table_takes_its_change_log_along_and_one_made_anew_begins_another(mirror: SmallMirror) -> None:
+    mirror.apply(relation(1, "a", {"id": INT4}), m.Insert(1, row(1)), **BOTH)
+    mirror.apply(relation(1, "b", {"id": INT4}), m.Insert(1, row(2)), **BOTH)
+    assert not mirror.location("a__changes").exists()
+    assert [one["id"] for one in logged(mirror.spark, mirror.location("b__changes"))] == [1, 2]
+    report = mirror.apply(relation(9, "b", {"id": INT4}), m.Insert(9, row(3)), **BOTH)
+    assert [one["id"] for one in logged(mirror.spark, mirror.location("b__changes"))] == [3]
+    assert {one.name for one in report.tables if one.set_aside} == {"s.b", "s.b (changelog)"}
+
+
+def test_what_is_left_out_and_masked_in_the_mirror_is_so_in_the_change_log(mirror: SmallMirror) -> None:
+    table = {"source_schema": "s", "source_table": "t", "exclude_columns": ["secret"], "column_mask_hash": ["mail"]}
+    config = {**BOTH, "column_mask_salt": "salt", "objects": [{"table": table}]}
+    people = relation(1, "t", {"id": INT4, "mail": TEXT, "secret": TEXT}, "f")
+    table["keys"] = ["id"]
+    mirror.apply(people, m.Insert(1, row(1, "a@b", "x")), m.Delete(1, old=row(1, "a@b", "x")), **config)
+    new, gone = logged(mirror.spark, mirror.location("t__changes"))
+    assert "secret" not in new
+    assert len(new["mail"]) == 64
+    assert gone["__before"] == {"id": 1, "mail": new["mail"]}
