@@ -30,6 +30,8 @@ class MirrorEntry:
         run: the id of the run that made that version; empty in a ledger of an earlier version.
         layout: what the configuration wanted of it then.
         comment: what the table was given last to say of itself; empty for nothing.
+        base_lsn: the table was loaded with the rows that the source had at this LSN: a transaction whose commit LSN is
+            lower is among them.  None if it was not loaded.
     """
 
     oid: int
@@ -42,6 +44,7 @@ class MirrorEntry:
     run: str = ""
     layout: Layout = NO_LAYOUT
     comment: str = ""
+    base_lsn: int | None = None
 
     def to_json(self) -> str:
         """Write the entry."""
@@ -58,6 +61,7 @@ class MirrorEntry:
                 "properties": dict(self.layout.properties),
                 "cluster_by": list(self.layout.cluster_by),
                 "comment": self.comment,
+                "base_lsn": self.base_lsn,
                 "next_id": self.shape.next_id,
                 "columns": [
                     {
@@ -102,6 +106,7 @@ class MirrorEntry:
             run=values.get("run", ""),
             layout=Layout(tuple(sorted(values.get("properties", {}).items())), tuple(values.get("cluster_by", ()))),
             comment=values.get("comment", ""),
+            base_lsn=values.get("base_lsn"),
         )
 
 

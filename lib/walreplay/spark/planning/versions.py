@@ -80,6 +80,7 @@ class Version:
             identity that old rows are really sent by.
         types: of the relation's columns, as they are decoded; ``columns`` has those of the mirror's.
         configured: the key comes from the configuration, so that it may hold NULLs.
+        floor: see `Assignment`.
     """
 
     number: int
@@ -92,6 +93,7 @@ class Version:
     identity: Identity
     configured: bool
     notes: tuple[str, ...] = ()
+    floor: int = -1
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -106,11 +108,13 @@ class Catalogue:
     Attributes:
         versions: by relation.
         oids: of each table, by the table's number.
+        filled_since: the relations (by oid) that were loaded after the run's last truncate of them.
     """
 
     versions: Mapping[Relation, Version]
     oids: tuple[int, ...]
     warnings: tuple[str, ...] = field(default=(), compare=False)
+    filled_since: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, plan: Plan, settings: Settings, entries: Sequence[MirrorEntry]) -> Catalogue:
@@ -121,6 +125,7 @@ class Catalogue:
         """
         types = {type_.oid: type_ for type_ in plan.types}
         known = {entry.oid: dict(entry.names) for entry in entries}
+        bases = {entry.oid: entry.base_lsn for entry in entries if entry.base_lsn is not None}
         histories: dict[int, list[Relation]] = {}
         for relation in plan.relations:
             histories.setdefault(relation.oid, []).append(relation)
@@ -147,10 +152,13 @@ class Catalogue:
                     raise
                 # It is over, and the configuration is for what came then.
                 continue
-            versions[relation] = version
+            base = bases.get(relation.oid, -1)
+            # Where all that the run has comes later, nothing has to be looked at.
+            versions[relation] = replace(version, floor=base if base > plan.after_lsn + 1 else -1)
             warnings.update(dict.fromkeys(f"{relation.qualified_name}: {text}" for text in selection.warnings))
         warnings.update(dict.fromkeys(unmatched_tables(settings, plan.relations)))
-        return cls(versions, tuple(tables), tuple(warnings))
+        filled = frozenset(item.oid for item in plan.truncates if item.lsn < bases.get(item.oid, -1))
+        return cls(versions, tuple(tables), tuple(warnings), filled)
 
     @property
     def assignments(self) -> dict[Relation, Assignment]:
@@ -168,6 +176,7 @@ class Catalogue:
                     rescues=version.selection.metadata.rescued_data is not None,
                 ),
                 marks_deleted=version.selection.soft_deletes,
+                floor=version.floor,
             )
             for relation, version in self.versions.items()
         }

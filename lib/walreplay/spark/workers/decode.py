@@ -63,6 +63,7 @@ class Assignment:
         types: of the version's columns.
         identity: in the columns that are shown.
         marks_deleted: soft deletes: a further column marks a deleted row.
+        floor: the table was loaded as of this LSN, so that rows with a lower commit LSN are left out; -1 for none.
     """
 
     table: int
@@ -71,6 +72,7 @@ class Assignment:
     types: tuple[ColumnType, ...]
     shown: Shown
     marks_deleted: bool = False
+    floor: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +163,12 @@ def _units(steps: Iterable[Step]) -> Iterator[list[Step]]:
 def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
     """Give the decoder of one file, which decodes and records what the task wants of it."""
     settings = task.settings
+    floors = {relation.oid: found.floor for relation, found in task.relations.items() if found.floor >= 0}
     return Decoder(
         framing,
         wanted=task.relations.keys(),
-        truncates=task.truncates,
+        truncates={oid: at for oid, at in task.truncates.items() if at[0] >= floors.get(oid, -1)},
+        floors=floors,
         wants_origin=settings.origins.wants,
         recording=True,
         column_types={relation: assignment.types for relation, assignment in task.relations.items()},
