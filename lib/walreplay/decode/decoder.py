@@ -222,7 +222,7 @@ class Decoder(StreamWalker):
         return taken
 
     def take_truncated(self) -> list[m.Relation]:
-        """Give the versions with rows that a truncate has removed, in order, since the last call; columns follow them."""
+        """Give the versions with rows that a truncate has removed, in order, since the last call; columns follow."""
         taken = list(self._truncated)
         self._truncated.clear()
         return taken
