@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from walreplay.spark.index.building import IndexReport, index
     from walreplay.spark.job.apply import apply
     from walreplay.spark.job.backfill import backfill
+    from walreplay.spark.job.load import load
     from walreplay.spark.ledger.status import Cut, TargetStatus, status, versions_at
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "audit",
     "backfill",
     "index",
+    "load",
     "read_changes",
     "status",
     "versions_at",
@@ -66,6 +68,7 @@ _HOMES: Final = {
     "audit": "walreplay.spark.index.audit",
     "backfill": "walreplay.spark.job.backfill",
     "index": "walreplay.spark.index.building",
+    "load": "walreplay.spark.job.load",
     "read_changes": "walreplay.changes",
     "status": "walreplay.spark.ledger.status",
     "versions_at": "walreplay.spark.ledger.status",

@@ -520,3 +520,23 @@ def test_the_spark_submit_entry_point_calls_apply(applied, monkeypatch):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
     assert caught.value.code == 0
     assert applied[0]["target"] == "out"
+
+
+def test_load_hands_over_what_it_is_told(applied, monkeypatch, capsys):
+    told = {}
+
+    def load(_, source, target, at_lsn, **options):
+        told.update(options, source=source, target=target, at_lsn=at_lsn)
+        table = TableReport("s.t", "/mirror/s/t", "created", 2, 2)
+        return RunReport(1, "loaded", "/base", "/mirror", 1, 9, 0, 2, None, None, (table,), (), 1.0, {})
+
+    monkeypatch.setitem(vars(walreplay), "load", load)
+    assert main(["load", "--from", "/base", "--target", "/mirror", "--at-lsn", "0/96", "--replace", "--quiet"]) == 0
+    assert "run 1: 2 rows from 1 file (9 bytes) loaded into /mirror" in capsys.readouterr().out
+    assert (told["source"], told["target"], told["at_lsn"], told["replace"]) == ("/base", "/mirror", "0/96", True)
+    arguments = ["--format", "csv", "--delimiter", ";", "--null", "x", "--quote", "'", "--escape", "\\", "--header"]
+    arguments += ["--describe", "d", "--table", "s.t", "--captures", "c", "--json", "--quiet"]
+    assert main(["load", "--from", "/base", "--target", "/mirror", "--at-lsn", "0/96", *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "loaded"
+    said = ("file_format", "delimiter", "null", "quote", "escape", "header", "describe", "table", "captures")
+    assert [told[name] for name in said] == ["csv", ";", "x", "'", "\\", True, "d", "s.t", "c"]

@@ -187,6 +187,78 @@ def _print_report(spark: Any, report: RunReport, *, as_json: bool, show: int) ->
             output.table(columns, rows, title=table.name)
 
 
+@app.command("load")
+def load_command(
+    source: Annotated[
+        str, typer.Option("--from", help="Folder of what COPY has written, named by table.", metavar="URI")
+    ],
+    target: _Target,
+    at_lsn: Annotated[
+        str, typer.Option("--at-lsn", help="LSN of the snapshot that the rows were read in.", metavar="X/X")
+    ],
+    describe: Annotated[
+        str | None,
+        typer.Option("--describe", help="What describe.sql says of the tables.", metavar="FILE"),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", help="All files are of this table.", metavar="SCHEMA.TABLE")
+    ] = None,
+    captures: Annotated[
+        str | None,
+        typer.Option("--captures", help="Where the captures lie or will lie, for a new target.", metavar="URI"),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Make tables anew that are there, or give up an interrupted load.")
+    ] = False,
+    kind: Annotated[
+        str | None, typer.Option("--format", help="text, csv or binary, if files do not tell.", metavar="NAME")
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option("--delimiter", help="As COPY was given it.", metavar="TEXT")] = None,
+    null: Annotated[str | None, typer.Option("--null", help="As COPY was given it.", metavar="TEXT")] = None,
+    quote: Annotated[str | None, typer.Option("--quote", help="As COPY was given it.", metavar="TEXT")] = None,
+    escape: Annotated[str | None, typer.Option("--escape", help="As COPY was given it.", metavar="TEXT")] = None,
+    header: Annotated[bool, typer.Option("--header", help="The first line has the columns' names.")] = False,
+    config: Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")] = None,
+    as_json: _Json = False,
+    quiet: _Quiet = False,
+    with_traceback: _Traceback = False,
+) -> None:
+    """Give tables the rows that they had before the capture began."""
+    from walreplay.settings import load_settings
+
+    settings = load_settings(config)
+    progress = progress_shown(quiet=quiet)
+    try:
+        progress.stage("start Spark", None)
+        from walreplay.spark.session.session import build_session
+
+        report = walreplay.load(
+            build_session(),
+            source,
+            target,
+            at_lsn,
+            describe=describe,
+            table=table,
+            captures=captures,
+            file_format=kind,
+            delimiter=delimiter,
+            null=null,
+            quote=quote,
+            escape=escape,
+            header=header,
+            replace=replace,
+            config=settings,
+            progress=progress,
+        )
+    finally:
+        progress.done()
+    output = Output()
+    if as_json:
+        output.json(report.to_dict(), indent=2)
+    else:
+        write_report(output, report)
+
+
 @app.command("index")
 def index_command(
     captures: _Captures,

@@ -27,6 +27,12 @@ def write_report(output: Output, report: RunReport) -> None:
     number = "" if report.run is None else f"run {report.run}: "
     if report.status == "nothing new":
         output.line(f"{number}nothing new in {report.captures} ({report.seconds:.1f} s)")
+    elif report.status == "loaded":
+        output.line(
+            f"{number}{_counted(report.changes, 'row')} from {_counted(report.files, 'file')} "
+            f"({size(report.capture_bytes)}) loaded into {report.target} in {report.seconds:.1f} s"
+            f"{_WRITTEN.get(report.writer or '', '')}"
+        )
     else:
         output.line(
             f"{number}{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')} from "

@@ -13,6 +13,7 @@ import numpy as np
 
 from walreplay.decode import walk
 from walreplay.decode.change_batch import ChangeBatch, type_names, types_by_names
+from walreplay.decode.fate import Fate
 from walreplay.decode.gathered import RelationRows
 from walreplay.decode.kernels import programs as words
 from walreplay.decode.place import Place
@@ -39,32 +40,7 @@ MOST_NAMES: Final = 1 << 20
 
 _KIND_OF_OP: Final = {"c": walk.INSERT, "u": walk.UPDATE, "d": walk.DELETE, "t": walk.TRUNCATE}
 
-_LEAST_SHARE: Final = 1 / 32
-"""The share of the bytes that has to be walked before its rows are used to estimate those of the rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fate:
-    """How to decode a part of a streamed or prepared transaction, which is known to have committed.
-
-    Attributes:
-        ordinal: the ordinal of the part's first remaining row change.
-        aborted: the subtransactions that have rolled back, sorted.
-        applied: its rows are given.  Otherwise they are only compared with those of the first copy, or left out.
-        session: the number of the session in which it has committed.
-        resent: it is a copy of a transaction that is known already.
-    """
-
-    xid: int
-    gid: str | None
-    commit_lsn: int
-    commit_time: int
-    ordinal: int
-    aborted: tuple[int, ...]
-    applied: bool
-    session: int = 0
-    origin: str | None = None
-    resent: bool = False
+_LEAST_SHARE: Final = 1 / 32  # of the bytes has to be walked before its rows estimate those of the rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +87,7 @@ class Decoder(StreamWalker):
         wanted: the relation versions whose rows are wanted; None for all.
         truncates: the run's last truncate of a relation, by oid, as (commit LSN, ordinal); rows up to it are left out,
             as are truncates themselves.  None keeps everything.
+        floors: of relations (by oid) that were loaded as of an LSN: rows with a lower commit LSN are left out.
         wants_origin: says whether transactions of an origin are given.
         recording: gather what the ledger keeps of transactions and logical messages (`take_recorded`), and which
             relations were used (`take_uses`).
@@ -127,6 +104,7 @@ class Decoder(StreamWalker):
         *,
         wanted: Collection[m.Relation] | None = None,
         truncates: Mapping[int, tuple[int, int]] | None = None,
+        floors: Mapping[int, int] | None = None,
         wants_origin: Callable[[str | None], bool] = _all_origins,
         recording: bool = False,
         column_types: Mapping[m.Relation, Sequence[ColumnType]] | None = None,
@@ -147,6 +125,7 @@ class Decoder(StreamWalker):
         self._names_kept = 0
         self._wanted = wanted
         self._truncates = truncates
+        self._floors = floors or {}
         self._wants_origin = wants_origin
         self._recording = recording
         self._fate: Fate | None = None
@@ -227,10 +206,7 @@ class Decoder(StreamWalker):
         return taken
 
     def take_truncated(self) -> list[m.Relation]:
-        """Give the relation versions with rows that a truncate has removed, in order, since the last call.
-
-        The table's columns go through these versions, too.
-        """
+        """Give the versions with rows that a truncate has removed, in order, since the last call; columns follow."""
         taken = list(self._truncated)
         self._truncated.clear()
         return taken
@@ -252,9 +228,12 @@ class Decoder(StreamWalker):
             rows.slots.clear()
         self._placer.reset()
         self._slot_rows = {}
-        # If only some rows are wanted, they are chosen in the tile's arrays and placed afterwards.
-        self.kernel.placer = None if len(self._skipped) or self._truncates else self._placer
         state, fate = self.kernel.state, self._fate
+        # Commit LSNs only rise.  If only some rows are wanted, they are chosen in the tile's arrays, and placed later.
+        lowest = fate.commit_lsn if fate is not None else walk.NO_LSN if place is None else place.high_lsn + 1
+        self._floors_here = {oid: floor for oid, floor in self._floors.items() if floor > lowest}
+        self._leaves_out = bool(len(self._skipped) or self._truncates or self._floors_here)
+        self.kernel.placer = None if self._leaves_out else self._placer
         state[walk.RECORDING] = self._recording
         if fate is None:
             state[walk.SKIP_LOCAL] = not self._wants_origin(None)
@@ -479,10 +458,14 @@ class Decoder(StreamWalker):
         return self._type_names
 
     def _kept(self, tile: Tile) -> NDArray[np.uint8]:
-        """Give a mask of the wanted rows; empty if all are."""
-        if not len(self._skipped) and not self._truncates:
+        """Say which rows are wanted; empty for all."""
+        if not self._leaves_out:
             return _ALL
         kept = ~np.isin(tile.kind, self._skipped)
+        for slot in np.unique(tile.slot).tolist() if self._floors_here else ():
+            relation = self.slot_relations[slot]
+            if relation is not None and relation.oid in self._floors_here:
+                kept &= (tile.slot != slot) | (tile.lsn >= self._floors_here[relation.oid])
         for slot in np.unique(tile.slot[kept]).tolist() if self._truncates else ():
             relation = self.slot_relations[slot]
             truncated = None if relation is None else (self._truncates or {}).get(relation.oid)

@@ -38,7 +38,7 @@ BATCH_ROWS: Final = 1 << 17
 BATCH_BYTES: Final = 64 << 20
 
 
-class _Columns:
+class TupleColumns:
     """The column builders for one kind of tuple (new or old), and the values that they could not hold."""
 
     def __init__(
@@ -56,15 +56,21 @@ class _Columns:
         first: NDArray[np.int32],
         builders: Sequence[tuple[int, ColumnBuilder]] | None = None,
     ) -> None:
-        """Append rows to all columns, or only to some.
+        """Append rows to all columns, or to some."""
+        self.append_cells(buf, tile.offset, tile.length, first, builders)
 
-        Args:
-            first: the number of each row's first cell.
-            builders: number and builder of these columns; None for all.
-        """
+    def append_cells(
+        self,
+        buf: NDArray[np.uint8],
+        offset: NDArray[np.int32],
+        length: NDArray[np.int32],
+        first: NDArray[np.int32],
+        builders: Sequence[tuple[int, ColumnBuilder]] | None = None,
+    ) -> None:
+        """Append rows to all columns, or to some; see `ColumnBuilder.append`."""
         for number, builder in enumerate(self.builders) if builders is None else builders:
             try:
-                bad = builder.append(buf, tile.offset, tile.length, first, number)
+                bad = builder.append(buf, offset, length, first, number)
             except ValueFormatError as error:
                 self._name(error, number)
                 raise
@@ -111,9 +117,11 @@ class _Columns:
 
     @property
     def nbytes(self) -> int:
+        """The size of what is collected, about as it will be in Arrow."""
         return sum(builder.nbytes for builder in self.builders)
 
     def finish(self) -> tuple[list[pa.Array], pa.Array | None]:
+        """Give the columns and what they could not hold, and begin anew."""
         arrays = [builder.finish() for builder in self.builders]
         rescued = None
         if self.rescued:
@@ -196,11 +204,11 @@ class RelationRows:
         self.names = names
         self.codec = codec
         self.slots: list[int] = []
-        self.columns = _Columns(relation, types, names, codec)
+        self.columns = TupleColumns(relation, types, names, codec)
         builders = list(enumerate(self.columns.builders))
         self._placed = [(number, builder) for number, builder in builders if builder.placing is not None]
         self._others = [(number, builder) for number, builder in builders if builder.placing is None]
-        self._before: _Columns | None = None
+        self._before: TupleColumns | None = None
         self._before_rows: list[NDArray[np.int64]] = []
         self._metadata = _Metadata()
         self._unchanged: dict[int, list[tuple[int, NDArray[np.bool_]]]] = {}
@@ -326,7 +334,7 @@ class RelationRows:
         befores = int(program[words.BEFORES])
         if befores:
             if self._before is None:
-                self._before = _Columns(self.relation, self.types, self.names, self.codec)
+                self._before = TupleColumns(self.relation, self.types, self.names, self.codec)
             self._before.append(buf, tile, self._firsts[1][:befores])
             self._before_rows.append(self._pending_before[:befores].copy())
         self._settle(rows)

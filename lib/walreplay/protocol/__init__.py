@@ -6,7 +6,7 @@ needs them.
 Entry points: `messages`, `read_stream`, `Framing`, `detect_framing`, `decompress`; `frame` writes captures for tests.
 
 Uses: nothing.
-Used by: changes, cli, decode, inspection, selection, sink, spark, transactions, transcript, types.
+Used by: changes, cli, decode, inspection, loading, selection, sink, spark, transactions, transcript, types.
 """
 
 from walreplay.protocol.compression import decompress, detect_compression

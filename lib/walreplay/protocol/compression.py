@@ -125,7 +125,21 @@ def decompress(data: bytes, *, limit: int = MAX_BYTES) -> bytes:
     return b"".join(parts)
 
 
-def _inflate(data: bytes, compression: str) -> Iterator[tuple[bytes, int]]:
+def in_steps(data: bytes | memoryview) -> Iterator[bytes | memoryview]:
+    """Decompress a file's bytes step by step, without a limit; others come back at once, as they are.
+
+    Raises:
+        as `decompress`.
+    """
+    compression = detect_compression(bytes(data[:HEAD_BYTES]))
+    if compression is None:
+        yield data
+        return
+    for part, _ in _inflate(data, compression):
+        yield part
+
+
+def _inflate(data: bytes | memoryview, compression: str) -> Iterator[tuple[bytes, int]]:
     """Give the decompressed bytes in steps, each with how many compressed bytes were read by then."""
     view = memoryview(data)
     member = _MEMBERS[compression]()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from walreplay.decode.decoder import Fate
+from walreplay.decode.fate import Fate
 from walreplay.decode.partitions import Partition
 from walreplay.decode.place import Place
 from walreplay.protocol import messages as m

@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
-from walreplay.decode.decoder import Fate
+from walreplay.decode.fate import Fate
 from walreplay.decode.place import Place
 from walreplay.protocol import messages as m
 from walreplay.transactions.deferred import Deferred, Segment

@@ -72,6 +72,22 @@ def test_the_versions_that_came_before_a_truncate_are_told_though_their_rows_are
     assert [len(batch.relation.columns) for batch in found] == ([4] if not skipped else [])
 
 
+@pytest.mark.parametrize("tile_bytes", [16, 1024])
+@pytest.mark.parametrize("high", [-1, 99, 100, 200])
+def test_rows_below_the_floor_of_their_relation_alone_are_left_out(tile_bytes: int, high: int) -> None:
+    messages: list[m.AnyMessage] = []
+    for lsn in (100, 200, 300):
+        messages += [m.Begin(lsn, 1, lsn), relation(1), relation(2), insert(1), insert(2), m.Commit(0, lsn, lsn + 8, 1)]
+    data = frame(messages, Framing.RAW)
+    decoder = Decoder(Framing.RAW, floors={1: 200}, truncates={}, tile_bytes=tile_bytes)
+    place = Place(Framing.RAW, high_lsn=high)
+    found = [*decoder.decode(data, 0, len(data), place=place, relations={}, types={}), *decoder.rest()]
+    rows = [(batch.relation.oid, lsn) for batch in found for lsn in batch.commit_lsns.to_pylist()]
+    expected = [(oid, lsn) for lsn in (100, 200, 300) for oid in (1, 2) if lsn > high and (oid == 2 or lsn >= 200)]
+    assert sorted(rows) == sorted(expected)
+    assert decoder.take_truncated() == []
+
+
 @pytest.mark.parametrize("cut", [False, True], ids=["in one file", "begun in another file"])
 def test_what_a_streamed_transaction_has_announced_holds_outside_once_it_has_committed(cut: bool) -> None:
     altered, changed = replace(relation(1, columns=2), xid=5), replace(insert(1, columns=2), xid=5)

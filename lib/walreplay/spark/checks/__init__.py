@@ -4,6 +4,6 @@ It reads, and restores tables whose ledger is older than they are (`setting_back
 
 Entry points: `places.check_places`, `tables.TableChecks`.
 
-Uses: delta, ledger, planning, session, sink, transactions.
+Uses: delta, ledger, planning, session, sink, staging, transactions, workers.
 Used by: job.
 """

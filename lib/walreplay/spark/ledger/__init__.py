@@ -6,6 +6,6 @@ never opens one.
 
 Entry points: `ledger.Ledger`, `status.status`, `status.versions_at`.
 
-Uses: delta, planning, session, sink, staging, transactions, workers, writing.
+Uses: delta, planning, protocol, session, sink, staging, transactions, workers, writing.
 Used by: checks, cli, job, walreplay.
 """

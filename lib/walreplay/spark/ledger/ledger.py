@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from walreplay.errors import TargetError
-from walreplay.lsn import to_datetime
+from walreplay.lsn import format_lsn, to_datetime
+from walreplay.protocol.messages import Relation
 from walreplay.report import RunReport
-from walreplay.sink.lineage import RunId
 from walreplay.sink.merge import TIMESTAMP
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_type
 from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import TableName, Target, quote
 from walreplay.spark.ledger import lock
-from walreplay.spark.ledger.state import APPLIED, PLANNED, Seen, State, now
+from walreplay.spark.ledger.state import APPLIED, LOADING, PLANNED, Load, Seen, State, now, run_id
 from walreplay.spark.ledger.state_table import StateTable
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.session import steps
@@ -106,13 +106,7 @@ _RELATIONS: Final = pa.schema(
 
 def commit_of(state: State, name: str) -> delta.CommitId:
     """Give the commit of a run in one of the ledger's tables."""
-    assert state.plan is not None
-    return delta.CommitId(f"{state.ledger}/{name}", state.run, run_id(state.plan))
-
-
-def run_id(plan: Plan) -> RunId | None:
-    """Give what a plan's commits say about their run; None for a plan of an earlier version."""
-    return RunId(plan.id, plan.upto_lsn, plan.resume.applied) if plan.id else None
+    return delta.CommitId(f"{state.ledger}/{name}", state.run, state.run_id)
 
 
 def check_recorded(spark: SparkSession, table: TableName, commit: delta.CommitId, version: int | None) -> None:
@@ -130,9 +124,14 @@ def check_recorded(spark: SparkSession, table: TableName, commit: delta.CommitId
 
 
 class Ledger:
-    """The ledger of one target."""
+    """The ledger of one target.
 
-    def __init__(self, spark: SparkSession, target: Target, writer: TableWriter) -> None:
+    Args:
+        loads: whoever reads it finishes base loads; all others are refused while one is interrupted.
+    """
+
+    def __init__(self, spark: SparkSession, target: Target, writer: TableWriter, *, loads: bool = False) -> None:
+        self._loads = loads
         self._spark = own_session(spark)
         self._target = target
         self._writer = writer
@@ -147,9 +146,25 @@ class Ledger:
         """Give the newest state; None if nothing was ever applied.
 
         Raises:
-            TargetError: when a newer walreplay wrote it.
+            TargetError: when a newer walreplay wrote it, or a base load is interrupted.
         """
-        return self._state.read()
+        return self._unless_loading(self._state.read())
+
+    def _unless_loading(self, state: State | None) -> State | None:
+        """Refuse a state that a base load has left in the middle of its work, or has at this moment."""
+        holder = self._state.holder
+        at_work = holder is not None and lock.why_dead(holder, now()) is None
+        if state is not None and state.load is not None and not self._loads and not at_work:
+            raise self._interrupted(state.load)
+        return state
+
+    def _interrupted(self, load: Load) -> TargetError:
+        names = ", ".join(name for _, name in load.tables[:5]) + (", …" if len(load.tables) > 5 else "")
+        return TargetError(
+            f"a base load of {names} as of LSN {format_lsn(load.at_lsn)} was interrupted",
+            path=self._target.text,
+            remedy="Run walreplay load again for these tables and this LSN: it finishes them. Then apply goes on",
+        )
 
     @property
     def holder(self) -> lock.Holder | None:
@@ -173,9 +188,14 @@ class Ledger:
         """Take the lock, and give the state under it: the one that was read, or a newer one.
 
         Raises:
-            TargetError: when another run has it.
+            TargetError: when another run has it, or a base load is interrupted.
         """
-        return self._state.acquire()
+        state = self._state.acquire()
+        if state is not None and state.load is not None and not self._loads:
+            # It was at work when the ledger was read, and was killed since.
+            self._state.release()
+            raise self._interrupted(state.load)
+        return state
 
     def release(self) -> None:
         """Give the lock back if this run still has it."""
@@ -244,6 +264,29 @@ class Ledger:
         self._state.write(state)
         return state
 
+    def write_load(self, before: State | None, load: Load, run: int, *, source: str, files: int, size: int) -> State:
+        """Write a base load to ``state``, before any of it reaches a table; where the next run starts stays.
+
+        Args:
+            run: its number.
+        """
+        state = State(
+            ledger=self.id,
+            source=source,
+            run=run,
+            phase=LOADING,
+            started_at=now(),
+            captures=before.captures if before else "",
+            files=files,
+            bytes=size,
+            resume=before.resume if before else None,
+            seen=before.seen if before else Seen(),
+            tables=before.tables if before else (),
+            load=load,
+        )
+        self._state.write(state)
+        return state
+
     def note_vacated(self, state: State) -> State:
         """Write to ``state`` that the tables which give way to others have left their places."""
         vacated = replace(state, vacated=True)
@@ -274,13 +317,46 @@ class Ledger:
         """
         plan = state.plan
         assert plan is not None
+        reached = (plan.upto_lsn, plan.upto_commit_time)
+        ended = replace(state, resume=plan.resume)
+        return self._record(ended, report, tables, plan.announced, reached, resumed=resumed)
+
+    def record_load(
+        self,
+        state: State,
+        report: RunReport,
+        tables: Sequence[MirrorEntry],
+        relations: Sequence[Relation],
+        *,
+        resumed: bool,
+    ) -> State:
+        """Record a base load as ended; see `record`.
+
+        Args:
+            relations: of the tables that were loaded.
+        """
+        place = None if state.resume is None else state.resume.place
+        reached = (-1, 0) if place is None else (place.high_lsn, place.high_commit_time)
+        return self._record(state, report, tables, relations, reached, resumed=resumed)
+
+    def _record(
+        self,
+        state: State,
+        report: RunReport,
+        tables: Sequence[MirrorEntry],
+        announced: Sequence[Relation],
+        reached: tuple[int, int],
+        *,
+        resumed: bool,
+    ) -> State:
+        upto_lsn, upto_commit_time = reached
         ended = replace(
             state,
             phase=APPLIED,
             finished_at=now(),
             plan=None,
+            load=None,
             vacated=False,
-            resume=plan.resume,
             tables=tuple(sorted(tables, key=lambda entry: entry.oid)),
         )
         run = [
@@ -293,8 +369,8 @@ class Ledger:
                 state.bytes,
                 report.transactions,
                 report.changes,
-                None if plan.upto_lsn < 0 else plan.upto_lsn,
-                None if plan.upto_lsn < 0 else to_datetime(plan.upto_commit_time),
+                None if upto_lsn < 0 else upto_lsn,
+                None if upto_lsn < 0 else to_datetime(upto_commit_time),
                 [
                     (
                         t.name,
@@ -323,7 +399,7 @@ class Ledger:
         ]
         # What a table's relation has changed in the table, with the version that the run has used last.
         notes = {table.name: list(table.notes) for table in report.tables}
-        last = {r.qualified_name: r for r in plan.announced}
+        last = {r.qualified_name: r for r in announced}
         relations = [
             (
                 state.run,
@@ -334,7 +410,7 @@ class Ledger:
                 [(c.name, c.type_oid, c.typmod, c.key) for c in r.columns],
                 notes.get(r.qualified_name, []) if last[r.qualified_name] is r else [],
             )
-            for r in plan.announced
+            for r in announced
         ]
         history = [("runs", _RUNS, run), ("relations", _RELATIONS, relations)]
         with ThreadPoolExecutor(len(history)) as pool:
@@ -382,4 +458,4 @@ def _add_columns(spark: SparkSession, table: TableName, schema: pa.Schema, there
         spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({', '.join(new)})")
 
 
-__all__ = ["APPLIED", "PLANNED", "Ledger", "Seen", "State"]
+__all__ = ["APPLIED", "LOADING", "PLANNED", "Ledger", "Load", "Seen", "State", "run_id"]

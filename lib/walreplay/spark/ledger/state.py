@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import Row
 
+from walreplay.sink.lineage import RunId
 from walreplay.sink.merge import TIMESTAMP
 from walreplay.spark.delta.target import Target
 from walreplay.spark.ledger import lock
@@ -22,6 +23,9 @@ NEW: Final = "new"
 PLANNED: Final = "planned"
 
 APPLIED: Final = "applied"
+
+LOADING: Final = "loading"
+"""A base load stands written, and some tables may have its commit."""
 
 FORMAT: Final = 2
 
@@ -59,13 +63,40 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """What a base load brings to tables.
+
+    Attributes:
+        id: given when it is written down, and to no other, by which its commits are told.
+        at_lsn: the LSN as of which the rows are.
+        tables: the oid and the name of each.
+        origin: where the rows come from.
+    """
+
+    id: str
+    at_lsn: int
+    tables: tuple[tuple[int, str], ...]
+    origin: str
+
+    def to_json(self) -> str:
+        """Write it."""
+        return json.dumps({"load": asdict(self)}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Load:
+        """Read what `to_json` wrote."""
+        values = json.loads(text)["load"]
+        return cls(**(values | {"tables": tuple((oid, name) for oid, name in values["tables"])}))
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """The one row of ``state``.
 
     Attributes:
         ledger: the ledger's own id.
         run: the newest run's number.
-        plan: the plan that it applies, while it is `PLANNED`.
+        plan: the plan that it applies, while it is `PLANNED`; ``load`` what it loads, while it is `LOADING`.
         resume: where the next run starts, once it is `APPLIED`.
         tables: what is known of all mirror tables that were ever written to.
         vacated: the tables that give way to others have left their places.
@@ -85,6 +116,21 @@ class State:
     seen: Seen = Seen()
     tables: tuple[MirrorEntry, ...] = ()
     vacated: bool = False
+    load: Load | None = None
+
+    @property
+    def run_id(self) -> RunId | None:
+        """What the commits of the run at work say of it; None for a plan of an earlier version."""
+        if self.load is not None:
+            applied = (-1, 0) if self.resume is None else (self.resume.place.high_lsn, self.resume.applied)
+            return RunId(self.load.id, *applied)
+        assert self.plan is not None
+        return run_id(self.plan)
+
+
+def run_id(plan: Plan) -> RunId | None:
+    """Give what a plan's commits say about their run; None for a plan of an earlier version."""
+    return RunId(plan.id, plan.upto_lsn, plan.resume.applied) if plan.id else None
 
 
 def now() -> datetime:
@@ -94,6 +140,7 @@ def now() -> datetime:
 
 def values_of(state: State, holder: lock.Holder | None, target: Target) -> dict[str, Any]:
     """Give the row's values by their columns, in these columns' order."""
+    plan = None if state.plan is None else plan_to_json(state.plan)
     return {
         "format": FORMAT,
         "ledger": state.ledger,
@@ -105,7 +152,7 @@ def values_of(state: State, holder: lock.Holder | None, target: Target) -> dict[
         "captures": state.captures,
         "files": state.files,
         "bytes": state.bytes,
-        "plan": None if state.plan is None else plan_to_json(state.plan),
+        "plan": plan if state.load is None else state.load.to_json(),
         "resume": None if state.resume is None else resume_to_json(state.resume),
         "seen": json.dumps(asdict(state.seen)),
         "tables": [replace(entry, table=target.relative(entry.table)).to_json() for entry in state.tables],
@@ -127,7 +174,8 @@ def state_of(row: Row, target: Target) -> State:
         captures=row.captures,
         files=row.files,
         bytes=row.bytes,
-        plan=None if row.plan is None else plan_from_json(row.plan),
+        plan=None if row.plan is None or row.phase == LOADING else plan_from_json(row.plan),
+        load=Load.from_json(row.plan) if row.phase == LOADING else None,
         resume=None if row.resume is None else resume_from_json(row.resume),
         seen=Seen(**json.loads(row.seen)),
         tables=tuple(replace(entry, table=target.absolute(entry.table)) for entry in entries),
@@ -139,4 +187,4 @@ def at_work(state: State | None) -> int:
     """Give the number of the run that has the lock."""
     if state is None:
         return 1
-    return state.run if state.phase == PLANNED else state.run + 1
+    return state.run if state.phase in (PLANNED, LOADING) else state.run + 1

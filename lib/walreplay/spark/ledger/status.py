@@ -15,7 +15,7 @@ from walreplay.lsn import to_datetime
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.storage import catalog_errors, ledger_errors
 from walreplay.spark.delta.target import TableName, Target
-from walreplay.spark.ledger.ledger import APPLIED, PLANNED, Ledger, State
+from walreplay.spark.ledger.ledger import APPLIED, LOADING, PLANNED, Ledger, State
 from walreplay.spark.ledger.lock import Holder, why_dead
 from walreplay.spark.ledger.state import at_work
 from walreplay.spark.session.failures import spark_errors
@@ -135,16 +135,16 @@ def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
     place = Target.parse(str(target))
     own = own_session(spark)
     with spark_errors(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
-        ledger = Ledger(spark, place, choose_writer(spark, place))
+        ledger = Ledger(spark, place, choose_writer(spark, place), loads=True)
         with catalog_errors(place):
             state = ledger.read()
         running = _run_at_work(state, ledger.holder)
         if state is None:
             raise _nothing_applied(place, running)
         runs = _newest_runs(own, place, state.run)
-    if state.phase == PLANNED:
+    if state.phase in (PLANNED, LOADING):
         runs = [run for run in runs if run.run != state.run]
-        runs.append(RunStatus(state.run, PLANNED, state.started_at, None, None, state.files, None, None, None))
+        runs.append(RunStatus(state.run, state.phase, state.started_at, None, None, state.files, None, None, None))
     applied, applied_ts = _applied(state, runs)
     return TargetStatus(place.text, applied, applied_ts, running, tuple(runs), _open_transactions(state))
 
@@ -178,7 +178,7 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -
             F.max(F.when(F.col("version").isNotNull(), F.struct("run", "version"))).alias("newest"),
         )
         held = newest.where("newest IS NOT NULL AND NOT last.set_aside").select("oid", "last.*", "newest.version")
-        state = Ledger(own, place, choose_writer(own, place)).read()
+        state = Ledger(own, place, choose_writer(own, place), loads=True).read()
         # A table may have moved since.
         now = {entry.oid: entry.table.text for entry in (state.tables if state is not None else ())}
         tables = tuple(

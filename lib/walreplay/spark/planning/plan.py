@@ -114,7 +114,10 @@ class TablePlan:
         """The ledger's entry for the table after the run."""
         # Its version is known once the commit was made.
         entry = MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
-        return replace(entry, layout=self.layout, comment=self.comment)
+        # A relation that was made anew has none of the rows that were loaded.
+        known = self.before is not None and self.before.oid == self.oid
+        base = self.before.base_lsn if known and self.before is not None else None
+        return replace(entry, layout=self.layout, comment=self.comment, base_lsn=base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,8 @@ def plan_tables(
         segments = [(segment.start, versions[segment.version]) for segment in staged[number].segments]
         has_place = one.oid in placement.holders
         before = placement.before.get(one.oid)
-        plan = _table(number, one, segments, staged[number], before, one.oid in truncated, settings)
+        is_truncated = one.oid in truncated and one.oid not in catalogue.filled_since
+        plan = _table(number, one, segments, staged[number], before, is_truncated, settings)
         notes = (*placement.notes.get(one.oid, ()), *switched.notes(one.oid), *plan.notes)
         location = one.table if has_place else target.set_aside(one.oid)
         tables.append(replace(plan, table=location, set_aside=not has_place, notes=notes))

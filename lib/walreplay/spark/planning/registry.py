@@ -31,6 +31,8 @@ class MirrorEntry:
         layout: what the configuration wanted of it then.
         comment: what the table was given last to say of itself; empty for nothing.
         paused: its output was switched off when its relation was used: those changes are not in it.
+        base_lsn: the table was loaded with the rows that the source had at this LSN: a transaction whose commit LSN is
+            lower is among them.  None if it was not loaded.
     """
 
     oid: int
@@ -44,6 +46,7 @@ class MirrorEntry:
     layout: Layout = NO_LAYOUT
     comment: str = ""
     paused: bool = False
+    base_lsn: int | None = None
 
     def to_json(self) -> str:
         """Write the entry."""
@@ -61,6 +64,7 @@ class MirrorEntry:
                 "cluster_by": list(self.layout.cluster_by),
                 "comment": self.comment,
                 "paused": self.paused,
+                "base_lsn": self.base_lsn,
                 "next_id": self.shape.next_id,
                 "columns": [
                     {
@@ -106,6 +110,7 @@ class MirrorEntry:
             layout=Layout(tuple(sorted(values.get("properties", {}).items())), tuple(values.get("cluster_by", ()))),
             comment=values.get("comment", ""),
             paused=values.get("paused", False),
+            base_lsn=values.get("base_lsn"),
         )
 
 

@@ -84,6 +84,7 @@ class Version:
             identity that old rows are really sent by.
         types: of the relation's columns, as they are decoded; ``columns`` has those of the mirror's.
         configured: the key comes from the configuration, so that it may hold NULLs.
+        floor: see `Assignment`.
     """
 
     number: int
@@ -97,6 +98,7 @@ class Version:
     identity: Identity
     configured: bool
     notes: tuple[str, ...] = ()
+    floor: int = -1
 
     @property
     def oid(self) -> int:
@@ -127,11 +129,13 @@ class Catalogue:
     Attributes:
         relations: all that are known, by their numbers.
         versions: what is wanted of them, one or more of each that is wanted.
+        filled_since: the relations (by oid) that were loaded after the run's last truncate of them.
     """
 
     relations: tuple[Relation, ...]
     versions: Mapping[Relation, tuple[Version, ...]]
     warnings: tuple[str, ...] = field(default=(), compare=False)
+    filled_since: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, plan: Plan, settings: Settings, entries: Sequence[MirrorEntry]) -> Catalogue:
@@ -141,13 +145,15 @@ class Catalogue:
             entries: the tables that the ledger knows.
         """
         known = {entry.oid: dict(entry.names) for entry in entries}
-        found = _Collected(plan, settings, known)
+        bases = {entry.oid: entry.base_lsn for entry in entries if entry.base_lsn is not None}
+        found = _Collected(plan, settings, known, bases)
         for number, relation in enumerate(plan.relations):
             for output in Output:
                 found.add(number, relation, output)
         found.warnings.update(dict.fromkeys(unmatched_tables(settings, plan.relations)))
         versions = {relation: tuple(of_outputs) for relation, of_outputs in found.versions.items()}
-        return cls(plan.relations, versions, tuple(found.warnings))
+        filled = frozenset(item.oid for item in plan.truncates if item.lsn < bases.get(item.oid, -1))
+        return cls(plan.relations, versions, tuple(found.warnings), filled)
 
     @property
     def assignments(self) -> dict[Relation, Assigned]:
@@ -174,8 +180,11 @@ class Catalogue:
 class _Collected:
     """What is collected for a `Catalogue`, version by version."""
 
-    def __init__(self, plan: Plan, settings: Settings, known: Mapping[int, Mapping[str, str]]) -> None:
+    def __init__(
+        self, plan: Plan, settings: Settings, known: Mapping[int, Mapping[str, str]], bases: Mapping[int, int]
+    ) -> None:
         self._settings = settings
+        self._bases, self._after_lsn = bases, plan.after_lsn
         self._known = known
         self._types = {type_.oid: type_ for type_ in plan.types}
         self._histories: dict[int, list[Relation]] = {}
@@ -224,7 +233,10 @@ class _Collected:
         of_output = number * COUNT + output.number, self._tables[relation.oid] * COUNT + output.number, output
         if output is Output.CHANGELOG:
             return _log_version(*of_output, relation, sent, selection, self._types, self._settings)
-        return _version(*of_output, relation, sent, selection, self._types, self._settings)
+        version = _version(*of_output, relation, sent, selection, self._types, self._settings)
+        base = self._bases.get(relation.oid, -1)
+        # Where all that the run has comes later, nothing has to be looked at.
+        return replace(version, floor=base) if base > self._after_lsn + 1 else version
 
 
 def _assignment(version: Version) -> Assignment:
@@ -240,6 +252,7 @@ def _assignment(version: Version) -> Assignment:
             rescues=selection.metadata.rescued_data is not None,
         ),
         marks_deleted=selection.soft_deletes,
+        floor=version.floor,
     )
 
 

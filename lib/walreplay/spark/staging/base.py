@@ -182,6 +182,23 @@ class Staging(ABC):
         if works:
             self._stage(spark, works, files_a_batch(task.files))
         self._decoded = True
+        return self._gathered(spark)
+
+    def take(self, spark: SparkSession, rows: DataFrame, work: Work, values: Mapping[str, str]) -> dict[int, Staged]:
+        """Stage the rows of some work alone; give what each table has.
+
+        Args:
+            values: settings for the job.
+
+        Raises:
+            WalReplayError: the first error that a row of `ERROR_TABLE` tells.
+        """
+        self._written = False
+        self._stage(spark, [(rows, work)], values)
+        return self._gathered(spark)
+
+    def _gathered(self, spark: SparkSession) -> dict[int, Staged]:
+        """Give what each table has of all that is staged."""
         totals = self._totals(spark)
         for total in totals:
             self._sizes[total.table] += total.size

@@ -5,6 +5,6 @@ traceback.  Workers know nothing of Spark, the settings or the ledger: what a ta
 
 Entry points: one module per stage (`scan`, `decode`, `fold`, `write`); `rows` has the schemas of what they return.
 
-Uses: decode, protocol, sink, transactions, types.
-Used by: captures, index, job, ledger, planning, staging, tables, writing.
+Uses: decode, loading, protocol, sink, transactions, types.
+Used by: captures, checks, index, job, ledger, planning, staging, tables, writing.
 """

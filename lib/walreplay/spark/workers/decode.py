@@ -63,6 +63,7 @@ class Assignment:
         table: the table's number, and ``relation`` the version's among those of tables.
         identity: in the columns that are shown.
         marks_deleted: soft deletes: a further column marks a deleted row.
+        floor: the table was loaded as of this LSN, so that rows with a lower commit LSN are left out; -1 for none.
     """
 
     table: int
@@ -70,6 +71,7 @@ class Assignment:
     identity: Identity
     shown: Shown
     marks_deleted: bool = False
+    floor: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +184,16 @@ def _units(steps: Iterable[Step]) -> Iterator[list[Step]]:
 def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
     """Give the decoder of one file, which decodes and records what the task wants of it."""
     settings, logged = task.settings, task.logged
+    floors = {
+        relation.oid: assigned.mirror.floor
+        for relation, assigned in task.relations.items()
+        if assigned.mirror is not None and assigned.mirror.floor >= 0
+    }
     return Decoder(
         framing,
         wanted=task.relations.keys(),
-        truncates={oid: at for oid, at in task.truncates.items() if oid not in logged},
+        truncates={oid: at for oid, at in task.truncates.items() if oid not in logged and at[0] >= floors.get(oid, -1)},
+        floors=floors,
         wants_origin=settings.origins.wants,
         recording=True,
         column_types={relation: assigned.types for relation, assigned in task.relations.items()},

@@ -66,13 +66,14 @@ def capture_files(
     for batch in batches:
         if "content" not in batch.schema.names:
             for number in batch.column("file").to_pylist():
-                yield numbered[number], _map(numbered[number])
+                yield numbered[number], map_capture(numbered[number])
             continue
         for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
             yield path.as_py(), content.as_buffer()
 
 
-def _map(path: str) -> memoryview | WalReplayError:
+def map_capture(path: str) -> memoryview | WalReplayError:
+    """Map a file of a mounted file system into memory, or give the error of reading it."""
     name = path.removeprefix(LOCAL_SCHEME)
     try:
         # A path has one slash in front, or three.

@@ -1,0 +1,260 @@
+"""Files of COPY, taken apart chunk by chunk: where each field of each row lies.
+
+Memory is bounded by the chunk, or by the largest row.  A file of text that is not compressed can be read in ranges by
+several tasks: a newline that no backslash stands in front of is always a row's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from walreplay.decode.copied import Cells
+from walreplay.decode.kernels import copy as kernels
+from walreplay.errors import CaptureError, NotSupported
+from walreplay.loading.formats import SIGNATURE, CopyFormat
+from walreplay.protocol.compression import in_steps
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CHUNK: Final = 1 << 20
+
+_MOST: Final = 2**31 - 1 - 64
+_CELLS: Final = 1 << 18
+_SLACK: Final = 16
+"""Bytes behind a chunk's own, so that kernels copy its last values by whole words, too."""
+
+_HAS_OIDS: Final = 1 << 16
+_NEWLINE: Final = b"\n"
+_BACKSLASH: Final = 0x5C
+
+_DAMAGED: Final = (
+    "The file was cut off, or is in another format than was said: --format, --delimiter, --quote, --header"
+)
+
+
+def range_of(view: memoryview, start: int, stop: int) -> tuple[int, int]:
+    """Give the whole rows of text that begin between two places."""
+    return _row_from(view, start), _row_from(view, stop)
+
+
+def _row_from(view: memoryview, at: int) -> int:
+    """Give where the first row begins at a place or behind it."""
+    if at == 0 or at >= len(view):
+        return min(at, len(view))
+    at -= 1
+    while True:
+        window = bytes(view[at : at + CHUNK])
+        if not window:
+            return len(view)
+        found = window.find(_NEWLINE)
+        while found >= 0:
+            if not _is_escaped(view, at + found):
+                return at + found + 1
+            found = window.find(_NEWLINE, found + 1)
+        at += len(window)
+
+
+def _is_escaped(view: memoryview, at: int) -> bool:
+    count = 0
+    while at > count and view[at - count - 1] == _BACKSLASH:
+        count += 1
+    return count % 2 == 1
+
+
+def read_cells(
+    content: bytes | memoryview, form: CopyFormat, fields: int, path: str, *, start: int = 0, stop: int | None = None
+) -> Iterator[Cells]:
+    """Take a file's rows apart, chunk by chunk.
+
+    The arrays of each `Cells` are used again for the next.
+
+    Args:
+        content: the file as stored.
+        fields: how many each row has.
+        start, stop: the bytes to read, without compression: whole rows, or all behind a header.
+
+    Raises:
+        CaptureError: the bytes are not such rows; with the row's offset.
+        NotSupported: a row is too large.
+    """
+    splitter = _Splitter(form, fields, path)
+    waiting: list[memoryview | NDArray[np.uint8]] = []
+    size = tried = 0
+    base = start
+    for piece in _pieces(content, start, stop):
+        if splitter.ended:
+            splitter.refuse_more(np.frombuffer(piece, np.uint8), base)
+            continue
+        waiting.append(piece)
+        size += len(piece)
+        if size < 2 * tried:
+            # A row is larger than a chunk: looked at each time, it would take for ever.
+            continue
+        buf = _joined(waiting, size, path)
+        at = yield from splitter.split(buf, splitter.whole(buf, size), base)
+        if splitter.ended:
+            splitter.refuse_more(buf[at:size], base + at)
+            at = size
+        base += at
+        waiting, size = [buf[at:size]], size - at
+        tried = size if at == 0 else 0
+    if not splitter.ended:
+        buf = _joined(waiting, size, path)
+        if size and splitter.in_quotes(buf, size):
+            raise splitter.error("a quoted field has no end", base)
+        at = yield from splitter.split(buf, size, base)
+        if splitter.ended:
+            splitter.refuse_more(buf[at:size], base + at)
+        elif at < size:
+            raise splitter.error("the data end inside of a row", base + at)
+        base += at
+    splitter.check_end(base)
+    if splitter.ended and stop is not None and stop < len(content):
+        # What follows in other ranges would be taken for rows.
+        splitter.refuse_more(np.frombuffer(content[stop:], np.uint8), stop)
+
+
+def _pieces(content: bytes | memoryview, start: int, stop: int | None) -> Iterator[memoryview]:
+    """Give the bytes between two places, in pieces of about a chunk."""
+    at = 0
+    for step in in_steps(content):
+        view = memoryview(step)
+        low = max(0, start - at)
+        high = len(view) if stop is None else min(len(view), stop - at)
+        for place in range(low, high, CHUNK):
+            yield view[place : min(place + CHUNK, high)]
+        at += len(view)
+
+
+def _joined(parts: Sequence[memoryview | NDArray[np.uint8]], size: int, path: str) -> NDArray[np.uint8]:
+    if size > _MOST:
+        raise NotSupported("a row has more than 2 GiB, or has no end", path=path, remedy=_DAMAGED)
+    buf = np.empty(size + _SLACK, np.uint8)
+    at = 0
+    for part in parts:
+        buf[at : at + len(part)] = np.frombuffer(part, np.uint8)
+        at += len(part)
+    buf[size:] = 0
+    return buf
+
+
+class _Splitter:
+    """Takes chunks apart.
+
+    Attributes:
+        ended: the marker of the data's end has come.
+    """
+
+    def __init__(self, form: CopyFormat, fields: int, path: str) -> None:
+        self.ended = False
+        self._form = form
+        self._fields = fields
+        self._path = path
+        self._null = np.frombuffer(form.null.encode(), np.uint8)
+        self._room = max(_CELLS, fields)
+        self._offset = np.empty(self._room, np.int32)
+        self._length = np.empty(self._room, np.int32)
+        self._marks = np.zeros(kernels.MARKS, np.int64)
+        self._in_head = form.kind == "binary"
+
+    def whole(self, buf: NDArray[np.uint8], size: int) -> int:
+        """Give where the last whole row ends, as far as that has to be known before rows are taken."""
+        if self._form.kind == "binary":
+            return size
+        if self._form.kind == "csv":
+            return max(0, kernels.csv_end(buf, 0, size, ord(self._form.quote), ord(self._form.escape)))
+        view = memoryview(buf.data)[:size]
+        data = bytes(view[-4096:])
+        at, low = size, size - len(data)
+        while at > 0:
+            found = data.rfind(_NEWLINE, 0, at - low)
+            if found < 0:
+                if low == 0:
+                    return 0
+                data = bytes(view[:low])
+                at, low = low, 0
+                continue
+            at = low + found
+            if not _is_escaped(view, at):
+                return at + 1
+        return 0
+
+    def in_quotes(self, buf: NDArray[np.uint8], size: int) -> bool:
+        """Say whether what is no whole row of CSV ends inside of quotes."""
+        form = self._form
+        return form.kind == "csv" and kernels.csv_end(buf, 0, size, ord(form.quote), ord(form.escape)) < 0
+
+    def split(self, buf: NDArray[np.uint8], end: int, base: int) -> Generator[Cells, None, int]:
+        """Give the rows up to a place; at the end give where the last one ends."""
+        at = self._behind_head(buf, end) if self._in_head else 0
+        while at < end and not self.ended and not self._in_head:
+            rows = self._run(buf, at, end)
+            why = int(self._marks[kernels.WHY])
+            if rows:
+                used = rows * self._fields
+                yield Cells(buf, self._offset[:used], self._length[:used], rows, base)
+            at = int(self._marks[kernels.AT])
+            self.ended = why == kernels.ENDED
+            if why not in (kernels.MORE, kernels.ENDED):
+                raise self._fault(why, base + int(self._marks[kernels.ROW]))
+            if not rows:
+                break
+        return at
+
+    def _run(self, buf: NDArray[np.uint8], at: int, end: int) -> int:
+        form, cells = self._form, (self._offset, self._length, self._marks)
+        if form.kind == "binary":
+            return kernels.split_binary(buf, at, end, self._fields, *cells)
+        if form.kind == "csv":
+            signs = (ord(form.delimiter), ord(form.quote), ord(form.escape))
+            return kernels.split_csv(buf, at, end, self._fields, *signs, self._null, *cells)
+        return kernels.split_text(buf, at, end, self._fields, ord(form.delimiter), self._null, *cells)
+
+    def _behind_head(self, buf: NDArray[np.uint8], end: int) -> int:
+        """Give where the rows of binary format begin; 0 if the header is not whole yet."""
+        fixed = len(SIGNATURE) + 8
+        if end < fixed:
+            return 0
+        head = buf[:fixed].tobytes()
+        flags, more = (int.from_bytes(head[at : at + 4], "big") for at in (fixed - 8, fixed - 4))
+        if not head.startswith(SIGNATURE):
+            raise self.error("the file is not in COPY's binary format", 0)
+        if flags & _HAS_OIDS or flags >> 17:
+            raise NotSupported(
+                "the rows have the OIDs that tables had up to PostgreSQL 11" if flags & _HAS_OIDS else "unknown flags",
+                path=self._path,
+                remedy="Copy the table without them",
+            )
+        if end < fixed + more:
+            return 0
+        self._in_head = False
+        return fixed + more
+
+    def refuse_more(self, rest: NDArray[np.uint8], offset: int) -> None:
+        """Refuse anything but line ends behind the marker of the end."""
+        if not np.isin(rest, (10, 13)).all() or (self._form.kind == "binary" and len(rest)):
+            raise self.error("there is more behind the marker of the data's end", offset)
+
+    def check_end(self, offset: int) -> None:
+        """Refuse an end that is none."""
+        if self._form.kind == "binary" and not self.ended:
+            raise self.error("the data end early: the trailer of COPY's binary format is missing", offset)
+
+    def _fault(self, why: int, offset: int) -> CaptureError:
+        fields = int(self._marks[kernels.FIELDS])
+        problem = {
+            kernels.WRONG_FIELDS: f"a row has {'more' if fields > self._fields else fields} fields where "
+            f"{self._fields} are expected",
+            kernels.STRAY_RETURN: "a carriage return stands in the middle of a row",
+            kernels.STRAY_BACKSLASH: "the data end with a backslash",
+            kernels.WRONG_LENGTH: "a field's length is negative",
+        }[why]
+        return self.error(problem, offset)
+
+    def error(self, problem: str, offset: int) -> CaptureError:
+        """Give an error with its place."""
+        return CaptureError(problem, path=self._path, offset=offset, remedy=_DAMAGED)

@@ -1,0 +1,114 @@
+"""What tables are: the rows of COPY carry neither names nor types.
+
+It is told by the stream's Relation and Type messages, or by a query on the source, ``conf/postgresql/describe.sql``.
+Either way it is the same relation versions that captures have, so that rows of both get the same columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from walreplay.errors import ConfigError
+from walreplay.protocol.messages import REPLICA_IDENTITIES, Column, Relation, Type
+
+_CATALOG: Final = "pg_catalog"
+
+_FIRST_ANNOUNCED: Final = 12_000
+"""Types with lower oids are built in, and the stream does not announce them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What is known of tables.
+
+    Attributes:
+        relations: by ``schema.table``; more than one where a dot in a name leaves open which is meant.
+        types: of their columns, as far as they are not built in.
+    """
+
+    relations: Mapping[str, tuple[Relation, ...]]
+    types: tuple[Type, ...]
+
+    @classmethod
+    def of(cls, relations: Iterable[Relation], types: Iterable[Type]) -> Description:
+        """Make one of the stream's messages."""
+        found: dict[str, tuple[Relation, ...]] = {}
+        for relation in relations:
+            found[relation.qualified_name] = (*found.get(relation.qualified_name, ()), relation)
+        return cls(found, tuple(types))
+
+    def relation(self, name: str) -> Relation:
+        """Give a table's relation.
+
+        Raises:
+            ConfigError: there is no such table, or two.
+        """
+        found = self.relations.get(name, ())
+        if len(found) == 1:
+            return found[0]
+        raise ConfigError(
+            "nothing says what the table's columns are" if not found else "the name may mean two tables",
+            table=name,
+            remedy="Name it by --table as schema.table, and describe it: "
+            "psql -AtX -f conf/postgresql/describe.sql > tables.jsonl, and --describe tables.jsonl",
+        )
+
+
+def read_description(text: str, path: str) -> Description:
+    """Read what ``describe.sql`` wrote.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    columns: dict[tuple[int, str, str, str], list[tuple[int, Column]]] = {}
+    types: dict[int, Type] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+            table = _table(values)
+            found = columns.setdefault(table, [])
+            if values["attnum"] is None:
+                continue
+            found.append((int(values["attnum"]), _column(values)))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ConfigError(
+                f"line {number} is not what conf/postgresql/describe.sql writes",
+                path=path,
+                remedy="Write it by psql -AtX -f describe.sql > FILE",
+            ) from None
+        if int(values["type_oid"]) >= _FIRST_ANNOUNCED:
+            oid = int(values["type_oid"])
+            types[oid] = Type(oid, _namespace(values["type_schema"]), str(values["type_name"]))
+    relations = [
+        Relation(oid, namespace, name, identity, tuple(column for _, column in sorted(found, key=lambda one: one[0])))
+        for (oid, namespace, name, identity), found in columns.items()
+    ]
+    twice = any(len({attnum for attnum, _ in found}) < len(found) for found in columns.values())
+    if twice or len({relation.oid for relation in relations}) < len(relations):
+        raise ConfigError("a table is described twice", path=path, remedy="Describe one database, once")
+    return Description.of(relations, types.values())
+
+
+def _table(values: Mapping[str, Any]) -> tuple[int, str, str, str]:
+    identity = str(values["replica_identity"])
+    if identity not in REPLICA_IDENTITIES or len(identity) != 1:
+        raise ValueError("no replica identity")
+    return int(values["oid"]), _namespace(values["schema"]), str(values["table"]), identity
+
+
+def _column(values: Mapping[str, Any]) -> Column:
+    if not isinstance(values["key"], bool) or not isinstance(values["column"], str):
+        raise TypeError("no column")
+    return Column(values["column"], int(values["type_oid"]), int(values["typmod"]), values["key"])
+
+
+def _namespace(name: str) -> str:
+    return "" if name == _CATALOG else str(name)
+
+
+__all__ = ["Description", "read_description"]

@@ -1,0 +1,212 @@
+"""The formats of COPY that rows are loaded from, and how they are told apart."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Final, Literal
+
+from walreplay.errors import CaptureError, ConfigError, NotSupported
+from walreplay.protocol.compression import in_steps
+from walreplay.types.text import UTF8
+
+Kind = Literal["text", "csv", "binary"]
+
+SIGNATURE: Final = b"PGCOPY\n\xff\r\n\x00"
+
+_HEAD: Final = 1 << 16
+
+COMPRESSED: Final = (".gz", ".zst", ".lz4", ".bz2")
+_CSV: Final = (".csv",)
+
+_EMBEDS_ASCII: Final = frozenset({"cp932", "shift_jis_2004", "big5", "cp950", "gbk", "gb18030", "cp949", "johab"})
+"""Encodings of which a character's second byte may be a backslash or another sign of COPY's."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFormat:
+    """A format of COPY, as its options have it.
+
+    Attributes:
+        null: how NULL is written; for binary it does not matter, and neither do the others.
+        header: the first line has the columns' names.
+    """
+
+    kind: Kind
+    delimiter: str = "\t"
+    null: str = "\\N"
+    quote: str = '"'
+    escape: str = '"'
+    header: bool = False
+
+
+TEXT: Final = CopyFormat("text")
+CSV: Final = CopyFormat("csv", delimiter=",", null="")
+BINARY: Final = CopyFormat("binary")
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOptions:
+    """What a user says of the files' format; what is None is as COPY has it.
+
+    Attributes:
+        kind: None if each file tells it: binary by its first bytes, CSV by the name ``….csv``, and text else.
+    """
+
+    kind: Kind | None = None
+    delimiter: str | None = None
+    null: str | None = None
+    quote: str | None = None
+    escape: str | None = None
+    header: bool = False
+
+    def format_of(self, path: str, head: bytes, codec: str = UTF8) -> CopyFormat:
+        """Give a file's format.
+
+        Args:
+            head: the first bytes of the file, decompressed.
+            codec: what its text is in.
+
+        Raises:
+            ConfigError: an option is not one that COPY takes.
+            CaptureError: the file is not in the format that it should be in.
+            NotSupported: its encoding cannot be told apart from what the format is made of.
+        """
+        is_binary = head.startswith(SIGNATURE)
+        kind = self.kind or ("binary" if is_binary else "csv" if bare_name(path)[1] in _CSV else "text")
+        if (kind == "binary") != is_binary:
+            raise CaptureError(
+                "the file is not in COPY's binary format"
+                if kind == "binary"
+                else "the file is in COPY's binary format",
+                path=path,
+                remedy=f"Say so by --format {'binary' if is_binary else 'text, or csv'}",
+            )
+        if kind != "binary" and codec in _EMBEDS_ASCII:
+            raise NotSupported(
+                f"text in {codec} cannot be taken apart: its characters may have bytes that COPY gives a meaning",
+                path=path,
+                remedy="Copy it by COPY … (ENCODING 'UTF8'), or in binary format",
+            )
+        found = {"text": TEXT, "csv": CSV, "binary": BINARY}[kind]
+        quote = found.quote if self.quote is None else self.quote
+        return _checked(
+            replace(
+                found,
+                delimiter=found.delimiter if self.delimiter is None else self.delimiter,
+                null=found.null if self.null is None else self.null,
+                quote=quote,
+                # As in COPY: the same as the quote if nothing else is said.
+                escape=quote if self.escape is None else self.escape,
+                header=self.header,
+            )
+        )
+
+
+def _checked(form: CopyFormat) -> CopyFormat:
+    for name in ("delimiter", "quote", "escape"):
+        value: str = getattr(form, name)
+        if len(value.encode()) != 1 or value in "\r\n":
+            raise ConfigError(f"--{name} has to be one character of ASCII", remedy="Give it as COPY was given it")
+    if form.kind == "text" and form.delimiter in "\\.abcdefghijklmnopqrstuvwxyz0123456789":
+        raise ConfigError("the delimiter is one that COPY's text format does not take")
+    if form.kind == "csv" and form.delimiter == form.quote:
+        raise ConfigError("the delimiter and the quote have to differ")
+    if "\r" in form.null or "\n" in form.null or (form.kind != "binary" and form.delimiter in form.null):
+        raise ConfigError("--null has a newline or the delimiter in it, which COPY does not take")
+    return form
+
+
+def kind_of(name: str | None) -> Kind | None:
+    """Read a format's name.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    kinds: dict[str | None, Kind | None] = {None: None, "text": "text", "csv": "csv", "binary": "binary"}
+    if name not in kinds:
+        raise ConfigError(f"--format {name}: there is no such format", remedy="There are text, csv and binary")
+    return kinds[name]
+
+
+def head_of(content: bytes | memoryview) -> bytes:
+    """Give the first bytes of a file, decompressed."""
+    for step in in_steps(content):
+        if len(step):
+            return bytes(step[:_HEAD])
+    return b""
+
+
+def bare_name(path: str) -> tuple[str, str]:
+    """Give a file's name without what tells compression and format, and the latter.
+
+    >>> bare_name("/base/shop.orders.csv.gz")
+    ('shop.orders', '.csv')
+    """
+    name = PurePath(path).name
+    for ending in COMPRESSED:
+        name = name.removesuffix(ending)
+    for ending in (*_CSV, ".copy", ".parquet", ".txt", ".tsv", ".bin", ".dat", ".data"):
+        if name.endswith(ending):
+            return name.removesuffix(ending), ending
+    return name, ""
+
+
+def header_of(head: bytes, form: CopyFormat, codec: str, path: str) -> tuple[list[str], int]:
+    """Read the line with the columns' names; give them, and where the rows begin.
+
+    Args:
+        head: the first bytes of the file.
+
+    Raises:
+        CaptureError: there is no whole line.
+    """
+    end = _behind_header(head, form)
+    if end < 0:
+        raise CaptureError("the line with the columns' names has no end", path=path)
+    line = head[:end].decode(codec).rstrip("\r\n")
+    if form.kind == "text":
+        names = line.split(form.delimiter)
+        return [_unescaped(name) for name in names], end
+    doubled = form.quote == form.escape
+    reader = csv.reader(
+        io.StringIO(line, newline=""),
+        delimiter=form.delimiter,
+        quotechar=form.quote,
+        doublequote=doubled,
+        escapechar=None if doubled else form.escape,
+        strict=True,
+    )
+    try:
+        return next(iter(reader), []), end
+    except csv.Error:
+        raise CaptureError("the line with the columns' names is not CSV", path=path) from None
+
+
+def _behind_header(head: bytes, form: CopyFormat) -> int:
+    if form.kind == "text":
+        return head.find(b"\n") + 1 or -1
+    quote, quoted = ord(form.quote), False
+    for at, byte in enumerate(head):
+        if byte == quote:
+            quoted = not quoted
+        elif byte == 0x0A and not quoted:
+            return at + 1
+    return -1
+
+
+_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+def _unescaped(text: str) -> str:
+    found, at = [], 0
+    while at < len(text):
+        if text[at] == "\\" and at + 1 < len(text):
+            at += 1
+            found.append(_ESCAPES.get(text[at], text[at]))
+        else:
+            found.append(text[at])
+        at += 1
+    return "".join(found)

@@ -1,0 +1,218 @@
+"""Dumps of pg_dump: where the rows of each table lie in a plain file, or in a folder (``-Fd``).
+
+A plain file has sections, ``COPY schema.table (columns) FROM stdin;``, then rows as COPY's text format has them, then
+the marker of their end.  A folder has a file of rows for each table, and ``toc.dat``, which says which one; its layout
+is that of ReadHead and ReadToc in PostgreSQL's pg_backup_archiver.c.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from walreplay.errors import CaptureError, NotSupported
+
+TOC: Final = "toc.dat"
+
+_MAGIC: Final = b"PGDMP"
+_DIRECTORY: Final = (3, 5)
+"""A folder says that it is a tar archive: that is what its table of contents is like."""
+_LEAST: Final = (1, 12)
+_COMPRESSION_BYTE: Final = (1, 15)
+_ACCESS_METHOD: Final = (1, 14)
+_RELATION_KIND: Final = (1, 16)
+_NEWEST: Final = (1, 16)
+
+_NAME: Final = r'"(?:[^"]|"")+"|[^\s"(),.;]+'
+_COPY: Final = re.compile(rf"COPY ({_NAME})\.({_NAME})\s*(?:\(([^\n]*)\))? +FROM stdin;\s*", re.DOTALL)
+_EACH: Final = re.compile(rf"\s*({_NAME})\s*(?:,|\Z)")
+
+_SECTION: Final = b"COPY "
+_STDIN: Final = b" FROM stdin;"
+_END: Final = b"\n\\.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The rows of one table.
+
+    Attributes:
+        table: ``schema.table``.
+        columns: of its rows, in their order.
+        file: the file's name without what tells compression; empty within a plain file.
+        start, stop: where the rows lie in a plain file.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    file: str = ""
+    start: int = 0
+    stop: int | None = None
+
+
+def read_copy(statement: str) -> tuple[str, tuple[str, ...]] | None:
+    """Read a statement of a dump; None if it is no COPY of a table.
+
+    >>> read_copy('COPY shop."Odd ""Name" (id, "a, b") FROM stdin;')
+    ('shop.Odd "Name', ('id', 'a, b'))
+    """
+    found = _COPY.fullmatch(statement)
+    if found is None:
+        return None
+    columns, at, text = [], 0, found[3] or ""
+    while at < len(text):
+        one = _EACH.match(text, at)
+        if one is None:
+            return None
+        columns.append(_plain(one[1]))
+        at = one.end()
+    return f"{_plain(found[1])}.{_plain(found[2])}", tuple(columns)
+
+
+def _plain(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
+
+
+def sections_of(data: bytes | memoryview, path: str) -> Iterator[Section]:
+    """Find the sections of a plain dump; nothing is looked at within rows.
+
+    Args:
+        data: a mapped file, or its bytes.
+
+    Raises:
+        CaptureError: a section has no end.
+    """
+    view = memoryview(data)
+    buffer = view.obj if hasattr(view.obj, "find") else bytes(view)
+    assert isinstance(buffer, bytes) or hasattr(buffer, "find")
+    at = 0
+    while True:
+        start = buffer.find(_SECTION, at)
+        if start < 0:
+            return
+        line_end = buffer.find(b"\n", start)
+        line = bytes(view[start : line_end if line_end >= 0 else len(view)])
+        at = start + len(_SECTION)
+        if (start and view[start - 1] != 0x0A) or not line.rstrip().endswith(_STDIN):
+            continue
+        found = read_copy(line.decode(errors="surrogateescape"))
+        if found is None:
+            raise CaptureError(
+                "the COPY that begins here does not name its table as pg_dump does",
+                path=path,
+                offset=start,
+                remedy="Dump with a pg_dump of version 10 or later, or use COPY",
+            )
+        first = line_end + 1
+        end = buffer.find(_END, line_end)
+        if end < 0:
+            raise CaptureError("the rows that begin here have no end", path=path, offset=first, remedy="Dump again")
+        yield Section(*found, start=first, stop=end + 1)
+        at = end + len(_END)
+
+
+def read_toc(data: bytes, path: str) -> list[Section]:
+    """Read which files of a folder have which tables' rows.
+
+    Raises:
+        CaptureError: it is no table of contents.
+        NotSupported: it is one of a version that is not known, or the rows are INSERT statements.
+    """
+    try:
+        return list(_Toc(data, path).sections())
+    except IndexError:
+        raise CaptureError(
+            "the table of contents ends early", path=path, remedy="Dump again, or copy it again"
+        ) from None
+
+
+class _Toc:
+    """Reads ``toc.dat``."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self._data = data
+        self._path = path
+        self._at = len(_MAGIC) + 3
+        if not data.startswith(_MAGIC) or len(data) <= self._at:
+            raise CaptureError("the file is no table of contents of pg_dump", path=path)
+        self._version = (data[5], data[6])
+        if not _LEAST <= self._version <= _NEWEST:
+            raise NotSupported(
+                f"the dump is of the format {data[5]}.{data[6]}, which is not known", path=path, remedy="Use COPY"
+            )
+        self._int_size = self._byte()
+        self._byte()  # of offsets, which a folder has none of
+        if self._byte() not in _DIRECTORY:
+            raise NotSupported("the dump is no folder", path=path, remedy="Dump with pg_dump --format=directory")
+
+    def sections(self) -> Iterator[Section]:
+        """Give the rows of each table."""
+        if self._version >= _COMPRESSION_BYTE:
+            self._byte()
+        else:
+            self._int()
+        for _ in range(7):
+            self._int()  # when it was made
+        for _ in range(3):
+            self._text()  # the database, the server's version and pg_dump's
+        for _ in range(self._int()):
+            section = self._entry()
+            if section is not None:
+                yield section
+
+    def _entry(self) -> Section | None:
+        self._int()
+        has_data = self._int()
+        self._text()
+        self._text()
+        name, kind = self._text(), self._text()
+        self._int()
+        self._text()
+        self._text()
+        copy, namespace = self._text(), self._text()
+        self._text()
+        if self._version >= _ACCESS_METHOD:
+            self._text()
+        if self._version >= _RELATION_KIND:
+            self._int()
+        self._text()
+        self._text()
+        while self._text() is not None:
+            pass  # what it depends on
+        file = self._text()
+        if kind != "TABLE DATA" or not has_data or not file:
+            return None
+        found = read_copy(copy or "")
+        if found is None:
+            raise NotSupported(
+                "the rows are not dumped by COPY",
+                path=self._path,
+                table=f"{namespace}.{name}",
+                remedy="Dump without --inserts",
+            )
+        return Section(*found, file=file)
+
+    def _byte(self) -> int:
+        value = self._data[self._at]
+        self._at += 1
+        return value
+
+    def _int(self) -> int:
+        negative = self._byte()
+        value = sum(self._byte() << 8 * place for place in range(self._int_size))
+        return -value if negative else value
+
+    def _text(self) -> str | None:
+        size = self._int()
+        if size < 0:
+            return None
+        if self._at + size > len(self._data):
+            raise IndexError
+        text = self._data[self._at : self._at + size]
+        self._at += size
+        return text.decode(errors="surrogateescape")
+
+
+__all__ = ["TOC", "Section", "read_copy", "read_toc", "sections_of"]

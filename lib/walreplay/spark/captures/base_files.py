@@ -1,0 +1,173 @@
+"""The files of a base load: listing them, and dividing them among tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Final
+
+from walreplay.errors import CaptureError, ConfigError, NotSupported, WalReplayError
+from walreplay.listing import escape_glob, list_files
+from walreplay.loading.formats import COMPRESSED, CopyOptions
+from walreplay.loading.parquet_files import ENDING as PARQUET
+from walreplay.loading.pg_dump import TOC, Section, read_toc, sections_of
+from walreplay.protocol.compression import HEAD_BYTES, detect_compression
+from walreplay.protocol.messages import Relation
+from walreplay.spark.captures.files import MAX_FILE_BYTES, are_mapped, files_a_batch, number_files, root_of
+from walreplay.spark.workers.load import LoadPart
+from walreplay.spark.workers.scan import LOCAL_SCHEME, map_capture
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_RANGE_BYTES: Final = 64 << 20
+"""A file of text is read in ranges of about so many bytes."""
+
+_PLAIN_DUMP: Final = (".sql", *(f".sql{ending}" for ending in COMPRESSED))
+
+_FEW_PARTS: Final = 32
+_MOST_TASKS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFile:
+    """A file of a base load, or a section of a plain dump.
+
+    Attributes:
+        path: as Spark gives it.
+        section: what a dump says of it; else its name says whose rows it has.
+    """
+
+    path: str
+    length: int
+    section: Section | None = None
+
+
+def list_base(spark: SparkSession, origin: str) -> list[BaseFile]:
+    """List the files of a base load; those of a local folder with those that are empty, as are those of empty tables.
+
+    Raises:
+        ConfigError: the place does not exist, or has no file.
+        CaptureError: a file is too large to be read from where it lies.
+    """
+    root = root_of(origin)
+    if root.startswith(("/", LOCAL_SCHEME)):
+        path = "/" + root.removeprefix(LOCAL_SCHEME).lstrip("/")
+        files = [BaseFile(f"{LOCAL_SCHEME}{name}", Path(name).stat().st_size) for name in list_files(path)]
+        return [one for file in _without_toc(spark, files) for one in _sections(file)]
+    from pyspark.errors import AnalysisException
+
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    try:
+        rows = reader.load(escape_glob(root)).select("path", "length").orderBy("path").collect()
+    except AnalysisException as error:
+        if "PATH_NOT_FOUND" not in str(error) and "does not exist" not in str(error):
+            raise
+        rows = []
+    if not rows:
+        raise ConfigError("there are no files", path=origin, remedy="Check --from")
+    for row in rows:
+        if row.length > MAX_FILE_BYTES:
+            raise CaptureError(
+                f"the file has {row.length:,} bytes, and Spark reads at most {MAX_FILE_BYTES:,} as one",
+                path=row.path,
+                remedy="Split it between rows, by `split -C 1G FILE FILE.` if it is COPY's text format",
+            )
+    return _without_toc(spark, [BaseFile(row.path, row.length) for row in rows])
+
+
+def _without_toc(spark: SparkSession, files: list[BaseFile]) -> list[BaseFile]:
+    """Give the files of rows of a folder that pg_dump has written; others are as they are.
+
+    Raises:
+        CaptureError: a table's file is missing.
+    """
+    tocs = [file for file in files if PurePath(file.path).name == TOC]
+    if not tocs:
+        return files
+    found: list[BaseFile] = []
+    for toc in tocs:
+        folder = toc.path.removesuffix(TOC)
+        there = {file.path.removeprefix(folder): file for file in files}
+        for section in read_toc(_content(spark, toc.path), toc.path):
+            names = [f"{section.file}{ending}" for ending in ("", *COMPRESSED)]
+            name = next((name for name in names if name in there), None)
+            if name is None:
+                raise CaptureError(
+                    f"the file {section.file}, with the table's rows, is missing",
+                    path=toc.path,
+                    table=section.table,
+                    remedy="Dump again, or copy the folder again",
+                )
+            found.append(replace(there[name], section=section))
+    return found
+
+
+def _content(spark: SparkSession, path: str) -> bytes:
+    if path.startswith(LOCAL_SCHEME):
+        return bytes(_mapped(path))
+    (row,) = spark.read.format("binaryFile").load(escape_glob(path)).select("content").collect()
+    return bytes(row.content)
+
+
+def _mapped(path: str) -> memoryview:
+    content = map_capture(path)
+    if isinstance(content, WalReplayError):
+        raise content
+    return content
+
+
+def _sections(file: BaseFile) -> list[BaseFile]:
+    """Give the sections of a plain dump; any other file is as it is."""
+    if file.section is not None or not file.path.endswith(_PLAIN_DUMP):
+        return [file]
+    content = _mapped(file.path)
+    if detect_compression(bytes(content[:HEAD_BYTES])) is not None:
+        raise NotSupported(
+            "the plain dump is compressed",
+            path=file.path,
+            remedy="Decompress it, or dump with --format=directory, whose files may be compressed",
+        )
+    found = list(sections_of(content, file.path))
+    return [BaseFile(file.path, (one.stop or 0) - one.start, one) for one in found]
+
+
+def parts_of(files: Sequence[BaseFile], relations: Sequence[Relation], options: CopyOptions) -> tuple[LoadPart, ...]:
+    """Divide files among tasks: text that is not compressed in ranges, other files as a whole."""
+    parts: list[LoadPart] = []
+    for file, relation in zip(files, relations, strict=True):
+        section = file.section
+        columns = None if section is None else section.columns
+        in_dump = section is not None and section.stop is not None
+        if not in_dump and (file.length <= _RANGE_BYTES or not _has_ranges(file, options)):
+            parts.append(LoadPart(file.path, relation, columns=columns))
+            continue
+        first = 0 if section is None else section.start
+        count = max(1, -(-file.length // _RANGE_BYTES))
+        edges = [first + file.length * number // count for number in range(count + 1)]
+        parts += [LoadPart(file.path, relation, start, stop, columns) for start, stop in pairwise(edges)]
+    return tuple(parts)
+
+
+def _has_ranges(file: BaseFile, options: CopyOptions) -> bool:
+    if not file.path.startswith(LOCAL_SCHEME) or file.path.endswith(PARQUET):
+        return False
+    head = bytes(_mapped(file.path)[: 1 << 10])
+    if detect_compression(head[:HEAD_BYTES]) is not None:
+        return False
+    return file.section is not None or options.format_of(file.path, head).kind == "text"
+
+
+def rows_to_read(spark: SparkSession, parts: Sequence[LoadPart]) -> tuple[DataFrame, Mapping[str, str]]:
+    """Give a row for each part, as `load_batches` takes them, and the settings for the job."""
+    paths = [part.path for part in parts]
+    if are_mapped(paths):
+        tasks = None if len(parts) <= _FEW_PARTS else min(len(parts), _MOST_TASKS)
+        return number_files(spark, len(parts), tasks), {}
+    frame = spark.read.format("binaryFile").load([escape_glob(path) for path in paths])
+    return frame.select("path", "content"), files_a_batch(paths)
+
+
+__all__ = ["BaseFile", "list_base", "parts_of", "rows_to_read"]

@@ -1,0 +1,498 @@
+"""A base load: tables get the rows that the source had at an LSN, before what the captures have of them is applied.
+
+The rows go the way of captures' rows: they are staged as inserts of one relation version, and the same writers bring
+them to the tables, one Delta commit each.  What is loaded is written to the ledger before any table has it.  A load
+that was killed is finished by the next one, for the same tables and LSN; until then, nothing else is applied.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.decode.change_batch import type_names
+from walreplay.decode.place import Place
+from walreplay.errors import ConfigError, TargetError
+from walreplay.loading.description import Description, read_description
+from walreplay.loading.formats import CopyOptions, kind_of
+from walreplay.loading.sources import table_of
+from walreplay.lsn import format_lsn, parse_lsn, to_datetime
+from walreplay.progress import NoProgress, Progress
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.messages import Relation
+from walreplay.report import RunReport, TableReport
+from walreplay.settings import Settings, make_settings
+from walreplay.spark.captures.base_files import BaseFile, list_base, parts_of, rows_to_read
+from walreplay.spark.captures.files import root_of
+from walreplay.spark.checks.places import check_places
+from walreplay.spark.checks.setting_back import highest_of, highest_runs
+from walreplay.spark.checks.tables import Found, TableChecks
+from walreplay.spark.checks.unique import check_unique
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.storage import catalog_errors, storage_errors
+from walreplay.spark.delta.target import Target
+from walreplay.spark.job.context import RunContext
+from walreplay.spark.job.reports import timed
+from walreplay.spark.job.shares import buckets_of, tasks_of
+from walreplay.spark.job.tables import RunTables
+from walreplay.spark.ledger.ledger import LOADING, PLANNED, Ledger, Load, State
+from walreplay.spark.planning.plan import RunPlan, plan_tables
+from walreplay.spark.planning.registry import left_at
+from walreplay.spark.planning.table_run import TableRun
+from walreplay.spark.planning.versions import Catalogue
+from walreplay.spark.session import steps
+from walreplay.spark.session.failures import spark_errors
+from walreplay.spark.session.isolation import own_session, quiet_queries, settings
+from walreplay.spark.staging.base import Staged, Staging
+from walreplay.spark.workers.load import LoadTask, load_batches
+from walreplay.spark.writing.choice import choose_writer
+from walreplay.transactions.plan import Plan, Resume
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NOWHERE: Final = Resume("", 0, 0, 0, False, "", 0, Place(Framing.RAW), (), ())
+"""Where a run goes on that nothing was applied before: a load's plan is never stored, and needs a place."""
+
+
+def load(
+    spark: SparkSession,
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    at_lsn: int | str,
+    *,
+    describe: str | os.PathLike[str] | None = None,
+    table: str | None = None,
+    captures: str | os.PathLike[str] | None = None,
+    file_format: str | None = None,
+    delimiter: str | None = None,
+    null: str | None = None,
+    quote: str | None = None,
+    escape: str | None = None,
+    header: bool = False,
+    replace: bool = False,
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
+    progress: Progress | None = None,
+) -> RunReport:
+    """Bring tables the rows that they had before the captures began.
+
+    Args:
+        source: the folder (or file) of what COPY has written of the tables, named by table.
+        target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
+        at_lsn: the LSN of the snapshot that the rows were read in: a transaction whose commit LSN is lower is among
+            them, and no other.
+        describe: a file that ``conf/postgresql/describe.sql`` has written; without it, the tables have to be known by
+            their captures.
+        table: the one table (``schema.table``) that all files are of.
+        captures: where the captures lie or will lie; for a new target, if the configuration names no source.
+        file_format: text, csv or binary; by default each file tells it.
+        delimiter, null, quote, escape, header: what COPY was told, where that is not its default.
+        replace: tables that have rows already are made anew, and a load that was interrupted is given up.
+        config: a YAML file, the same as a mapping, or `Settings`.
+        progress: told how far the run is.
+
+    Raises:
+        WalReplayError: what stopped it.  No table is touched when the files are at fault.
+    """
+    place, chosen = Target.parse(str(target)), make_settings(config)
+    options = CopyOptions(kind_of(file_format), delimiter, null, quote, escape, header)
+    lsn = _lsn_of(at_lsn)
+    described = None if describe is None else _read_description(describe)
+    with spark_errors(path=place.text):
+        check_places(str(source), place)
+        own, writer = own_session(spark), choose_writer(spark, place)
+        ledger = Ledger(spark, place, writer, loads=True)
+        context = RunContext(spark, own, place, chosen, ledger, writer, progress or NoProgress())
+        context.warnings.extend(writer.warnings)
+        named = chosen.source or (None if captures is None else root_of(str(captures)))
+        return _Load(context, str(source), lsn, described, table, named, options, replace).run()
+
+
+def _lsn_of(text: int | str) -> int:
+    try:
+        lsn = text if isinstance(text, int) else parse_lsn(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"--at-lsn: {error}", remedy="Give the LSN of the snapshot, as PostgreSQL writes it"
+        ) from None
+    if not 0 < lsn < 1 << 63:
+        raise ConfigError("--at-lsn is no LSN that a server can have", remedy="Give the LSN of the snapshot")
+    return lsn
+
+
+def _read_description(path: str | os.PathLike[str]) -> Description:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"the description cannot be read: {why}", path=str(path), remedy="Check --describe") from None
+    return read_description(text, str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of the tables that are wanted.
+
+    Attributes:
+        relations: each file's, in the files' order.
+    """
+
+    files: tuple[BaseFile, ...]
+    relations: tuple[Relation, ...]
+
+    @property
+    def count(self) -> int:
+        """How many files there are."""
+        return len({file.path for file in self.files})
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files."""
+        return sum(file.length for file in self.files)
+
+
+@dataclass
+class _Load:
+    """One call of `load`."""
+
+    context: RunContext
+    origin: str
+    lsn: int
+    described: Description | None
+    table: str | None
+    source: str | None
+    options: CopyOptions
+    anew: bool
+
+    def run(self) -> RunReport:
+        began = time.monotonic()
+        context = self.context
+        try:
+            with quiet_queries(), storage_errors(context.target.text), settings(context.own, delta.SMALL_STATE):
+                try:
+                    return self._run(began)
+                except Exception as error:
+                    lost = context.ledger.why_lost()
+                    if lost is None:
+                        raise
+                    raise lost from error
+                finally:
+                    context.ledger.release()
+        finally:
+            context.progress.done()
+
+    def _run(self, began: float) -> RunReport:
+        context = self.context
+        with context.stage("read ledger"), catalog_errors(context.target):
+            state = context.ledger.read()
+        with context.stage("list"):
+            files = self._listed()
+        with context.stage("lock"):
+            state = context.ledger.acquire()
+        context.warnings.extend(context.ledger.warnings)
+        source = self._source(state)
+        self._check_order(state)
+        description = self._description(state)
+        plan = self._plan(state, description, files)
+        catalogue = Catalogue.of(plan, context.settings, state.tables if state else ())
+        context.warnings.extend(catalogue.warnings)
+        chosen = self._chosen(description, files, catalogue)
+        resumed = self._resumes(state, chosen)
+        ledger = context.ledger
+        staging = context.writer.staging(context.target, ledger.run_id, ledger.taken_over, ledger.turn)
+        try:
+            return self._bring(plan, catalogue, chosen, staging, state, source, resumed=resumed, began=began)
+        finally:
+            if staging.written and ledger.has_lock():
+                with context.stage("clean up"):
+                    staging.clear(context.own)
+
+    def _listed(self) -> list[BaseFile]:
+        """Give the files to read: of a dump those of the one table, if one is named."""
+        files = list_base(self.context.own, self.origin)
+        found = [file for file in files if file.section is None or self.table in (None, file.section.table)]
+        if not found:
+            raise ConfigError("there are no rows of the table", path=self.origin, table=self.table)
+        return found
+
+    def _source(self, state: State | None) -> str:
+        """Give the source that the target is made of."""
+        if state is not None and self.source is not None and state.source != self.source:
+            raise TargetError(
+                f"the target was made from the source {state.source!r}, not {self.source!r}",
+                path=self.context.target.text,
+                remedy="Use another target, or leave out --captures",
+            )
+        found = state.source if state is not None else self.source
+        if found is None:
+            raise ConfigError(
+                "a new target has to know which captures it belongs to",
+                path=self.context.target.text,
+                remedy="Give --captures, the folder where they lie or will lie, or set source in the configuration",
+            )
+        return found
+
+    def _check_order(self, state: State | None) -> None:
+        """Refuse rows that are older than what was applied: the changes in between would not come again."""
+        if state is not None and state.phase == PLANNED:
+            raise TargetError(
+                f"run {state.run} was interrupted, and has to be finished first",
+                path=self.context.target.text,
+                remedy="Run walreplay apply, and then load again",
+            )
+        applied = -1 if state is None or state.resume is None else state.resume.place.high_lsn
+        if self.lsn <= applied:
+            raise ConfigError(
+                f"the rows are as of LSN {format_lsn(self.lsn)}, and everything up to {format_lsn(applied)} is "
+                "applied: the tables' changes in between would be missing",
+                path=self.context.target.text,
+                remedy="Copy the tables again, as they are now, or load into a new target",
+            )
+
+    def _description(self, state: State | None) -> Description:
+        if self.described is not None:
+            return self.described
+        resume = None if state is None else state.resume
+        if resume is None:
+            raise ConfigError(
+                "nothing says what the tables' columns are",
+                path=self.context.target.text,
+                remedy="Write it by psql -AtX -f conf/postgresql/describe.sql > tables.jsonl, and give "
+                "--describe tables.jsonl",
+            )
+        return Description.of(resume.relations, resume.types)
+
+    def _plan(self, state: State | None, description: Description, files: Sequence[BaseFile]) -> Plan:
+        """Give a plan of no transactions, which names the relations of the files."""
+        names = {self._table_of(file, description) for file in files}
+        relations = tuple(description.relation(name) for name in sorted(names))
+        resume = state.resume if state is not None and state.resume is not None else _NOWHERE
+        high = resume.place.high_lsn
+        return Plan(
+            files=(),
+            versions=relations,
+            type_versions=description.types,
+            after_lsn=high,
+            upto_lsn=high,
+            upto_commit_time=resume.place.high_commit_time,
+            truncates=(),
+            resume=resume,
+            transactions=0,
+            resent=0,
+            announced=relations,
+            before=(),
+            types=description.types,
+        )
+
+    def _table_of(self, file: BaseFile, description: Description) -> str:
+        if file.section is not None:
+            return file.section.table
+        return self.table or table_of(file.path, root_of(self.origin), description.relations.keys())
+
+    def _chosen(self, description: Description, files: Sequence[BaseFile], catalogue: Catalogue) -> _Files:
+        """Give the files of the tables that the configuration wants."""
+        found = [(file, description.relation(self._table_of(file, description))) for file in files]
+        mirrored = {relation for relation, to in catalogue.assignments.items() if to.mirror is not None}
+        wanted = [(file, relation) for file, relation in found if relation in mirrored]
+        left = sorted({relation.qualified_name for _, relation in found if relation not in mirrored})
+        if not wanted:
+            raise ConfigError("the configuration wants none of the tables", path=self.origin, remedy="Check --config")
+        if left:
+            self.context.warnings.append(f"the configuration leaves out {', '.join(left)}: not loaded")
+        return _Files(tuple(file for file, _ in wanted), tuple(relation for _, relation in wanted))
+
+    def _resumes(self, state: State | None, chosen: _Files) -> bool:
+        """Say whether the load goes on with one that was interrupted."""
+        if state is None or state.load is None:
+            return False
+        oids = {relation.oid for relation in chosen.relations}
+        before = state.load
+        if before.at_lsn == self.lsn and oids == {oid for oid, _ in before.tables}:
+            self.context.warnings.append(f"load {state.run} was interrupted; it was finished")
+            return True
+        missing = [name for oid, name in before.tables if oid not in oids]
+        if not self.anew or missing:
+            raise TargetError(
+                f"a load of {', '.join(name for _, name in before.tables)} as of LSN {format_lsn(before.at_lsn)} was "
+                "interrupted",
+                path=self.context.target.text,
+                remedy="Load these tables as of that LSN, which finishes it; or, with --replace, all of them as of "
+                "another one",
+            )
+        return False
+
+    def _bring(
+        self,
+        plan: Plan,
+        catalogue: Catalogue,
+        chosen: _Files,
+        staging: Staging,
+        state: State | None,
+        source: str,
+        *,
+        resumed: bool,
+        began: float,
+    ) -> RunReport:
+        """Stage the rows, write down what is loaded, bring it to the tables, record it."""
+        context = self.context
+        entries = state.tables if state is not None else ()
+        buckets = buckets_of(chosen.size, context.settings.bucket_bytes)
+        staged = self._stage(plan, catalogue, chosen, staging, buckets)
+        steps.reached("decoded")
+        uses = [number for number, relation in enumerate(catalogue.relations) if relation in chosen.relations]
+        # What is there already is made anew, as by a truncate.
+        anew = tuple({relation.oid for relation in chosen.relations} & {entry.oid for entry in entries})
+        tables = plan_tables(catalogue, staged, uses, anew, entries, context.settings, context.target)
+        with context.stage("check"):
+            self._check_tables(tables, resumed=resumed)
+            found = self._checks.check(tables, resumed=resumed)
+            number = self._number(state, found, resumed=resumed)
+            check_unique(context.own, staging, self._runs(tables, found, staged, buckets, resumed=resumed))
+            if state is not None and resumed:
+                begun = state
+            else:
+                names = tuple(sorted((item.oid, item.qualified_name) for item in set(chosen.relations)))
+                ledger_load = Load(str(uuid.uuid4()), self.lsn, names, root_of(self.origin))
+                begun = context.ledger.write_load(
+                    state, ledger_load, number, source=source, files=chosen.count, size=chosen.size
+                )
+        steps.reached("plan written")
+        commit = delta.CommitId(begun.ledger, begun.run, begun.run_id)
+        runs = [
+            dataclasses.replace(one, commit=commit)
+            for one in self._runs(tables, found, staged, buckets, resumed=resumed)
+        ]
+        reports = RunTables(context).apply(runs, staging, [lambda: None])
+        return self._record(begun, tables, reports, plan, chosen, resumed=resumed, began=began)
+
+    def _runs(
+        self, tables: RunPlan, found: Sequence[Found], staged: Mapping[int, Staged], buckets: int, *, resumed: bool
+    ) -> list[TableRun]:
+        """Say how each table is written; their commits are given once the load has its number."""
+        return [
+            TableRun(
+                plan=table,
+                commit=delta.CommitId("", 0),
+                resumed=resumed,
+                buckets=buckets,
+                tasks=tasks_of(buckets, staged[table.number].size),
+                size=staged[table.number].size,
+                exists=there.exists,
+                check_lock=self.context.ledger.check_lock,
+            )
+            for table, there in zip(tables.tables, found, strict=True)
+        ]
+
+    @property
+    def _checks(self) -> TableChecks:
+        context = self.context
+        at_once, warnings = context.at_once, context.warnings
+        return TableChecks(context.own, context.target, context.ledger, self.anew, at_once, warnings)
+
+    def _stage(
+        self, plan: Plan, catalogue: Catalogue, chosen: _Files, staging: Staging, buckets: int
+    ) -> dict[int, Staged]:
+        context = self.context
+        parts = parts_of(chosen.files, chosen.relations, self.options)
+        task = LoadTask(
+            parts=parts,
+            relations={relation: catalogue.assignments[relation] for relation in set(chosen.relations)},
+            names=type_names({type_.oid: type_ for type_ in plan.types}),
+            options=self.options,
+            settings=context.settings.of_tasks,
+            lsn=self.lsn,
+            buckets=buckets,
+        )
+        with context.stage("decode", len(parts)):
+            context.ledger.check_lock()
+            rows, values = rows_to_read(context.own, parts)
+            return staging.take(context.own, rows, partial(load_batches, task=task), values)
+
+    def _check_tables(self, tables: RunPlan, *, resumed: bool) -> None:
+        """Refuse tables that have rows of captures already, and names that others have."""
+        if tables.placement.moves:
+            raise TargetError(
+                "a table of the target has the place of another one's name",
+                table=tables.placement.moves[0].name,
+                remedy="Apply what has been captured up to the rename first; or load into a new target",
+            )
+        for table in tables.tables:
+            before = table.before
+            if before is None or resumed or self.anew:
+                continue
+            raise TargetError(
+                "the table is there already",
+                table=table.name,
+                path=table.table.text,
+                remedy="To have it made anew from these rows, give --replace",
+            )
+
+    def _number(self, state: State | None, found: Sequence[Found], *, resumed: bool) -> int:
+        """Give the load's number; refuse a ledger that is older than its tables."""
+        context = self.context
+        known = state.run if state is not None else 0
+        if resumed:
+            return known
+        given_up = state is not None and state.phase == LOADING
+        recorded = highest_runs(context.own, context.target, context.ledger.id, context.at_once)
+        highest = highest_of(recorded, ())
+        ahead = any(there.standing is not None and there.standing.ahead for there in found)
+        if highest > known or (ahead and not given_up):
+            raise TargetError(
+                "the tables are newer than the ledger",
+                path=context.target.text,
+                remedy="Bring back the ledger as it was, or run walreplay apply, which sets the tables back; then load",
+            )
+        return known + 1
+
+    def _record(
+        self,
+        state: State,
+        tables: RunPlan,
+        reports: Sequence[TableReport],
+        plan: Plan,
+        chosen: _Files,
+        *,
+        resumed: bool,
+        began: float,
+    ) -> RunReport:
+        context = self.context
+        high = plan.upto_lsn
+        assert state.load is not None
+        report = RunReport(
+            run=state.run,
+            status="loaded",
+            captures=self.origin,
+            target=context.target.text,
+            files=chosen.count,
+            capture_bytes=chosen.size,
+            transactions=0,
+            changes=sum(table.rows for table in tables.tables),
+            applied_lsn=high if high >= 0 else None,
+            applied_commit_ts=to_datetime(plan.upto_commit_time) if high >= 0 else None,
+            tables=tuple(dataclasses.replace(one, truncated=False) for one in reports),
+            warnings=tuple(context.warnings),
+            seconds=0.0,
+            stages=context.stages,
+            writer=context.writer.way,
+        )
+        loaded = {table.oid for table in tables.tables}
+        with context.stage("record"):
+            left = {one.oid: one.version for one in reports if one.oid is not None}
+            entries = [
+                dataclasses.replace(entry, base_lsn=self.lsn) if entry.oid in loaded else entry
+                for entry in left_at(tables.entries, left, state.load.id)
+            ]
+            context.ledger.record_load(state, report, entries, plan.announced, resumed=resumed)
+        steps.reached("run recorded")
+        return timed(report, began, context.stages)
+
+
+__all__ = ["load"]

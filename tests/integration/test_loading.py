@@ -1,0 +1,380 @@
+"""Base loads: a live server's tables are copied while it works, loaded, and brought up to date from its captures."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import walreplay
+from support.base_copies import snapshot
+from support.extent import further
+from support.pages import ROOT, block
+from support.postgres import Server, running_server
+from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from support.stopped_run import StoppedError
+from support.truth import Beyond, assert_tables_equal
+from support.workload import PUBLICATION, PUBLISH, SCHEMAS, SETUP, run_workload
+from walreplay.errors import CaptureError, ConfigError, MissingRow, TargetError
+from walreplay.lsn import parse_lsn
+from walreplay.protocol import messages as m
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PATIENCE = 60.0
+
+ITEMS = relation(9, "items", {"id": INT4, "note": TEXT})
+
+_FORMATS = {
+    "text": ("", "copy", {}),
+    "csv": ("(FORMAT csv, HEADER)", "csv", {"header": True}),
+    "binary": ("(FORMAT binary)", "bin", {}),
+    "plain dump": None,
+    "dump folder": None,
+}
+
+
+@contextmanager
+def at_work(server: Server, seed: int) -> Iterator[None]:
+    """Have connections change the tables while the block runs, and for a while behind it."""
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            run_workload(server, transactions=800, seed=seed, pause=lambda: None)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        time.sleep(0.3)
+        yield
+    finally:
+        thread.join()
+    assert not failures, failures
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("form", further(_FORMATS, but=("text",)))
+@pytest.mark.parametrize("applies_first", further([False, True], but=(False,)))
+def test_a_server_that_is_copied_while_it_works_is_mirrored(
+    spark: SparkSession, tmp_path: Path, form: str, applies_first: bool
+) -> None:
+    captures, target, base = tmp_path / "captures", tmp_path / "mirror", tmp_path / "base"
+    captures.mkdir()
+    said: dict[str, object] = {}
+    with running_server() as server:
+        server.execute(*SETUP, PUBLISH)
+        run_workload(server, transactions=400, seed=1, pause=lambda: None)
+        # The capture begins before the copy, in the middle of the tables' life.
+        with server.recording(tmp_path / "growing", publication=PUBLICATION) as recording:
+            run_workload(server, transactions=400, seed=2, pause=lambda: None)
+            if applies_first:
+                recording.rotate(captures / "0.bin")
+            with at_work(server, 3), snapshot(server) as seen:
+                if form == "plain dump":
+                    base = tmp_path / "base.sql"
+                    described = seen.dump(base)
+                elif form == "dump folder":
+                    described = seen.dump(base, "--format=directory")
+                else:
+                    options, ending, said = _FORMATS[form]
+                    described = seen.copy(base, options, ending, schemas=SCHEMAS)
+            run_workload(server, transactions=400, seed=4, pause=lambda: None)
+        tables = server.source_tables(*SCHEMAS)
+    if applies_first:
+        walreplay.apply(spark, captures=captures, target=target)
+    (tmp_path / "growing").rename(captures / "1.bin")
+    report = walreplay.load(
+        spark, base, target, seen.lsn, describe=described, captures=captures, replace=applies_first, **said
+    )
+    assert report.status == "loaded"
+    assert len(report.tables) == len(tables)
+    report = walreplay.apply(spark, captures=captures, target=target)
+    assert [(table.without_base, table.deletes_without_row) for table in report.tables] == [(0, 0)] * len(report.tables)
+    assert_tables_equal(spark, target, tables, Beyond(loaded=parse_lsn(seen.lsn)))
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """Copy a table of three rows, as of LSN 0/96 (150): between the first two files of a `SmallMirror`."""
+    folder = tmp_path / "base"
+    folder.mkdir()
+    (folder / "s.items.copy").write_text("1\tone\n2\ttwo\n3\t\\N\n")
+    return folder
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Path:
+    """Describe it as ``describe.sql`` does."""
+    file = tmp_path / "tables.jsonl"
+    lines = [
+        f'{{"schema": "s", "table": "items", "oid": 9, "replica_identity": "d", "attnum": {n}, "column": "{name}", '
+        f'"type_oid": {oid}, "typmod": -1, "key": {key}, "type_schema": "pg_catalog", "type_name": "x"}}\n'
+        for n, name, oid, key in ((1, "id", INT4, "true"), (2, "note", TEXT, "false"))
+    ]
+    file.write_text("".join(lines))
+    return file
+
+
+def load(mirror: SmallMirror, base: Path, described: Path | None, lsn: int = 150, **options: object):
+    return walreplay.load(
+        mirror.spark, base, mirror.target, lsn, describe=described, captures=mirror.captures, **options
+    )
+
+
+def notes(mirror: SmallMirror) -> dict[int, str | None]:
+    frame = mirror.spark.read.format("delta").load(str(mirror.location("items")))
+    return {found.id: found.note for found in frame.collect()}
+
+
+def changes(number: int) -> list[m.AnyMessage]:
+    """Give the changes of a file: the first ones are in the base, but a table beside it has them from the captures."""
+    other = relation(10, "others", {"id": INT4, "note": TEXT})
+    rows = [m.Insert(9, row(2, "two")), m.Insert(9, row(3, None))] if number == 1 else [m.Update(9, row(1, "later"))]
+    return [ITEMS, *rows, other, m.Insert(10, row(number, "kept"))]
+
+
+def test_changes_below_the_base_are_left_out_of_that_table_alone(mirror, base, described):
+    mirror.write(*changes(1))
+    report = load(mirror, base, described)
+    assert [(table.name, table.action, table.inserted) for table in report.tables] == [("s.items", "created", 3)]
+    assert notes(mirror) == {1: "one", 2: "two", 3: None}
+    mirror.apply(*changes(2))
+    assert notes(mirror) == {1: "later", 2: "two", 3: None}
+    others = mirror.spark.read.format("delta").load(str(mirror.location("others")))
+    assert sorted(found.id for found in others.collect()) == [1, 2]
+    frame = mirror.spark.read.format("delta").load(str(mirror.location("items")))
+    assert {(found.id, found["__commit_lsn"]) for found in frame.collect()} == {(1, 200), (2, 150), (3, 150)}
+
+
+@pytest.mark.parametrize(
+    ("lsn", "note"),
+    further([(199, "later"), (200, "later"), (201, "one")], but=((200, "later"), (201, "one"))),
+)
+def test_a_transaction_is_in_the_base_if_its_commit_lies_below_its_lsn(mirror, base, described, lsn, note):
+    mirror.write(*changes(1))
+    mirror.write(*changes(2))
+    load(mirror, base, described, lsn)
+    mirror.apply()
+    assert notes(mirror)[1] == note
+
+
+def test_a_truncate_below_the_base_leaves_it_and_one_behind_it_does_not(mirror, base, described):
+    mirror.write(ITEMS, m.Insert(9, row(7, "gone")), m.Truncate((9,), 0), m.Insert(9, row(1, "old")))
+    load(mirror, base, described)
+    mirror.apply()
+    assert notes(mirror) == {1: "one", 2: "two", 3: None}
+    mirror.apply(ITEMS, m.Truncate((9,), 0), m.Insert(9, row(5, "new")))
+    assert notes(mirror) == {5: "new"}
+
+
+def test_rows_that_a_load_lacks_are_found(mirror, base, described):
+    load(mirror, base, described)
+    mirror.write(ITEMS)
+    report = mirror.apply(ITEMS, m.Update(9, row(8, "eight")))
+    assert report.tables[0].without_base == 1
+    with pytest.raises(MissingRow):
+        mirror.apply(ITEMS, m.Delete(9, key=row(77, None)), on_missing_row="stop")
+
+
+def test_rows_that_are_there_twice_are_refused_and_counted(mirror, base, described):
+    shutil.copy(base / "s.items.copy", base / "s.items.2.copy")
+    with pytest.raises(CaptureError, match=r"3 of the 6 rows have a key") as caught:
+        load(mirror, base, described)
+    assert caught.value.table == "s.items"
+    (base / "s.items.2.copy").unlink()
+    load(mirror, base, described)
+    assert len(notes(mirror)) == 3
+
+
+def test_a_table_that_is_there_is_loaded_only_if_that_is_said(mirror, base, described):
+    mirror.apply(*changes(1))
+    with pytest.raises(TargetError, match="the table is there already"):
+        load(mirror, base, None)
+    report = load(mirror, base, None, replace=True)
+    assert [table.action for table in report.tables] == ["overwritten"]
+    assert notes(mirror) == {1: "one", 2: "two", 3: None}
+    mirror.apply(*changes(2))
+    assert notes(mirror)[1] == "later"
+
+
+def test_rows_older_than_what_was_applied_are_refused(mirror, base, described):
+    mirror.apply(*changes(1))
+    with pytest.raises(ConfigError, match=r"as of LSN 0/64, and everything up to 0/64 is applied"):
+        load(mirror, base, described, 100, replace=True)
+
+
+@pytest.mark.parametrize(
+    "step", further(["decoded", "plan written", "table applied", "history recorded"], but=("table applied",))
+)
+def test_a_load_that_was_stopped_is_finished_by_the_next(mirror, base, described, stop, step):
+    mirror.write(*changes(1))
+    stop(step)
+    with pytest.raises(StoppedError):
+        load(mirror, base, described)
+    if step == "decoded":
+        # Nothing stands written.
+        assert not mirror.location("items").exists()
+    else:
+        with pytest.raises(TargetError, match=r"a base load of s\.items as of LSN 0/96 was interrupted"):
+            mirror.apply()
+        with pytest.raises(TargetError, match="was interrupted"):
+            load(mirror, base, described, 151)
+    report = load(mirror, base, described)
+    assert report.run == 1
+    mirror.apply(*changes(2))
+    assert notes(mirror) == {1: "later", 2: "two", 3: None}
+    assert mirror.history("items").count("CREATE TABLE AS SELECT") <= 1
+
+
+@pytest.mark.full
+def test_a_load_that_was_stopped_can_be_given_up_for_another(mirror, base, described, stop):
+    stop("table applied")
+    with pytest.raises(StoppedError):
+        load(mirror, base, described)
+    (base / "s.items.copy").write_text("4\tfour\n")
+    load(mirror, base, described, 160, replace=True)
+    assert notes(mirror) == {4: "four"}
+    mirror.write(*changes(1))
+    mirror.apply(*changes(2))
+    assert notes(mirror) == {1: "later", 4: "four"}
+
+
+def test_a_table_without_rows_is_made(mirror, base, described):
+    (base / "s.items.copy").write_text("")
+    load(mirror, base, described)
+    assert notes(mirror) == {}
+    mirror.write(*changes(1))
+    report = mirror.apply(*changes(2))
+    assert [table.name for table in report.tables if table.without_base] == ["s.items"]
+
+
+def test_files_of_parquet_are_loaded_if_their_types_are_the_tables(mirror, base, described):
+    (base / "s.items.copy").unlink()
+    table = pa.table({"note": pa.array(["one", None], pa.large_string()), "id": pa.array([1, 2], pa.int64())})
+    pq.write_table(table, base / "s.items.parquet")
+    load(mirror, base, described)
+    assert notes(mirror) == {1: "one", 2: None}
+    mirror.write(*changes(1))
+    mirror.apply(*changes(2))
+    assert notes(mirror) == {1: "later", 2: None}
+
+
+def test_values_that_do_not_fit_are_rescued_as_those_of_captures(mirror, base, described):
+    described.write_text(described.read_text().replace(f'"type_oid": {TEXT}', '"type_oid": 1082'))
+    (base / "s.items.copy").write_text("1\tinfinity\n2\t2024-02-29\n")
+    load(mirror, base, described)
+    frame = mirror.spark.read.format("delta").load(str(mirror.location("items")))
+    assert {(f.id, str(f.note), f["_rescued_data"]) for f in frame.collect()} == {
+        (1, "None", '{"note": "infinity"}'),
+        (2, "2024-02-29", None),
+    }
+
+
+def test_what_is_no_value_stops_the_load_with_its_place(mirror, base, described):
+    (base / "s.items.copy").write_text("1\tone\nsecret\ttwo\n")
+    with pytest.raises(CaptureError) as caught:
+        load(mirror, base, described)
+    assert (caught.value.table, caught.value.offset) == ("s.items.id", 6)
+    assert "secret" not in str(caught.value)
+    assert not mirror.location("items").exists()
+
+
+def test_many_files_and_ranges_of_one_table_are_loaded(mirror, base, described, monkeypatch):
+    from walreplay.spark.captures import base_files
+
+    monkeypatch.setattr(base_files, "_RANGE_BYTES", 1000)
+    (base / "s.items.copy").write_text("".join(f"{n}\tline {n}\\n\n" for n in range(1000)))
+    (base / "s.items.copy.gz").write_bytes(gzip.compress(b"1000\tlast\n"))
+    report = load(mirror, base, described)
+    assert report.tables[0].inserted == 1001
+    found = notes(mirror)
+    assert found == {n: f"line {n}\n" for n in range(1000)} | {1000: "last"}
+
+
+# The page.
+
+
+@pytest.fixture
+def shop() -> Iterator[Server]:
+    """Run a server that has been there for a while, in a folder that others may write to."""
+    with running_server() as server:
+        server.execute("CREATE DATABASE shop")
+        server.database = "shop"
+        server.execute(*SETUP)
+        run_workload(server, transactions=400, seed=5, pause=lambda: None)
+        yield server
+
+
+@pytest.mark.live
+def test_the_commands_of_the_page_mirror_a_server_at_work(spark: SparkSession, shop: Server, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "captures").mkdir(parents=True)
+    copy = block("docs/starting.md", "export PGDATABASE=shop").text
+    record = block("docs/starting.md", "pg_recvlogical").text
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(shop.programs), os.environ["PATH"]]),
+        "PGHOST": str(shop.home),
+        "PGUSER": "postgres",
+    }
+    shop.execute(block("docs/starting.md", "CREATE PUBLICATION").text)
+    log = tmp_path / "log"
+
+    def start(text: str) -> subprocess.Popen[bytes]:
+        text = text.replace("/data/", f"{data}/").replace("conf/postgresql/", f"{ROOT}/conf/postgresql/")
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                ["bash", "-euc", text], env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+
+    with at_work(shop, 6):
+        copying = start(copy)
+        assert copying.wait(_PATIENCE) == 0, log.read_text()
+    assert shop.value("SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'archive'") == 1
+    recording = start(record)
+    run_workload(shop, transactions=200, seed=7, pause=lambda: None)
+    shop.execute("SELECT pg_logical_emit_message(true, 'flush', '')")
+    lsn = shop.value("SELECT pg_current_wal_lsn()::text")
+    _wait(lambda: bool(shop.value("SELECT count(*) FROM pg_stat_replication WHERE sent_lsn >= %s::pg_lsn", lsn)), log)
+    time.sleep(0.5)  # until it is in the file
+    os.killpg(recording.pid, signal.SIGINT)
+    recording.wait(_PATIENCE)
+    tables = shop.source_tables(*SCHEMAS)
+
+    said = block("docs/starting.md", "walreplay load").text
+    assert "--at-lsn $(cat /data/base.lsn)" in said
+    lsn = (data / "base.lsn").read_text().strip()
+    walreplay.load(
+        spark,
+        data / "base",
+        data / "mirror",
+        lsn,
+        describe=data / "base.jsonl",
+        captures=data / "captures",
+    )
+    assert "walreplay apply --captures /data/captures" in block("docs/starting.md", "walreplay apply").text
+    walreplay.apply(spark, data / "captures", data / "mirror")
+    assert_tables_equal(spark, data / "mirror", tables, Beyond(loaded=parse_lsn(lsn)))
+
+
+def _wait(condition: Callable[[], bool], log: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
