@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
 
+from support.pages import tagged
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from walreplay.protocol import messages as m
 from walreplay.settings import Settings
@@ -18,8 +17,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-_PAGE: Final = (Path(__file__).parents[2] / "docs" / "change-log.md").read_text(encoding="utf-8")
-_SNIPPETS: Final = re.findall(r"^```(\w+) (\S+)\n(.*?)^```$", _PAGE, re.MULTILINE | re.DOTALL)
+_SNIPPETS: Final = [
+    snippet.text for snippet in (*tagged("sql spark"), *tagged("python spark")) if snippet.page == "docs/change-log.md"
+]
 _PLACE: Final = "/data/mirror"
 
 
@@ -38,17 +38,13 @@ def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Small
 
 
 def _text(shop: SmallMirror, start: str) -> str:
-    (found,) = [text for _, reader, text in _SNIPPETS if reader == "spark" and start in text]
+    (found,) = [text for text in _SNIPPETS if start in text]
     return found.replace(_PLACE, shop.target)
 
 
-def test_every_snippet_is_run_here_but_those_of_a_platform() -> None:
-    assert [reader for _, reader, _ in _SNIPPETS] == ["spark"] * 5 + ["databricks"]
-
-
 def test_the_configuration_is_right() -> None:
-    (text,) = re.findall(r"^```yaml\n(.*?)^```$", _PAGE, re.MULTILINE | re.DOTALL)
-    settings = Settings.from_mapping(yaml.safe_load(text))
+    (found,) = [one for one in tagged("yaml") if one.page == "docs/change-log.md"]
+    settings = Settings.from_mapping(yaml.safe_load(found.text))
     assert [one.value for one in settings.outputs_of("shop", "orders")] == ["changelog"]
     assert [one.value for one in settings.outputs_of("shop", "other")] == ["mirror", "changelog"]
 
