@@ -100,13 +100,20 @@ def test_a_server_that_is_copied_while_it_works_is_mirrored(
         walreplay.apply(spark, captures=captures, target=target)
     (tmp_path / "growing").rename(captures / "1.bin")
     report = walreplay.load(
-        spark, base, target, seen.lsn, describe=described, captures=captures, replace=applies_first, **said
+        spark,
+        base,
+        target,
+        consistent_point=seen.lsn,
+        describe=described,
+        captures=captures,
+        replace=applies_first,
+        **said,
     )
     assert report.status == "loaded"
     assert len(report.tables) == len(tables)
     report = walreplay.apply(spark, captures=captures, target=target)
     assert [(table.without_base, table.deletes_without_row) for table in report.tables] == [(0, 0)] * len(report.tables)
-    assert_tables_equal(spark, target, tables, Beyond(loaded=parse_lsn(seen.lsn)))
+    assert_tables_equal(spark, target, tables, Beyond(loaded=parse_lsn(seen.lsn) - 1))
 
 
 @pytest.fixture
@@ -131,7 +138,16 @@ def described(tmp_path: Path) -> Path:
     return file
 
 
-def load(mirror: SmallMirror, base: Path, described: Path | None, lsn: int = 150, **options: object):
+def test_one_lsn_has_to_be_given(mirror, base, described):
+    with pytest.raises(ConfigError, match="it is not said as of which LSN"):
+        load(mirror, base, described, None)
+    with pytest.raises(ConfigError, match="two LSNs"):
+        load(mirror, base, described, 150, consistent_point=151)
+    with pytest.raises(ConfigError, match="--consistent-point: not an LSN"):
+        load(mirror, base, described, None, consistent_point="12")
+
+
+def load(mirror: SmallMirror, base: Path, described: Path | None, lsn: int | None = 150, **options: object):
     return walreplay.load(
         mirror.spark, base, mirror.target, lsn, describe=described, captures=mirror.captures, **options
     )
@@ -163,13 +179,21 @@ def test_changes_below_the_base_are_left_out_of_that_table_alone(mirror, base, d
 
 
 @pytest.mark.parametrize(
-    ("lsn", "note"),
-    further([(199, "later"), (200, "later"), (201, "one")], but=((200, "later"), (201, "one"))),
+    ("lsns", "note"),
+    further(
+        [
+            ({"lsn": 199}, "later"),
+            ({"lsn": 200}, "one"),
+            ({"lsn": None, "consistent_point": 200}, "later"),
+            ({"lsn": None, "consistent_point": "0/C9"}, "one"),
+        ],
+        but=(({"lsn": 200}, "one"), ({"lsn": None, "consistent_point": 200}, "later")),
+    ),
 )
-def test_a_transaction_is_in_the_base_if_its_commit_lies_below_its_lsn(mirror, base, described, lsn, note):
+def test_a_transaction_is_among_the_rows_if_it_commits_at_or_below_the_lsn(mirror, base, described, lsns, note):
     mirror.write(*changes(1))
     mirror.write(*changes(2))
-    load(mirror, base, described, lsn)
+    load(mirror, base, described, **lsns)
     mirror.apply()
     assert notes(mirror)[1] == note
 
@@ -215,8 +239,8 @@ def test_a_table_that_is_there_is_loaded_only_if_that_is_said(mirror, base, desc
 
 def test_rows_older_than_what_was_applied_are_refused(mirror, base, described):
     mirror.apply(*changes(1))
-    with pytest.raises(ConfigError, match=r"as of LSN 0/64, and everything up to 0/64 is applied"):
-        load(mirror, base, described, 100, replace=True)
+    with pytest.raises(ConfigError, match=r"as of LSN 0/63, and everything up to 0/64 is applied"):
+        load(mirror, base, described, 99, replace=True)
 
 
 @pytest.mark.parametrize(
@@ -358,19 +382,19 @@ def test_the_commands_of_the_page_mirror_a_server_at_work(spark: SparkSession, s
     tables = shop.source_tables(*SCHEMAS)
 
     said = block("docs/starting.md", "walreplay load").text
-    assert "--at-lsn $(cat /data/base.lsn)" in said
+    assert "--consistent-point $(cat /data/base.lsn)" in said
     lsn = (data / "base.lsn").read_text().strip()
     walreplay.load(
         spark,
         data / "base",
         data / "mirror",
-        lsn,
+        consistent_point=lsn,
         describe=data / "base.jsonl",
         captures=data / "captures",
     )
     assert "walreplay apply --captures /data/captures" in block("docs/starting.md", "walreplay apply").text
     walreplay.apply(spark, data / "captures", data / "mirror")
-    assert_tables_equal(spark, data / "mirror", tables, Beyond(loaded=parse_lsn(lsn)))
+    assert_tables_equal(spark, data / "mirror", tables, Beyond(loaded=parse_lsn(lsn) - 1))
 
 
 def _wait(condition: Callable[[], bool], log: Path) -> None:

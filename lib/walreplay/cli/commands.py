@@ -194,8 +194,12 @@ def load_command(
     ],
     target: _Target,
     at_lsn: Annotated[
-        str, typer.Option("--at-lsn", help="LSN of the snapshot that the rows were read in.", metavar="X/X")
-    ],
+        str | None, typer.Option("--at-lsn", help="The last commit LSN that is among the rows.", metavar="X/X")
+    ] = None,
+    consistent_point: Annotated[
+        str | None,
+        typer.Option("--consistent-point", help="Or the LSN that a slot's snapshot came with.", metavar="X/X"),
+    ] = None,
     describe: Annotated[
         str | None,
         typer.Option("--describe", help="What describe.sql says of the tables.", metavar="FILE"),
@@ -237,6 +241,7 @@ def load_command(
             source,
             target,
             at_lsn,
+            consistent_point=consistent_point,
             describe=describe,
             table=table,
             captures=captures,

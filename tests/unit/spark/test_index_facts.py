@@ -159,7 +159,7 @@ class Harmful:
         return Path.touch, (Path("/tmp/walreplay-was-here"),)
 
 
-@pytest.mark.parametrize("thing", [Harmful(), {"a": Harmful()}, Path("x"), 3, None, print], ids=repr)
+@pytest.mark.parametrize("thing", [Harmful(), {"a": Harmful()}, Path("x"), 3, None, print], ids=range(6))
 def test_nothing_but_a_scan_is_made_of_what_somebody_has_put_in_the_index(thing: object) -> None:
     assert unpack(zlib.compress(pickle.dumps(thing)), "a") is None
 

@@ -66,8 +66,9 @@ def load(
     spark: SparkSession,
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
-    at_lsn: int | str,
+    at_lsn: int | str | None = None,
     *,
+    consistent_point: int | str | None = None,
     describe: str | os.PathLike[str] | None = None,
     table: str | None = None,
     captures: str | os.PathLike[str] | None = None,
@@ -86,8 +87,8 @@ def load(
     Args:
         source: the folder (or file) of what COPY has written of the tables, named by table.
         target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
-        at_lsn: the LSN of the snapshot that the rows were read in: a transaction whose commit LSN is lower is among
-            them, and no other.
+        at_lsn: the last commit LSN that is among the rows: those at or below it are, and no others.
+        consistent_point: in its place, the LSN of a slot's exported snapshot: commit LSNs below it are among the rows.
         describe: a file that ``conf/postgresql/describe.sql`` has written; without it, the tables have to be known by
             their captures.
         table: the one table (``schema.table``) that all files are of.
@@ -103,7 +104,7 @@ def load(
     """
     place, chosen = Target.parse(str(target)), make_settings(config)
     options = CopyOptions(kind_of(file_format), delimiter, null, quote, escape, header)
-    lsn = _lsn_of(at_lsn)
+    lsn = _last_lsn(at_lsn, consistent_point)
     described = None if describe is None else _read_description(describe)
     with spark_errors(path=place.text):
         check_places(str(source), place)
@@ -115,15 +116,27 @@ def load(
         return _Load(context, str(source), lsn, described, table, named, options, replace).run()
 
 
-def _lsn_of(text: int | str) -> int:
+def _last_lsn(at_lsn: int | str | None, consistent_point: int | str | None) -> int:
+    """Give the last commit LSN that is among the rows."""
+    if (at_lsn is None) == (consistent_point is None):
+        raise ConfigError(
+            "it is not said as of which LSN the rows are" if at_lsn is None else "two LSNs are given",
+            remedy="Give --consistent-point, which a slot's snapshot comes with, or --at-lsn, the last commit's",
+        )
+    if at_lsn is not None:
+        return _lsn_of(at_lsn, "--at-lsn")
+    assert consistent_point is not None
+    # It is a position between two records: the next commit may begin just there.
+    return _lsn_of(consistent_point, "--consistent-point") - 1
+
+
+def _lsn_of(text: int | str, option: str) -> int:
     try:
         lsn = text if isinstance(text, int) else parse_lsn(text)
     except ValueError as error:
-        raise ConfigError(
-            f"--at-lsn: {error}", remedy="Give the LSN of the snapshot, as PostgreSQL writes it"
-        ) from None
+        raise ConfigError(f"{option}: {error}", remedy="Give it as PostgreSQL writes it") from None
     if not 0 < lsn < 1 << 63:
-        raise ConfigError("--at-lsn is no LSN that a server can have", remedy="Give the LSN of the snapshot")
+        raise ConfigError(f"{option} is no LSN that a server can have", remedy="Give it as PostgreSQL writes it")
     return lsn
 
 
@@ -248,7 +261,7 @@ class _Load:
                 remedy="Run walreplay apply, and then load again",
             )
         applied = -1 if state is None or state.resume is None else state.resume.place.high_lsn
-        if self.lsn <= applied:
+        if self.lsn < applied:
             raise ConfigError(
                 f"the rows are as of LSN {format_lsn(self.lsn)}, and everything up to {format_lsn(applied)} is "
                 "applied: the tables' changes in between would be missing",
@@ -487,7 +500,7 @@ class _Load:
         with context.stage("record"):
             left = {one.oid: one.version for one in reports if one.oid is not None}
             entries = [
-                dataclasses.replace(entry, base_lsn=self.lsn) if entry.oid in loaded else entry
+                dataclasses.replace(entry, base_lsn=self.lsn + 1) if entry.oid in loaded else entry
                 for entry in left_at(tables.entries, left, state.load.id)
             ]
             context.ledger.record_load(state, report, entries, plan.announced, resumed=resumed)

@@ -68,7 +68,7 @@ class Load:
 
     Attributes:
         id: given when it is written down, and to no other, by which its commits are told.
-        at_lsn: the LSN as of which the rows are.
+        at_lsn: the last commit LSN that is among the rows.
         tables: the oid and the name of each.
         origin: where the rows come from.
     """
