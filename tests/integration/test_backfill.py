@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -109,7 +108,7 @@ def test_an_archive_is_applied_in_runs_of_so_many_bytes(spark: SparkSession, tmp
     assert_mirror_equals(spark, tmp_path / "mirror", recorded)
     runs = walreplay.status(spark, tmp_path / "mirror").runs
     assert len(runs) > 2
-    assert all(run.bytes <= 4 * largest for run in runs)
+    assert all(run.files <= 4 for run in runs)
     assert report.transactions == recorded.info["transactions_committed"]
     assert sum(run.transactions for run in runs) == report.transactions
     assert sum(table.changes for table in report.tables) == report.changes
@@ -140,20 +139,13 @@ def test_a_backfill_that_was_stopped_goes_on(
 ) -> None:
     recorded = case("o03")
     end = moments(recorded, 9)[6]
-    for again in range(3):
+    for _ in range(2):
         stop(step)
-        with pytest.raises(StoppedError) if again < 2 else _nothing():
+        with pytest.raises(StoppedError):
             walreplay.backfill(spark, recorded.folder, tmp_path / "mirror", run_bytes=1, **end)
-            if again < 2:
-                pytest.fail("it did not stop")
-        if again == 1:
-            stop("no such step")
+    stop("no such step")
+    walreplay.backfill(spark, recorded.folder, tmp_path / "mirror", run_bytes=1, **end)
     assert_holds(spark, tmp_path / "mirror", recorded, end)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 def test_what_is_wrong_behind_the_end_does_not_matter(small: SmallMirror) -> None:

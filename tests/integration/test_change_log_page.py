@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -25,8 +26,12 @@ _PLACE: Final = "/data/mirror"
 
 @pytest.fixture(scope="module")
 def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SmallMirror:
-    """A target with the page's change log: a row is changed, one is deleted, and one has another key in the end."""
-    mirror = SmallMirror(spark, tmp_path_factory.mktemp("changes"))
+    return made(spark, tmp_path_factory.mktemp("changes"))
+
+
+def made(spark: SparkSession, folder: Path) -> SmallMirror:
+    """Make a target with the page's change log, in which a row is changed and one is deleted."""
+    mirror = SmallMirror(spark, folder)
     orders = relation(1, "orders", {"id": INT4, "status": TEXT, "note": TEXT}, schema="shop")
     note_kept = m.TupleData((m.Cell("t", b"1"), m.Cell("t", b"sent"), m.UNCHANGED_CELL))
     both: Any = {"outputs": ["mirror", "changelog"]}
@@ -72,7 +77,8 @@ def test_a_stream_has_each_change_once(spark: SparkSession, shop: SmallMirror) -
     assert spark.table("seen").count() == 5
 
 
-def test_keys_that_change_and_truncates_are_followed(spark: SparkSession, shop: SmallMirror) -> None:
+def test_keys_that_change_and_truncates_are_followed(spark: SparkSession, tmp_path: Path) -> None:
+    shop = made(spark, tmp_path)
     both: Any = {"outputs": ["mirror", "changelog"]}
     shop.apply(m.Update(1, row(9, "moved", "short"), key=row(3, None, None)), **both)
     text = _text(shop, "emptied")

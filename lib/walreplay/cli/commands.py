@@ -129,7 +129,7 @@ def backfill_command(
     with_traceback: _Traceback = False,
 ) -> None:
     """Bring a target to what the source held at an LSN or at a time."""
-    from walreplay.spark.job.backfill import until_of
+    from walreplay.spark.job.moments import until_of
 
     until_of(until_lsn, until_time)  # said before Spark starts, if it cannot be read
     size = None if run_bytes is None else size_of(run_bytes, "--run-bytes")

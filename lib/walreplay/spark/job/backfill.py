@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from walreplay.decode.until import Until
-from walreplay.errors import ConfigError
-from walreplay.lsn import POSTGRES_EPOCH, parse_lsn
 from walreplay.progress import Progress
 from walreplay.report import RunReport
 from walreplay.settings import Settings, make_settings
 from walreplay.spark.job.apply import run_job
+from walreplay.spark.job.moments import until_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,34 +58,4 @@ def backfill(
     return run_job(spark, captures, target, settings, progress, until_of(until_lsn, until_time))
 
 
-def until_of(lsn: str | int | None, time: str | datetime | None) -> Until | None:
-    """Read the end that is asked for; None if there is none.
-
-    Raises:
-        ConfigError: there are two, or it cannot be read.
-    """
-    if lsn is not None and time is not None:
-        raise ConfigError(
-            "an LSN and a time are given as the end", remedy="Give one of them: --until-lsn or --until-time"
-        )
-    if lsn is not None:
-        try:
-            return Until(lsn=parse_lsn(lsn) if isinstance(lsn, str) else lsn)
-        except ValueError as error:
-            raise ConfigError(f"--until-lsn: {error}") from None
-    return None if time is None else Until(time=_micros(time))
-
-
-def _micros(time: str | datetime) -> int:
-    """Give a time in microseconds since 2000-01-01 UTC."""
-    try:
-        moment = datetime.fromisoformat(time.strip().replace("Z", "+00:00")) if isinstance(time, str) else time
-        zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
-        return (zoned - POSTGRES_EPOCH) // timedelta(microseconds=1)
-    except (ValueError, OverflowError):
-        raise ConfigError(
-            f"--until-time: not a time: {time!s}", remedy="Write it like 2026-03-01T00:00:00+00:00"
-        ) from None
-
-
-__all__ = ["backfill", "until_of"]
+__all__ = ["backfill"]

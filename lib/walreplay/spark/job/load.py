@@ -23,7 +23,7 @@ from walreplay.errors import ConfigError, TargetError
 from walreplay.loading.description import Description, read_description
 from walreplay.loading.formats import CopyOptions, kind_of
 from walreplay.loading.sources import table_of
-from walreplay.lsn import format_lsn, parse_lsn, to_datetime
+from walreplay.lsn import format_lsn, to_datetime
 from walreplay.progress import NoProgress, Progress
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation
@@ -39,6 +39,7 @@ from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.storage import catalog_errors, storage_errors
 from walreplay.spark.delta.target import Target
 from walreplay.spark.job.context import RunContext
+from walreplay.spark.job.moments import last_lsn_of
 from walreplay.spark.job.reports import timed
 from walreplay.spark.job.shares import buckets_of, tasks_of
 from walreplay.spark.job.tables import RunTables
@@ -104,7 +105,7 @@ def load(
     """
     place, chosen = Target.parse(str(target)), make_settings(config)
     options = CopyOptions(kind_of(file_format), delimiter, null, quote, escape, header)
-    lsn = _last_lsn(at_lsn, consistent_point)
+    lsn = last_lsn_of(at_lsn, consistent_point)
     described = None if describe is None else _read_description(describe)
     with spark_errors(path=place.text):
         check_places(str(source), place)
@@ -114,30 +115,6 @@ def load(
         context.warnings.extend(writer.warnings)
         named = chosen.source or (None if captures is None else root_of(str(captures)))
         return _Load(context, str(source), lsn, described, table, named, options, replace).run()
-
-
-def _last_lsn(at_lsn: int | str | None, consistent_point: int | str | None) -> int:
-    """Give the last commit LSN that is among the rows."""
-    if (at_lsn is None) == (consistent_point is None):
-        raise ConfigError(
-            "it is not said as of which LSN the rows are" if at_lsn is None else "two LSNs are given",
-            remedy="Give --consistent-point, which a slot's snapshot comes with, or --at-lsn, the last commit's",
-        )
-    if at_lsn is not None:
-        return _lsn_of(at_lsn, "--at-lsn")
-    assert consistent_point is not None
-    # It is a position between two records: the next commit may begin just there.
-    return _lsn_of(consistent_point, "--consistent-point") - 1
-
-
-def _lsn_of(text: int | str, option: str) -> int:
-    try:
-        lsn = text if isinstance(text, int) else parse_lsn(text)
-    except ValueError as error:
-        raise ConfigError(f"{option}: {error}", remedy="Give it as PostgreSQL writes it") from None
-    if not 0 < lsn < 1 << 63:
-        raise ConfigError(f"{option} is no LSN that a server can have", remedy="Give it as PostgreSQL writes it")
-    return lsn
 
 
 def _read_description(path: str | os.PathLike[str]) -> Description:
