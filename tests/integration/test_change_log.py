@@ -47,7 +47,7 @@ CAPTURES = [
 ]
 """Those without a change of columns: what is read later is what was written."""
 
-_OF_EACH_KIND = ("o02", "o11", "o12", "o13", "o18")
+_OF_EACH_KIND = ("o12", "o18")
 
 
 def _files(folder: Path) -> list[Path]:
@@ -86,7 +86,7 @@ def _assert_folds_to_the_mirror(spark: SparkSession, report: walreplay.RunReport
         assert sorted(map(repr, rows)) == sorted(map(repr, expected)), name
 
 
-@pytest.mark.parametrize("name", further(["o11", "o13", "o18"], but=("o13",)))
+@pytest.mark.parametrize("name", further(["o11", "o13", "o18"], but=()))
 def test_in_several_runs_a_change_log_is_the_same(spark: SparkSession, tmp_path: Path, name: str) -> None:
     recorded, captures, later = case(name), tmp_path / "captures", tmp_path / "later"
     captures.mkdir()
@@ -104,7 +104,7 @@ def test_in_several_runs_a_change_log_is_the_same(spark: SparkSession, tmp_path:
         assert [comparable(one) for one in found] == [comparable(one) for one in expected], location
 
 
-@pytest.mark.parametrize("step", ["plan written", "table applied", "history written"])
+@pytest.mark.parametrize("step", further(["plan written", "table applied", "history written"], but=("table applied",)))
 def test_a_run_that_is_stopped_writes_no_change_twice(
     mirror: SmallMirror, stop: Callable[[str], None], step: str
 ) -> None:
@@ -160,7 +160,7 @@ def test_columns_follow_the_source_and_so_do_the_fields_of_old_rows(mirror: Smal
     assert "OVERWRITE" not in mirror.history("t__changes")
 
 
-@pytest.mark.parametrize("runs", ["in one run", "in two"])
+@pytest.mark.parametrize("runs", further(["in one run", "in two"], but=("in two",)))
 def test_a_type_that_is_converted_is_converted_in_old_rows_too(mirror: SmallMirror, runs: str) -> None:
     before = [
         relation(1, "t", {"id": INT4, "v": TEXT}, "f"),
@@ -184,6 +184,7 @@ def test_a_type_that_is_converted_is_converted_in_old_rows_too(mirror: SmallMirr
     assert [one["_rescued_data"] for one in found] == [{}, {"v": "x"}, {"__before": {"v": "x"}}, {}]
 
 
+@pytest.mark.full
 def test_unchanged_columns_go_by_the_name_that_they_have_now(mirror: SmallMirror) -> None:
     first = relation(1, "t", {"id": INT4, "long": TEXT, "v": INT4})
     unchanged = m.TupleData((m.Cell("t", b"1"), m.UNCHANGED_CELL, m.Cell("t", b"5")))
@@ -211,6 +212,7 @@ def test_it_is_a_table_of_its_own_to_the_report_and_in_the_cut(mirror: SmallMirr
     assert {one.name: one.version for one in found.tables} == {"s.orders": 0, "s.orders (changelog)": 0}
 
 
+@pytest.mark.full
 def test_switched_on_later_it_begins_with_that_run_and_says_so(mirror: SmallMirror) -> None:
     orders = relation(1, "orders", {"id": INT4, "note": TEXT})
     mirror.apply(orders, m.Insert(1, row(1, "a")))
@@ -240,6 +242,7 @@ def test_without_a_mirror_there_is_a_change_log_alone(mirror: SmallMirror) -> No
     assert [(one["__op"], one["note"], one["__before"]) for one in found] == [("c", "a", None), ("u", "b", None)]
 
 
+@pytest.mark.full
 def test_a_mirror_that_lacks_changes_is_not_switched_on_again(mirror: SmallMirror) -> None:
     orders = relation(1, "orders", {"id": INT4, "note": TEXT})
     mirror.apply(orders, m.Insert(1, row(1, "a")), **BOTH)
@@ -270,6 +273,7 @@ def test_its_own_columns_give_way_to_none_of_the_sources(mirror: SmallMirror) ->
     assert gone["__before"] == {"id": 1, "__op__2": None, "__before__2": None, "x.y`z": None}
 
 
+@pytest.mark.full
 def test_a_renamed_table_takes_its_change_log_along_and_one_made_anew_begins_another(mirror: SmallMirror) -> None:
     mirror.apply(relation(1, "a", {"id": INT4}), m.Insert(1, row(1)), **BOTH)
     mirror.apply(relation(1, "b", {"id": INT4}), m.Insert(1, row(2)), **BOTH)

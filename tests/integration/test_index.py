@@ -315,6 +315,7 @@ def session(first: int, last: int, **values: str) -> bytes:
     return frame(messages, Framing.RAW)
 
 
+@pytest.mark.full
 def test_copies_that_differ_and_late_transactions_are_named(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -341,6 +342,7 @@ def test_copies_that_differ_and_late_transactions_are_named(
     assert "was not among it" in found["problems"][2]["problem"]
 
 
+@pytest.mark.full
 def test_holes_in_the_numbering_are_named(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,7 +69,7 @@ def at_work(server: Server, seed: int) -> Iterator[None]:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("form", further(_FORMATS, but=("text",)))
+@pytest.mark.parametrize("form", further(_FORMATS, but=()))
 @pytest.mark.parametrize("applies_first", further([False, True], but=(False,)))
 def test_a_server_that_is_copied_while_it_works_is_mirrored(
     spark: SparkSession, tmp_path: Path, form: str, applies_first: bool
@@ -198,6 +198,7 @@ def test_a_transaction_is_among_the_rows_if_it_commits_at_or_below_the_lsn(mirro
     assert notes(mirror)[1] == note
 
 
+@pytest.mark.full
 def test_a_truncate_below_the_base_leaves_it_and_one_behind_it_does_not(mirror, base, described):
     mirror.write(ITEMS, m.Insert(9, row(7, "gone")), m.Truncate((9,), 0), m.Insert(9, row(1, "old")))
     load(mirror, base, described)
@@ -226,6 +227,7 @@ def test_rows_that_are_there_twice_are_refused_and_counted(mirror, base, describ
     assert len(notes(mirror)) == 3
 
 
+@pytest.mark.full
 def test_a_table_that_is_there_is_loaded_only_if_that_is_said(mirror, base, described):
     mirror.apply(*changes(1))
     with pytest.raises(TargetError, match="the table is there already"):
