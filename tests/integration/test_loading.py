@@ -321,6 +321,7 @@ def test_what_is_no_value_stops_the_load_with_its_place(mirror, base, described)
     assert not mirror.location("items").exists()
 
 
+@pytest.mark.full
 def test_many_files_and_ranges_of_one_table_are_loaded(mirror, base, described, monkeypatch):
     from walreplay.spark.captures import base_files
 
