@@ -128,7 +128,7 @@ class FileWriter(StatementWriter):
         """Begin a transaction on a table, or give the reason why that is not possible."""
         folder = self._folder_of(spark, table)
         if folder is None:
-            return "it lies where nothing is mounted"
+            return "its folder is not mounted"
         return transaction.begin_or_say(spark, table, folder, self._internals, create=create, properties=properties)
 
     def _folder_of(self, spark: SparkSession, table: TableName) -> str | None:
@@ -160,7 +160,7 @@ class FileWriter(StatementWriter):
         The table's rows, if it has any, are not overwritten.
         """
         if run.needs_statements:
-            return "a column that it is clustered by is of a type of which the log has no statistics for other files"
+            return "it is clustered by a column for which files that Python writes have no statistics"
         assert isinstance(staging, FileStaging)
         epoch, merge = run.plan.epochs[number], run.merge(number)
         task, folder = run.fold_task(epoch), staging.kept_rows_folder

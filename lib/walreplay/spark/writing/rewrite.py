@@ -32,7 +32,7 @@ _MOST_BYTES: Final = 16 << 20
 
 _MOST_FILES: Final = 64
 
-OTHER_COLUMNS: Final = "its columns are not those that are known of it"
+OTHER_COLUMNS: Final = "its columns differ from the ledger's"
 
 _NOTHING: Final = (
     "numTargetChangeFilesAdded",
@@ -150,7 +150,7 @@ def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], Transaction | s
     if isinstance(transaction, str):
         return transaction
     if not transaction.may_be_rewritten:
-        return "its changes are fed to others, or it may only be added to"
+        return "it has a change data feed, or is append-only"
     columns = transaction.columns(merge.schema) if transaction.has_only(merge.schema) else None
     if columns is None:
         return OTHER_COLUMNS
@@ -174,7 +174,7 @@ def _obstacle_of_rows(merge: Merge) -> str | None:
     if merge.configured:
         return "its key is a configured one"
     if merge.identity.evicts:
-        return "rows of it may give way to others: deletes are soft, changes are skipped, or gaps are allowed"
+        return "a row may take over the key of another: deletes are soft, changes are skipped, or gaps are allowed"
     if merge.converts_key or any(
         key_may_be_rescued(merge, number) or not key_is_plain(merge.type_of(number).arrow)
         for number in merge.identity.key
