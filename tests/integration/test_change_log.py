@@ -85,6 +85,9 @@ def _assert_folds_to_the_mirror(spark: SparkSession, report: walreplay.RunReport
         elif key and log.where("size(__unchanged) > 0 AND __before IS NOT NULL").count():
             # A value that was not sent with another key is the old key's.
             continue
+        elif key and log.where(" OR ".join(f"`{column}` IS NULL" for column in key)).where("__op <> 't'").count():
+            # Keys that their columns cannot hold are told apart by the rescued texts alone.
+            continue
         else:
             found = folded(log, key, columns)
         rows, expected = ([comparable(list(one)) for one in frame.collect()] for frame in (found, mirror))
