@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
 
 import typer
 
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from walreplay.progress import Progress
     from walreplay.report import RunReport
     from walreplay.settings import Settings
+
+
+class _Dictable(Protocol):
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+_Report = TypeVar("_Report", bound=_Dictable)
 
 app = typer.Typer(
     name="walreplay",
@@ -100,7 +107,7 @@ def apply_command(
         ),
         quiet=quiet,
     )
-    _print_report(spark, report, as_json=as_json, show=show)
+    _print_with_rows(spark, report, as_json=as_json, show=show)
 
 
 @app.command("backfill")
@@ -147,44 +154,7 @@ def backfill_command(
         ),
         quiet=quiet,
     )
-    _print_report(spark, report, as_json=as_json, show=show)
-
-
-def _settings(config: str | None, *, allow_gaps: bool, accept_changed_tables: bool) -> Settings:
-    from walreplay.settings import load_settings
-
-    settings = load_settings(config)
-    if allow_gaps:
-        settings = settings.allowing_gaps()
-    return settings.accepting_changed_tables() if accept_changed_tables else settings
-
-
-def _run(work: Callable[[Any, Progress], RunReport], *, quiet: bool) -> tuple[Any, RunReport]:
-    """Start Spark, and do some work with it under the progress display."""
-    progress = progress_shown(quiet=quiet)
-    try:
-        progress.stage("start Spark", None)
-        from walreplay.spark.session.session import build_session
-
-        spark = build_session()
-        return spark, work(spark, progress)
-    finally:
-        progress.done()
-
-
-def _print_report(spark: Any, report: RunReport, *, as_json: bool, show: int) -> None:
-    output = Output()
-    if as_json:
-        output.json(report.to_dict(), indent=2)
-        return
-    write_report(output, report)
-    if show:
-        from walreplay.spark.delta.preview import first_rows
-
-        for table in report.tables:
-            columns, rows = first_rows(spark, table.location, show)
-            output.line()
-            output.table(columns, rows, title=table.name)
+    _print_with_rows(spark, report, as_json=as_json, show=show)
 
 
 @app.command("load")
@@ -222,22 +192,16 @@ def load_command(
     quote: Annotated[str | None, typer.Option("--quote", help="As COPY was given it.", metavar="TEXT")] = None,
     escape: Annotated[str | None, typer.Option("--escape", help="As COPY was given it.", metavar="TEXT")] = None,
     header: Annotated[bool, typer.Option("--header", help="The first line has the columns' names.")] = False,
-    config: Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")] = None,
+    config: _Config = None,
     as_json: _Json = False,
     quiet: _Quiet = False,
     with_traceback: _Traceback = False,
 ) -> None:
     """Give tables the rows that they had before the capture began."""
-    from walreplay.settings import load_settings
-
-    settings = load_settings(config)
-    progress = progress_shown(quiet=quiet)
-    try:
-        progress.stage("start Spark", None)
-        from walreplay.spark.session.session import build_session
-
-        report = walreplay.load(
-            build_session(),
+    settings = _settings(config)
+    _, report = _run(
+        lambda spark, progress: walreplay.load(
+            spark,
             source,
             target,
             at_lsn,
@@ -254,14 +218,10 @@ def load_command(
             replace=replace,
             config=settings,
             progress=progress,
-        )
-    finally:
-        progress.done()
-    output = Output()
-    if as_json:
-        output.json(report.to_dict(), indent=2)
-    else:
-        write_report(output, report)
+        ),
+        quiet=quiet,
+    )
+    _print(report, write_report, as_json=as_json)
 
 
 @app.command("index")
@@ -274,22 +234,9 @@ def index_command(
     with_traceback: _Traceback = False,
 ) -> None:
     """Write down what is in each capture file, so that later commands need not read it to know."""
-    from walreplay.settings import load_settings
-
-    settings = load_settings(config)
-    progress = progress_shown(quiet=quiet)
-    try:
-        progress.stage("start Spark", None)
-        from walreplay.spark.session.session import build_session
-
-        report = walreplay.index(build_session(), captures, index, settings, progress)
-    finally:
-        progress.done()
-    output = Output()
-    if as_json:
-        output.json(report.to_dict(), indent=2)
-    else:
-        write_index(output, report)
+    settings = _settings(config)
+    _, report = _run(lambda spark, progress: walreplay.index(spark, captures, index, settings, progress), quiet=quiet)
+    _print(report, write_index, as_json=as_json)
 
 
 @app.command("audit")
@@ -305,22 +252,12 @@ def audit_command(
     with_traceback: _Traceback = False,
 ) -> None:
     """Show what an archive holds, and all that is damaged or missing; exit code 3 if anything is."""
-    from walreplay.settings import load_settings
-
-    settings = load_settings(config)
-    progress = progress_shown(quiet=quiet)
-    try:
-        progress.stage("start Spark", None)
-        from walreplay.spark.session.session import build_session
-
-        report = walreplay.audit(build_session(), captures, index, settings, progress, values=values)
-    finally:
-        progress.done()
-    output = Output()
-    if as_json:
-        output.json(report.to_dict(), indent=2)
-    else:
-        write_audit(output, report)
+    settings = _settings(config)
+    _, report = _run(
+        lambda spark, progress: walreplay.audit(spark, captures, index, settings, progress, values=values),
+        quiet=quiet,
+    )
+    _print(report, write_audit, as_json=as_json)
     if not report.is_whole:
         raise typer.Exit(_NOT_WHOLE)
 
@@ -407,3 +344,47 @@ def _check_framing(framing: str | None) -> None:
     known = [item.value for item in Framing]
     if framing is not None and framing not in known:
         raise ConfigError(f"--framing {framing}: there is no such framing", remedy=f"There are {', '.join(known)}")
+
+
+def _settings(config: str | None, *, allow_gaps: bool = False, accept_changed_tables: bool = False) -> Settings:
+    from walreplay.settings import load_settings
+
+    settings = load_settings(config)
+    if allow_gaps:
+        settings = settings.allowing_gaps()
+    return settings.accepting_changed_tables() if accept_changed_tables else settings
+
+
+def _run(work: Callable[[Any, Progress], _Report], *, quiet: bool) -> tuple[Any, _Report]:
+    """Start Spark, and do some work with it under the progress display."""
+    progress = progress_shown(quiet=quiet)
+    try:
+        progress.stage("start Spark", None)
+        from walreplay.spark.session.session import build_session
+
+        spark = build_session()
+        return spark, work(spark, progress)
+    finally:
+        progress.done()
+
+
+def _print(report: _Report, write: Callable[[Output, _Report], None], *, as_json: bool) -> None:
+    output = Output()
+    if as_json:
+        output.json(report.to_dict(), indent=2)
+    else:
+        write(output, report)
+
+
+def _print_with_rows(spark: Any, report: RunReport, *, as_json: bool, show: int) -> None:
+    """Print a report, and for people the first rows of each of its tables."""
+    _print(report, write_report, as_json=as_json)
+    if as_json or not show:
+        return
+    from walreplay.spark.delta.preview import first_rows
+
+    output = Output()
+    for table in report.tables:
+        columns, rows = first_rows(spark, table.location, show)
+        output.line()
+        output.table(columns, rows, title=table.name)

@@ -32,11 +32,12 @@ class Until:
 
     def is_passed(self, summary: Summary) -> bool:
         """Say whether a stretch has the Begin, or the deciding message, of a transaction that is too late."""
-        lsns = [lsn for lsn in (summary.last_lsn,) if lsn is not None]
+        last = walk.NO_LSN if summary.last_lsn is None else summary.last_lsn
         if summary.begin_at is not None and summary.place is not None and summary.place.transaction is not None:
-            lsns.append(summary.place.transaction.final_lsn)
-        is_behind = self.lsn is not None and max(lsns, default=walk.NO_LSN) > self.lsn
-        return is_behind or (self.time is not None and summary.top_time is not None and summary.top_time > self.time)
+            last = max(last, summary.place.transaction.final_lsn)
+        return (self.lsn is not None and last > self.lsn) or (
+            self.time is not None and summary.top_time is not None and summary.top_time > self.time
+        )
 
     def is_behind(self, place: Place) -> bool:
         """Say whether a place lies behind a transaction that is too late."""

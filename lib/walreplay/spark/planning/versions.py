@@ -230,10 +230,24 @@ class _Collected:
             told = _NOTHING if output is Output.MIRROR else _NOTHING_TO_LOG
             self.warnings[f"{relation.qualified_name}: {told}"] = None
             return None
-        of_output = number * COUNT + output.number, self._tables[relation.oid] * COUNT + output.number, output
+        options = self._settings.type_options(_schema(relation), relation.name)
+        resolved = tuple(column_types(relation, self._types, options))
+        version = Version(
+            number * COUNT + output.number,
+            self._tables[relation.oid] * COUNT + output.number,
+            output,
+            relation,
+            _shown(sent, selection),
+            selection,
+            resolved,
+            _columns(relation, selection, self._types, resolved),
+            # Each change is a row of a change log, whatever identifies the source's rows.
+            Identity(Mode.APPEND),
+            configured=False,
+        )
         if output is Output.CHANGELOG:
-            return _log_version(*of_output, relation, sent, selection, self._types, self._settings)
-        version = _version(*of_output, relation, sent, selection, self._types, self._settings)
+            return version
+        version = _identified(version, sent, self._settings)
         base = self._bases.get(relation.oid, -1)
         # Where all that the run has comes later, nothing has to be looked at.
         return replace(version, floor=base) if base > self._after_lsn + 1 else version
@@ -274,42 +288,14 @@ def _shown(sent: Sent, selection: Selection) -> Relation:
     return replace(sent.relation, columns=tuple(columns))
 
 
-def _log_version(
-    number: int,
-    table: int,
-    output: Output,
-    relation: Relation,
-    sent: Sent,
-    selection: Selection,
-    types: Mapping[int, Type],
-    settings: Settings,
-) -> Version:
-    """Give a version as its change log takes it: each change is a row, whatever tells the source's rows apart."""
-    resolved = tuple(column_types(relation, types, settings.type_options(_schema(relation), relation.name)))
-    columns = _columns(relation, selection, types, resolved)
-    shown, identity = _shown(sent, selection), Identity(Mode.APPEND)
-    return Version(number, table, output, relation, shown, selection, resolved, columns, identity, configured=False)
-
-
 def _schema(relation: Relation) -> str:
     return relation.namespace or "pg_catalog"
 
 
-def _version(
-    number: int,
-    table: int,
-    output: Output,
-    relation: Relation,
-    sent: Sent,
-    selection: Selection,
-    types: Mapping[int, Type],
-    settings: Settings,
-) -> Version:
+def _identified(version: Version, sent: Sent, settings: Settings) -> Version:
+    """Give a mirror's version, with what identifies its rows."""
+    relation, selection, resolved, columns = version.relation, version.selection, version.types, version.columns
     schema = _schema(relation)
-    options = settings.type_options(schema, relation.name)
-    resolved = tuple(column_types(relation, types, options))
-    columns = _columns(relation, selection, types, resolved)
-    shown = _shown(sent, selection)
     keys = _keys(relation, settings.keys_of(schema, relation.name), selection.renames)
     if not relation.columns:
         # Its columns were dropped, and others may come; by then no key tells its rows apart.
@@ -341,19 +327,8 @@ def _version(
     notes = [IGNORED_KEY] if ignored else []
     if sent.relation != relation and identity.mode is Mode.KEYED:
         notes.append(OWN_IDENTITY.format(", ".join(relation.columns[selection.columns[n]].name for n in identity.key)))
-    return Version(
-        number,
-        table,
-        output,
-        relation,
-        shown,
-        selection,
-        resolved,
-        columns,
-        identity,
-        keys is not None and not ignored,
-        tuple(notes),
-    )
+    configured = keys is not None and not ignored
+    return replace(version, columns=columns, identity=identity, configured=configured, notes=tuple(notes))
 
 
 def _forms(types: Sequence[ColumnType], selection: Selection) -> tuple[tuple[int, Form], ...]:
