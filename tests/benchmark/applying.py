@@ -19,7 +19,6 @@ from generate import MEGABYTE, Shape, write_accounts, write_files
 from measuring import Timing, compared, in_turn
 
 from walreplay import apply
-from walreplay.progress import NoProgress
 from walreplay.settings import make_settings
 from walreplay.spark.captures import files as source
 from walreplay.spark.captures.files import ONE_FILE_A_BATCH, list_captures, read_files
@@ -32,17 +31,15 @@ from walreplay.spark.job.context import RunContext
 from walreplay.spark.job.reading import Reading
 from walreplay.spark.job.scanning import Scanning
 from walreplay.spark.job.shares import buckets_of
-from walreplay.spark.ledger.ledger import Ledger
 from walreplay.spark.ledger.state import State
 from walreplay.spark.planning.versions import Catalogue
-from walreplay.spark.session.isolation import own_session, settings
+from walreplay.spark.session.isolation import settings
 from walreplay.spark.session.session import build_session
 from walreplay.spark.staging.base import Staged, decoding
 from walreplay.spark.staging.by_spark import TableStaging
 from walreplay.spark.workers.decode import DecodeTask, decode_batches, decoder_of
 from walreplay.spark.workers.rows import SCANS_TABLE, STAGE, Scanned, Work
 from walreplay.spark.workers.scan import capture_files
-from walreplay.spark.writing.choice import choose_writer
 from walreplay.transactions.ahead import Confirmation
 from walreplay.transactions.plan import Plan
 from walreplay.transactions.planned import PlannedBytes
@@ -90,9 +87,7 @@ def transport(spark: SparkSession, captures: Path, names: str = "*") -> None:
 
 def _run(spark: SparkSession, target: Target) -> RunContext:
     """Give a run that has not begun."""
-    own, writer = own_session(spark), choose_writer(spark, target)
-    ledger = Ledger(spark, target, writer)
-    return RunContext(spark, own, target, make_settings(_CONFIG), ledger, writer, NoProgress())
+    return RunContext.of(spark, target, make_settings(_CONFIG), None)
 
 
 def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:

@@ -324,9 +324,9 @@ def test_a_run_that_ends_while_it_sets_tables_back_is_begun_again(
     mirror.put_back(course.ledger(1))
 
     from walreplay.spark.checks import tables as checks
-    from walreplay.spark.job import apply as job
+    from walreplay.spark.ledger.ledger import Ledger
 
-    place = job.Ledger if after == "write_plan" else checks
+    place = Ledger if after == "write_plan" else checks
     done = getattr(place, after)
 
     def and_then(*given: Any, **named: Any) -> None:

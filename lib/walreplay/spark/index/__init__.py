@@ -7,5 +7,5 @@ itself uses the table by `ArchiveIndex.known`, and adds to it by a `Recording`.
 Entry points: `archive.ArchiveIndex`, `recording.Recording`, `building.index`, `audit.audit`.
 
 Uses: captures, decode, delta, protocol, session, settings, transactions, workers.
-Used by: cli, walreplay.
+Used by: cli, job, walreplay.
 """

@@ -47,7 +47,7 @@ _TWIN_REMEDY: Final = "Remove one of them, or leave it out by `captures: pattern
 NOTHING_READ: Final = "nothing in the file can be read: no transaction begins in it, and what is in front of it is lost"
 
 _MISSING_REMEDY: Final = "A file in front of it is missing, or the files' names do not sort by time; bring it back"
-_HOLE_REMEDY: Final = "Bring the missing files; or go on without them by --allow-gaps, if they were empty"
+HOLE_REMEDY: Final = "Bring the missing files; or go on without them by --allow-gaps, if they were empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Joining:
         # If an open transaction or message goes on here, nothing is missing.
         hole = None if was_open else self._holes.get(file.path)
         if hole is not None and not self._lenient:
-            raise OrderError(hole.describe(), path=file.path, remedy=_HOLE_REMEDY)
+            raise OrderError(hole.describe(), path=file.path, remedy=HOLE_REMEDY)
         return Joined(file, facts, self.stitch, before, known is None, tuple(self._gaps), hole)
 
     def _refuse_twin(self, file: CaptureFile, known: Known | None, found: FileScan | WalReplayError | None) -> None:
@@ -254,7 +254,7 @@ class Joining:
         except (NotACapture, FramingChange):
             raise
         except CaptureError as error:
-            raise not_joined(error, stitch) from None
+            raise not_joined(error, stitch, _MISSING_REMEDY) from None
         stitch.add_exact(scan)
         return scan
 
@@ -334,7 +334,7 @@ class TwinError(OrderError):
     """The same bytes lie under two names."""
 
 
-def not_joined(error: CaptureError, stitch: Stitch) -> CaptureError:
+def not_joined(error: CaptureError, stitch: Stitch, remedy: str) -> CaptureError:
     """Turn an error at a file's start into one that says that the file before it does not lead up to it."""
     if error.offset != 0 or not stitch.is_open:
         return error
@@ -342,8 +342,8 @@ def not_joined(error: CaptureError, stitch: Stitch) -> CaptureError:
         f"the file does not go on where the one before it ended ({error.problem})",
         path=error.path,
         offset=0,
-        remedy=_MISSING_REMEDY,
+        remedy=remedy,
     )
 
 
-__all__ = ["NOTHING_READ", "Joined", "Joining", "TwinError", "not_joined"]
+__all__ = ["HOLE_REMEDY", "NOTHING_READ", "Joined", "Joining", "TwinError", "not_joined"]

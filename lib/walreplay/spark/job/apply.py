@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
@@ -18,38 +17,32 @@ from typing import TYPE_CHECKING, Any
 from walreplay.decode.until import Until
 from walreplay.errors import OrderError, TargetError
 from walreplay.lsn import format_lsn, to_datetime
-from walreplay.progress import NoProgress, Progress
+from walreplay.progress import Progress
 from walreplay.report import RunReport
 from walreplay.settings import Settings, make_settings
 from walreplay.spark.captures.files import CaptureFile, are_mapped, list_captures, root_of
 from walreplay.spark.checks.places import check_places
 from walreplay.spark.checks.setting_back import newer_error
-from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.storage import catalog_errors, storage_errors
+from walreplay.spark.delta.storage import catalog_errors
 from walreplay.spark.delta.target import Target
 from walreplay.spark.job.ahead import AheadScan
-from walreplay.spark.job.applying import Applying, Work, clear_staging, table_checks
+from walreplay.spark.job.applying import Applying, Work, table_checks
 from walreplay.spark.job.context import RunContext
 from walreplay.spark.job.reading import NewFiles, Reading
 from walreplay.spark.job.reports import joined, timed
 from walreplay.spark.job.scanning import Scanning
 from walreplay.spark.job.shares import buckets_of, run_bytes_of
-from walreplay.spark.ledger.ledger import Ledger
 from walreplay.spark.ledger.state import PLANNED, State
 from walreplay.spark.ledger.transactions import refuse_gone
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.session import steps
 from walreplay.spark.session.failures import spark_errors
-from walreplay.spark.session.isolation import own_session, quiet_queries, settings
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.tables.move import fence_of
-from walreplay.spark.writing.choice import choose_writer
 from walreplay.transactions.plan import Plan
 from walreplay.transactions.stitch import Stitch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
 
 
@@ -93,12 +86,7 @@ def run_job(
     place, settings = Target.parse(str(target)), make_settings(config)
     with spark_errors(path=place.text):
         check_places(str(captures), place)
-        # Settings that the job needs do not reach the caller's session.
-        own, writer = own_session(spark), choose_writer(spark, place)
-        ledger = Ledger(spark, place, writer)
-        context = RunContext(spark, own, place, settings, ledger, writer, progress or NoProgress())
-        context.warnings.extend(writer.warnings)
-        return Job(context, str(captures), until).apply()
+        return Job(RunContext.of(spark, place, settings, progress), str(captures), until).apply()
 
 
 @dataclass(frozen=True)
@@ -132,20 +120,8 @@ class Job:
     def apply(self) -> RunReport:
         """Do it, and give the report of all that was done."""
         began = time.monotonic()
-        try:
-            with quiet_queries(), storage_errors(self.run.target.text), settings(self.run.own, delta.SMALL_STATE):
-                try:
-                    report = self._apply()
-                except Exception as error:
-                    # If another run has taken over, that is the reason for whatever failed here.
-                    lost = self.run.ledger.why_lost()
-                    if lost is None:
-                        raise
-                    raise lost from error
-                finally:
-                    self.run.ledger.release()
-        finally:
-            self.run.progress.done()
+        with self.run.at_work():
+            report = self._apply()
         return timed(report, began, self.run.stages)
 
     def _apply(self) -> RunReport:
@@ -200,7 +176,7 @@ class Job:
         """Do one run; give the ledger's state behind it, and its report, or why there is nothing to apply."""
         reading, new = found.reading, found.new
         before = state.tables if state is not None else ()
-        with self._staging() as staging:
+        with self.run.staging() as staging:
             ahead = self._scan_ahead(reading, before, staging)
             plan = Scanning(self.run, new.holes, self.until).plan(reading, ahead)
             steps.reached("scanned")
@@ -249,19 +225,9 @@ class Job:
         if fence is not None:
             # If the interrupted run was only paused, it can rename nothing from here on.
             fence.take_down_others()
-        with self._staging() as staging:
+        with self.run.staging() as staging:
             work = Work(plan, interrupted.bytes, interrupted, lambda *_: interrupted, resumed=True)
             return self._applied(staging, work)
-
-    @contextmanager
-    def _staging(self) -> Iterator[Staging]:
-        """Give the run a place for its staged events, and empty it at the end, also after an error."""
-        ledger = self.run.ledger
-        staging = self.run.writer.staging(self.run.target, ledger.run_id, ledger.taken_over, ledger.turn)
-        try:
-            yield staging
-        finally:
-            clear_staging(self.run, staging)
 
     # What there is to do
 
@@ -327,7 +293,8 @@ class Job:
         if state is None:
             return
         with self.run.stage("check"):
-            ahead = table_checks(self.run).look_at_others(state.tables, ())
+            checks = table_checks(self.run, accepts=self.run.settings.accept_changed_tables)
+            ahead = checks.look_at_others(state.tables, ())
         if not ahead:
             return
         again = self.run.ledger.read()

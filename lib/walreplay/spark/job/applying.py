@@ -10,11 +10,10 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from walreplay.errors import TargetError
 from walreplay.lsn import to_datetime
 from walreplay.outputs import source_oid
 from walreplay.report import RunReport, TableReport
-from walreplay.spark.checks.tables import TableChecks
+from walreplay.spark.checks.tables import Found, TableChecks
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.job.ahead import AheadScan
 from walreplay.spark.job.context import RunContext
@@ -121,7 +120,7 @@ class Applying:
             prepared = self._prepare(work, decoded)
             reports = self._write(work, decoded, prepared)
         finally:
-            clear_staging(self.run, self.staging)
+            self.run.clear(self.staging)
         return self._record(work, prepared, reports)
 
     def _decode(self, work: Work, catalogue: Catalogue) -> Decoded:
@@ -144,12 +143,13 @@ class Applying:
         if not files:
             return {}
         with self.run.stage("decode"):
-            confirmed = ahead.confirm(plan, catalogue.assignments) if ahead is not None else None
+            assignments = catalogue.assignments
+            confirmed = ahead.confirm(plan, assignments) if ahead is not None else None
             task = DecodeTask(
                 files=files if confirmed is None else {p: file for p, file in files.items() if p not in confirmed.held},
                 versions=plan.versions if confirmed is None else confirmed.versions,
                 types=plan.type_versions if confirmed is None else confirmed.types,
-                relations=catalogue.assignments,
+                relations=assignments,
                 truncates=truncates,
                 settings=self.run.settings.of_tasks,
                 buckets=buckets_of(work.size, self.run.settings.bucket_bytes),
@@ -171,7 +171,7 @@ class Applying:
         with run.stage("check"):
             self._check_server(tables.placement, work, decoded.history)
         with run.stage("plan"):
-            checks = table_checks(run)
+            checks = table_checks(run, accepts=run.settings.accept_changed_tables)
             found = checks.check(tables, resumed=work.resumed)
             if not work.resumed:
                 plan = replace(plan, id=str(uuid.uuid4()))
@@ -181,19 +181,7 @@ class Applying:
         commit = delta.CommitId(state.ledger, state.run, run_id(plan))
         state, copied = RunTables(run).move(tables, state, commit)
         buckets = buckets_of(work.size, run.settings.bucket_bytes)
-        runs = [
-            TableRun(
-                plan=table,
-                commit=commit,
-                resumed=work.resumed,
-                buckets=buckets,
-                tasks=tasks_of(buckets, decoded.staged[table.number].size),
-                size=decoded.staged[table.number].size,
-                exists=there.exists,
-                check_lock=run.ledger.check_lock,
-            )
-            for table, there in zip(tables.tables, found, strict=True)
-        ]
+        runs = table_runs(run, tables, found, decoded.staged, buckets, commit, resumed=work.resumed)
         if work.resumed and plan.id:
             with run.stage("plan"):
                 runs = checks.check_again(runs, plan)
@@ -245,21 +233,45 @@ class Applying:
         return state, report
 
 
-def clear_staging(run: RunContext, staging: Staging) -> None:
-    """Delete what a run has staged; the next run tries again where that fails."""
-    # A run that has lost the lock leaves everything to the other one.  A recorded run has cleared up already.
-    if staging.written and run.ledger.has_lock():
-        with run.stage("clean up"):
-            try:
-                staging.clear(run.own)
-            except TargetError as error:
-                run.warnings.append(str(error))
+def table_checks(run: RunContext, *, accepts: bool) -> TableChecks:
+    """Give what compares tables with the ledger.
 
-
-def table_checks(run: RunContext) -> TableChecks:
-    """Give what compares tables with the ledger."""
-    accepts = run.settings.accept_changed_tables
+    Args:
+        accepts: tables that somebody else has changed are taken as they are.
+    """
     return TableChecks(run.own, run.target, run.ledger, accepts, run.at_once, run.warnings)
+
+
+def table_runs(
+    run: RunContext,
+    tables: RunPlan,
+    found: Sequence[Found],
+    staged: Mapping[int, Staged],
+    buckets: int,
+    commit: delta.CommitId,
+    *,
+    resumed: bool,
+) -> list[TableRun]:
+    """Say how each table is written.
+
+    Args:
+        found: each table, as it was found.
+        staged: what each table has, by its number.
+        commit: the run's.
+    """
+    return [
+        TableRun(
+            plan=table,
+            commit=commit,
+            resumed=resumed,
+            buckets=buckets,
+            tasks=tasks_of(buckets, staged[table.number].size),
+            size=staged[table.number].size,
+            exists=there.exists,
+            check_lock=run.ledger.check_lock,
+        )
+        for table, there in zip(tables.tables, found, strict=True)
+    ]
 
 
 def _without_ended(plan: Plan, history: History) -> Plan:
@@ -272,4 +284,4 @@ def _without_ended(plan: Plan, history: History) -> Plan:
     return replace(plan, resume=replace(plan.resume, deferred=deferred))
 
 
-__all__ = ["Applying", "Work", "clear_staging", "table_checks"]
+__all__ = ["Applying", "Work", "table_checks", "table_runs"]

@@ -7,12 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from walreplay.progress import Progress
+from walreplay.errors import TargetError
+from walreplay.progress import NoProgress, Progress
 from walreplay.settings import Settings
+from walreplay.spark.delta.statements import SMALL_STATE
+from walreplay.spark.delta.storage import storage_errors
 from walreplay.spark.delta.target import Target
 from walreplay.spark.ledger.ledger import Ledger
-from walreplay.spark.session.isolation import has_own_sessions
+from walreplay.spark.session.isolation import has_own_sessions, own_session, quiet_queries
+from walreplay.spark.session.isolation import settings as delta_settings
+from walreplay.spark.staging.base import Staging
 from walreplay.spark.writing.base import TableWriter
+from walreplay.spark.writing.choice import choose_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +45,67 @@ class RunContext:
     progress: Progress
     stages: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        spark: SparkSession,
+        target: Target,
+        settings: Settings,
+        progress: Progress | None,
+        *,
+        loads: bool = False,
+    ) -> RunContext:
+        """Begin a run: choose how it writes.
+
+        Args:
+            progress: None tells nobody.
+            loads: see `Ledger`.
+        """
+        writer = choose_writer(spark, target)
+        ledger = Ledger(spark, target, writer, loads=loads)
+        # Settings that the job needs do not reach the caller's session.
+        run = cls(spark, own_session(spark), target, settings, ledger, writer, progress or NoProgress())
+        run.warnings.extend(writer.warnings)
+        return run
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Work on the target; at the end the lock is given back, and the progress display is closed."""
+        try:
+            with quiet_queries(), storage_errors(self.target.text), delta_settings(self.own, SMALL_STATE):
+                try:
+                    yield
+                except Exception as error:
+                    # If another run has taken over, that is the reason for whatever failed here.
+                    lost = self.ledger.why_lost()
+                    if lost is None:
+                        raise
+                    raise lost from error
+                finally:
+                    self.ledger.release()
+        finally:
+            self.progress.done()
+
+    @contextmanager
+    def staging(self) -> Iterator[Staging]:
+        """Give the run a place for its staged events, and empty it at the end, also after an error."""
+        ledger = self.ledger
+        staging = self.writer.staging(self.target, ledger.run_id, ledger.taken_over, ledger.turn)
+        try:
+            yield staging
+        finally:
+            self.clear(staging)
+
+    def clear(self, staging: Staging) -> None:
+        """Delete what the run has staged; the next run tries again where that fails."""
+        # A run that has lost the lock leaves everything to the other one.  A recorded run has cleared up already.
+        if staging.written and self.ledger.has_lock():
+            with self.stage("clean up"):
+                try:
+                    staging.clear(self.own)
+                except TargetError as error:
+                    self.warnings.append(str(error))
 
     @property
     def at_once(self) -> int:

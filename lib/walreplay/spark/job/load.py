@@ -24,7 +24,7 @@ from walreplay.loading.description import Description, read_description
 from walreplay.loading.formats import CopyOptions, kind_of
 from walreplay.loading.sources import table_of
 from walreplay.lsn import format_lsn, to_datetime
-from walreplay.progress import NoProgress, Progress
+from walreplay.progress import Progress
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation
 from walreplay.report import RunReport, TableReport
@@ -33,27 +33,25 @@ from walreplay.spark.captures.base_files import BaseFile, list_base, parts_of, r
 from walreplay.spark.captures.files import root_of
 from walreplay.spark.checks.places import check_places
 from walreplay.spark.checks.setting_back import highest_of, highest_runs
-from walreplay.spark.checks.tables import Found, TableChecks
+from walreplay.spark.checks.tables import Found
 from walreplay.spark.checks.unique import check_unique
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.storage import catalog_errors, storage_errors
+from walreplay.spark.delta.storage import catalog_errors
 from walreplay.spark.delta.target import Target
+from walreplay.spark.job.applying import table_checks, table_runs
 from walreplay.spark.job.context import RunContext
 from walreplay.spark.job.moments import last_lsn_of
 from walreplay.spark.job.reports import timed
-from walreplay.spark.job.shares import buckets_of, tasks_of
+from walreplay.spark.job.shares import buckets_of
 from walreplay.spark.job.tables import RunTables
-from walreplay.spark.ledger.ledger import LOADING, PLANNED, Ledger, Load, State
+from walreplay.spark.ledger.ledger import LOADING, PLANNED, Load, State
 from walreplay.spark.planning.plan import RunPlan, plan_tables
 from walreplay.spark.planning.registry import left_at
-from walreplay.spark.planning.table_run import TableRun
 from walreplay.spark.planning.versions import Catalogue
 from walreplay.spark.session import steps
 from walreplay.spark.session.failures import spark_errors
-from walreplay.spark.session.isolation import own_session, quiet_queries, settings
 from walreplay.spark.staging.base import Staged, Staging
 from walreplay.spark.workers.load import LoadTask, load_batches
-from walreplay.spark.writing.choice import choose_writer
 from walreplay.transactions.plan import Plan, Resume
 
 if TYPE_CHECKING:
@@ -109,10 +107,7 @@ def load(
     described = None if describe is None else _read_description(describe)
     with spark_errors(path=place.text):
         check_places(str(source), place)
-        own, writer = own_session(spark), choose_writer(spark, place)
-        ledger = Ledger(spark, place, writer, loads=True)
-        context = RunContext(spark, own, place, chosen, ledger, writer, progress or NoProgress())
-        context.warnings.extend(writer.warnings)
+        context = RunContext.of(spark, place, chosen, progress, loads=True)
         named = chosen.source or (None if captures is None else root_of(str(captures)))
         return _Load(context, str(source), lsn, described, table, named, options, replace).run()
 
@@ -163,20 +158,8 @@ class _Load:
 
     def run(self) -> RunReport:
         began = time.monotonic()
-        context = self.context
-        try:
-            with quiet_queries(), storage_errors(context.target.text), settings(context.own, delta.SMALL_STATE):
-                try:
-                    return self._run(began)
-                except Exception as error:
-                    lost = context.ledger.why_lost()
-                    if lost is None:
-                        raise
-                    raise lost from error
-                finally:
-                    context.ledger.release()
-        finally:
-            context.progress.done()
+        with self.context.at_work():
+            return self._run(began)
 
     def _run(self, began: float) -> RunReport:
         context = self.context
@@ -195,14 +178,8 @@ class _Load:
         context.warnings.extend(catalogue.warnings)
         chosen = self._chosen(description, files, catalogue)
         resumed = self._resumes(state, chosen)
-        ledger = context.ledger
-        staging = context.writer.staging(context.target, ledger.run_id, ledger.taken_over, ledger.turn)
-        try:
+        with context.staging() as staging:
             return self._bring(plan, catalogue, chosen, staging, state, source, resumed=resumed, began=began)
-        finally:
-            if staging.written and ledger.has_lock():
-                with context.stage("clean up"):
-                    staging.clear(context.own)
 
     def _listed(self) -> list[BaseFile]:
         """Give the files to read: of a dump those of the one table, if one is named."""
@@ -336,64 +313,41 @@ class _Load:
         buckets = buckets_of(chosen.size, context.settings.bucket_bytes)
         staged = self._stage(plan, catalogue, chosen, staging, buckets)
         steps.reached("decoded")
-        uses = [number for number, relation in enumerate(catalogue.relations) if relation in chosen.relations]
+        loaded = set(chosen.relations)
+        uses = [number for number, relation in enumerate(catalogue.relations) if relation in loaded]
         # What is there already is made anew, as by a truncate.
-        anew = tuple({relation.oid for relation in chosen.relations} & {entry.oid for entry in entries})
+        anew = tuple({relation.oid for relation in loaded} & {entry.oid for entry in entries})
         tables = plan_tables(catalogue, staged, uses, anew, entries, context.settings, context.target)
         with context.stage("check"):
             self._check_tables(tables, resumed=resumed)
-            found = self._checks.check(tables, resumed=resumed)
+            found = table_checks(context, accepts=self.anew).check(tables, resumed=resumed)
             number = self._number(state, found, resumed=resumed)
-            check_unique(context.own, staging, self._runs(tables, found, staged, buckets, resumed=resumed))
+            # Their commit is given once the load has its number.
+            runs = table_runs(context, tables, found, staged, buckets, delta.CommitId("", 0), resumed=resumed)
+            check_unique(context.own, staging, runs)
             if state is not None and resumed:
                 begun = state
             else:
-                names = tuple(sorted((item.oid, item.qualified_name) for item in set(chosen.relations)))
+                names = tuple(sorted((item.oid, item.qualified_name) for item in loaded))
                 ledger_load = Load(str(uuid.uuid4()), self.lsn, names, root_of(self.origin))
                 begun = context.ledger.write_load(
                     state, ledger_load, number, source=source, files=chosen.count, size=chosen.size
                 )
         steps.reached("plan written")
         commit = delta.CommitId(begun.ledger, begun.run, begun.run_id)
-        runs = [
-            dataclasses.replace(one, commit=commit)
-            for one in self._runs(tables, found, staged, buckets, resumed=resumed)
-        ]
+        runs = [dataclasses.replace(one, commit=commit) for one in runs]
         reports = RunTables(context).apply(runs, staging, [lambda: None])
         return self._record(begun, tables, reports, plan, chosen, resumed=resumed, began=began)
-
-    def _runs(
-        self, tables: RunPlan, found: Sequence[Found], staged: Mapping[int, Staged], buckets: int, *, resumed: bool
-    ) -> list[TableRun]:
-        """Say how each table is written; their commits are given once the load has its number."""
-        return [
-            TableRun(
-                plan=table,
-                commit=delta.CommitId("", 0),
-                resumed=resumed,
-                buckets=buckets,
-                tasks=tasks_of(buckets, staged[table.number].size),
-                size=staged[table.number].size,
-                exists=there.exists,
-                check_lock=self.context.ledger.check_lock,
-            )
-            for table, there in zip(tables.tables, found, strict=True)
-        ]
-
-    @property
-    def _checks(self) -> TableChecks:
-        context = self.context
-        at_once, warnings = context.at_once, context.warnings
-        return TableChecks(context.own, context.target, context.ledger, self.anew, at_once, warnings)
 
     def _stage(
         self, plan: Plan, catalogue: Catalogue, chosen: _Files, staging: Staging, buckets: int
     ) -> dict[int, Staged]:
         context = self.context
         parts = parts_of(chosen.files, chosen.relations, self.options)
+        assignments = catalogue.assignments
         task = LoadTask(
             parts=parts,
-            relations={relation: catalogue.assignments[relation] for relation in set(chosen.relations)},
+            relations={relation: assignments[relation] for relation in set(chosen.relations)},
             names=type_names({type_.oid: type_ for type_ in plan.types}),
             options=self.options,
             settings=context.settings.of_tasks,

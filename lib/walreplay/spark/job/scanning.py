@@ -12,6 +12,7 @@ from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderErro
 from walreplay.lsn import to_datetime
 from walreplay.protocol.framing import Framing
 from walreplay.spark.captures.files import scan_captures
+from walreplay.spark.index.joining import HOLE_REMEDY, not_joined
 from walreplay.spark.job.ahead import AheadScan
 from walreplay.spark.job.context import RunContext
 from walreplay.spark.job.reading import Reading
@@ -20,6 +21,11 @@ from walreplay.transactions.plan import Plan, Resume
 from walreplay.transactions.stitch import Stitch
 
 _LEAST_TWIN: Final = 64
+
+_NOT_JOINED_REMEDY: Final = (
+    "A file between them is missing, or their names do not sort by time; bring it back, or leave out what "
+    "it cuts off by --allow-gaps"
+)
 
 
 @dataclass
@@ -148,7 +154,7 @@ class Scanning:
             raise
         except CaptureError as error:
             if not self.run.settings.captures.allow_gaps or stitch.place is None:
-                raise not_joined(error, stitch) from None
+                raise not_joined(error, stitch, _NOT_JOINED_REMEDY) from None
             place = stitch.gap(path, error.problem)
             behind = ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)
             stitch.add_exact(scan_captures(self.run.own, {path: behind})[path])
@@ -158,7 +164,7 @@ class Scanning:
             raise OrderError(
                 problem,
                 path=path,
-                remedy="Bring the missing files; or go on without them by --allow-gaps, if they were empty",
+                remedy=HOLE_REMEDY,
             )
         self.run.warnings.append(f"{path}: {problem} (gaps are allowed)")
 
@@ -185,19 +191,6 @@ class Scanning:
                     path=path,
                     remedy="Remove one of them, or leave it out by `captures: pattern`",
                 )
-
-
-def not_joined(error: CaptureError, stitch: Stitch) -> CaptureError:
-    """Turn an error at a file's start into one that says that the file before it does not lead up to it."""
-    if error.offset != 0 or not stitch.is_open:
-        return error
-    return OrderError(
-        f"the file does not go on where the one before it ended ({error.problem})",
-        path=error.path,
-        offset=0,
-        remedy="A file between them is missing, or their names do not sort by time; bring it back, or leave out what "
-        "it cuts off by --allow-gaps",
-    )
 
 
 def check_times(plan: Plan) -> None:
