@@ -232,7 +232,7 @@ def test_a_table_of_an_earlier_version_goes_on_to_say_nothing_but_of_new_columns
 ) -> None:
     mirror = SmallMirror(spark, tmp_path)
     with monkeypatch.context() as earlier:
-        earlier.setattr(plan, "table_comment", lambda relation: "")
+        earlier.setattr(plan, "table_comment", lambda *_: "")
         earlier.setattr(versions, "column_comments", lambda relation, *_: [""] * len(relation.columns))
         earlier.setattr(table_run, "metadata_comments", lambda metadata: dict.fromkeys(_OURS, ""))
         mirror.apply(_relation(1, "t", {"id": INT4, "a": (_VARCHAR, 24)}), m.Insert(1, row(1, "x")))
