@@ -28,6 +28,8 @@ NEEDED = (
     "__init__.py",
     "py.typed",
     "cli/program.py",
+    "postgresql/base.sh",
+    "postgresql/describe.sql",
     "spark/session/session.py",
     "spark/session/log4j2-local.properties",
 )

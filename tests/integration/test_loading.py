@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,22 +19,27 @@ import pyarrow.parquet as pq
 import pytest
 
 import walreplay
+from support.at_work import at_work
 from support.base_copies import snapshot
 from support.extent import further
-from support.pages import ROOT, block
+from support.pages import block, with_places
 from support.postgres import Server, running_server
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from support.truth import Beyond, assert_tables_equal
 from support.workload import PUBLICATION, PUBLISH, SCHEMAS, SETUP, run_workload
+from walreplay.cli.program import main
 from walreplay.errors import CaptureError, ConfigError, MissingRow, TargetError
 from walreplay.lsn import parse_lsn
 from walreplay.protocol import messages as m
+from walreplay.scripts import copy_scripts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PATIENCE = 60.0
+
+DATE, NUMERIC = 1082, 1700
 
 ITEMS = relation(9, "items", {"id": INT4, "note": TEXT})
 
@@ -45,27 +50,6 @@ _FORMATS = {
     "plain dump": None,
     "dump folder": None,
 }
-
-
-@contextmanager
-def at_work(server: Server, seed: int) -> Iterator[None]:
-    """Have connections change the tables while the block runs, and for a while behind it."""
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            run_workload(server, transactions=800, seed=seed, pause=lambda: None)
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        time.sleep(0.3)
-        yield
-    finally:
-        thread.join()
-    assert not failures, failures
 
 
 @pytest.mark.live
@@ -129,13 +113,32 @@ def base(tmp_path: Path) -> Path:
 def described(tmp_path: Path) -> Path:
     """Describe it as ``describe.sql`` does."""
     file = tmp_path / "tables.jsonl"
-    lines = [
-        f'{{"schema": "s", "table": "items", "oid": 9, "replica_identity": "d", "attnum": {n}, "column": "{name}", '
-        f'"type_oid": {oid}, "typmod": -1, "key": {key}, "type_schema": "pg_catalog", "type_name": "x"}}\n'
-        for n, name, oid, key in ((1, "id", INT4, "true"), (2, "note", TEXT, "false"))
-    ]
-    file.write_text("".join(lines))
+    file.write_text(lines_of("items"))
     return file
+
+
+def lines_of(table: str, schema: str = "s", oid: int = 9, **types: int) -> str:
+    """Give what ``describe.sql`` writes of a table with a key and one more column, or others."""
+    columns = {"id": INT4, **(types or {"note": TEXT})}
+    return "".join(
+        json.dumps(
+            {
+                "schema": schema,
+                "table": table,
+                "oid": oid,
+                "replica_identity": "d",
+                "attnum": number,
+                "column": name,
+                "type_oid": kind,
+                "typmod": (9 << 16 | 1) + 4 if kind == NUMERIC else -1,
+                "key": name == "id",
+                "type_schema": "pg_catalog",
+                "type_name": "x",
+            }
+        )
+        + "\n"
+        for number, (name, kind) in enumerate(columns.items(), start=1)
+    )
 
 
 def test_one_lsn_has_to_be_given(mirror, base, described):
@@ -165,17 +168,38 @@ def changes(number: int) -> list[m.AnyMessage]:
     return [ITEMS, *rows, other, m.Insert(10, row(number, "kept"))]
 
 
-def test_changes_below_the_base_are_left_out_of_that_table_alone(mirror, base, described):
+def test_tables_of_all_forms_are_loaded_and_changes_below_the_base_are_left_out_of_them_alone(mirror, base, described):
+    described.write_text(lines_of("items") + lines_of("days", oid=11, note=DATE) + lines_of("bare", oid=12))
+    table = pa.table({"note": pa.array(["2024-02-29", "infinity"], pa.large_string()), "id": pa.array([1, 2])})
+    pq.write_table(table, base / "s.days.parquet")
+    (base / "s.days.2.copy").write_text("3\t-infinity\n4\t\\N\n")
+    (base / "s.bare.copy").write_text("")
     mirror.write(*changes(1))
     report = load(mirror, base, described)
-    assert [(table.name, table.action, table.inserted) for table in report.tables] == [("s.items", "created", 3)]
+    assert {(table.name, table.action, table.inserted) for table in report.tables} == {
+        ("s.bare", "created", 0),
+        ("s.days", "created", 4),
+        ("s.items", "created", 3),
+    }
     assert notes(mirror) == {1: "one", 2: "two", 3: None}
-    mirror.apply(*changes(2))
-    assert notes(mirror) == {1: "later", 2: "two", 3: None}
+    days = mirror.spark.read.format("delta").load(str(mirror.location("days")))
+    assert {(found.id, str(found.note), found["_rescued_data"]) for found in days.collect()} == {
+        (1, "2024-02-29", None),
+        (2, "None", '{"note": "infinity"}'),
+        (3, "None", '{"note": "-infinity"}'),
+        (4, "None", None),
+    }
+    report = mirror.apply(*changes(2), relation(12, "bare", {"id": INT4, "note": TEXT}), m.Update(12, row(8, "eight")))
+    # Of a table that was loaded without rows none is missing that is changed later.
+    assert [table.name for table in report.tables if table.without_base] == ["s.bare"]
     others = mirror.spark.read.format("delta").load(str(mirror.location("others")))
     assert sorted(found.id for found in others.collect()) == [1, 2]
     frame = mirror.spark.read.format("delta").load(str(mirror.location("items")))
-    assert {(found.id, found["__commit_lsn"]) for found in frame.collect()} == {(1, 200), (2, 150), (3, 150)}
+    assert {(found.id, found.note, found["__commit_lsn"]) for found in frame.collect()} == {
+        (1, "later", 200),
+        (2, "two", 150),
+        (3, None, 150),
+    }
 
 
 @pytest.mark.parametrize(
@@ -187,7 +211,7 @@ def test_changes_below_the_base_are_left_out_of_that_table_alone(mirror, base, d
             ({"lsn": None, "consistent_point": 200}, "later"),
             ({"lsn": None, "consistent_point": "0/C9"}, "one"),
         ],
-        but=(({"lsn": 200}, "one"), ({"lsn": None, "consistent_point": 200}, "later")),
+        but=(({"lsn": None, "consistent_point": 200}, "later"),),
     ),
 )
 def test_a_transaction_is_among_the_rows_if_it_commits_at_or_below_the_lsn(mirror, base, described, lsns, note):
@@ -217,6 +241,7 @@ def test_rows_that_a_load_lacks_are_found(mirror, base, described):
         mirror.apply(ITEMS, m.Delete(9, key=row(77, None)), on_missing_row="stop")
 
 
+@pytest.mark.full
 def test_rows_that_are_there_twice_are_refused_and_counted(mirror, base, described):
     shutil.copy(base / "s.items.copy", base / "s.items.2.copy")
     with pytest.raises(CaptureError, match=r"3 of the 6 rows have a key") as caught:
@@ -281,37 +306,6 @@ def test_a_load_that_was_stopped_can_be_given_up_for_another(mirror, base, descr
     assert notes(mirror) == {1: "later", 4: "four"}
 
 
-def test_a_table_without_rows_is_made(mirror, base, described):
-    (base / "s.items.copy").write_text("")
-    load(mirror, base, described)
-    assert notes(mirror) == {}
-    mirror.write(*changes(1))
-    report = mirror.apply(*changes(2))
-    assert [table.name for table in report.tables if table.without_base] == ["s.items"]
-
-
-def test_files_of_parquet_are_loaded_if_their_types_are_the_tables(mirror, base, described):
-    (base / "s.items.copy").unlink()
-    table = pa.table({"note": pa.array(["one", None], pa.large_string()), "id": pa.array([1, 2], pa.int64())})
-    pq.write_table(table, base / "s.items.parquet")
-    load(mirror, base, described)
-    assert notes(mirror) == {1: "one", 2: None}
-    mirror.write(*changes(1))
-    mirror.apply(*changes(2))
-    assert notes(mirror) == {1: "later", 2: None}
-
-
-def test_values_that_do_not_fit_are_rescued_as_those_of_captures(mirror, base, described):
-    described.write_text(described.read_text().replace(f'"type_oid": {TEXT}', '"type_oid": 1082'))
-    (base / "s.items.copy").write_text("1\tinfinity\n2\t2024-02-29\n")
-    load(mirror, base, described)
-    frame = mirror.spark.read.format("delta").load(str(mirror.location("items")))
-    assert {(f.id, str(f.note), f["_rescued_data"]) for f in frame.collect()} == {
-        (1, "None", '{"note": "infinity"}'),
-        (2, "2024-02-29", None),
-    }
-
-
 def test_what_is_no_value_stops_the_load_with_its_place(mirror, base, described):
     (base / "s.items.copy").write_text("1\tone\nsecret\ttwo\n")
     with pytest.raises(CaptureError) as caught:
@@ -334,6 +328,51 @@ def test_many_files_and_ranges_of_one_table_are_loaded(mirror, base, described, 
     assert found == {n: f"line {n}\n" for n in range(1000)} | {1000: "last"}
 
 
+def test_rows_that_spark_has_are_loaded_as_the_page_says(mirror, described, tmp_path):
+    spark = mirror.spark
+    described.write_text(lines_of("orders", "shop", total=NUMERIC, placed_at=DATE))
+    places = {"/data/base.jsonl": described, "/data/captures": mirror.captures}
+    command = block("docs/starting.md", "walreplay load --from-table").text
+    rows = spark.createDataFrame(
+        [(1, 0.5, "2024-02-29"), (2, None, "infinity"), (3, 1.5, None)], "id long, total double, placed string"
+    )
+    rows.createOrReplaceTempView("orders_of_old")
+    python = with_places(block("docs/starting.md", "rows = spark.sql").text, {**places, "/data/mirror": mirror.target})
+    exec(python, {"spark": spark, "walreplay": walreplay})
+    found = spark.read.format("delta").load(str(Path(mirror.target, "shop", "orders"))).collect()
+    assert {(row.id, str(row.total), str(row.placed_at), row["_rescued_data"]) for row in found} == {
+        (1, "0.5", "2024-02-29", None),
+        (2, "None", "None", '{"placed_at": "infinity"}'),
+        (3, "1.5", "None", None),
+    }
+    assert {row["__commit_lsn"] for row in found} == {parse_lsn("0/1A2B3C8")}
+
+    # Of columns that are typed all values have to fit.
+    typed = spark.sql("SELECT id, total, DATE'2024-02-29' placed_at, 'more' more FROM orders_of_old")
+    with pytest.raises(CaptureError, match="the column is double there, which does not become") as caught:
+        walreplay.load(spark, typed, tmp_path / "new", 1, table="shop.orders", describe=described, captures="/c")
+    assert caught.value.table == "shop.orders.total"
+    with pytest.raises(ConfigError, match="which table's rows they are"):
+        walreplay.load(spark, typed, tmp_path / "new", 1, describe=described, captures="/c")
+    exact = typed.selectExpr("id", "CAST(total AS DECIMAL(9, 1)) total", "placed_at", "more")
+    with pytest.raises(CaptureError, match=r"3 of the 6 rows have a key"):
+        walreplay.load(
+            spark, exact.union(exact), tmp_path / "new", 1, table="shop.orders", describe=described, captures="/c"
+        )
+    assert not (tmp_path / "new" / "shop").exists()
+    exact.createOrReplaceTempView("orders_of_lake")
+    places |= {"lake.shop.orders": "orders_of_lake", "/data/mirror": tmp_path / "new"}
+    program, *arguments = shlex.split(with_places(command, places).replace("\\\n", ""))
+    assert program == "walreplay"
+    assert main([*arguments, "--quiet"]) == 0
+    found = spark.read.format("delta").load(str(tmp_path / "new" / "shop" / "orders")).collect()
+    assert {(row.id, str(row.total), str(row.placed_at)) for row in found} == {
+        (1, "0.5", "2024-02-29"),
+        (2, "None", "2024-02-29"),
+        (3, "1.5", "2024-02-29"),
+    }
+
+
 # The page.
 
 
@@ -353,6 +392,9 @@ def test_the_commands_of_the_page_mirror_a_server_at_work(spark: SparkSession, s
     data = tmp_path / "data"
     (data / "captures").mkdir(parents=True)
     copy = block("docs/starting.md", "export PGDATABASE=shop").text
+    copy_scripts(data / "scripts")
+    assert "walreplay sql --into /data/scripts\n" in copy
+    copy = copy.replace("walreplay sql --into /data/scripts\n", "")
     record = block("docs/starting.md", "pg_recvlogical").text
     environment = {
         **os.environ,
@@ -364,7 +406,7 @@ def test_the_commands_of_the_page_mirror_a_server_at_work(spark: SparkSession, s
     log = tmp_path / "log"
 
     def start(text: str) -> subprocess.Popen[bytes]:
-        text = text.replace("/data/", f"{data}/").replace("conf/postgresql/", f"{ROOT}/conf/postgresql/")
+        text = text.replace("/data/", f"{data}/")
         with log.open("ab") as output:
             return subprocess.Popen(
                 ["bash", "-euc", text], env=environment, stdout=output, stderr=output, start_new_session=True
@@ -384,7 +426,7 @@ def test_the_commands_of_the_page_mirror_a_server_at_work(spark: SparkSession, s
     recording.wait(_PATIENCE)
     tables = shop.source_tables(*SCHEMAS)
 
-    said = block("docs/starting.md", "walreplay load").text
+    said = block("docs/starting.md", "walreplay load --from /data/base").text
     assert "--consistent-point $(cat /data/base.lsn)" in said
     lsn = (data / "base.lsn").read_text().strip()
     walreplay.load(

@@ -13,10 +13,8 @@ from typing import Any
 import psycopg
 from psycopg import pq, sql
 
-from support.pages import ROOT
 from support.postgres import Server
-
-DESCRIBE = ROOT / "conf" / "postgresql" / "describe.sql"
+from walreplay.scripts import script
 
 _TEXTS = (
     "SET TimeZone = 'UTC'",
@@ -38,7 +36,8 @@ class Snapshot:
     def dump(self, into: Path, *arguments: str) -> Path:
         """Have pg_dump write all tables; give the file that describes them, beside it."""
         into.parent.mkdir(parents=True, exist_ok=True)
-        command = [self.server.programs / "pg_dump", "-h", self.server.home, "-U", "postgres", self.server.database]
+        server = self.server
+        command = [server.programs / "pg_dump", "-h", server.home, "-p", server.port, "-U", "postgres", server.database]
         command += ["--snapshot", self.name, "--file", into, *arguments]
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -48,7 +47,7 @@ class Snapshot:
         return described
 
     def _describe(self, connection: psycopg.Connection[Any], described: Path) -> None:
-        lines = connection.execute(DESCRIBE.read_text(encoding="utf-8").encode()).fetchall()
+        lines = connection.execute(script("describe.sql").encode()).fetchall()
         described.write_text("".join(json.dumps(line) + "\n" for (line,) in lines), encoding="utf-8")
 
     def copy(self, folder: Path, options: str = "", ending: str = "copy", *, schemas: tuple[str, ...]) -> Path:
@@ -79,7 +78,7 @@ class Snapshot:
 @contextmanager
 def snapshot(server: Server, slot: str = "base", *, temporary: bool = True) -> Iterator[Snapshot]:
     """Make a slot, and keep the snapshot that it exports until the block ends."""
-    target = f"host={server.home} user=postgres dbname={server.database} replication=database"
+    target = f"host={server.home} port={server.port} user=postgres dbname={server.database} replication=database"
     connection = pq.PGconn.connect(target.encode())
     try:
         kind = "TEMPORARY " if temporary else ""

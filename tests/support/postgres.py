@@ -15,6 +15,7 @@ import pwd
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -61,6 +62,11 @@ class Server:
         """What the server had to say."""
         return self.home / "log"
 
+    @property
+    def port(self) -> str:
+        """Its port, which is in the name of its socket, too."""
+        return self.settings.get("port", "5432")
+
     def initialize(self) -> None:
         """Make its data."""
         data = self.home / "data"
@@ -87,7 +93,12 @@ class Server:
     def connect(self) -> psycopg.Connection[Any]:
         """Open a connection whose statements commit at once, outside of ``connection.transaction()``."""
         return psycopg.connect(
-            host=str(self.home), user="postgres", dbname=self.database, autocommit=True, client_encoding="utf8"
+            host=str(self.home),
+            port=self.port,
+            user="postgres",
+            dbname=self.database,
+            autocommit=True,
+            client_encoding="utf8",
         )
 
     def execute(self, *statements: str) -> None:
@@ -118,13 +129,15 @@ class Server:
         publication: str = "everything",
         slot: str = "recorder",
         options: Mapping[str, str] | None = None,
+        make: bool = True,
     ) -> Iterator[Recording]:
-        """Record a publication's changes from a new slot into a file, until the block ends.
+        """Record a publication's changes from a new slot, or one that is there, into a file, until the block ends.
 
         The end is a clean one: all that was committed inside the block is in the files.
         """
-        with self.connect() as connection:
-            connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
+        if make:
+            with self.connect() as connection:
+                connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
         options = {"proto_version": "1", "publication_names": publication, **(options or {})}
         errors = self.home / f"{slot}.stderr"
         process = self.receive(file, slot, options, "--no-loop", *_EVERY_SECOND, errors=errors)
@@ -147,7 +160,7 @@ class Server:
         """Start pg_recvlogical, which appends to the file if it is there."""
         command = [
             *(str(self.programs / "pg_recvlogical"), "--start", "--slot", slot, "--file", str(file.resolve())),
-            *("--host", str(self.home), "--username", "postgres", "--dbname", "postgres"),
+            *("--host", str(self.home), "--port", self.port, "--username", "postgres", "--dbname", self.database),
             *arguments,
             *(part for name, value in options.items() for part in ("--option", f"{name}={value}")),
         ]
@@ -210,6 +223,13 @@ class Recording:
             assert self._process.poll() is None, f"pg_recvlogical ended by itself, before {what}"
             assert time.monotonic() < deadline, f"pg_recvlogical has not reached {what}"
             time.sleep(0.02)
+
+
+def on_tcp() -> dict[str, str]:
+    """Give the settings of a server that is reached by TCP, too, as JDBC has no other way."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return {"listen_addresses": "127.0.0.1", "port": str(free.getsockname()[1])}
 
 
 @contextmanager

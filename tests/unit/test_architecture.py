@@ -19,7 +19,7 @@ LAYERS = (
     ("visible",),
     ("errors", "progress"),
     ("lsn",),
-    ("report", "listing"),
+    ("report", "listing", "scripts"),
     ("numbering",),
     ("protocol",),
     ("relations", "types"),

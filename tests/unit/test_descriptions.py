@@ -45,7 +45,7 @@ def test_a_description_gives_the_relations_that_the_stream_announces():
     ["oid,name\n", line(replica_identity="x"), line(key="t"), line(oid="a"), "[1]\n", line()[:-4], line(column=None)],
 )
 def test_what_is_no_description_is_refused_by_its_line(text):
-    with pytest.raises(ConfigError, match=r"line 2 is not what conf/postgresql/describe\.sql writes"):
+    with pytest.raises(ConfigError, match=r"line 2 is not what describe\.sql writes"):
         read_description(line() + text, "f")
 
 

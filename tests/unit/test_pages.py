@@ -210,7 +210,7 @@ def test_the_synopsis_has_the_programs_options_and_no_others() -> None:
     assert [name for name in _TOLD_IN_PROSE if f"`{name}`" not in prose] == []
 
 
-_OF_OTHER_PROGRAMS = {"--py-files", "--randomly-seed", "--snapshot"}
+_OF_OTHER_PROGRAMS = {"--jars", "--packages", "--py-files", "--randomly-seed", "--temporary"}
 
 
 def test_every_option_that_a_page_names_in_prose_is_there() -> None:

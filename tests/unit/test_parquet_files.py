@@ -5,17 +5,20 @@ from __future__ import annotations
 import datetime
 import decimal
 import io
+import math
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from walreplay.decode.change_batch import column_types
-from walreplay.errors import CaptureError
+from walreplay.decode.change_batch import ChangeBatch, column_types
+from walreplay.errors import CaptureError, ValueFormatError
 from walreplay.loading.parquet_files import columns_of, read_batches
+from walreplay.loading.typed_rows import TypedRows
 from walreplay.protocol.messages import Column, Relation
 
-INT4, TEXT, FLOAT8, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC, TEXTS = 23, 25, 701, 1082, 1114, 1184, 1700, 1009
+INT4, TEXT, FLOAT4, FLOAT8, DATE = 23, 25, 700, 701, 1082
+TIMESTAMP, TIMESTAMPTZ, NUMERIC, TEXTS = 1114, 1184, 1700, 1009
 NUMERIC_12_2 = (12 << 16 | 2) + 4
 
 
@@ -29,7 +32,7 @@ def read(column: pa.Array, oid: int, typmod: int = -1) -> pa.Array:
     relation = Relation(1, "s", "t", "d", (Column("c", oid, typmod, False),))
     content = written(column)
     assert columns_of(content, "f") == ["other", "c"]
-    (batch,) = read_batches(content, relation, column_types(relation, {}), [1], 150, "f")
+    (batch,) = read_batches(content, TypedRows(relation, column_types(relation, {}), {}, [1], 150, "f"))
     assert batch.commit_lsns.to_pylist() == [150] * len(column)
     assert batch.ops.to_pylist() == ["c"] * len(column)
     return batch.columns[0]
@@ -49,6 +52,7 @@ NOON = datetime.datetime(2024, 2, 29, 12)
         (pa.array([7], pa.int32()), NUMERIC, NUMERIC_12_2, pa.decimal128(12, 2)),
         (pa.array([NOON], pa.timestamp("ms")), TIMESTAMP, -1, pa.timestamp("us")),
         (pa.array([NOON], pa.timestamp("us", "Europe/Berlin")), TIMESTAMPTZ, -1, pa.timestamp("us", "UTC")),
+        (pa.array([0.5, math.inf, -0.0, None]), FLOAT4, -1, pa.float32()),
         (pa.array([["a", None]]), TEXTS, -1, pa.list_(pa.string())),
     ],
     ids=str,
@@ -64,7 +68,7 @@ def test_values_that_convert_exactly_are_taken(column, oid, typmod, kind):
     ("column", "oid", "typmod"),
     [
         (pa.array([2**40]), INT4, -1),
-        (pa.array(["1"]), INT4, -1),
+        (pa.array([0.1]), FLOAT4, -1),
         (pa.array([1]), TEXT, -1),
         (pa.array([1.5]), INT4, -1),
         (pa.array([decimal.Decimal("0.123")]), NUMERIC, NUMERIC_12_2),
@@ -87,4 +91,56 @@ def test_what_is_no_parquet_is_refused():
         with pytest.raises(CaptureError, match="no Parquet"):
             columns_of(content, "f")
         with pytest.raises(CaptureError, match="no Parquet"):
-            list(read_batches(content, relation, [], [], 1, "f"))
+            list(read_batches(content, TypedRows(relation, [], {}, [], 1, "f")))
+
+
+def rows_of(columns: dict[str, tuple[int, pa.Array]]) -> ChangeBatch:
+    relation = Relation(1, "s", "t", "d", tuple(Column(name, oid, -1, False) for name, (oid, _) in columns.items()))
+    batch = pa.RecordBatch.from_pydict({name: column for name, (_, column) in columns.items()})
+    order = list(range(len(columns)))
+    (found,) = TypedRows(relation, column_types(relation, {}), {}, order, 150, "f").inserts(batch)
+    return found
+
+
+def test_strings_are_postgresqls_text_beside_columns_of_other_types():
+    strings = pa.array(["out of sight", "2024-02-29", None, "infinity", "0044-03-15 BC"])
+    found = rows_of(
+        {
+            "id": (INT4, pa.array([1, 2, 3, 4], pa.int64())),
+            "on": (DATE, strings[1:]),
+            "tags": (TEXTS, pa.array(["{a,NULL}", "{}", None, '{"x,y"}'], pa.large_string())),
+            "note": (TEXT, pa.array(["a", "a", None, "äß"]).dictionary_encode()),
+        }
+    )
+    assert [column.to_pylist() for column in found.columns] == [
+        [1, 2, 3, 4],
+        [datetime.date(2024, 2, 29), None, None, None],
+        [["a", None], [], None, ["x,y"]],
+        ["a", "a", None, "äß"],
+    ]
+    assert found.rescued is not None
+    assert found.rescued.to_pylist() == [None, None, '{"on": "infinity"}', '{"on": "0044-03-15 BC"}']
+
+
+def test_a_string_that_is_no_value_is_refused_without_being_told():
+    with pytest.raises(ValueFormatError) as caught:
+        rows_of({"id": (INT4, pa.array(["1", "secret"]))})
+    assert (caught.value.table, caught.value.offset) == ("s.t.id", None)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_large_batch_is_taken_in_parts(monkeypatch):
+    from walreplay.loading import typed_rows
+
+    monkeypatch.setattr(typed_rows, "_MOST_BYTES", 100)
+    relation = Relation(1, "s", "t", "d", (Column("c", TEXT, -1, False),))
+    rows = TypedRows(relation, column_types(relation, {}), {}, [0], 1, "f")
+    found = list(rows.inserts(pa.RecordBatch.from_pydict({"c": [str(n) * 9 for n in range(100)]})))
+    assert len(found) > 4
+    assert [text for batch in found for text in batch.columns[0].to_pylist()] == [str(n) * 9 for n in range(100)]
+
+
+def test_a_table_without_columns_has_as_many_rows():
+    relation = Relation(1, "s", "t", "d", ())
+    (batch,) = TypedRows(relation, [], {}, [], 1, "f").inserts(pa.RecordBatch.from_pydict({"c0": [1, 1, 1]}))
+    assert batch.data.num_rows == 3

@@ -178,6 +178,14 @@ def test_the_wheel_has_its_types_and_its_licence(installed: Installed) -> None:
     assert any(file.endswith("dist-info/licenses/LICENSE") for file in files)
 
 
+def test_the_wheel_has_the_scripts_for_the_source(installed: Installed, tmp_path: Path) -> None:
+    installed.run("walreplay", "sql", "--into", tmp_path)
+    scripts = ROOT / "lib" / "walreplay" / "postgresql"
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {
+        file.name: file.read_text() for file in scripts.iterdir()
+    }
+
+
 def test_every_module_can_be_imported(installed: Installed) -> None:
     names = installed.run("python", "-c", _IMPORT_ALL).split()
     sources = (path.relative_to(ROOT / "lib").with_suffix("") for path in (ROOT / "lib").rglob("*.py"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
 
 import typer
@@ -160,10 +161,17 @@ def backfill_command(
 
 @app.command("load")
 def load_command(
-    source: Annotated[
-        str, typer.Option("--from", help="Folder of what COPY has written, named by table.", metavar="URI")
-    ],
     target: _Target,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", help="Folder of what COPY has written, or jdbc:postgresql://host/db.", metavar="URI"),
+    ] = None,
+    from_table: Annotated[
+        str | None, typer.Option("--from-table", help="Or a table that Spark knows, for --table.", metavar="NAME")
+    ] = None,
+    from_query: Annotated[
+        str | None, typer.Option("--from-query", help="Or a query for Spark, for --table.", metavar="SQL")
+    ] = None,
     at_lsn: Annotated[
         str | None, typer.Option("--at-lsn", help="The last commit LSN that is among the rows.", metavar="X/X")
     ] = None,
@@ -176,7 +184,16 @@ def load_command(
         typer.Option("--describe", help="What describe.sql says of the tables.", metavar="FILE"),
     ] = None,
     table: Annotated[
-        str | None, typer.Option("--table", help="All files are of this table.", metavar="SCHEMA.TABLE")
+        str | None, typer.Option("--table", help="All rows are of this table.", metavar="SCHEMA.TABLE")
+    ] = None,
+    publication: Annotated[
+        str | None, typer.Option("--publication", help="Of a database: whose tables are read.", metavar="NAME")
+    ] = None,
+    snapshot: Annotated[
+        str | None, typer.Option("--snapshot", help="Of a database: an exported snapshot.", metavar="NAME")
+    ] = None,
+    connections: Annotated[
+        int | None, typer.Option("--connections", help="Of a database: how many read at a time.", metavar="N")
     ] = None,
     captures: Annotated[
         str | None,
@@ -199,16 +216,27 @@ def load_command(
     with_traceback: _Traceback = False,
 ) -> None:
     """Give tables the rows that they had before the capture began."""
+    if sum(one is not None for one in (source, from_table, from_query)) != 1:
+        raise ConfigError(
+            "it is not said where the rows are, or twice", remedy="Give one of --from, --from-table and --from-query"
+        )
     settings = _settings(config)
+
+    def rows(spark: Any) -> Any:
+        return spark.table(from_table) if from_table is not None else spark.sql(from_query)
+
     _, report = _run(
         lambda spark, progress: walreplay.load(
             spark,
-            source,
+            source if source is not None else rows(spark),
             target,
             at_lsn,
             consistent_point=consistent_point,
             describe=describe,
             table=table,
+            publication=publication,
+            snapshot=snapshot,
+            connections=connections,
             captures=captures,
             file_format=kind,
             delimiter=delimiter,
@@ -335,6 +363,26 @@ def status_command(
         output.json(status_to_dict(found), indent=2)
     else:
         write_status(output, found)
+
+
+@app.command("sql")
+def sql_command(
+    name: Annotated[str | None, typer.Argument(help="The script to print.", metavar="NAME")] = None,
+    into: Annotated[str | None, typer.Option("--into", help="Copy all of them there.", metavar="FOLDER")] = None,
+    with_traceback: _Traceback = False,
+) -> None:
+    """List, print or copy the scripts for the source: SQL and shell.  Needs no Spark."""
+    from walreplay.scripts import about, copy_scripts, script, script_names
+
+    output = Output()
+    if into is not None:
+        if name is not None:
+            raise ConfigError("all scripts are copied", remedy="Leave out the name, or --into")
+        copy_scripts(Path(into))
+    elif name is not None:
+        output.lines(script(name))
+    else:
+        output.table(("script", "what it does"), [(one, about(script(one))) for one in script_names()])
 
 
 def _check_framing(framing: str | None) -> None:

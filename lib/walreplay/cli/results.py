@@ -28,9 +28,10 @@ def write_report(output: Output, report: RunReport) -> None:
     if report.status == "nothing new":
         output.line(f"{number}nothing new in {report.captures} ({report.seconds:.1f} s)")
     elif report.status == "loaded":
+        files = f"{_counted(report.files, 'file')} ({size(report.capture_bytes)})"
         output.line(
-            f"{number}{_counted(report.changes, 'row')} from {_counted(report.files, 'file')} "
-            f"({size(report.capture_bytes)}) loaded into {report.target} in {report.seconds:.1f} s"
+            f"{number}{_counted(report.changes, 'row')} from {files if report.files else report.captures} loaded into "
+            f"{report.target} in {report.seconds:.1f} s"
             f"{_WRITTEN.get(report.writer or '', '')}"
         )
     else:

@@ -1,6 +1,6 @@
 """What tables are: the rows of COPY carry neither names nor types.
 
-It is told by the stream's Relation and Type messages, or by a query on the source, ``conf/postgresql/describe.sql``.
+It is told by the stream's Relation and Type messages, or by a query on the source, the script ``describe.sql``.
 Either way it is the same relation versions that captures have, so that rows of both get the same columns.
 """
 
@@ -13,6 +13,11 @@ from typing import Any, Final
 
 from walreplay.errors import ConfigError
 from walreplay.protocol.messages import REPLICA_IDENTITIES, Column, Relation, Type
+
+HOW_TO_DESCRIBE: Final = (
+    "Describe the tables: walreplay sql describe.sql | psql -AtX -d DATABASE > tables.jsonl; and give --describe "
+    "tables.jsonl"
+)
 
 _CATALOG: Final = "pg_catalog"
 
@@ -52,8 +57,7 @@ class Description:
         raise ConfigError(
             "nothing says what the table's columns are" if not found else "the name may mean two tables",
             table=name,
-            remedy="Name it by --table as schema.table, and describe it: "
-            "psql -AtX -f conf/postgresql/describe.sql > tables.jsonl, and --describe tables.jsonl",
+            remedy=f"Name it by --table as schema.table. {HOW_TO_DESCRIBE}",
         )
 
 
@@ -77,9 +81,9 @@ def read_description(text: str, path: str) -> Description:
             found.append((int(values["attnum"]), _column(values)))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ConfigError(
-                f"line {number} is not what conf/postgresql/describe.sql writes",
+                f"line {number} is not what describe.sql writes",
                 path=path,
-                remedy="Write it by psql -AtX -f describe.sql > FILE",
+                remedy=HOW_TO_DESCRIBE,
             ) from None
         if int(values["type_oid"]) >= _FIRST_ANNOUNCED:
             oid = int(values["type_oid"])
@@ -111,4 +115,4 @@ def _namespace(name: str) -> str:
     return "" if name == _CATALOG else str(name)
 
 
-__all__ = ["Description", "read_description"]
+__all__ = ["HOW_TO_DESCRIBE", "Description", "read_description"]

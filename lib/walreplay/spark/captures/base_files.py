@@ -1,22 +1,26 @@
-"""The files of a base load: listing them, and dividing them among tasks."""
+"""A base load from files: listing them, and dividing them among tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from walreplay.errors import CaptureError, ConfigError, NotSupported, WalReplayError
 from walreplay.listing import escape_glob, list_files
+from walreplay.loading.description import Description
 from walreplay.loading.formats import COMPRESSED, CopyOptions
 from walreplay.loading.parquet_files import ENDING as PARQUET
 from walreplay.loading.pg_dump import TOC, Section, read_toc, sections_of
+from walreplay.loading.sources import table_of
 from walreplay.protocol.compression import HEAD_BYTES, detect_compression
 from walreplay.protocol.messages import Relation
+from walreplay.spark.captures.base import BaseRows, BaseSource, Works
 from walreplay.spark.captures.files import MAX_FILE_BYTES, are_mapped, files_a_batch, number_files, root_of
-from walreplay.spark.workers.load import LoadPart
+from walreplay.spark.workers.load import LoadPart, LoadTask, load_batches
 from walreplay.spark.workers.scan import LOCAL_SCHEME, map_capture
 
 if TYPE_CHECKING:
@@ -160,7 +164,60 @@ def _has_ranges(file: BaseFile, options: CopyOptions) -> bool:
     return file.section is not None or options.format_of(file.path, head).kind == "text"
 
 
-def rows_to_read(spark: SparkSession, parts: Sequence[LoadPart]) -> tuple[DataFrame, Mapping[str, str]]:
+class FilesOfBase(BaseSource):
+    """A folder of files, or one file.
+
+    Args:
+        table: the one table that all files are of; of a dump the one that is wanted.
+    """
+
+    def __init__(self, spark: SparkSession, origin: str, options: CopyOptions, table: str | None) -> None:
+        self._spark = spark
+        self._options = options
+        self._table = table
+        self._files: Sequence[BaseFile] = ()
+        self.origin = origin
+
+    @property
+    def place(self) -> str:
+        """Give the folder, wherever the program was started."""
+        return root_of(self.origin)
+
+    def open(self) -> None:
+        """List the files: of a dump those of the one table, if one is named."""
+        files = list_base(self._spark, self.origin)
+        self._files = [file for file in files if file.section is None or self._table in (None, file.section.table)]
+        if not self._files:
+            raise ConfigError("there are no rows of the table", path=self.origin, table=self._table)
+
+    def tables(self, description: Description) -> frozenset[str]:
+        """Name the tables whose rows are there."""
+        return frozenset(self._table_of(file, description) for file in self._files)
+
+    def described(self) -> Description | None:
+        """Files do not say what their tables are."""
+        return None
+
+    def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
+        """Give the rows of some tables, which were not read yet."""
+        found = [(file, description.relation(self._table_of(file, description))) for file in self._files]
+        chosen = [(file, relation) for file, relation in found if relation in relations]
+        files = [file for file, _ in chosen]
+        parts = parts_of(files, [relation for _, relation in chosen], self._options)
+
+        def works(task: LoadTask) -> Works:
+            rows, values = _rows_to_read(self._spark, parts)
+            return [(rows, partial(load_batches, task=task, parts=parts, options=self._options))], values
+
+        return BaseRows(len({file.path for file in files}), sum(file.length for file in files), len(parts), works)
+
+    def _table_of(self, file: BaseFile, description: Description) -> str:
+        if file.section is not None:
+            return file.section.table
+        return self._table or table_of(file.path, root_of(self.origin), description.relations.keys())
+
+
+def _rows_to_read(spark: SparkSession, parts: Sequence[LoadPart]) -> tuple[DataFrame, Mapping[str, str]]:
     """Give a row for each part, as `load_batches` takes them, and the settings for the job."""
     paths = [part.path for part in parts]
     if are_mapped(paths):
@@ -170,4 +227,4 @@ def rows_to_read(spark: SparkSession, parts: Sequence[LoadPart]) -> tuple[DataFr
     return frame.select("path", "content"), files_a_batch(paths)
 
 
-__all__ = ["BaseFile", "list_base", "parts_of", "rows_to_read"]
+__all__ = ["BaseFile", "FilesOfBase", "list_base", "parts_of"]

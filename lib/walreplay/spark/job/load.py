@@ -11,25 +11,27 @@ import dataclasses
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.decode.change_batch import type_names
 from walreplay.decode.place import Place
 from walreplay.errors import ConfigError, TargetError
-from walreplay.loading.description import Description, read_description
+from walreplay.loading.address import SCHEME, read_address
+from walreplay.loading.description import HOW_TO_DESCRIBE, Description, read_description
 from walreplay.loading.formats import CopyOptions, kind_of
-from walreplay.loading.sources import table_of
 from walreplay.lsn import format_lsn, to_datetime
 from walreplay.progress import Progress
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation
 from walreplay.report import RunReport, TableReport
 from walreplay.settings import Settings, make_settings
-from walreplay.spark.captures.base_files import BaseFile, list_base, parts_of, rows_to_read
+from walreplay.spark.captures.base import BaseRows, BaseSource
+from walreplay.spark.captures.base_database import DatabaseOfBase
+from walreplay.spark.captures.base_files import FilesOfBase
+from walreplay.spark.captures.base_frame import FrameOfBase
 from walreplay.spark.captures.files import root_of
 from walreplay.spark.checks.places import check_places
 from walreplay.spark.checks.setting_back import highest_of, highest_runs
@@ -51,11 +53,14 @@ from walreplay.spark.planning.versions import Catalogue
 from walreplay.spark.session import steps
 from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.staging.base import Staged, Staging
-from walreplay.spark.workers.load import LoadTask, load_batches
+from walreplay.spark.workers.load import LoadTask
 from walreplay.transactions.plan import Plan, Resume
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_OF_SPARK: Final = "a DataFrame"
+"""What rows are called that Spark has."""
 
 _NOWHERE: Final = Resume("", 0, 0, 0, False, "", 0, Place(Framing.RAW), (), ())
 """Where a run goes on that nothing was applied before: a load's plan is never stored, and needs a place."""
@@ -63,13 +68,16 @@ _NOWHERE: Final = Resume("", 0, 0, 0, False, "", 0, Place(Framing.RAW), (), ())
 
 def load(
     spark: SparkSession,
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | DataFrame,
     target: str | os.PathLike[str],
     at_lsn: int | str | None = None,
     *,
     consistent_point: int | str | None = None,
     describe: str | os.PathLike[str] | None = None,
     table: str | None = None,
+    publication: str | None = None,
+    snapshot: str | None = None,
+    connections: int | None = None,
     captures: str | os.PathLike[str] | None = None,
     file_format: str | None = None,
     delimiter: str | None = None,
@@ -84,13 +92,19 @@ def load(
     """Bring tables the rows that they had before the captures began.
 
     Args:
-        source: the folder (or file) of what COPY has written of the tables, named by table.
+        source: the folder (or file) of what COPY has written of the tables, named by table; or a database, as
+            ``jdbc:postgresql://host/database`` (its user and password are those of PGUSER, PGPASSWORD and PGPASSFILE);
+            or a DataFrame with the rows of one table: columns by the table's names, each of strings that hold
+            PostgreSQL's text, or of a type that converts exactly.
         target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
         at_lsn: the last commit LSN that is among the rows: those at or below it are, and no others.
         consistent_point: in its place, the LSN of a slot's exported snapshot: commit LSNs below it are among the rows.
-        describe: a file that ``conf/postgresql/describe.sql`` has written; without it, the tables have to be known by
-            their captures.
-        table: the one table (``schema.table``) that all files are of.
+        describe: a file that the script ``describe.sql`` has written; without it, the tables have to be known by their
+            captures, or their rows read from a database.
+        table: the one table (``schema.table``) that all files or rows are of, or that is read from a database.
+        publication: of a database: whose tables are read.
+        snapshot: of a database: the name of a snapshot that is exported for the time of the load.
+        connections: of a database: how many sessions read at a time (by default 8).
         captures: where the captures lie or will lie; for a new target, if the configuration names no source.
         file_format: text, csv or binary; by default each file tells it.
         delimiter, null, quote, escape, header: what COPY was told, where that is not its default.
@@ -106,10 +120,32 @@ def load(
     lsn = last_lsn_of(at_lsn, consistent_point)
     described = None if describe is None else _read_description(describe)
     with spark_errors(path=place.text):
-        check_places(str(source), place)
+        if isinstance(source, (str, os.PathLike)) and not str(source).startswith(SCHEME):
+            check_places(str(source), place)
         context = RunContext.of(spark, place, chosen, progress, loads=True)
         named = chosen.source or (None if captures is None else root_of(str(captures)))
-        return _Load(context, str(source), lsn, described, table, named, options, replace).run()
+        asked = publication, snapshot, connections
+        base: BaseSource
+        if isinstance(source, str) and source.startswith(SCHEME):
+            base = DatabaseOfBase(
+                context.own,
+                read_address(source),
+                lsn,
+                publication=publication,
+                table=table,
+                snapshot=snapshot,
+                connections=connections,
+            )
+        elif any(one is not None for one in asked):
+            raise ConfigError(
+                "a publication, a snapshot and connections are a database's",
+                remedy="Give --from jdbc:postgresql://host/database, or leave them out",
+            )
+        elif isinstance(source, (str, os.PathLike)):
+            base = FilesOfBase(context.own, str(source), options, table)
+        else:
+            base = FrameOfBase(source, ROWS_OF_SPARK, table)
+        return _Load(context, base, lsn, described, named, anew=replace).run()
 
 
 def _read_description(path: str | os.PathLike[str]) -> Description:
@@ -121,39 +157,15 @@ def _read_description(path: str | os.PathLike[str]) -> Description:
     return read_description(text, str(path))
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """The files of the tables that are wanted.
-
-    Attributes:
-        relations: each file's, in the files' order.
-    """
-
-    files: tuple[BaseFile, ...]
-    relations: tuple[Relation, ...]
-
-    @property
-    def count(self) -> int:
-        """How many files there are."""
-        return len({file.path for file in self.files})
-
-    @property
-    def size(self) -> int:
-        """Bytes of the files."""
-        return sum(file.length for file in self.files)
-
-
 @dataclass
 class _Load:
     """One call of `load`."""
 
     context: RunContext
-    origin: str
+    base: BaseSource
     lsn: int
     described: Description | None
-    table: str | None
     source: str | None
-    options: CopyOptions
     anew: bool
 
     def run(self) -> RunReport:
@@ -166,28 +178,21 @@ class _Load:
         with context.stage("read ledger"), catalog_errors(context.target):
             state = context.ledger.read()
         with context.stage("list"):
-            files = self._listed()
+            self.base.open()
         with context.stage("lock"):
             state = context.ledger.acquire()
         context.warnings.extend(context.ledger.warnings)
         source = self._source(state)
         self._check_order(state)
         description = self._description(state)
-        plan = self._plan(state, description, files)
+        plan = self._plan(state, description)
         catalogue = Catalogue.of(plan, context.settings, state.tables if state else ())
         context.warnings.extend(catalogue.warnings)
-        chosen = self._chosen(description, files, catalogue)
-        resumed = self._resumes(state, chosen)
+        loaded = self._chosen(plan, catalogue)
+        rows = self.base.rows(loaded, description)
+        resumed = self._resumes(state, loaded)
         with context.staging() as staging:
-            return self._bring(plan, catalogue, chosen, staging, state, source, resumed=resumed, began=began)
-
-    def _listed(self) -> list[BaseFile]:
-        """Give the files to read: of a dump those of the one table, if one is named."""
-        files = list_base(self.context.own, self.origin)
-        found = [file for file in files if file.section is None or self.table in (None, file.section.table)]
-        if not found:
-            raise ConfigError("there are no rows of the table", path=self.origin, table=self.table)
-        return found
+            return self._bring(plan, catalogue, loaded, rows, staging, state, source, resumed=resumed, began=began)
 
     def _source(self, state: State | None) -> str:
         """Give the source that the target is made of."""
@@ -224,22 +229,21 @@ class _Load:
             )
 
     def _description(self, state: State | None) -> Description:
-        if self.described is not None:
-            return self.described
+        described = self.described or self.base.described()
+        if described is not None:
+            return described
         resume = None if state is None else state.resume
         if resume is None:
             raise ConfigError(
                 "nothing says what the tables' columns are",
                 path=self.context.target.text,
-                remedy="Write it by psql -AtX -f conf/postgresql/describe.sql > tables.jsonl, and give "
-                "--describe tables.jsonl",
+                remedy=HOW_TO_DESCRIBE,
             )
         return Description.of(resume.relations, resume.types)
 
-    def _plan(self, state: State | None, description: Description, files: Sequence[BaseFile]) -> Plan:
-        """Give a plan of no transactions, which names the relations of the files."""
-        names = {self._table_of(file, description) for file in files}
-        relations = tuple(description.relation(name) for name in sorted(names))
+    def _plan(self, state: State | None, description: Description) -> Plan:
+        """Give a plan of no transactions, which names the relations whose rows are there."""
+        relations = tuple(description.relation(name) for name in sorted(self.base.tables(description)))
         resume = state.resume if state is not None and state.resume is not None else _NOWHERE
         high = resume.place.high_lsn
         return Plan(
@@ -258,28 +262,22 @@ class _Load:
             types=description.types,
         )
 
-    def _table_of(self, file: BaseFile, description: Description) -> str:
-        if file.section is not None:
-            return file.section.table
-        return self.table or table_of(file.path, root_of(self.origin), description.relations.keys())
-
-    def _chosen(self, description: Description, files: Sequence[BaseFile], catalogue: Catalogue) -> _Files:
-        """Give the files of the tables that the configuration wants."""
-        found = [(file, description.relation(self._table_of(file, description))) for file in files]
+    def _chosen(self, plan: Plan, catalogue: Catalogue) -> frozenset[Relation]:
+        """Give the relations that the configuration wants."""
         mirrored = {relation for relation, to in catalogue.assignments.items() if to.mirror is not None}
-        wanted = [(file, relation) for file, relation in found if relation in mirrored]
-        left = sorted({relation.qualified_name for _, relation in found if relation not in mirrored})
+        wanted = frozenset(relation for relation in plan.announced if relation in mirrored)
+        left = sorted({relation.qualified_name for relation in plan.announced if relation not in mirrored})
         if not wanted:
             raise ConfigError("the configuration wants none of the tables", path=self.origin, remedy="Check --config")
         if left:
             self.context.warnings.append(f"the configuration leaves out {', '.join(left)}: not loaded")
-        return _Files(tuple(file for file, _ in wanted), tuple(relation for _, relation in wanted))
+        return wanted
 
-    def _resumes(self, state: State | None, chosen: _Files) -> bool:
+    def _resumes(self, state: State | None, loaded: Collection[Relation]) -> bool:
         """Say whether the load goes on with one that was interrupted."""
         if state is None or state.load is None:
             return False
-        oids = {relation.oid for relation in chosen.relations}
+        oids = {relation.oid for relation in loaded}
         before = state.load
         if before.at_lsn == self.lsn and oids == {oid for oid, _ in before.tables}:
             self.context.warnings.append(f"load {state.run} was interrupted; it was finished")
@@ -299,7 +297,8 @@ class _Load:
         self,
         plan: Plan,
         catalogue: Catalogue,
-        chosen: _Files,
+        loaded: Collection[Relation],
+        rows: BaseRows,
         staging: Staging,
         state: State | None,
         source: str,
@@ -310,10 +309,9 @@ class _Load:
         """Stage the rows, write down what is loaded, bring it to the tables, record it."""
         context = self.context
         entries = state.tables if state is not None else ()
-        buckets = buckets_of(chosen.size, context.settings.bucket_bytes)
-        staged = self._stage(plan, catalogue, chosen, staging, buckets)
+        buckets = buckets_of(rows.size, context.settings.bucket_bytes)
+        staged = self._stage(plan, catalogue, loaded, rows, staging, buckets)
         steps.reached("decoded")
-        loaded = set(chosen.relations)
         uses = [number for number, relation in enumerate(catalogue.relations) if relation in loaded]
         # What is there already is made anew, as by a truncate.
         anew = tuple({relation.oid for relation in loaded} & {entry.oid for entry in entries})
@@ -329,35 +327,40 @@ class _Load:
                 begun = state
             else:
                 names = tuple(sorted((item.oid, item.qualified_name) for item in loaded))
-                ledger_load = Load(str(uuid.uuid4()), self.lsn, names, root_of(self.origin))
+                ledger_load = Load(str(uuid.uuid4()), self.lsn, names, self.base.place)
                 begun = context.ledger.write_load(
-                    state, ledger_load, number, source=source, files=chosen.count, size=chosen.size
+                    state, ledger_load, number, source=source, files=rows.files, size=rows.size or 0
                 )
         steps.reached("plan written")
         commit = delta.CommitId(begun.ledger, begun.run, begun.run_id)
         runs = [dataclasses.replace(one, commit=commit) for one in runs]
         reports = RunTables(context).apply(runs, staging, [lambda: None])
-        return self._record(begun, tables, reports, plan, chosen, resumed=resumed, began=began)
+        return self._record(begun, tables, reports, plan, rows, resumed=resumed, began=began)
 
     def _stage(
-        self, plan: Plan, catalogue: Catalogue, chosen: _Files, staging: Staging, buckets: int
+        self,
+        plan: Plan,
+        catalogue: Catalogue,
+        loaded: Collection[Relation],
+        rows: BaseRows,
+        staging: Staging,
+        buckets: int,
     ) -> dict[int, Staged]:
         context = self.context
-        parts = parts_of(chosen.files, chosen.relations, self.options)
         assignments = catalogue.assignments
         task = LoadTask(
-            parts=parts,
-            relations={relation: assignments[relation] for relation in set(chosen.relations)},
+            relations={relation: assignments[relation] for relation in loaded},
             names=type_names({type_.oid: type_ for type_ in plan.types}),
-            options=self.options,
             settings=context.settings.of_tasks,
             lsn=self.lsn,
             buckets=buckets,
         )
-        with context.stage("decode", len(parts)):
+        with context.stage("decode", rows.parts), self.base.errors():
             context.ledger.check_lock()
-            rows, values = rows_to_read(context.own, parts)
-            return staging.take(context.own, rows, partial(load_batches, task=task), values)
+            works, values = rows.works(task)
+            staged = staging.take(works[0][0].sparkSession, works, values, rows.tasks)
+            self.base.check()
+            return staged
 
     def _check_tables(self, tables: RunPlan, *, resumed: bool) -> None:
         """Refuse tables that have rows of captures already, and names that others have."""
@@ -396,13 +399,18 @@ class _Load:
             )
         return known + 1
 
+    @property
+    def origin(self) -> str:
+        """Where the rows are from."""
+        return self.base.origin
+
     def _record(
         self,
         state: State,
         tables: RunPlan,
         reports: Sequence[TableReport],
         plan: Plan,
-        chosen: _Files,
+        rows: BaseRows,
         *,
         resumed: bool,
         began: float,
@@ -415,8 +423,8 @@ class _Load:
             status="loaded",
             captures=self.origin,
             target=context.target.text,
-            files=chosen.count,
-            capture_bytes=chosen.size,
+            files=rows.files,
+            capture_bytes=rows.size or 0,
             transactions=0,
             changes=sum(table.rows for table in tables.tables),
             applied_lsn=high if high >= 0 else None,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _MAX_BUCKETS: Final = 2048
 _FEW_BUCKETS: Final = 4
+_BUCKETS_OF_UNKNOWN: Final = 64
 _FEW_BYTES: Final = 8 << 20
 _TASK_BYTES: Final = 4 << 20
 """How much of a table's staged changes is worth a task of its own."""
@@ -28,13 +29,15 @@ def run_bytes_of(spark: SparkSession) -> int:
     return _RUN_BYTES if cores is None else cores * _RUN_BYTES_A_CORE
 
 
-def buckets_of(size: int, bucket_bytes: int) -> int:
+def buckets_of(size: int | None, bucket_bytes: int) -> int:
     """Say into how many buckets each table's changes are split, by key; few for a small run.
 
     Args:
-        size: bytes of the files that a run reads.
+        size: bytes of the files that a run reads; None if nobody knows.
         bucket_bytes: bytes of input per bucket.
     """
+    if size is None:
+        return _BUCKETS_OF_UNKNOWN
     few = min(_FEW_BUCKETS, size // _FEW_BYTES)
     return max(1, few, min(_MAX_BUCKETS, -(-size // bucket_bytes)))
 

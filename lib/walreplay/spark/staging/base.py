@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -184,17 +184,24 @@ class Staging(ABC):
         self._decoded = True
         return self._gathered(spark)
 
-    def take(self, spark: SparkSession, rows: DataFrame, work: Work, values: Mapping[str, str]) -> dict[int, Staged]:
-        """Stage the rows of some work alone; give what each table has.
+    def take(
+        self,
+        spark: SparkSession,
+        works: Sequence[tuple[DataFrame, Work]],
+        values: Mapping[str, str],
+        tasks: int | None = None,
+    ) -> dict[int, Staged]:
+        """Stage the rows of some works alone; give what each table has.
 
         Args:
             values: settings for the job.
+            tasks: how many are at work at a time; None for any number.
 
         Raises:
             WalReplayError: the first error that a row of `ERROR_TABLE` tells.
         """
         self._written = False
-        self._stage(spark, [(rows, work)], values)
+        self._stage(spark, works, values, tasks=tasks)
         return self._gathered(spark)
 
     def _gathered(self, spark: SparkSession) -> dict[int, Staged]:
@@ -255,12 +262,14 @@ class Staging(ABC):
         values: Mapping[str, str],
         *,
         scans: bool = False,
+        tasks: int | None = None,
     ) -> Sequence[Scanned]:
         """Stage the results of whole files: the first call replaces what an earlier run left, later ones add.
 
         Args:
             values: settings for the job.
             scans: there are rows of `SCANS_TABLE`, which are given back.
+            tasks: how many are at work at a time, if that is limited.
         """
 
     @abstractmethod
@@ -322,6 +331,16 @@ class Staging(ABC):
             if not segments or segments[-1].version != relation:
                 segments.append(Segment(sequence, relation))
         return tuple(segments)
+
+
+def together(frames: Sequence[DataFrame], tasks: int | None) -> DataFrame:
+    """Bring the results of several works together.
+
+    Args:
+        tasks: how many are at work at a time; each has some of the works' partitions, one after the other.
+    """
+    frame = reduce(lambda one, other: one.unionByName(other), frames)
+    return frame if tasks is None else frame.coalesce(tasks)
 
 
 def by_bucket(frame: DataFrame, tasks: int) -> DataFrame:

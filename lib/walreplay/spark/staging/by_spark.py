@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from walreplay.listing import escape_glob
@@ -11,7 +10,7 @@ from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.session.isolation import settings
-from walreplay.spark.staging.base import Rows, StagedRows, Staging, by_bucket
+from walreplay.spark.staging.base import Rows, StagedRows, Staging, by_bucket, together
 from walreplay.spark.workers.rows import NO_BUCKET, SCANS_TABLE, STAGE, Scanned, Total, Work
 
 if TYPE_CHECKING:
@@ -61,9 +60,10 @@ class TableStaging(Staging):
         values: Mapping[str, str],
         *,
         scans: bool = False,
+        tasks: int | None = None,
     ) -> list[Scanned]:
         frames = [rows.mapInArrow(work, sql_schema(STAGE)) for rows, work in works]
-        frame = reduce(lambda one, other: one.unionByName(other), frames)
+        frame = together(frames, tasks)
         mode = "append" if self._written else "overwrite"
         self._written = True
         with settings(spark, values):

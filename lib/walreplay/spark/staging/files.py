@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,7 +26,7 @@ from walreplay.sink.staged_file import Sharing, Wanted, read_columns
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.session.isolation import settings
-from walreplay.spark.staging.base import Rows, StagedRows, Staging
+from walreplay.spark.staging.base import Rows, StagedRows, Staging, together
 from walreplay.spark.staging.tasks import (
     TOLD_APART,
     WRITTEN,
@@ -121,6 +121,7 @@ class FileStaging(Staging):
         values: Mapping[str, str],
         *,
         scans: bool = False,
+        tasks: int | None = None,
     ) -> list[Scanned]:
         if not self._written:
             self._clear_before()
@@ -129,7 +130,7 @@ class FileStaging(Staging):
             rows.mapInArrow(partial(stage_into_file, work=work, folder=self._folder), sql_schema(WRITTEN))
             for rows, work in works
         ]
-        frame = reduce(lambda one, other: one.unionByName(other), frames)
+        frame = together(frames, tasks)
         with settings(spark, {**delta.FEW_ROWS, **values}), refusals_told():
             told = frame.collect()
         return self._take(told)

@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.copied import CopiedRows
-from walreplay.errors import CaptureError, WalReplayError
+from walreplay.errors import WalReplayError
 from walreplay.listing import release_pages
 from walreplay.loading.copy_files import range_of, read_cells
 from walreplay.loading.formats import CopyOptions, head_of, header_of
 from walreplay.loading.parquet_files import ENDING as PARQUET
 from walreplay.loading.parquet_files import columns_of, read_batches
+from walreplay.loading.typed_rows import TypedRows, order_of
 from walreplay.protocol.messages import Relation
 from walreplay.sink.events import Events, concat, from_ipc, key_hashes, to_ipc
 from walreplay.sink.intake import events_of
@@ -65,56 +66,94 @@ class LoadTask:
     """What every task of a base load needs.
 
     Attributes:
-        parts: by their numbers; or, where Spark brings the bytes, each file's, by path.
         relations: where the rows of each relation go.
         names: of types, by oid.
         lsn: the commit LSN that all rows get.
         buckets: how many parts a table's rows are split into, by key.
     """
 
-    parts: tuple[LoadPart, ...]
     relations: Mapping[Relation, Assigned]
     names: Mapping[int, tuple[str, str]]
-    options: CopyOptions
     settings: TaskSettings
     lsn: int
     buckets: int
 
 
 @spark_task
-def load_batches(batches: Iterable[pa.RecordBatch], *, task: LoadTask) -> Iterator[pa.RecordBatch]:
-    """Read parts and stage their rows; an error becomes a row of `ERROR_TABLE`."""
-    by_path = {part.path: number for number, part in enumerate(task.parts)}
+def load_batches(
+    batches: Iterable[pa.RecordBatch], *, task: LoadTask, parts: Sequence[LoadPart], options: CopyOptions
+) -> Iterator[pa.RecordBatch]:
+    """Read parts of files and stage their rows; an error becomes a row of `ERROR_TABLE`.
+
+    Args:
+        parts: by their numbers; or, where Spark brings the bytes, each file's, by path.
+    """
+    by_path = {part.path: number for number, part in enumerate(parts)}
     for batch in batches:
         found: Iterable[tuple[int, Any]]
         if "content" in batch.schema.names:
             columns = batch.column("path").to_pylist(), batch.column("content")
             found = ((by_path[path], content.as_buffer()) for path, content in zip(*columns, strict=True))
         else:
-            found = ((number, map_capture(task.parts[number].path)) for number in batch.column("file").to_pylist())
+            found = ((number, map_capture(parts[number].path)) for number in batch.column("file").to_pylist())
         for number, content in found:
-            part, at = task.parts[number], sequence_of(number) * _PLACES
-            try:
-                if isinstance(content, WalReplayError):
-                    raise content
-                for row in _staged(memoryview(content), part, number, task):
-                    yield stage_batch(row)
-            except WalReplayError as problem:
-                problem.table = problem.table or part.relation.qualified_name
-                yield stage_batch(
-                    staged_row(ERROR_TABLE, NO_RELATION, at, json.dumps(problem.at(path=part.path).to_dict()))
-                )
+            part = parts[number]
+            yield from staged_batches(_part(content, part, options, task), part.relation, number, part.path, task)
 
 
-def _staged(content: memoryview, part: LoadPart, number: int, task: LoadTask) -> Iterator[dict[str, Any]]:
-    """Give a part's rows to be staged, some at a time."""
-    assignment, at = task.relations[part.relation].mirror, sequence_of(number) * _PLACES
+def _part(
+    content: memoryview | pa.Buffer | WalReplayError, part: LoadPart, options: CopyOptions, task: LoadTask
+) -> Iterator[ChangeBatch]:
+    """Read a part's rows; pages that were read are let go."""
+    if isinstance(content, WalReplayError):
+        raise content
+    view, size = memoryview(content), 0
+    for batch in _batches(view, part, options, task):
+        size += batch.data.nbytes
+        if size >= _FLUSH_BYTES:
+            release_pages(view)
+            size = 0
+        yield batch
+
+
+def staged_batches(
+    batches: Iterable[ChangeBatch], relation: Relation, number: int, path: str, task: LoadTask
+) -> Iterator[pa.RecordBatch]:
+    """Give rows to be staged, some at a time; an error becomes a row of `ERROR_TABLE`.
+
+    Args:
+        number: of the part that they are.
+        path: where they are from.
+    """
+    at = sequence_of(number) * _PLACES
+    try:
+        for row in _staged(batches, relation, number, task):
+            yield stage_batch(row)
+    except WalReplayError as problem:
+        problem.table = problem.table or relation.qualified_name
+        yield stage_batch(staged_row(ERROR_TABLE, NO_RELATION, at, json.dumps(problem.at(path=path).to_dict())))
+
+
+def made_table(relation: Relation, number: int, task: LoadTask) -> Mapping[str, Any]:
+    """Give what is staged of a table without rows, so that it is made, too."""
+    assignment = _assignment(relation, task)
+    return staged_row(assignment.table, assignment.relation, sequence_of(number) * _PLACES, _INFO)
+
+
+def _assignment(relation: Relation, task: LoadTask) -> Assignment:
+    assignment = task.relations[relation].mirror
     assert assignment is not None, "a load is for mirrors alone"
+    return assignment
+
+
+def _staged(
+    batches: Iterable[ChangeBatch], relation: Relation, number: int, task: LoadTask
+) -> Iterator[Mapping[str, Any]]:
+    assignment, at = _assignment(relation, task), sequence_of(number) * _PLACES
     shown = tuple(column.name for column in assignment.shown.relation.columns)
     names = (*shown, "") if assignment.marks_deleted else shown
-    # So that a table without rows is made, too.
-    yield staged_row(assignment.table, assignment.relation, at, _INFO)
-    for turn, events in enumerate(_gathered(content, part, assignment, task), start=1):
+    yield made_table(relation, number, task)
+    for turn, events in enumerate(_gathered(batches, assignment, task), start=1):
         rows = events.rows
         for bucket, piece in split(events, assignment.identity, names, task.buckets, number + turn):
             data = to_ipc(piece)
@@ -124,34 +163,33 @@ def _staged(content: memoryview, part: LoadPart, number: int, task: LoadTask) ->
             rows = 0  # counted once, whatever the number of pieces
 
 
-def _gathered(content: memoryview, part: LoadPart, assignment: Assignment, task: LoadTask) -> Iterator[Events]:
-    """Give a part's rows as events, as many at a time as are worth to be staged."""
+def _gathered(batches: Iterable[ChangeBatch], assignment: Assignment, task: LoadTask) -> Iterator[Events]:
+    """Give rows as events, as many at a time as are worth to be staged."""
     parts: list[Events] = []
     size = 0
-    for batch in _batches(content, part, task):
+    for batch in batches:
         shown = show(batch, assignment.shown, task.settings.mask_salt if assignment.shown.masked else b"")
         # There are no old rows to be relied on.
         events = events_of(shown, replace(assignment.identity, evicts=True))
         parts.append(with_deleted_column(events, assignment.identity) if assignment.marks_deleted else events)
         size += sum(column.nbytes for column in parts[-1].columns)
         if size >= _FLUSH_BYTES:
-            release_pages(content)
             yield concat(parts)
             parts, size = [], 0
     if parts:
         yield concat(parts)
 
 
-def _batches(content: memoryview, part: LoadPart, task: LoadTask) -> Iterator[ChangeBatch]:
+def _batches(content: memoryview, part: LoadPart, options: CopyOptions, task: LoadTask) -> Iterator[ChangeBatch]:
     """Read a part's rows."""
     relation, codec = part.relation, task.settings.codec
     types = task.relations[relation].types
     if part.path.endswith(PARQUET):
-        at = _order(relation, columns_of(content, part.path), part.path)
-        yield from read_batches(content, relation, types, at, task.lsn, part.path)
+        at = order_of(relation, columns_of(content, part.path), part.path)
+        yield from read_batches(content, TypedRows(relation, types, task.names, at, task.lsn, part.path))
         return
-    options = task.options if part.columns is None else CopyOptions("text")
-    form = options.format_of(part.path, head_of(content), codec)
+    told = options if part.columns is None else CopyOptions("text")
+    form = told.format_of(part.path, head_of(content), codec)
     names: Sequence[str] | None = part.columns
     low, high = 0, None
     if names is None and form.header and form.kind != "binary":
@@ -160,7 +198,7 @@ def _batches(content: memoryview, part: LoadPart, task: LoadTask) -> Iterator[Ch
         # The parts of a file meet at rows' beginnings.
         start, stop = range_of(content, part.start, part.stop)
         low, high = max(start, low), max(stop, low)
-    order = None if names is None else _order(relation, names, part.path)
+    order = None if names is None else order_of(relation, names, part.path)
     fields = len(relation.columns) if names is None else len(names)
     rows = CopiedRows(relation, types, task.names, codec, order, task.lsn)
     for cells in read_cells(content, form, fields, part.path, start=low, stop=high):
@@ -169,21 +207,6 @@ def _batches(content: memoryview, part: LoadPart, task: LoadTask) -> Iterator[Ch
             yield rows.finish()
     if rows.rows:
         yield rows.finish()
-
-
-def _order(relation: Relation, names: Sequence[str], path: str) -> list[int]:
-    """Give which of a file's fields each of the relation's columns is."""
-    wanted = [column.name for column in relation.columns]
-    missing = [name for name in wanted if name not in names]
-    if missing or len(set(names)) != len(names):
-        problem = f"the file lacks the column {missing[0]}" if missing else "the file names a column twice"
-        raise CaptureError(
-            problem,
-            path=path,
-            table=relation.qualified_name,
-            remedy="Copy all columns of the table, with their own names in the header",
-        )
-    return [names.index(name) for name in wanted]
 
 
 @spark_task
@@ -211,4 +234,4 @@ def count_keys(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator
         yield counted()
 
 
-__all__ = ["COUNTED", "LoadPart", "LoadTask", "count_keys", "load_batches"]
+__all__ = ["COUNTED", "LoadPart", "LoadTask", "count_keys", "load_batches", "made_table", "staged_batches"]

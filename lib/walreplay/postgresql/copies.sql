@@ -1,13 +1,15 @@
 -- The statements that copy the tables of a publication, and what the files are to be called; for base.sh.
 SELECT
     format(
-        'COPY (SELECT %s FROM %I.%I) TO STDOUT',
+        'COPY (SELECT %s FROM %s %I.%I) TO STDOUT',
         (
             SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum)
             FROM pg_catalog.pg_attribute a
             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
                 AND coalesce(to_jsonb(a) ->> 'attgenerated', '') = ''
         ),
+        -- A table that others inherit from is published without their rows; a partitioned one has no others.
+        CASE WHEN c.relkind = 'r' THEN 'ONLY' ELSE '' END,
         p.schemaname,
         p.tablename
     ),

@@ -1,0 +1,435 @@
+"""A PostgreSQL database as the source of a base load: what is asked of it, and how its tables are divided.
+
+A table is read by several sessions at once.  Each is in one transaction, which takes the exported snapshot before
+anything else; so all see the same rows.  Values are read as the text that their types' output functions give, as the
+stream sends it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from walreplay.errors import CaptureError, ConfigError
+from walreplay.lsn import format_lsn, parse_lsn
+from walreplay.protocol.messages import Relation
+
+_SNAPSHOT: Final = re.compile(r"[0-9A-Fa-f]+(?:-[0-9A-Fa-f]+)+")
+
+_HELD: Final = "walreplay.snapshot_is_held"
+
+_TEXTS: Final = {
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "3",
+    "TimeZone": "UTC",
+}
+"""What a value's text depends on; the script for COPY sets the same."""
+
+_PATIENT: Final = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+
+_SAME_TEXT: Final = frozenset({17, 20, 21, 23, 25, 114, 700, 701, 1043, 1082, 1114, 1184, 1700, 2950, 3802})
+"""Types (by oid) whose cast to text is what their output function gives, at less cost.  It is not for boolean, char(n),
+"char" and inet."""
+
+_TID_RANGES: Final = 14_00_00
+"""The first version that reads a range of a table's blocks without looking at the others."""
+
+_PART_BYTES: Final = 64 << 20
+_FETCHED_BYTES: Final = 8 << 20
+_MOST_FETCHED: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What is known of a server.
+
+    Attributes:
+        version: as ``server_version_num`` has it.
+        is_standby: it replays another one's WAL.
+        replayed: a standby's position, an LSN.
+        block_size: bytes.
+    """
+
+    version: int
+    is_standby: bool
+    replayed: int
+    block_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A table that has rows by itself: one that is wanted, or a partition of one.
+
+    Attributes:
+        table: which table's rows they are, ``schema.table``.
+        blocks: None if it cannot be read in ranges of them.
+        size: bytes, with what is stored apart.
+        rows: about how many.
+        form: what changes with each ALTER TABLE that may rewrite the table.
+        is_elsewhere: the rows lie in another file than at the snapshot's time.
+        row_filter: the publication's.
+    """
+
+    table: str
+    oid: int
+    schema: str
+    name: str
+    blocks: int | None
+    size: int
+    rows: int
+    form: str = ""
+    is_elsewhere: bool = False
+    row_filter: str | None = None
+
+
+def session_statements(snapshot: str | None) -> str:
+    """Give what a session runs first: its transaction takes the snapshot, and writes values as the stream does.
+
+    Raises:
+        ConfigError: that is no snapshot's name.
+    """
+    found = ["SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"]
+    if snapshot is not None:
+        if not _SNAPSHOT.fullmatch(snapshot):
+            raise ConfigError(
+                "--snapshot is not the name of a snapshot",
+                remedy="Give it as PostgreSQL writes it: 00000003-0000001B-1",
+            )
+        found.append(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+    found += [f"SET LOCAL {name} = '{value}'" for name, value in _TEXTS.items()]
+    # A table whose rows a policy hides is refused, not read in part.
+    found += ["SET LOCAL row_security = off", "SET LOCAL standard_conforming_strings = on"]
+    found += [f"SET LOCAL {name} = 0" for name in _PATIENT]
+    return "; ".join([*found, f"SET LOCAL {_HELD} = 'yes'"])
+
+
+_IN_SNAPSHOT: Final = (
+    f"CASE WHEN pg_catalog.current_setting('{_HELD}', true) = 'yes' THEN true "
+    # It has no value: a session that was not prepared, or lost it with its transaction, fails here.
+    f"ELSE pg_catalog.current_setting('walreplay.the_snapshot_is_not_held') IS NULL END"
+)
+
+
+def query_of(statement: str) -> str:
+    """Put a query that gives lines of JSON into the form in which Spark's reader takes one."""
+    plain = re.sub(r"^\s*--.*$", "", statement, flags=re.MULTILINE).strip().rstrip(";")
+    return (
+        f"(SELECT described.line::pg_catalog.text AS line FROM ({plain}) AS described (line) WHERE {_IN_SNAPSHOT}) AS q"
+    )
+
+
+SERVER: Final = """
+SELECT json_build_object(
+    'version', current_setting('server_version_num')::int,
+    'is_standby', pg_catalog.pg_is_in_recovery(),
+    'replayed', coalesce(pg_catalog.pg_last_wal_replay_lsn()::text, '0/0'),
+    'block_size', current_setting('block_size')::int
+)
+"""
+
+
+def read_server(line: str) -> Server:
+    """Read what `SERVER` gives."""
+    values = json.loads(line)
+    return Server(**values | {"replayed": parse_lsn(values["replayed"])})
+
+
+def pieces_query(publication: str | None, table: str | None) -> str:
+    """Give the query for the tables of a publication, or for one table, with their partitions.
+
+    The files of tables are told twice: as the snapshot has them, and as they are now.
+    """
+    columns = "(SELECT json_agg(json_build_array(a.attnum, a.xmin::text) ORDER BY a.attnum)"
+    columns += " FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0)"
+    if publication is not None:
+        # Of columns and filters older servers know nothing.
+        wanted = f"""
+            SELECT c.oid, p.schemaname || '.' || p.tablename AS named,
+                to_jsonb(p) -> 'attnames' AS columns, to_jsonb(p) ->> 'rowfilter' AS row_filter
+            FROM pg_catalog.pg_publication_tables p
+            JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
+            JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
+            WHERE p.pubname = {_literal(publication)}
+        """
+    else:
+        assert table is not None
+        wanted = f"""
+            SELECT c.oid, n.nspname || '.' || c.relname AS named, NULL::jsonb AS columns, NULL::text AS row_filter
+            FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+            WHERE n.nspname || '.' || c.relname = {_literal(table)} AND c.relkind IN ('r', 'p')
+        """
+    return f"""
+        WITH RECURSIVE wanted AS ({wanted}),
+        tree AS (
+            SELECT oid AS root, oid FROM wanted
+            UNION ALL
+            SELECT tree.root, i.inhrelid
+            FROM tree
+            JOIN pg_catalog.pg_class c ON c.oid = tree.oid AND c.relkind = 'p'
+            JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
+        )
+        SELECT json_build_object(
+            'root', tree.root::bigint, 'table', w.named, 'columns', w.columns, 'row_filter', w.row_filter,
+            'oid', c.oid::bigint, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
+            'bytes', coalesce(pg_catalog.pg_relation_size(c.oid), 0),
+            'size', coalesce(pg_catalog.pg_table_size(c.oid), 0),
+            'rows', c.reltuples::bigint,
+            'form', json_build_array(c.relpersistence, c.relam::bigint, c.reltablespace::bigint, {columns})::text,
+            'file_seen', c.relfilenode::bigint, 'file_now', pg_catalog.pg_relation_filenode(c.oid)::bigint
+        )
+        FROM tree
+        JOIN wanted w ON w.oid = tree.root
+        JOIN pg_catalog.pg_class c ON c.oid = tree.oid
+        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        ORDER BY pg_catalog.pg_table_size(c.oid) DESC, c.oid
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The tables that are to be read.
+
+    Attributes:
+        columns: the names of those that a publication sends, by the table's oid; all of tables that are not in it.
+        pieces: largest first.
+        empty: tables that have no rows of their own, nor partitions.
+    """
+
+    tables: Mapping[int, str]
+    columns: Mapping[int, frozenset[str]]
+    pieces: tuple[Piece, ...]
+
+
+def read_pieces(lines: Iterable[str], server: Server) -> Wanted:
+    """Read what `pieces_query` gives."""
+    tables: dict[int, str] = {}
+    columns: dict[int, frozenset[str]] = {}
+    pieces = []
+    for line in lines:
+        values = json.loads(line)
+        tables[values["root"]] = values["table"]
+        if values["columns"] is not None:
+            columns[values["root"]] = frozenset(values["columns"])
+        if values["kind"] == "p":
+            continue
+        is_stored = values["kind"] == "r"
+        has_ranges = is_stored and server.version >= _TID_RANGES
+        pieces.append(
+            Piece(
+                values["table"],
+                values["oid"],
+                values["schema"],
+                values["name"],
+                values["bytes"] // server.block_size if has_ranges else None,
+                values["size"],
+                values["rows"],
+                values["form"],
+                is_stored and values["file_seen"] != values["file_now"],
+                values["row_filter"],
+            )
+        )
+    return Wanted(tables, columns, tuple(pieces))
+
+
+def check_files(seen: Wanted, now: Wanted, server: Server) -> None:
+    """Refuse tables whose rows have left the snapshot, or have moved while they were read.
+
+    To a snapshot from before it, a table is empty that an ALTER TABLE has rewritten.  VACUUM FULL and CLUSTER keep what
+    old snapshots see, but in other blocks.  After a TRUNCATE the rows do not matter: the stream has it, too.
+
+    Args:
+        seen: as of the snapshot; ``now`` without one.
+
+    Raises:
+        CaptureError: it is so of a table.
+    """
+    current = {piece.oid: piece for piece in now.pieces}
+    for piece in seen.pieces:
+        if not piece.is_elsewhere:
+            continue
+        found = current.get(piece.oid)
+        is_emptied = found is not None and found.rows < 0  # nothing has counted them since
+        is_whole = is_emptied or len(ranges_of(piece, server.block_size)) == 1
+        if is_whole and found is not None and found.form == piece.form:
+            continue
+        raise CaptureError(
+            "the table was rewritten (by ALTER TABLE, VACUUM FULL or CLUSTER), emptied or dropped after the snapshot "
+            "was made, so its rows cannot be read in it",
+            table=f"{piece.schema}.{piece.name}",
+            remedy="Load this table again, in a snapshot from after that",
+        )
+
+
+def sent_columns(relation: Relation, wanted: Wanted) -> Relation:
+    """Give a relation as the publication sends it."""
+    names = wanted.columns.get(relation.oid)
+    if names is None:
+        return relation
+    return replace(relation, columns=tuple(column for column in relation.columns if column.name in names))
+
+
+def check_moment(server: Server, snapshot: str | None, lsn: int) -> None:
+    """Refuse rows that are not all as of the LSN.
+
+    Args:
+        lsn: the last commit LSN that is among the rows.
+
+    Raises:
+        ConfigError: without a snapshot, the server is not a standby at rest, at just that position.
+    """
+    if snapshot is not None:
+        return
+    if not server.is_standby:
+        raise ConfigError(
+            "several sessions read the tables, and without a snapshot each of them would see other rows",
+            remedy="Give --snapshot, the snapshot that a slot has exported: walreplay sql snapshot.sh makes one",
+        )
+    if server.replayed != lsn + 1:
+        raise ConfigError(
+            f"the standby stands at LSN {format_lsn(server.replayed)}, and not where it was said",
+            remedy="Have it stop to replay, SELECT pg_wal_replay_pause(), and give pg_last_wal_replay_lsn() as "
+            "--consistent-point",
+        )
+
+
+def rows_query(piece: Piece, relation: Relation) -> str:
+    """Give the query for a piece's rows: a column ``c0``, ``c1``, … of text for each of the relation's."""
+    # Whatever it is, a row needs a column.
+    texts = [_text_of(column.name, column.type_oid) for column in relation.columns] or ["NULL::pg_catalog.text"]
+    columns = [f"{text} AS c{number}" for number, text in enumerate(texts)]
+    if piece.blocks is not None:
+        columns.append("ctid AS place")
+    condition = _IN_SNAPSHOT
+    if piece.row_filter is not None:
+        condition = f"({condition}) AND ({_without_parameters(piece.row_filter)})"
+    table = f"{_quoted(piece.schema)}.{_quoted(piece.name)}"
+    return f"(SELECT {', '.join(columns)} FROM ONLY {table} WHERE {condition}) AS q"
+
+
+def ranges_of(piece: Piece, block_size: int) -> list[str]:
+    """Give the conditions that divide a piece among sessions; the last has no end, as tables grow."""
+    if piece.blocks is None:
+        return ["true"]
+    parts = max(1, -(-max(piece.size, piece.blocks * block_size) // _PART_BYTES))
+    parts = min(parts, max(1, piece.blocks))
+    edges = [piece.blocks * number // parts for number in range(1, parts)]
+    lows = ["true", *(f"place >= '({edge},0)'::pg_catalog.tid" for edge in edges)]
+    highs = [*(f"place < '({edge},0)'::pg_catalog.tid" for edge in edges), "true"]
+    return [" AND ".join(pair) for pair in zip(lows, highs, strict=True)]
+
+
+def rows_at_a_time(piece: Piece) -> int:
+    """Say how many rows the driver fetches at a time; they lie in memory."""
+    return max(1, min(_MOST_FETCHED, _FETCHED_BYTES * max(1, piece.rows) // max(1, piece.size)))
+
+
+def _text_of(name: str, type_oid: int) -> str:
+    column = _quoted(name)
+    if type_oid in _SAME_TEXT:
+        return f"{column}::pg_catalog.text"
+    # A row of NULLs IS NULL, and is none.
+    return f"CASE WHEN pg_catalog.num_nonnulls({column}) = 1 THEN pg_catalog.format('%s', {column}) END"
+
+
+def _without_parameters(condition: str) -> str:
+    """Double question marks outside of quotes: there they are operators, which the driver takes for parameters."""
+    return "".join(_doubled(condition))
+
+
+def _doubled(condition: str) -> Iterator[str]:
+    at = 0
+    for quoted in re.finditer(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"", condition):
+        yield condition[at : quoted.start()].replace("?", "??")
+        yield quoted[0]
+        at = quoted.end()
+    yield condition[at:].replace("?", "??")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def problem_of(text: str) -> tuple[str, str] | None:
+    """Give what an error's text says of why the database cannot be read, and the remedy; None if it says nothing."""
+    return next((told for sign, *told in _SIGNS if re.search(sign, text)), None)  # type: ignore[return-value]
+
+
+_SIGNS: Final[Sequence[tuple[str, str, str]]] = (
+    (
+        r"ClassNotFoundException: org\.postgresql|No suitable driver",
+        "Spark has not got PostgreSQL's JDBC driver",
+        "Start Spark with --packages org.postgresql:postgresql:42.7.14, or give the JAR by --jars; for walreplay "
+        "itself set PYSPARK_SUBMIT_ARGS='--packages org.postgresql:postgresql:42.7.14 pyspark-shell'",
+    ),
+    (
+        r"password authentication failed|no password was provided|pg_hba\.conf|role \".*\" does not exist",
+        "the database does not let the user in",
+        "Check PGUSER, and PGPASSWORD or PGPASSFILE, and the server's pg_hba.conf",
+    ),
+    (r"database \".*\" does not exist", "there is no such database on the server", "Check the address"),
+    (
+        r"Connection to .* refused|UnknownHostException|The connection attempt failed|No route to host|timed out",
+        "the server cannot be reached",
+        "Check the address; all executors have to reach it",
+    ),
+    (
+        r"snapshot \"?[0-9A-Fa-f-]+\"? does not exist|invalid snapshot identifier",
+        "the snapshot is gone, or is of another database",
+        "It lasts as long as the session that exported it does nothing else: make one that lasts until the load ends, "
+        "as walreplay sql snapshot.sh does",
+    ),
+    (
+        r"row-level security policy",
+        "a policy of the database hides rows of a table from the user",
+        "Read as the tables' owner, or give the user BYPASSRLS",
+    ),
+    (r"permission denied", "the user may not read a table", "GRANT SELECT on the tables, and USAGE on their schemas"),
+    (
+        r"too many (?:clients|connections)|remaining connection slots",
+        "the server has no connections left",
+        "Give a smaller number by --connections",
+    ),
+    (
+        r"unrecognized configuration parameter \"walreplay\.",
+        "a session lost its snapshot",
+        "Connect to the server itself, without a pool in between",
+    ),
+    (
+        r"conflict with recovery",
+        "the standby needed room that the rows took",
+        "Set hot_standby_feedback on it, or max_standby_streaming_delay = -1, and load again",
+    ),
+    (
+        r"This connection has been closed|An I/O error occurred|terminating connection",
+        "the server ended a session",
+        "Make a new snapshot if that is gone, and load again",
+    ),
+)
+
+__all__ = [
+    "SERVER",
+    "Piece",
+    "Server",
+    "Wanted",
+    "check_files",
+    "check_moment",
+    "pieces_query",
+    "problem_of",
+    "query_of",
+    "ranges_of",
+    "read_pieces",
+    "read_server",
+    "rows_at_a_time",
+    "rows_query",
+    "sent_columns",
+    "session_statements",
+]

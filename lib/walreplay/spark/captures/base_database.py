@@ -1,0 +1,193 @@
+"""A base load from PostgreSQL over JDBC: Spark's reader, with a snapshot that all of its sessions take.
+
+With a number of rows to fetch, Spark ends the sessions' own commits before anything is run.  So what a session runs
+first, and the query for a part of the rows, are one transaction: `walreplay.loading.database` has what they are, and
+what makes a session fail that has not got the snapshot.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from walreplay.errors import ConfigError, SparkFailure, WalReplayError
+from walreplay.loading import database
+from walreplay.loading.address import Address, credentials_of
+from walreplay.loading.description import Description, read_description
+from walreplay.protocol.messages import Relation
+from walreplay.scripts import script
+from walreplay.spark.captures.base import BaseRows, BaseSource, Works
+from walreplay.spark.captures.base_frame import BYTES_A_BATCH
+from walreplay.spark.workers.load import LoadTask
+from walreplay.spark.workers.load_rows import RowsTask, load_rows, make_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DRIVER: Final = "org.postgresql.Driver"
+
+CONNECTIONS: Final = 8
+"""So many sessions read at a time, if nothing else is said: a server has a hundred for everybody."""
+
+_EVERYTHING: Final = ("true",)
+
+
+class DatabaseOfBase(BaseSource):
+    """Tables of a PostgreSQL database.
+
+    Args:
+        publication: whose tables are read; or the one ``table``.
+        snapshot: the name of an exported snapshot; none for a standby at rest.
+        lsn: the last commit LSN that is among the rows.
+        connections: how many sessions read at a time; None for `CONNECTIONS`.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        address: Address,
+        lsn: int,
+        *,
+        publication: str | None,
+        table: str | None,
+        snapshot: str | None,
+        connections: int | None,
+    ) -> None:
+        if (publication is None) == (table is None):
+            raise ConfigError(
+                "it is not said which tables are to be read"
+                if table is None
+                else "a publication and a table are given",
+                path=address.shown,
+                remedy="Give --publication, whose tables they are, or --table schema.table",
+            )
+        if connections is not None and connections < 1:
+            raise ConfigError("--connections has to be 1 or more", path=address.shown)
+        self.origin = address.shown
+        self._spark = spark
+        self._url = address.url
+        self._lsn = lsn
+        self._snapshot = snapshot
+        self._connections = connections or CONNECTIONS
+        self._pieces_query = database.pieces_query(publication, table)
+        self._properties = {**credentials_of(address, os.environ), "driver": DRIVER}
+
+    def open(self) -> None:
+        """Ask the server what it is, and what there is.
+
+        Raises:
+            ConfigError: there are no such tables, or the rows would not be of one moment.
+            CaptureError: a table's rows have left the snapshot.
+        """
+        self._server = self._ask_server()
+        self._wanted = self._ask_pieces()
+        self._check_files(self._wanted)
+        if not self._wanted.tables:
+            raise ConfigError(
+                "the database has no such table or publication", path=self.origin, remedy="Check the names"
+            )
+        description = read_description("\n".join(self._lines(script("describe.sql"))), self.origin)
+        relations = [
+            database.sent_columns(relation, self._wanted)
+            for found in description.relations.values()
+            for relation in found
+            if relation.oid in self._wanted.tables
+        ]
+        self._description = Description.of(relations, description.types)
+
+    def described(self) -> Description:
+        """Give what the catalogs say, as of the snapshot."""
+        return self._description
+
+    def tables(self, description: Description) -> frozenset[str]:
+        """Name the tables."""
+        return frozenset(self._wanted.tables.values())
+
+    def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
+        """Give the rows, in parts of some blocks each."""
+        by_name = {relation.qualified_name: relation for relation in relations}
+        pieces = [piece for piece in self._wanted.pieces if piece.table in by_name]
+        parts = {piece.oid: database.ranges_of(piece, self._server.block_size) for piece in pieces}
+
+        def works(task: LoadTask) -> Works:
+            found: list[tuple[DataFrame, partial[Iterator[object]]]] = []
+            for piece in pieces:
+                # The relation that is loaded may be the one that the target knows already.
+                relation = by_name[piece.table]
+                query = database.rows_query(piece, relation)
+                fetched = database.rows_at_a_time(piece)
+                frame = self._read(query, parts[piece.oid], fetched, snapshot=self._snapshot)
+                columns = tuple(range(len(relation.columns)))
+                names = [f"c{number}" for number in columns] or ["c0"]
+                rows = RowsTask(task, relation, columns, self.origin)
+                found.append((frame.select(*names), partial(load_rows, task=rows)))
+            one = self._spark.range(0, 1, 1, 1)
+            return [*found, (one, partial(make_tables, task=task))], BYTES_A_BATCH
+
+        count = sum(len(ranges) for ranges in parts.values())
+        return BaseRows(0, sum(piece.size for piece in pieces), count, works, self._connections)
+
+    def check(self) -> None:
+        """Look whether the tables' files are still those of the snapshot, and whether a standby is still at rest."""
+        self._ask_server()
+        self._check_files(self._ask_pieces())
+
+    def _ask_server(self) -> database.Server:
+        (line,) = self._lines(database.SERVER)
+        server = database.read_server(line)
+        try:
+            database.check_moment(server, self._snapshot, self._lsn)
+        except WalReplayError as error:
+            raise error.at(path=self.origin) from None
+        return server
+
+    def _ask_pieces(self, *, now: bool = False) -> database.Wanted:
+        return database.read_pieces(self._lines(self._pieces_query, now=now), self._server)
+
+    def _check_files(self, seen: database.Wanted) -> None:
+        if not any(piece.is_elsewhere for piece in seen.pieces):
+            return
+        try:
+            database.check_files(seen, self._ask_pieces(now=True), self._server)
+        except WalReplayError as error:
+            raise error.at(path=self.origin) from None
+
+    def _lines(self, statement: str, *, now: bool = False) -> list[str]:
+        """Run a query that gives lines of JSON.
+
+        Args:
+            now: as things are now, whatever the snapshot sees.
+        """
+        with self.errors():
+            frame = self._read(
+                database.query_of(statement), _EVERYTHING, 1000, snapshot=None if now else self._snapshot
+            )
+            return [row.line for row in frame.collect()]
+
+    def _read(self, query: str, ranges: Sequence[str], fetched: int, *, snapshot: str | None) -> DataFrame:
+        first = database.session_statements(snapshot)
+        properties = {**self._properties, "sessionInitStatement": first, "fetchsize": str(fetched)}
+        with self.errors():
+            return self._spark.read.jdbc(self._url, query, predicates=list(ranges), properties=properties)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Say why the database cannot be read, where that is known."""
+        try:
+            yield
+        except WalReplayError:
+            raise
+        except Exception as error:
+            # What Java has thrown stands in the text, or behind it.
+            text = "".join(map(str, (error, getattr(error, "_cause", ""), *traceback.format_exception(error))))
+            told = database.problem_of(text)
+            if told is None:
+                raise
+            raise SparkFailure(told[0], path=self.origin, remedy=told[1]) from None
+
+
+__all__ = ["CONNECTIONS", "DRIVER", "DatabaseOfBase"]
