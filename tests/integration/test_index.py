@@ -363,6 +363,12 @@ def test_holes_in_the_numbering_are_named(
         ("005.bin", "005.bin"),
         ("007.bin", "008.bin"),
     ]
+    # An index is not made of a part without being told so; what the error says helps.
+    command = ["index", "--captures", str(mirror.captures), "--index", str(tmp_path / "index"), "--quiet"]
+    assert main(command) == 1
+    assert "or go on without them by --allow-gaps" in capsys.readouterr().err
+    assert main([*command, "--allow-gaps"]) == 0
+    assert capsys.readouterr().out.count("(gaps are allowed)") == 2
     with pytest.raises(OrderError, match="missing"):
         walreplay.index(spark, mirror.captures)
 

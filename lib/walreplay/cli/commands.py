@@ -258,12 +258,13 @@ def index_command(
     captures: _Captures,
     index: _Index = None,
     config: _Config = None,
+    allow_gaps: _AllowGaps = False,
     as_json: _Json = False,
     quiet: _Quiet = False,
     with_traceback: _Traceback = False,
 ) -> None:
     """Write down what is in each capture file, so that later commands need not read it to know."""
-    settings = _settings(config)
+    settings = _settings(config, allow_gaps=allow_gaps)
     _, report = _run(lambda spark, progress: walreplay.index(spark, captures, index, settings, progress), quiet=quiet)
     _print(report, write_index, as_json=as_json)
 

@@ -254,5 +254,13 @@ def scan_each(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, F
         if error.path is None or error.path not in tasks:
             raise error
         found[error.path] = error
-    vanished = "the file has vanished while the run went on"
-    return {path: found[path] if path in found else CaptureError(vanished, path=path) for path in tasks}
+    return {path: found[path] if path in found else vanished(path) for path in tasks}
+
+
+def vanished(path: str) -> CaptureError:
+    """Give the error of a file that was listed and then not read."""
+    return CaptureError(
+        "the file was there when the run began, and has vanished since",
+        path=path,
+        remedy="Bring it back if it has transactions that are wanted, and run again; move files away only between runs",
+    )

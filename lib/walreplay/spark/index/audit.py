@@ -12,6 +12,7 @@ from walreplay.errors import CaptureError, UnknownRelation, WalReplayError
 from walreplay.progress import NoProgress, Progress
 from walreplay.protocol.messages import Relation
 from walreplay.settings import Settings, make_settings
+from walreplay.spark.captures.twins import TwinError
 from walreplay.spark.index.audited import (
     AuditReport,
     NumberHole,
@@ -25,7 +26,7 @@ from walreplay.spark.index.audited import (
 from walreplay.spark.index.building import Archive, archive_of
 from walreplay.spark.index.decoding import Span, Values, compare_copies, count_values
 from walreplay.spark.index.facts import FileFacts, Open, RelationRows
-from walreplay.spark.index.joining import NOTHING_READ, Joined, Joining, TwinError
+from walreplay.spark.index.joining import NOTHING_READ, Joined, Joining
 from walreplay.transactions.plan import Plan
 from walreplay.transactions.stitch import Stitch
 

@@ -26,6 +26,7 @@ from walreplay.progress import Progress
 from walreplay.protocol.framing import Framing
 from walreplay.settings import Settings
 from walreplay.spark.captures.files import CaptureFile, scan_each
+from walreplay.spark.captures.twins import TwinError, Twins
 from walreplay.spark.index.archive import ArchiveIndex, Known
 from walreplay.spark.index.facts import FileFacts
 from walreplay.spark.index.recording import Recording
@@ -41,9 +42,6 @@ _MOST_BYTES: Final = 64 << 30
 _MOST_SCANS: Final = 32 << 20
 """So many files, of so many bytes, and with so many bytes of known scans, are looked at before that is written down."""
 
-_LEAST_TWIN: Final = 64
-
-_TWIN_REMEDY: Final = "Remove one of them, or leave it out by `captures: pattern`"
 NOTHING_READ: Final = "nothing in the file can be read: no transaction begins in it, and what is in front of it is lost"
 
 _MISSING_REMEDY: Final = "A file in front of it is missing, or the files' names do not sort by time; bring it back"
@@ -106,7 +104,7 @@ class Joining:
         self._codec = settings.source_codec
         self._recording = Recording(index, self.stitch)
         self._lost = False
-        self._names: dict[tuple[int, int], str] = {}
+        self._twins = Twins()
         self._before: Place | None = None
         self._was_open = False
         self._gaps: list[WalReplayError] = []
@@ -184,7 +182,9 @@ class Joining:
         self._was_open = was_open = self.stitch.is_open or self._lost
         scan: FileScan | None
         try:
-            self._refuse_twin(file, known, found)
+            same = known.scan if known is not None else found
+            if isinstance(same, FileScan):
+                self._twins.refuse(file.path, same)
             scan = self._add(file, known, found)
         except CaptureError as error:
             if not self._lenient:
@@ -200,16 +200,6 @@ class Joining:
         if hole is not None and not self._lenient:
             raise OrderError(hole.describe(), path=file.path, remedy=HOLE_REMEDY)
         return Joined(file, facts, self.stitch, before, known is None, tuple(self._gaps), hole)
-
-    def _refuse_twin(self, file: CaptureFile, known: Known | None, found: FileScan | WalReplayError | None) -> None:
-        """Refuse the same bytes under two names."""
-        scan = known.scan if known is not None else found
-        # Files without a message, as idle writers leave them, may be equal.
-        if not isinstance(scan, FileScan) or scan.length < _LEAST_TWIN:
-            return
-        other = self._names.setdefault((scan.length, scan.fingerprint), file.path)
-        if other != file.path:
-            raise TwinError(f"the file holds the same bytes as {other}", path=file.path, remedy=_TWIN_REMEDY)
 
     def _add(self, file: CaptureFile, known: Known | None, found: FileScan | WalReplayError | None) -> FileScan:
         """Add a file to the stream; if that fails, the stream is as it was."""
@@ -330,10 +320,6 @@ class Joining:
         return scan
 
 
-class TwinError(OrderError):
-    """The same bytes lie under two names."""
-
-
 def not_joined(error: CaptureError, stitch: Stitch, remedy: str) -> CaptureError:
     """Turn an error at a file's start into one that says that the file before it does not lead up to it."""
     if error.offset != 0 or not stitch.is_open:
@@ -346,4 +332,4 @@ def not_joined(error: CaptureError, stitch: Stitch, remedy: str) -> CaptureError
     )
 
 
-__all__ = ["HOLE_REMEDY", "NOTHING_READ", "Joined", "Joining", "TwinError", "not_joined"]
+__all__ = ["HOLE_REMEDY", "NOTHING_READ", "Joined", "Joining", "not_joined"]

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from walreplay.decode.summary import FileScan
-from walreplay.errors import CaptureError, WalReplayError, from_dict
+from walreplay.errors import WalReplayError, from_dict
 from walreplay.protocol.compression import plain
 from walreplay.protocol.messages import Relation
 from walreplay.settings import Settings
-from walreplay.spark.captures.files import scan_captures
+from walreplay.spark.captures.files import scan_captures, vanished
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.versions import Catalogue
 from walreplay.spark.staging.base import Staging
@@ -236,7 +236,7 @@ class AheadScan:
                 self._found[scan.path] = row.ahead, scan, used
         for path in tasks:
             if path not in scans:
-                raise CaptureError("the file has vanished while the run went on", path=path)
+                raise vanished(path)
         return scans
 
     def drop(self, path: str) -> None:

@@ -12,6 +12,7 @@ from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderErro
 from walreplay.lsn import to_datetime
 from walreplay.protocol.framing import Framing
 from walreplay.spark.captures.files import scan_captures
+from walreplay.spark.captures.twins import Twins
 from walreplay.spark.index.joining import HOLE_REMEDY, not_joined
 from walreplay.spark.job.ahead import AheadScan
 from walreplay.spark.job.context import RunContext
@@ -19,8 +20,6 @@ from walreplay.spark.job.reading import Reading
 from walreplay.spark.workers.scan import ScanTask
 from walreplay.transactions.plan import Plan, Resume
 from walreplay.transactions.stitch import Stitch
-
-_LEAST_TWIN: Final = 64
 
 _NOT_JOINED_REMEDY: Final = (
     "A file between them is missing, or their names do not sort by time; bring it back, or leave out what "
@@ -73,7 +72,9 @@ class Scanning:
                 )
             scans, failure = self._scan(tasks, stitch, resume, ahead)
             self._check_unchanged(resume, scans)
-            self._refuse_twins(scans)
+            twins = Twins()
+            for path, scanned in scans.items():
+                twins.refuse(path, scanned)
             for number, file in enumerate(reading.files):
                 if stitch.is_ended:
                     break
@@ -176,21 +177,6 @@ class Scanning:
                 path=resume.path,
                 remedy="Captures must not change but by growing; restore the file, or apply to a new target",
             )
-
-    def _refuse_twins(self, scans: Mapping[str, FileScan]) -> None:
-        """Refuse the same bytes under two names."""
-        names: dict[tuple[int, int], str] = {}
-        for path, scan in scans.items():
-            # Files without a message, as idle writers leave them, may be equal.
-            if scan.length < _LEAST_TWIN:
-                continue
-            other = names.setdefault((scan.length, scan.fingerprint), path)
-            if other != path:
-                raise OrderError(
-                    f"the file holds the same bytes as {other}",
-                    path=path,
-                    remedy="Remove one of them, or leave it out by `captures: pattern`",
-                )
 
 
 def check_times(plan: Plan) -> None:
