@@ -86,6 +86,11 @@ def assert_holds(spark: SparkSession, target: Path, recorded: Case, end: dict[st
     assert_equal(read_tables(spark, mirror_tables(target)), sources)
 
 
+def _third(recorded: Case) -> int:
+    """Give so many bytes that all files are some runs, and not as many as there are files."""
+    return max(1, sum(file.stat().st_size for file in recorded.files) // 3)
+
+
 @pytest.mark.parametrize("name", further(CAPTURES, but=("o03",)))
 def test_a_backfill_holds_what_the_source_held(spark: SparkSession, tmp_path: Path, name: str) -> None:
     recorded = case(name)
@@ -98,8 +103,8 @@ def test_a_backfill_holds_what_the_source_held(spark: SparkSession, tmp_path: Pa
         assert_holds(spark, target, recorded, end)
     walreplay.apply(spark, captures, target)
     assert_mirror_equals(spark, target, recorded)
-    # In one go, in as many runs as there are files.
-    walreplay.backfill(spark, captures, tmp_path / "new", run_bytes=1, **ends[-1])
+    # In one go, in several runs.
+    walreplay.backfill(spark, captures, tmp_path / "new", run_bytes=_third(recorded), **ends[-1])
     assert_holds(spark, tmp_path / "new", recorded, ends[-1])
 
 
@@ -139,13 +144,13 @@ def test_a_backfill_that_was_stopped_goes_on(
     spark: SparkSession, tmp_path: Path, stop: Callable[[str], None], step: str
 ) -> None:
     recorded = case("o03")
-    end = moments(recorded, 9)[6]
+    end, size = moments(recorded, 9)[6], _third(recorded)
     for _ in range(2):
         stop(step)
         with pytest.raises(StoppedError):
-            walreplay.backfill(spark, recorded.folder, tmp_path / "mirror", run_bytes=1, **end)
+            walreplay.backfill(spark, recorded.folder, tmp_path / "mirror", run_bytes=size, **end)
     stop("no such step")
-    walreplay.backfill(spark, recorded.folder, tmp_path / "mirror", run_bytes=1, **end)
+    walreplay.backfill(spark, recorded.folder, tmp_path / "mirror", run_bytes=size, **end)
     assert_holds(spark, tmp_path / "mirror", recorded, end)
 
 

@@ -146,11 +146,26 @@ def test_a_run_that_is_killed_writes_no_change_twice(spark: SparkSession, tmp_pa
 
 def test_columns_follow_the_source_and_so_do_the_fields_of_old_rows(mirror: SmallMirror) -> None:
     first = relation(1, "t", {"id": INT4, "a": INT4, "b": TEXT})
-    mirror.apply(first, m.Insert(1, row(1, 10, "x")), m.Update(1, row(2, 10, "x"), key=row(1, None, None)), **BOTH)
+    # Its own columns give way to none of the source's.
+    odd = relation(2, "odd", {"id": INT4, "__op": TEXT, "__before": TEXT, "x.y`z": TEXT})
+    changes = [first, m.Insert(1, row(1, 10, "x")), m.Update(1, row(2, 10, "x"), key=row(1, None, None))]
+    report = mirror.apply(*changes, odd, m.Insert(2, row(1, "mine", "too", "odd")), **BOTH)
+    # A change log is a table of its own to the report and in the cut.
+    assert sorted((one.name, one.action, one.changes, one.inserted) for one in report.tables) == [
+        ("s.odd", "created", 1, 1),
+        ("s.odd (changelog)", "created", 1, 1),
+        ("s.t", "created", 2, 1),
+        ("s.t (changelog)", "created", 2, 2),
+    ]
+    assert report.changes == 3
+    assert report.run is not None
+    cut = versions_at(mirror.spark, mirror.target, report.run)
+    assert {one.name: one.version for one in cut.tables} == {one.name: 0 for one in report.tables}
     wider = relation(1, "t", {"id": INT8, "a": INT8, "b": TEXT, "c": TEXT})
     mirror.apply(wider, m.Update(1, row(1 << 40, 11, "y", "z"), key=row(2, None, None, None)), **BOTH)
     renamed = relation(1, "t", {"id": INT8, "n": INT8, "b": TEXT, "c": TEXT})
-    mirror.apply(renamed, m.Delete(1, key=row(1 << 40, None, None, None)), **BOTH)
+    gone = m.Delete(2, key=row(1, None, None, None))
+    mirror.apply(renamed, m.Delete(1, key=row(1 << 40, None, None, None)), gone, **BOTH)
     dropped = relation(1, "t", {"id": INT8, "n": INT8, "c": TEXT})
     mirror.apply(dropped, m.Insert(1, row(5, 12, "w")), **BOTH)
     found = logged(mirror.spark, mirror.location("t__changes"))
@@ -166,6 +181,9 @@ def test_columns_follow_the_source_and_so_do_the_fields_of_old_rows(mirror: Smal
     olds = [None, {"id": 1, **nothing}, {"id": 2, **nothing}, {"id": 1 << 40, **nothing}, None]
     assert [one["__before"] for one in found] == olds
     assert "OVERWRITE" not in mirror.history("t__changes")
+    new, old = logged(mirror.spark, mirror.location("odd__changes"))
+    assert (new["__op"], new["__op__2"], new["__before__2"], new["x.y`z"]) == ("c", "mine", "too", "odd")
+    assert old["__before"] == {"id": 1, "__op__2": None, "__before__2": None, "x.y`z": None}
 
 
 @pytest.mark.parametrize("runs", further(["in one run", "in two"], but=()))
@@ -207,19 +225,6 @@ def test_unchanged_columns_go_by_the_name_that_they_have_now(mirror: SmallMirror
 # What it is called, and when it is there.
 
 
-def test_it_is_a_table_of_its_own_to_the_report_and_in_the_cut(mirror: SmallMirror) -> None:
-    orders = relation(1, "orders", {"id": INT4, "note": TEXT})
-    report = mirror.apply(orders, m.Insert(1, row(1, "a")), **BOTH)
-    assert [(one.name, one.action, one.changes, one.inserted) for one in report.tables] == [
-        ("s.orders", "created", 1, 1),
-        ("s.orders (changelog)", "created", 1, 1),
-    ]
-    assert report.changes == 1
-    assert report.run is not None
-    found = versions_at(mirror.spark, mirror.target, report.run)
-    assert {one.name: one.version for one in found.tables} == {"s.orders": 0, "s.orders (changelog)": 0}
-
-
 @pytest.mark.full
 def test_switched_on_later_it_begins_with_that_run_and_says_so(mirror: SmallMirror) -> None:
     orders = relation(1, "orders", {"id": INT4, "note": TEXT})
@@ -240,16 +245,6 @@ def _notes(report: walreplay.RunReport, name: str) -> str:
     return "; ".join(found.notes)
 
 
-def test_without_a_mirror_there_is_a_change_log_alone(mirror: SmallMirror) -> None:
-    orders = relation(1, "orders", {"id": INT4, "note": TEXT}, "n")
-    only = {"outputs": ["changelog"], "output_names": {"changelog": "log of {table}"}}
-    report = mirror.apply(orders, m.Insert(1, row(1, "a")), m.Update(1, row(1, "b")), **only)
-    assert [one.name for one in report.tables] == ["s.orders (changelog)"]
-    assert report.changes == 2
-    found = logged(mirror.spark, mirror.location("log of orders"))
-    assert [(one["__op"], one["note"], one["__before"]) for one in found] == [("c", "a", None), ("u", "b", None)]
-
-
 @pytest.mark.full
 def test_a_mirror_that_lacks_changes_is_not_switched_on_again(mirror: SmallMirror) -> None:
     orders = relation(1, "orders", {"id": INT4, "note": TEXT})
@@ -262,23 +257,22 @@ def test_a_mirror_that_lacks_changes_is_not_switched_on_again(mirror: SmallMirro
     assert len(logged(mirror.spark, mirror.location("orders__changes"))) == 3
 
 
-def test_a_table_that_has_its_name_is_refused_before_anything_is_written(mirror: SmallMirror) -> None:
-    orders = relation(1, "orders", {"id": INT4})
+def test_a_table_that_has_its_name_is_refused_and_without_a_mirror_there_is_a_change_log_alone(
+    mirror: SmallMirror,
+) -> None:
+    orders = relation(1, "orders", {"id": INT4, "note": TEXT}, "n")
     other = relation(2, "orders__changes", {"id": INT4})
-    mirror.write(orders, other, m.Insert(1, row(1)), m.Insert(2, row(2)))
+    mirror.write(orders, other, m.Insert(1, row(1, "a")), m.Insert(2, row(2)))
     with pytest.raises(ConfigError, match="have the same destination"):
         mirror.apply(**BOTH)
-    mirror.apply(**BOTH, output_names={"changelog": "{table}__log"})
-    assert [one["id"] for one in logged(mirror.spark, mirror.location("orders__log"))] == [1]
-
-
-def test_its_own_columns_give_way_to_none_of_the_sources(mirror: SmallMirror) -> None:
-    odd = relation(1, "t", {"id": INT4, "__op": TEXT, "__before": TEXT, "x.y`z": TEXT})
-    mirror.apply(odd, m.Insert(1, row(1, "mine", "too", "odd")), **BOTH)
-    mirror.apply(m.Delete(1, key=row(1, None, None, None)), **BOTH)
-    new, gone = logged(mirror.spark, mirror.location("t__changes"))
-    assert (new["__op"], new["__op__2"], new["__before__2"], new["x.y`z"]) == ("c", "mine", "too", "odd")
-    assert gone["__before"] == {"id": 1, "__op__2": None, "__before__2": None, "x.y`z": None}
+    assert not mirror.location("orders").exists()
+    # A mirror would need a key for the update.
+    report = mirror.apply(m.Update(1, row(1, "b")), outputs=["changelog"], output_names={"changelog": "log of {table}"})
+    assert sorted(one.name for one in report.tables) == ["s.orders (changelog)", "s.orders__changes (changelog)"]
+    assert report.changes == 3
+    found = logged(mirror.spark, mirror.location("log of orders"))
+    assert [(one["__op"], one["note"], one["__before"]) for one in found] == [("c", "a", None), ("u", "b", None)]
+    assert [one["id"] for one in logged(mirror.spark, mirror.location("log of orders__changes"))] == [2]
 
 
 @pytest.mark.full

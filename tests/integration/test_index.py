@@ -68,11 +68,14 @@ def rows_of(spark: SparkSession, table: Path) -> dict[str, dict[str, Any]]:
     return {one.name: one.asDict(recursive=True) for one in found}
 
 
-def test_the_table_has_what_a_plain_walk_finds(spark: SparkSession, archive: Path) -> None:
+def test_the_table_has_what_a_plain_walk_finds_and_later_runs_need_not_read(
+    spark: SparkSession, archive: Path, scans: list[str]
+) -> None:
     recorded = case("o03")
     report = walreplay.index(spark, archive)
     assert report.files == report.files_read == len(recorded.files)
     assert (report.transactions, report.changes) == (105, 616)
+    assert set(scans) == {path.name for path in recorded.files}
 
     rows = rows_of(spark, archive / "_walreplay_index")
 
@@ -90,19 +93,40 @@ def test_the_table_has_what_a_plain_walk_finds(spark: SparkSession, archive: Pat
         assert told == expected | {"warnings": told["warnings"]}
         assert len(rows[name]["open_at_end"]) == len(facts.open_at_end)
 
-
-def test_a_second_run_reads_no_file_and_writes_no_row(spark: SparkSession, archive: Path, scans: list[str]) -> None:
-    first = walreplay.index(spark, archive)
+    # It is no capture itself, and a second run reads no file and writes no row.
     log = archive / "_walreplay_index" / "_delta_log"
     commits, read = sorted(log.glob("*.json")), list(scans)
-    assert set(read) == {path.name for path in case("o03").files}
-
-    again = walreplay.index(spark, archive)
-
+    again = walreplay.index(spark, f"{archive}/*")
     assert scans == read
     assert sorted(log.glob("*.json")) == commits
-    assert (again.files_read, again.transactions, again.changes) == (0, first.transactions, first.changes)
-    assert (again.first_lsn, again.last_lsn) == (first.first_lsn, first.last_lsn)
+    assert (again.files_read, again.transactions, again.changes) == (0, report.transactions, report.changes)
+    assert (again.first_lsn, again.last_lsn) == (report.first_lsn, report.last_lsn)
+    with pytest.raises(ConfigError, match="among the captures"):
+        walreplay.index(spark, archive, index=archive / "other")
+    _assert_stitches_without_reading(spark, archive)
+
+
+def _assert_stitches_without_reading(spark: SparkSession, archive: Path) -> None:
+    """What `walreplay.spark.index` gives to others: the plan is the one that reading makes."""
+    settings = Settings()
+    files = list_captures(spark, str(archive), settings.captures)
+    home = home_of(str(archive), files)
+    index = ArchiveIndex(spark, table_of(None, home), home, settings)
+    known = index.known(files)
+    stitch = Stitch(None)
+    for path in archive.glob("*.bin"):
+        os.truncate(path, 0)
+    for file in files:
+        assert known[file.path].join(stitch) is None
+    memory = MemoryArchive()
+    memory.join({path.name: path.read_bytes() for path in case("o03").files})
+    plan, expected = stitch.plan(), memory.stitch.plan()
+    assert (plan.transactions, plan.upto_lsn) == (expected.transactions, expected.upto_lsn)
+    assert [[step.start for step in one.steps] for one in plan.files] == [
+        [step.start for step in one.steps] for one in expected.files
+    ]
+    changed = [CaptureFile(file.path, file.length + 1, file.modified) for file in files]
+    assert index.known(changed) == {}
 
 
 def test_only_new_and_grown_files_are_read(spark: SparkSession, tmp_path: Path, scans: list[str]) -> None:
@@ -170,6 +194,7 @@ def test_two_at_once_make_one_index(spark: SparkSession, archive: Path) -> None:
     assert len(rows_of(spark, archive / "_walreplay_index")) == 7
 
 
+@pytest.mark.full
 def test_an_index_is_no_capture(spark: SparkSession, archive: Path, tmp_path: Path) -> None:
     walreplay.index(spark, f"{archive}/*")
     listed = list_captures(spark, f"{archive}/*", Settings().captures)
@@ -177,8 +202,6 @@ def test_an_index_is_no_capture(spark: SparkSession, archive: Path, tmp_path: Pa
     assert walreplay.index(spark, archive).files_read == 0
     assert walreplay.apply(spark, archive, tmp_path / "mirror").transactions == 105
     assert sum(1 for _ in walreplay.read_changes(archive)) > 0
-    with pytest.raises(ConfigError, match="among the captures"):
-        walreplay.index(spark, archive, index=archive / "other")
 
 
 @pytest.mark.full
@@ -206,34 +229,6 @@ def test_an_index_that_is_damaged_says_what_to_do(spark: SparkSession, archive: 
         walreplay.index(spark, archive)
     shutil.rmtree(index)
     assert walreplay.index(spark, archive).files_read == 7
-
-
-# For later runs.
-
-
-def test_a_later_run_stitches_without_reading(spark: SparkSession, archive: Path) -> None:
-    """What `walreplay.spark.index` gives to others: the plan is the one that reading makes."""
-    walreplay.index(spark, archive)
-    settings = Settings()
-    files = list_captures(spark, str(archive), settings.captures)
-    home = home_of(str(archive), files)
-    index = ArchiveIndex(spark, table_of(None, home), home, settings)
-    known = index.known(files)
-    stitch = Stitch(None)
-    for path in archive.glob("*.bin"):
-        os.truncate(path, 0)
-    for file in files:
-        assert known[file.path].join(stitch) is None
-    contents = {path.name: path.read_bytes() for path in case("o03").files}
-    memory = MemoryArchive()
-    memory.join(contents)
-    plan, expected = stitch.plan(), memory.stitch.plan()
-    assert (plan.transactions, plan.upto_lsn) == (expected.transactions, expected.upto_lsn)
-    assert [[step.start for step in one.steps] for one in plan.files] == [
-        [step.start for step in one.steps] for one in expected.files
-    ]
-    changed = [CaptureFile(file.path, file.length + 1, file.modified) for file in files]
-    assert index.known(changed) == {}
 
 
 # Audits.
