@@ -118,6 +118,15 @@ AS $walreplay$
     SELECT pg_logical_emit_message(true, 'walreplay', convert_to(message::text, 'UTF8')) WHERE message IS NOT NULL
 $walreplay$;
 
+-- Put a record behind the announcements.  Decoding takes a message to stand at its end, where the next record begins: a
+-- row of another (sub)transaction there might be sent in front of it.
+CREATE OR REPLACE FUNCTION walreplay.keep_behind() RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog
+AS $walreplay$
+    SELECT pg_logical_emit_message(true, 'walreplay', '')
+$walreplay$;
+
 -- Announce a table, and those that inherit its columns.
 CREATE OR REPLACE FUNCTION walreplay.announce(relation oid) RETURNS void
 LANGUAGE sql
@@ -155,6 +164,7 @@ BEGIN
         PERFORM walreplay.announce(relation);
         announced := announced + 1;
     END LOOP;
+    PERFORM walreplay.keep_behind();
     RETURN announced;
 END
 $walreplay$;
@@ -186,6 +196,7 @@ BEGIN
             WHERE t.oid = changed.objid AND t.typtype = 'e';
         END IF;
     END LOOP;
+    PERFORM walreplay.keep_behind();
 EXCEPTION WHEN others THEN
     RAISE WARNING 'walreplay: the change is not announced: %', SQLERRM;
 END
@@ -213,6 +224,7 @@ BEGIN
             ));
         END IF;
     END LOOP;
+    PERFORM walreplay.keep_behind();
 EXCEPTION WHEN others THEN
     RAISE WARNING 'walreplay: the change is not announced: %', SQLERRM;
 END
