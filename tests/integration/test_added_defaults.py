@@ -13,7 +13,7 @@ from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, Slot, apply_file_b
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.live, pytest.mark.integration]
+pytestmark = [pytest.mark.live, pytest.mark.integration, pytest.mark.full]
 
 _DEFAULTS: dict[str, tuple[str, str, Any]] = {
     "n": ("int NOT NULL", "7", 7),
