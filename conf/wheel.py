@@ -28,6 +28,7 @@ NEEDED = (
     "__init__.py",
     "py.typed",
     "cli/program.py",
+    "postgresql/announce.sql",
     "postgresql/base.sh",
     "postgresql/describe.sql",
     "spark/session/session.py",

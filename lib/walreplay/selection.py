@@ -113,6 +113,8 @@ class Selection:
         recreate_said: the configuration says what ``on_recreate`` is.
         given: the mirror's names of all columns that the relation has had up to this version, wanted or not, by the
             source's.
+        missing: what rows that are older than a wanted column have in it, as the configuration says it, in PostgreSQL's
+            text; None where it says nothing.
         warnings: what a person should know.
     """
 
@@ -132,6 +134,7 @@ class Selection:
     on_missing_row: MissingRowPolicy = "warn"
     layout: Layout = NO_LAYOUT
     given: tuple[tuple[str, str], ...] = ()
+    missing: tuple[str | None, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -206,6 +209,8 @@ def select(
             cluster_by=_clustering(table, clustering, metadata, relation, {name: targets[name] for name in sources}),
         ),
         given=tuple(targets.items()),
+        # In a change log nothing is said of rows that were there.
+        missing=tuple(None if is_log else table.added_default(name) for name in sources),
         warnings=tuple(warnings),
     )
 
@@ -339,6 +344,11 @@ def _check_names(
                     f"{key} names {name!r}, which the table has in another version, but not in this one; if it was "
                     "renamed at the source, say so in rename_columns"
                 )
+    warnings += [
+        f"added_defaults names {name!r}, which is none of the table's columns, or not yet"
+        for name in table.added_defaults or ()
+        if same_columns(name, table.renames).isdisjoint(ever)
+    ]
     for old, new in table.renames:
         if same_columns(old, table.renames).isdisjoint(ever):
             raise _unknown_column("rename_columns", f"{old}: {new}", relation, ever)

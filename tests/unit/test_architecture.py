@@ -55,10 +55,10 @@ FLOORS = {
     "decode": (
         ("compile",),
         ("kernels",),
-        ("memory", "rescued", "partitions", "announced", "tiles", "open_streams"),
+        ("memory", "rescued", "partitions", "announced", "announcements", "tiles", "open_streams"),
         ("placing", "row_places"),
         ("walk",),
-        ("place", "rules", "uses", "fate"),
+        ("place", "rules", "uses", "fate", "recorded"),
         ("walk_state",),
         ("stream",),
         ("summary",),

@@ -5,19 +5,20 @@ On request it also gives what the ledger keeps: a record of each transaction, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from walreplay.decode import walk
+from walreplay.decode.announcements import Layout, Layouts
 from walreplay.decode.change_batch import ChangeBatch, type_names, types_by_names
 from walreplay.decode.fate import Fate
 from walreplay.decode.gathered import RelationRows
 from walreplay.decode.kernels import programs as words
 from walreplay.decode.place import Place
 from walreplay.decode.placing import Left, Placer
+from walreplay.decode.recorded import LogicalMessage, Recorded
 from walreplay.decode.row_places import RowPlaces, Stretch
 from walreplay.decode.stream import StreamWalker, outside
 from walreplay.decode.tiles import Tile
@@ -43,37 +44,6 @@ _KIND_OF_OP: Final = {"c": walk.INSERT, "u": walk.UPDATE, "d": walk.DELETE, "t":
 _LEAST_SHARE: Final = 1 / 32  # of the bytes has to be walked before its rows estimate those of the rest
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """Records of transactions, or of parts of transactions, that were decoded.
-
-    Attributes:
-        path: the file in which their Begins lie, at the offsets ``records.at``.
-        session: the number of the session in which they were sent.
-        origins: the origins to which the records refer by number.
-        ended: the transactions end in these bytes; those that also begin in them are complete.
-    """
-
-    records: Records
-    path: str
-    session: int
-    origins: tuple[str | None, ...]
-    ended: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class LogicalMessage:
-    """A logical message that was committed; the fields from ``commit_lsn`` on are None if it has no transaction."""
-
-    lsn: int
-    prefix: str
-    content: bytes = field(repr=False)
-    commit_lsn: int | None = None
-    commit_time: int | None = None
-    xid: int | None = None
-    ordinal: int | None = None
-
-
 def _all_origins(origin: str | None) -> bool:
     return True
 
@@ -96,6 +66,7 @@ class Decoder(StreamWalker):
         tile_bytes: how many bytes are walked before their rows are converted.
         codec: the encoding of text and names, from `walreplay.types.text.codec_of`.
         placed: the relation versions for whose rows `ChangeBatch.places` is wanted.
+        announcements: the prefix of messages that announce tables; None for none.
     """
 
     def __init__(
@@ -112,7 +83,10 @@ class Decoder(StreamWalker):
         tile_bytes: int = TILE_BYTES,
         codec: str = UTF8,
         placed: Collection[m.Relation] = (),
+        announcements: str | None = None,
     ) -> None:
+        self._announcements = announcements
+        self._layouts = Layouts()
         self._codec = codec
         self._placed = placed
         self._stretch = Stretch("")
@@ -149,6 +123,7 @@ class Decoder(StreamWalker):
         place: Place,
         relations: Mapping[int, m.Relation],
         types: Mapping[int, m.Type],
+        layouts: Iterable[Layout] = (),
         fate: Fate | None = None,
         path: str = "",
         base: int | None = 0,
@@ -160,6 +135,7 @@ class Decoder(StreamWalker):
             start, stop: the stretch, as offsets in ``data``.
             place: the place in the stream at ``start``.
             relations, types: the versions in force there, by oid.
+            layouts: what was announced before, of the tables that come.
             fate: how to decode a part of a streamed or prepared transaction; None for ordinary transactions.
             path: the file, for the records.
             base: the offset in the file at which ``data`` begins; below 0 if it begins in an earlier file.
@@ -170,6 +146,7 @@ class Decoder(StreamWalker):
             CaptureError: the bytes cannot be decoded; it has the offset in ``data``.
         """
         self._fate, self._given = fate, dict(relations)
+        self._layouts = Layouts(self._announcements, layouts)
         if self._types != types:
             self._types, self._new_types, self._type_names = dict(types), dict(types), {}
         self.start(place, relations)
@@ -312,6 +289,10 @@ class Decoder(StreamWalker):
         if self._recording:
             self.kernel.slots.hide(message.oid)
 
+    def told(self, message: m.Relation) -> m.Relation:
+        """Give a Relation message with what was announced of its columns."""
+        return self._layouts.told(message)
+
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Note types, which later relations use, and logical messages."""
         hidden = self._fate is None and self._inner is not None
@@ -321,6 +302,9 @@ class Decoder(StreamWalker):
                 self._new_types[message.oid] = message
         elif isinstance(message, m.Message):
             self._take_message(message, hidden)
+            layout = None if hidden else self._layouts.read(message)
+            if layout is not None:
+                self._layouts.add([layout], () if self._fate is None else self._fate.aborted)
         elif self._fate is None:
             self._hide_inner()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from walreplay.decode import walk
+from walreplay.decode.announcements import is_announcement
 from walreplay.decode.partitions import PartitionFinder
 from walreplay.decode.place import Place
 from walreplay.decode.stream import StreamWalker, outside
@@ -67,6 +68,7 @@ class _Inner:
     used: dict[int, int] = field(default_factory=dict)
     relations: list[tuple[int, m.Relation]] = field(default_factory=list)
     types: list[tuple[int, m.Type]] = field(default_factory=list)
+    announced: list[tuple[int, m.Message]] = field(default_factory=list)
     runs: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
 
     def rows(self) -> XidCounts:
@@ -91,6 +93,7 @@ class Scanner(StreamWalker):
         self._used: dict[int, int] = {}
         self._relations: list[tuple[int, m.Relation]] = []
         self._types: list[tuple[int, m.Type]] = []
+        self._told: list[tuple[int, m.Message]] = []
         self._truncates: dict[int, tuple[TruncateAt, ...]] = {}
         self._rare: Counter[str] = Counter()
         self._head: tuple[int, tuple[int, int]] | None = None
@@ -149,6 +152,9 @@ class Scanner(StreamWalker):
                 self._first_message = message.lsn
             if self._part is not None:
                 self._part.messages += 1
+            if is_announcement(message):
+                in_block = self.stream_xid is not None and self._part is not None
+                (self._part.announced if in_block and self._part is not None else self._told).append((offset, message))
         elif isinstance(message, m.StreamStart):
             self._begin_block(message, at)
         elif isinstance(message, m.StreamStop):
@@ -248,6 +254,7 @@ class Scanner(StreamWalker):
                 types=tuple(part.types),
                 origin=part.origin,
                 messages=part.messages,
+                announced=tuple(part.announced),
                 after_lsn=part.after_lsn,
                 after_time=part.after_time,
             )
@@ -366,6 +373,7 @@ class Scanner(StreamWalker):
             leading=self._partitions.leading(),
             trailing=trailing,
             trailing_partitions=seeming,
+            announced=tuple(self._told),
         )
 
     def _counts(self) -> dict[int, Counts]:

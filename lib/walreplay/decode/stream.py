@@ -119,6 +119,10 @@ class StreamWalker(WalkState):
             remedy="A capture has to begin where its session began; the file before this one is missing",
         )
 
+    def told(self, message: m.Relation) -> m.Relation:
+        """Give a Relation message with what else is known of its columns."""
+        return message
+
     def on_named(self, slot: int) -> None:
         """Take note of a slot that a row, or a truncate, is the first to name, or the first since it was hidden."""
 
@@ -268,7 +272,7 @@ class StreamWalker(WalkState):
         if isinstance(message, m.Type):
             self._type_oids.add(message.oid)
         elif isinstance(message, m.Relation):
-            self._take_relation(message, offset)
+            self._take_relation(self.told(message), offset)
         elif isinstance(message, m.Truncate) and not self._is_aborted(message.xid):
             self._take_truncate(message, offset)
         elif isinstance(message, m.Message) and not message.transactional:

@@ -128,6 +128,7 @@ class Block:
         used: (oid, offset) of relations that its rows use before it announces them.
         relations: the Relation messages in it, with their offsets; likewise ``types``.
         messages: how many logical messages it has.
+        announced: those that may be announcements of tables, with their offsets (`walreplay.decode.announcements`).
         after_lsn: the last commit LSN before it in the stretch, -1 if there is none; ``after_time`` is its time.
     """
 
@@ -144,6 +145,7 @@ class Block:
     types: tuple[tuple[int, m.Type], ...] = ()
     origin: str | None = None
     messages: int = 0
+    announced: tuple[tuple[int, m.Message], ...] = ()
     after_lsn: int = -1
     after_time: int = 0
 
@@ -227,6 +229,7 @@ class Summary:
         items: the parts of streamed and prepared transactions, and the decisions on them, in stream order.
         used: (oid, offset) of relations that rows use before the stretch announces them, or without that.
         relations: the Relation messages outside of streamed blocks, with their offsets; likewise ``types``.
+        announced: the logical messages outside of streamed blocks that may be announcements of tables.
         truncates: each relation's last truncates in ordinary transactions (`with_last`).
         counts: the numbers of row changes, by relation oid.
         messages: the numbers of the rare messages, by name.
@@ -271,6 +274,7 @@ class Summary:
     leading: m.Relation | None = None
     trailing: int | None = None
     trailing_partitions: tuple[Partition, ...] = ()
+    announced: tuple[tuple[int, m.Message], ...] = ()
     head_origin: str | None = None
 
 

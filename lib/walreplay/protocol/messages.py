@@ -72,12 +72,18 @@ class Column:
         type_oid: for a domain the domain's own OID; a Type message then names its base type.
         typmod: ``atttypmod``; -1 for none.
         key: part of the replica identity (every column is, under replica identity full).
+        number: ``attnum``; 0 where no announcement tells it (`walreplay.decode.announcements`).
+        missing: what rows that are older than the column have in it, if that was announced with the number.
+        first: the name that it had when the table was announced first; empty if it was added later.
     """
 
     name: str
     type_oid: int
     typmod: int
     key: bool
+    number: int = 0
+    missing: str | None = field(default=None, repr=False)
+    first: str = ""
 
 
 # Transactions.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
@@ -119,6 +119,22 @@ def check_renames(names: dict[str, str]) -> dict[str, str]:
     if len(set(names.values())) != len(names):
         raise ValueError("two columns cannot be renamed to one")
     return names
+
+
+def defaults_of(value: Any) -> Any:
+    """Give PostgreSQL's text for defaults that YAML reads as a boolean or a whole number."""
+    if not isinstance(value, Mapping):
+        return value
+    found = {}
+    for name, one in value.items():
+        if isinstance(one, bool):
+            one = "t" if one else "f"
+        elif isinstance(one, int):
+            one = str(one)
+        elif not isinstance(one, str):
+            raise ValueError(f"{name!r} has a value that is no text: write it in quotes, as PostgreSQL shows it")
+        found[name] = one
+    return found
 
 
 def check_type(name: str) -> str:

@@ -32,6 +32,7 @@ from walreplay.settings.keys import (
     check_renames,
     check_table_name,
     check_type,
+    defaults_of,
     each_once,
     expression,
     none_is_empty,
@@ -101,6 +102,8 @@ Outputs = Annotated[
     BeforeValidator(check_outputs),
 ]
 OutputNames = dict[Literal["changelog"], Annotated[Name, AfterValidator(check_output_name)]]
+
+AddedDefaults = Annotated[dict[Name, str], Field(min_length=1), BeforeValidator(defaults_of)]
 
 TypeOverrides = Annotated[dict[Name, Annotated[Name, AfterValidator(check_type)]], Field(min_length=1)]
 
@@ -207,6 +210,8 @@ class TableSettings(_Model):
     """Columns that were renamed at the source: the old name to the new one."""
     column_mask_hash: ColumnNames | None = None
     """Columns whose values become salted hashes: see `walreplay.sink.masking`."""
+    added_defaults: AddedDefaults | None = None
+    """What rows that are older than a column have in it, as PostgreSQL's text: applied when the column is added."""
     type_overrides: TypeOverrides | None = None
     """Columns that are read as another type than their own, by that type's name: see `walreplay.types.names`."""
     table_properties: TableProperties | None = None
@@ -239,6 +244,11 @@ class TableSettings(_Model):
         known = {name: kind for listed, kind in given.items() for name in sorted(same_columns(listed, self.renames))}
         return replace(modes, overrides=tuple({**known, **given}.items()))
 
+    def added_default(self, name: str) -> str | None:
+        """Give what rows that are older than a column have in it, under whichever of its names it is listed."""
+        given = self.added_defaults or {}
+        return next((given[one] for one in (name, *sorted(same_columns(name, self.renames))) if one in given), None)
+
     def wants_column(self, name: str) -> bool:
         """Tell whether a column is wanted, under whichever of its names it is listed."""
         listed = self.include_columns or self.exclude_columns
@@ -257,6 +267,7 @@ class TableSettings(_Model):
         for key, names in (
             ("keys", self.keys),
             ("column_mask_hash", self.column_mask_hash),
+            ("added_defaults", self.added_defaults),
             ("type_overrides", self.type_overrides),
         ):
             for name in names or ():
@@ -332,6 +343,8 @@ class Settings(_Model):
     """The columns that all mirror tables are clustered by."""
     infer_renames: bool = True
     """A column that stands under another name where one of its type was, between others, was renamed."""
+    announcements: Name | None = None
+    """The prefix of the logical messages with which the source announces its tables; None reads none."""
     accept_changed_tables: bool = False
     """Continue from tables that somebody else has changed since the last run, as they are."""
     tables_at_once: Annotated[int, Field(ge=1, le=64)] = 4

@@ -10,6 +10,9 @@ and added ones stand behind them.  Therefore:
   it be seen that the last columns were dropped and added again in their order.
 - A new column between survivors where none has gone was added to the publication's column list.
 
+If the source announces its tables (`walreplay.decode.announcements`), columns have numbers that are never given twice.
+Then nothing is guessed from places.  Renames that the configuration names go before.
+
 Each column has an id that is unique in the table's life, so that versions far apart can be compared.
 """
 
@@ -21,9 +24,14 @@ from enum import Enum
 from itertools import pairwise
 from typing import Final
 
+import pyarrow as pa
+
 from walreplay.names import fold, renamed_columns
 from walreplay.sink.convert import is_widening, keeps_values
-from walreplay.types.base import ColumnType
+from walreplay.types.base import ColumnType, Family
+
+TEXT: Final = ColumnType(pa.string(), Family.STRING, "text")
+"""How what older rows have in a column is written, whatever the column's type is."""
 
 OWN: Final = ""
 """The source name of the mirror's own column, which follows the source's; PostgreSQL does not allow this name."""
@@ -68,12 +76,20 @@ class SourceColumn:
         name: in the source.
         target: its name in the mirror table.
         comment: its comment in the mirror table (`walreplay.sink.comments`).
+        missing: what rows that are older than the column have in it, as PostgreSQL's text; None for NULL.
+        number: ``attnum``, which is unique within the table's life; 0 if it is not known.
+        first: its name when the table was announced first; empty if it was added since, or nothing is announced.
+        is_said: the configuration says what is missing, and not the source.
     """
 
     name: str
     target: str
     type: ColumnType
     comment: str = ""
+    missing: str | None = None
+    number: int = 0
+    is_said: bool = False
+    first: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +101,10 @@ class MirrorColumn:
         source: its name in the source.
         name: its name in the mirror table.
         dropped: the source no longer has the column.
-        added: the table had rows before the column; in these it is NULL, whatever its default is.
+        added: the table had rows before the column; in these it is NULL, unless it is known what they have.
         comment: the comment that walreplay wrote last; empty for none.
+        filled: what the table's older rows were given when the column was added, as PostgreSQL's text; None for NULL.
+        number: see `SourceColumn`; -1 if it was known, and is not any more.
     """
 
     id: int
@@ -96,6 +114,8 @@ class MirrorColumn:
     dropped: bool = False
     added: bool = False
     comment: str = ""
+    filled: str | None = None
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +185,8 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
         if old is not None:
             # A column that was made without a comment gets none: it would take a statement for each column.
             comment = column.comment if old.comment else ""
-            survivors[old.id] = replace(old, source=column.name, name=column.target, type=column.type, comment=comment)
+            now = replace(old, source=column.name, name=column.target, type=column.type, comment=comment)
+            survivors[old.id] = replace(now, number=column.number or (-1 if old.number else 0))
             changes += _changes_of(old, column)
             continue
         # A column of this name is gone: it was dropped and added again.
@@ -179,6 +200,8 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
             column.type,
             added=bool(shape.columns) and not anew,
             comment=column.comment,
+            filled=column.missing if shape.columns and not anew and _is_added(shape, column) else None,
+            number=column.number,
         )
     taken = {fold(column.target) for column in columns}
     kept: dict[int, MirrorColumn] = {}
@@ -202,6 +225,11 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
     order.sort(key=lambda id_: by_id[id_].source == OWN)
     after = TableShape(tuple(by_id[id_] for id_ in order), shape.next_id + len(news))
     return _Advance(after, ids, tuple(changes))
+
+
+def _is_added(shape: TableShape, column: SourceColumn) -> bool:
+    """Say whether a column is newer than a table's rows, so far as is known: it may only be newly published."""
+    return column.is_said or column.number > max(one.number for one in shape.columns)
 
 
 def _changes_of(old: MirrorColumn, column: SourceColumn) -> Iterator[ColumnChange]:
@@ -237,6 +265,13 @@ def _survivors(
         [column.source for column in present], [column.name for column in columns], policy.renames
     )
     old_names = {new: old for old, new in renamed.items()}
+    by_source = {column.source: column for column in present}
+    announced = _announced(present, columns)
+    if announced is not None:
+        said = {new: by_source[old] for new, old in old_names.items() if old in by_source}
+        taken = {column.id for column in said.values()}
+        known = {name: old for name, old in announced.items() if name not in said and old.id not in taken} | said
+        return {column.name: known[column.name] for column in columns if column.name in known}
     order = {column.source: number for number, column in enumerate(present)}
     found: dict[str, int] = {}
     last, added = -1, False
@@ -254,6 +289,26 @@ def _survivors(
     if policy.infer_renames:
         found = _by_places(present, columns, found)
     return {name: present[at] for name, at in found.items()}
+
+
+def _announced(present: Sequence[MirrorColumn], columns: Sequence[SourceColumn]) -> dict[str, MirrorColumn] | None:
+    """Give the columns that continue, as far as announcements tell; None if they do not.
+
+    If all rows are older than the table's first announcement, its names are those that the rows came with.
+    """
+    own = {column.source: column for column in present if column.source == OWN}
+    olds = [column for column in present if column.source != OWN]
+    news = [column for column in columns if column.name != OWN]
+    if not all(column.number > 0 for column in news):
+        return None
+    if all(column.number > 0 for column in olds):
+        numbers = {column.number: column for column in olds}
+        return {column.name: numbers[column.number] for column in news if column.number in numbers} | own
+    names = {column.source: column for column in olds}
+    firsts = {column.first: column.name for column in news if column.first}
+    if not firsts or any(column.number for column in olds) or not firsts.keys() <= names.keys():
+        return None
+    return {name: names[first] for first, name in firsts.items()} | own
 
 
 def _by_places(
@@ -319,10 +374,12 @@ class Source:
         column: the number of a column in a version, or the name of a column in the table before the run; None if
             there is none, so that the column is NULL.
         chain: the types that the values go through, their own first; see `conversions`.
+        fill: the rows are older than the column, and have this text in it, whose type (text) is the chain's first.
     """
 
     column: int | str | None
     chain: tuple[ColumnType, ...]
+    fill: str | None = None
 
 
 @dataclass(slots=True)
@@ -343,6 +400,8 @@ class Evolution:
     shape: TableShape = field(default_factory=TableShape)
     changes: list[ColumnChange] = field(default_factory=list)
     _chains: dict[int, list[ColumnType]] = field(default_factory=dict)
+    _fills: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """The step in which a column was added, and what older rows have in it, by the column's id."""
     _versions: list[tuple[tuple[int, ...], dict[int, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -357,6 +416,8 @@ class Evolution:
             self.changes.extend(step.changes)
         self.shape = step.shape
         for column in step.shape.columns:
+            if column.id not in self._chains and column.filled is not None:
+                self._fills[column.id] = len(self._versions), column.filled
             chain = self._chains.setdefault(column.id, [column.type])
             if chain[-1] != column.type:
                 chain.append(column.type)
@@ -379,17 +440,31 @@ class Evolution:
         return tuple(
             Source(ids.index(column.id), tuple(self._chains[column.id][positions[column.id] :]))
             if column.id in positions
-            else Source(None, (column.type,))
+            else self._without(column, step)
             for column in self.shape.columns
         )
+
+    def _without(self, column: MirrorColumn, step: int) -> Source:
+        """Say what rows of a version, or of the table before the run (-1), have in a column that they do not bring."""
+        added, text = self._fills.get(column.id, (step, ""))
+        if step >= added:
+            return Source(None, (column.type,))
+        return Source(None, (TEXT, *self._chains[column.id]), text)
 
     def of_table(self) -> tuple[Source, ...]:
         """Say for each of the table's columns where the rows that it had before the run have its values."""
         names = {column.id: column.name for column in (self.before.columns if self.before else ())}
         return tuple(
-            Source(names.get(column.id), tuple(self._chains[column.id]) if column.id in names else (column.type,))
+            Source(names[column.id], tuple(self._chains[column.id]))
+            if column.id in names
+            else self._without(column, -1)
             for column in self.shape.columns
         )
+
+    @property
+    def fills(self) -> bool:
+        """Whether rows that the table had before the run get a value in a column that is added."""
+        return self.before is not None and any(source.fill is not None for source in self.of_table())
 
     @property
     def rewritten(self) -> tuple[MirrorColumn, ...]:
@@ -397,7 +472,7 @@ class Evolution:
         return tuple(
             column
             for source, column in zip(self.of_table(), self.shape.columns, strict=True)
-            if any(not is_widening(old, new) for old, new in conversions(source.chain))
+            if source.fill is None and any(not is_widening(old, new) for old, new in conversions(source.chain))
         )
 
     def number_of(self, step: int, column: int) -> int:

@@ -16,8 +16,9 @@ import pyarrow as pa
 from walreplay.decode.rescued import read_rescued, rescued_array
 from walreplay.errors import CaptureError
 from walreplay.sink.convert import convert
-from walreplay.sink.evolution import Source, conversions, converts
+from walreplay.sink.evolution import TEXT, Source, conversions, converts
 from walreplay.sink.identity import contiguous
+from walreplay.sink.masking import mask
 
 if TYPE_CHECKING:
     from walreplay.sink.events import Events
@@ -34,6 +35,8 @@ class Projection:
         before: the old columns' names, under which `_rescued_data` has their texts.
         after: the new columns' names.
         rescues: the table has a column for rescued texts.
+        fills: for each new column, the text that all rows have in it (`walreplay.sink.evolution.Source.fill`); empty
+            if there is none for any.
     """
 
     numbers: tuple[int | None, ...]
@@ -41,6 +44,7 @@ class Projection:
     before: tuple[str, ...]
     after: tuple[str, ...]
     rescues: bool = True
+    fills: tuple[str | None, ...] = ()
 
     @classmethod
     def of(
@@ -49,7 +53,8 @@ class Projection:
         """Make a projection from sources that name the old columns by number, or by name in ``before``."""
         places = {name: number for number, name in enumerate(before)}
         numbers = tuple(places[one.column] if isinstance(one.column, str) else one.column for one in sources)
-        return cls(numbers, tuple(one.chain for one in sources), tuple(before), tuple(after), rescues)
+        chains, fills = tuple(one.chain for one in sources), tuple(one.fill for one in sources)
+        return cls(numbers, chains, tuple(before), tuple(after), rescues, fills if any(map(_is_given, fills)) else ())
 
     @property
     def is_identity(self) -> bool:
@@ -71,14 +76,18 @@ def project_columns(
     """
     texts = _texts(rescued)
     result, found = [], dict[str, pa.Array]()
-    for number, chain, name in zip(projection.numbers, projection.chains, projection.after, strict=True):
-        if number is None:
+    fills = projection.fills or (None,) * len(projection.numbers)
+    for number, chain, name, fill in zip(projection.numbers, projection.chains, projection.after, fills, strict=True):
+        if number is None and fill is None:
             result.append(pa.nulls(rows, chain[-1].arrow))
             continue
-        old = _of_column(texts, projection.before[number])
-        column = contiguous(columns[number])
-        for change in conversions(chain):
-            column, old = convert(column, old, change)
+        if number is None:
+            column, old = filled_column(str(fill), chain, rows)
+        else:
+            old = _of_column(texts, projection.before[number])
+            column = contiguous(columns[number])
+            for change in conversions(chain):
+                column, old = convert(column, old, change)
         result.append(column)
         if old is not None and old.null_count < rows:
             if not projection.rescues:
@@ -90,6 +99,28 @@ def project_columns(
                 )
             found[name] = old
     return result, _joined(found, rows)
+
+
+def filled_column(text: str, chain: Sequence[ColumnType], rows: int) -> tuple[pa.Array, pa.Array | None]:
+    """Give a column that has one value in all rows, and the text in each if the column cannot hold it.
+
+    Args:
+        text: the value.
+        chain: the types that it goes through, text first.
+    """
+    column, left = convert(pa.array([text], pa.string()), None, chain)
+    every = pa.array(np.zeros(rows, np.int64))
+    return column.take(every), None if left is None else left.take(every)
+
+
+def hashed(text: str, column_type: ColumnType, salt: bytes) -> str:
+    """Give what a masked column has for a value, from its text."""
+    column, left = filled_column(text, (TEXT, column_type), 1)
+    return str(mask(column, column_type, left, salt)[0].as_py())
+
+
+def _is_given(fill: str | None) -> bool:
+    return fill is not None
 
 
 def project(events: Events, key: Sequence[int], projection: Projection, *, keyed: bool) -> Events:

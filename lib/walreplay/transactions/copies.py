@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from walreplay.decode.decoder import Recorded
+from walreplay.decode.recorded import Recorded
 from walreplay.errors import OrderError
 from walreplay.lsn import format_lsn
 from walreplay.transactions.plan import DecidedTransaction

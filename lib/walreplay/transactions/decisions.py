@@ -122,6 +122,13 @@ def _commit(
     if decided is None:
         return None
     state.versions.take_over(decided, holds_outside=isinstance(message, m.StreamCommit))
+    state.layouts.add(decided.layouts, decided.aborted)
+    if not decided.streamed:
+        # What it has announced to be in force was read without what it said of the columns.
+        for layout in decided.layouts:
+            known = state.versions.known(layout.oid)
+            if known is not None:
+                state.versions.announce(state.layouts.told(known.relation))
     starts, truncates = decided.ordinals()
     if applied:
         for oid, ordinal in truncates:

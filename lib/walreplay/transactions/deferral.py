@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from walreplay.decode.announcements import Layout, Layouts
 from walreplay.decode.place import Place
 from walreplay.decode.summary import Block, Body, XidCounts
 from walreplay.errors import OrderError
@@ -30,15 +31,59 @@ def add_block(state: StitchState, block: Block, walked: Walk) -> None:
         item.origin = block.origin
     relations = used_by(state, block.used, walked, item.view)
     types = types_of(relations, state.versions.types | item.types, all_=block.continues)
-    for _, relation in block.relations:
+    layouts = _layouts(state, item)
+    before = layouts.of([*dict(block.used), *(relation.oid for _, relation in block.relations)])
+    waiting = list(block.announced)
+    for offset, message in block.relations:
+        while waiting and waiting[0][0] < offset:
+            _announce(item, layouts, waiting.pop(0)[1])
+        relation = layouts.told(message)
         known = item.view.get(relation.oid)
         if known is not None and known.relation != relation:
             item.former.append(known.relation)
         item.view[relation.oid] = Announced(relation, state.versions.next_number())
+    for _, message_ in waiting:
+        _announce(item, layouts, message_)
     for _, type_ in block.types:
         item.types[type_.oid] = replace(type_, xid=None)
     place = Place(walked.framing, stream=xid if block.continues else None)
-    _add_segment(state, item, walked, block, place, relations, types, block.rows)
+    _add_segment(state, item, walked, block, place, relations, types, block.rows, before)
+
+
+def _take_body(state: StitchState, body: Body, item: Deferred, walked: Walk) -> tuple[Layout, ...]:
+    """Follow what a transaction announces that is being prepared; give what was announced before."""
+    summary = walked.part.summary
+    relations = [(at, relation) for at, relation in summary.relations if body.start <= at < body.stop]
+    waiting = [(at, message) for at, message in summary.announced if body.start <= at < body.stop]
+    layouts = _layouts(state, item)
+    before = layouts.of([*dict(body.used), *(relation.oid for _, relation in relations)])
+    for offset, relation in relations:
+        while waiting and waiting[0][0] < offset:
+            _announce(item, layouts, waiting.pop(0)[1])
+        told = layouts.told(relation)
+        if told != state.layouts.told(relation):
+            # Within the transaction alone; outside of it the relation is read as before.
+            known = item.view.get(relation.oid)
+            if known is not None and known.relation != told:
+                item.former.append(known.relation)
+            item.view[relation.oid] = Announced(told, state.versions.next_number())
+    for _, message in waiting:
+        _announce(item, layouts, message)
+    return before
+
+
+def _layouts(state: StitchState, item: Deferred) -> Layouts:
+    """Give what is announced of tables inside of a streamed transaction."""
+    layouts = Layouts(state.layouts.prefix, state.layouts.all())
+    layouts.add(item.layouts, item.aborted)
+    return layouts
+
+
+def _announce(item: Deferred, layouts: Layouts, message: m.Message) -> None:
+    layout = layouts.read(message)
+    if layout is not None:
+        item.layouts.append(layout)
+        layouts.add([layout], item.aborted)
 
 
 def add_body(state: StitchState, body: Body, walked: Walk) -> None:
@@ -56,13 +101,14 @@ def add_body(state: StitchState, body: Body, walked: Walk) -> None:
     if item is None:
         raise OrderError("a prepared transaction goes on whose start is not there", path=path, offset=offset)
     item.origin = body.origin or item.origin
-    relations = used_by(state, body.used, walked, {})
+    relations = used_by(state, body.used, walked, item.view)
+    before = _take_body(state, body, item, walked)
     place = Place(walked.framing)
     if not body.begins:
         opened = walked.before.transaction
         place = replace(place, transaction=opened)
     types = types_of(relations, state.versions.types, all_=not body.begins)
-    _add_segment(state, item, walked, body, place, relations, types, XidCounts(body.rows))
+    _add_segment(state, item, walked, body, place, relations, types, XidCounts(body.rows), before)
     if body.complete:
         state.open.prepare_body(item, body.gid)
 
@@ -76,6 +122,7 @@ def _add_segment(
     relations: Iterable[m.Relation],
     types: tuple[m.Type, ...],
     rows: XidCounts,
+    layouts: tuple[Layout, ...],
 ) -> None:
     scan = walked.scan
     item.segments.append(
@@ -92,6 +139,7 @@ def _add_segment(
             truncate=part.truncate if isinstance(part, Block) else None,
             truncates=part.truncates if isinstance(part, Body) else (),
             messages=part.messages,
+            layouts=layouts,
             seam=None if walked.part.data is None else walked.part.data[part.start : part.stop],
             seam_path=walked.origin[0],
             seam_offset=walked.origin[1] + part.start,

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from walreplay.decode.announcements import Layout
 from walreplay.decode.place import Place
 from walreplay.decode.summary import XidCounts
 from walreplay.protocol import messages as m
@@ -58,6 +59,7 @@ class Segment:
         truncate: (subtransaction, relations' oids) of the Truncate that it begins with; None if there is none.
         truncates: (oid, ordinal) of each truncate, if the ordinals are known (prepared, not streamed).
         messages: how many logical messages it has.
+        layouts: what was announced before it of the tables that it names.
         seam: the segment's bytes, if they begin in an earlier file, at ``seam_offset`` of ``seam_path``; then ``start``
             and ``stop`` do not count.
     """
@@ -74,6 +76,7 @@ class Segment:
     truncate: tuple[int, tuple[int, ...]] | None = None
     truncates: tuple[tuple[int, int], ...] = ()
     messages: int = 0
+    layouts: tuple[Layout, ...] = ()
     seam: bytes | None = None
     seam_path: str = ""
     seam_offset: int = 0
@@ -106,6 +109,7 @@ class Deferred:
         view: the relation versions that it has announced itself, by oid; likewise ``types``.
         former: versions that it has announced and later replaced by others; its first rows use them.
         aborted: the subtransactions that have rolled back.
+        layouts: what it has announced of tables, in order.
     """
 
     xid: int
@@ -123,6 +127,7 @@ class Deferred:
     former: list[m.Relation] = field(default_factory=list)
     types: dict[int, m.Type] = field(default_factory=dict)
     aborted: set[int] = field(default_factory=set)
+    layouts: list[Layout] = field(default_factory=list)
 
     def describe(self) -> OpenTransaction:
         """Describe it for a report."""

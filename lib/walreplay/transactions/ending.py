@@ -19,11 +19,12 @@ def resume_at(state: StitchState, place: Place) -> Resume:
     open_ = place.transaction if place.transaction is not None and place.transaction.gid is None else None
     if open_ is not None and begun is not None:
         path, offset, at = begun.path, begun.offset, begun.place
-        relations, types = begun.relations, begun.types
+        relations, types, layouts = begun.relations, begun.types, begun.layouts
     else:
         path, offset = state.tail_at
         at = place
         relations, types = state.versions.snapshot()
+        layouts = state.layouts.all()
     seen = state.seen[path]
     later = list(state.seen)[list(state.seen).index(path) + 1 :]
     rest = seen.size - offset + sum(state.seen[name].size for name in later)
@@ -51,6 +52,7 @@ def resume_at(state: StitchState, place: Place) -> Resume:
         partitions=state.partitions.in_force,
         trailing=state.partitions.trailing if open_ is None else None,
         seeming=state.partitions.seeming if open_ is None else (),
+        layouts=layouts,
     )
 
 

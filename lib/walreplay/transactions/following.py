@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from walreplay.protocol import messages as m
+from walreplay.decode.summary import Body
+from walreplay.transactions.schedule import View
 from walreplay.transactions.state import StitchState
 from walreplay.transactions.walked import Walk
 
@@ -19,12 +20,17 @@ class Following:
         self._walked = walked
         self._relations = deque(summary.relations)
         self._types = deque(summary.types)
+        bodies = [(item.start, item.stop) for item in summary.items if isinstance(item, Body)]
+        # What a transaction announces that is being prepared holds when it commits.
+        inner = {at for at, _ in summary.announced for start, stop in bodies if start <= at < stop}
+        self._announced = deque((at, message) for at, message in summary.announced if at not in inner)
         self._used = deque(sorted(summary.used, key=lambda use: use[1]))
         self._oids = [*dict(summary.used), *dict.fromkeys(relation.oid for _, relation in summary.relations)]
 
-    def view(self) -> tuple[tuple[m.Relation, ...], tuple[m.Type, ...]]:
-        """Give the relation versions in force for the relations that the part uses or announces, and all types."""
-        return self._state.versions.view_of(self._oids), tuple(self._state.versions.types.values())
+    def view(self) -> View:
+        """Give what is in force for the relations that the part uses or announces, and all types."""
+        versions, layouts = self._state.versions, self._state.layouts
+        return versions.view_of(self._oids), tuple(versions.types.values()), layouts.of(self._oids)
 
     def up_to(self, offset: int | None) -> None:
         """Apply everything that stands before an offset; None applies the rest.
@@ -39,11 +45,21 @@ class Following:
         while is_next(self._relations):
             at, relation = self._relations.popleft()
             self._check(at)
+            self._announce(at)
             self._state.announce(relation)
         while is_next(self._types):
             _, type_ = self._types.popleft()
             self._state.versions.types[type_.oid] = type_
+        self._announce(offset)
         self._check(offset)
+
+    def _announce(self, offset: int | None) -> None:
+        layouts = self._state.layouts
+        while self._announced and (offset is None or self._announced[0][0] < offset):
+            _, message = self._announced.popleft()
+            layout = layouts.read(message)
+            if layout is not None:
+                layouts.add([layout])
 
     def _check(self, offset: int | None) -> None:
         while self._used and (offset is None or self._used[0][1] < offset):

@@ -139,6 +139,7 @@ def _copied(item: Deferred) -> Deferred:
         former=list(item.former),
         types=dict(item.types),
         aborted=set(item.aborted),
+        layouts=list(item.layouts),
     )
 
 

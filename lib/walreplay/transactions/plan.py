@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from walreplay.decode.announcements import Layout
 from walreplay.decode.fate import Fate
 from walreplay.decode.partitions import Partition
 from walreplay.decode.place import Place
@@ -20,7 +21,8 @@ class Step:
         sequence: the steps' order, which is that of the commits.
         start, stop: offsets of its first message and behind its last, in the decompressed file or in ``seam``.
         place: the place in the stream at ``start``.
-        relations, types: the versions in force there that the stretch needs, as places in the plan's lists.
+        relations, types: the versions in force there that the stretch needs, as places in the plan's lists; likewise
+            ``layouts``, what was announced before of tables that it names.
         seam: its bytes, where they begin in front of the file, at ``seam_offset`` of ``seam_path``.
         seam_base: where they would begin in the file itself: in front of it below zero; None where that is not told.
         fate: None for ordinary transactions.
@@ -32,6 +34,7 @@ class Step:
     place: Place
     relations: tuple[int, ...] = ()
     types: tuple[int, ...] = ()
+    layouts: tuple[int, ...] = ()
     seam: bytes | None = None
     seam_path: str = ""
     seam_offset: int = 0
@@ -75,6 +78,7 @@ class Resume:
         has_more: what follows the boundary is there, but was too late for the run.
         partitions: those that have been announced beside their roots; ``trailing`` is
             a `Summary`'s, ``seeming`` are those that what follows may use.
+        layouts: what is announced of tables (`walreplay.decode.announcements`).
     """
 
     path: str
@@ -96,6 +100,7 @@ class Resume:
     trailing: int | None = None
     seeming: tuple[Partition, ...] = ()
     has_more: bool = False
+    layouts: tuple[Layout, ...] = ()
 
     def in_session_of(self, framing: Framing) -> Resume:
         """Give where a session begins in files of another framing: what was open comes again, or never."""
@@ -155,7 +160,8 @@ class Plan:
     """What a run applies: the transactions whose commit LSN is above ``after_lsn`` and up to ``upto_lsn``.
 
     Attributes:
-        versions, type_versions: what the steps' numbers of relations and types mean.
+        versions, type_versions, layouts: what the steps' numbers of relations, types and announcements mean.
+        announcements: the prefix of those that were read; None if none were.
         transactions: how many; ``resent`` counts those that have come again and are left out.
         announced: every relation version of the run that holds, in stream order, repeats left out.
         before: the relation versions in force when the run began.
@@ -183,6 +189,8 @@ class Plan:
     warnings: tuple[str, ...] = ()
     id: str = ""
     partitions: tuple[Partition, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+    announcements: str | None = None
 
     @property
     def relations(self) -> tuple[m.Relation, ...]:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
+from walreplay.decode.announcements import Layout
 from walreplay.decode.change_batch import ChangeBatch
-from walreplay.decode.decoder import TILE_BYTES, Decoder, Recorded
+from walreplay.decode.decoder import TILE_BYTES, Decoder
+from walreplay.decode.recorded import Recorded
 from walreplay.decode.scan import fingerprint
 from walreplay.errors import OrderError, WalReplayError
 from walreplay.protocol.compression import plain
@@ -110,7 +112,12 @@ class PlannedBytes:
             raise
 
     def decode(
-        self, decoder: Decoder, step: Step, versions: Sequence[Relation], types: Sequence[Type]
+        self,
+        decoder: Decoder,
+        step: Step,
+        versions: Sequence[Relation],
+        types: Sequence[Type],
+        layouts: Sequence[Layout] = (),
     ) -> Iterator[ChangeBatch]:
         """Decode one step of the plan; give full batches.  The decoder keeps the rows that do not fill a batch."""
         data = self._data if step.seam is None else memoryview(step.seam)
@@ -124,6 +131,7 @@ class PlannedBytes:
                 place=step.place,
                 relations={relation.oid: relation for relation in relations},
                 types={type_.oid: type_ for type_ in known},
+                layouts=[layouts[number] for number in step.layouts],
                 fate=step.fate,
                 path=self.path,
                 base=step.seam_base if step.seam is not None else 0,

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
+from walreplay.decode.announcements import Layout
 from walreplay.decode.fate import Fate
 from walreplay.decode.place import Place
 from walreplay.protocol import messages as m
 from walreplay.transactions.deferred import Deferred, Segment
 from walreplay.transactions.plan import FilePlan, Step
 from walreplay.transactions.walked import Walk
+
+View: TypeAlias = tuple[tuple[m.Relation, ...], tuple[m.Type, ...], tuple[Layout, ...]]
+_Known: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 _STEPS_A_FILE: Final = 1 << 22
 
@@ -42,6 +46,7 @@ class Stretch:
     place: Place
     relations: tuple[m.Relation, ...]
     types: tuple[m.Type, ...]
+    layouts: tuple[Layout, ...]
     seam: bytes | None = None
     seam_path: str = ""
     seam_offset: int = 0
@@ -104,13 +109,13 @@ class Schedule:
         start: int,
         stop: int,
         place: Place,
-        view: tuple[tuple[m.Relation, ...], tuple[m.Type, ...]],
+        view: View,
     ) -> int:
         """Add the ordinary transactions between two offsets of a part, if there are any; give the entry's number.
 
         Args:
             place: the place at ``start``.
-            view: the relation versions and types that are in force there.
+            view: the relation versions and types that are in force there, and what is announced of tables.
         """
         summary = walked.part.summary
         worth = (
@@ -144,16 +149,15 @@ class Schedule:
                 kept.pop()
         self._entries = kept
 
-    def plan(
-        self, scanned: Mapping[str, tuple[int, int, int, int]]
-    ) -> tuple[tuple[FilePlan, ...], tuple[m.Relation, ...], tuple[m.Type, ...]]:
-        """Give each file's steps, and the relation versions and types to which the steps refer by number.
+    def plan(self, scanned: Mapping[str, tuple[int, int, int, int]]) -> tuple[tuple[FilePlan, ...], View]:
+        """Give each file's steps, and what these refer to by number: relation versions, types and announcements.
 
         Args:
             scanned: length, fingerprint, start and stop of each file that the run has read, by path.
         """
         versions: Numbers[m.Relation] = Numbers()
         types: Numbers[m.Type] = Numbers()
+        layouts: Numbers[Layout] = Numbers()
         steps: dict[str, list[Step]] = {}
         files: dict[str, FilePlan] = {}
         first = {path: sequence_of(number) for number, path in enumerate(scanned)}
@@ -161,15 +165,15 @@ class Schedule:
         for entry in self._entries:
             if isinstance(entry, Stretch):
                 sequence = max(sequence, first[entry.path] - (entry.seam is not None))
-                relations, known = versions.of(entry.relations), types.of(entry.types)
-                steps.setdefault(entry.path, []).append(_ordinary(sequence, entry, relations, known))
+                known = versions.of(entry.relations), types.of(entry.types), layouts.of(entry.layouts)
+                steps.setdefault(entry.path, []).append(_ordinary(sequence, entry, known))
                 sequence += 1
                 continue
             for segment, ordinal in zip(entry.decided.segments, entry.starts, strict=True):
                 if segment.is_empty:
                     continue
-                relations, types_ = versions.of(segment.relations), types.of(segment.types)
-                step = _deferred(sequence, segment, entry, ordinal, relations, types_)
+                known = versions.of(segment.relations), types.of(segment.types), layouts.of(segment.layouts)
+                step = _deferred(sequence, segment, entry, ordinal, known)
                 steps.setdefault(segment.path, []).append(step)
                 sequence += 1
                 planned_before = files.get(segment.path)
@@ -179,19 +183,18 @@ class Schedule:
         for path, (length, fingerprint, start, stop) in scanned.items():
             files[path] = FilePlan(path, length, fingerprint, True, start, stop)
         planned = tuple(replace(file, steps=tuple(steps.get(path, ()))) for path, file in files.items())
-        return planned, versions.items(), types.items()
+        return planned, (versions.items(), types.items(), layouts.items())
 
 
-def _ordinary(sequence: int, entry: Stretch, relations: tuple[int, ...], types: tuple[int, ...]) -> Step:
+def _ordinary(sequence: int, entry: Stretch, known: _Known) -> Step:
     if entry.seam is None:
-        return Step(sequence, entry.start, entry.stop, entry.place, relations, types)
+        return Step(sequence, entry.start, entry.stop, entry.place, *known)
     return Step(
         sequence,
         0,
         entry.stop - entry.start,
         entry.place,
-        relations,
-        types,
+        *known,
         seam=entry.seam[entry.start : entry.stop],
         seam_path=entry.seam_path,
         seam_offset=entry.seam_offset + entry.start,
@@ -215,8 +218,7 @@ def _deferred(
     segment: Segment,
     commit: Commit,
     ordinal: int,
-    relations: tuple[int, ...],
-    types: tuple[int, ...],
+    known: _Known,
 ) -> Step:
     decided = commit.decided
     fate = Fate(
@@ -237,8 +239,7 @@ def _deferred(
         start,
         stop,
         segment.place,
-        relations,
-        types,
+        *known,
         seam=segment.seam,
         seam_path=segment.seam_path,
         seam_offset=segment.seam_offset,

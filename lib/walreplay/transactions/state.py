@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from walreplay.decode.announcements import Layout, Layouts
 from walreplay.decode.place import Place
 from walreplay.decode.summary import FileScan, Part
 from walreplay.decode.unfinished import Unfinished
@@ -41,6 +42,7 @@ class Begun:
     place: Place
     relations: dict[int, Announced]
     types: dict[int, m.Type]
+    layouts: tuple[Layout, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class StitchState:
         decided: the streamed and prepared transactions that have committed.
         parts: of the file that was added last, as they were joined.
         left_out: what proved that something is missing, where gaps are allowed.
+        layouts: what is announced of tables outside of streamed transactions.
     """
 
     resume: Resume | None
@@ -101,6 +104,7 @@ class StitchState:
     warnings: list[str] = field(default_factory=list)
     parts: tuple[Part, ...] = ()
     left_out: list[OrderError] = field(default_factory=list)
+    layouts: Layouts = field(default_factory=Layouts)
 
     def __post_init__(self) -> None:
         resume = self.resume
@@ -111,6 +115,8 @@ class StitchState:
         self.seen[resume.path] = Seen(resume.length, resume.fingerprint, -1)
         self.partitions.take_up(resume)
         self.versions.take_up(resume)
+        if self.layouts.prefix is not None:
+            self.layouts = Layouts(self.layouts.prefix, resume.layouts)
         self.open.take_up(resume.deferred)
 
     @property
@@ -121,7 +127,7 @@ class StitchState:
     def copied(self) -> StitchState:
         """Give the same state, which does not change with this one: a file that cannot be added leaves it halfway."""
         other = copy.copy(self)
-        for name in ("versions", "partitions", "truncates", "schedule"):
+        for name in ("versions", "partitions", "truncates", "schedule", "layouts"):
             setattr(other, name, _copied(getattr(self, name)))
         for name in ("seen", "scanned", "decided", "warnings", "left_out"):
             setattr(other, name, getattr(self, name).copy())
@@ -155,7 +161,7 @@ class StitchState:
 
     def announce(self, relation: m.Relation) -> None:
         """Put a relation version in force from here on, outside of streamed transactions."""
-        self.versions.announce(relation)
+        self.versions.announce(self.layouts.told(relation))
         self.partitions.forget(relation.oid)
 
     def cut_begun(self) -> None:

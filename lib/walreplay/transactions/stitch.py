@@ -15,6 +15,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from walreplay.decode.announcements import Layouts
 from walreplay.decode.guesses import parts_of_guess
 from walreplay.decode.place import Place
 from walreplay.decode.sessions.frames import is_short_abort
@@ -64,6 +65,7 @@ class Stitch:
         wants_origin: says whether transactions of an origin (None: of the source itself) are to be applied.
         allow_gaps: leave out what is not whole, with a warning, instead of refusing it.
         until: where the run ends; None at the files' end.
+        announcements: the prefix of messages that announce tables; None for none.
     """
 
     def __init__(
@@ -73,8 +75,9 @@ class Stitch:
         wants_origin: Callable[[str | None], bool] = _wants_all,
         allow_gaps: bool = False,
         until: Until | None = None,
+        announcements: str | None = None,
     ) -> None:
-        self._state = StitchState(resume, wants_origin, allow_gaps)
+        self._state = StitchState(resume, wants_origin, allow_gaps, layouts=Layouts(announcements))
         self._until = until
 
     @property
@@ -228,6 +231,7 @@ class Stitch:
             summary.begin_at,
             replace(before, transaction=None),
             *self._state.versions.snapshot(),
+            self._state.layouts.all(),
         )
 
     # Sessions.
@@ -245,6 +249,7 @@ class Stitch:
         if open_ is not None:
             state.await_transaction(open_.final_lsn)
             if open_.gid is None:
+                self._forget_announced()
                 state.cut_begun()
                 state.truncates.forget(open_.final_lsn)
             state.open.body = None
@@ -252,6 +257,12 @@ class Stitch:
         state.partitions.end_session(forget=not state.open.prepared)
         state.open.end_session(before, late=part.late)
         return before.new_session()
+
+    def _forget_announced(self) -> None:
+        """Go back to what was announced before the ordinary transaction that is cut off."""
+        state = self._state
+        if state.begun is not None:
+            state.layouts = Layouts(state.layouts.prefix, state.begun.layouts)
 
     def gap(self, path: str, problem: str) -> Place:
         """Go on behind a gap: nothing that is open goes on, and nothing of it is awaited.
@@ -263,6 +274,7 @@ class Stitch:
         assert state.place is not None
         state.warnings.append(f"{path}: {problem}; what was open before is left out (gaps are allowed)")
         if state.place.transaction is not None and state.place.transaction.gid is None:
+            self._forget_announced()
             state.cut_begun()
             state.truncates.forget(state.place.transaction.final_lsn)
         state.open.lose()
@@ -298,12 +310,18 @@ class Stitch:
         resume = resume_at(state, place)
         if place.transaction is not None and place.transaction.gid is None:
             state.cut_begun()
+        if state.layouts.unread:
+            state.warnings.append(
+                f"{state.layouts.unread:,} messages with the prefix of announcements cannot be read: they are not of "
+                "announce.sql, or of a newer one"
+            )
+            state.layouts.unread = 0
         files = {
             path: (seen.length, seen.fingerprint, *state.scanned[path])
             for path, seen in state.seen.items()
             if path in state.scanned
         }
-        planned, versions, type_versions = state.schedule.plan(files)
+        planned, (versions, type_versions, layouts) = state.schedule.plan(files)
         torn = (
             (*state.tail_at, len(state.tail))
             if state.tail and not state.ended and not is_short_abort(place.framing, state.tail)
@@ -313,6 +331,8 @@ class Stitch:
             files=planned,
             versions=versions,
             type_versions=type_versions,
+            layouts=layouts,
+            announcements=state.layouts.prefix,
             after_lsn=state.after_lsn,
             upto_lsn=place.high_lsn,
             upto_commit_time=place.high_commit_time,

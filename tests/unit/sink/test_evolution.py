@@ -191,3 +191,100 @@ def test_only_columns_that_go_on_are_rewritten():
     assert not evolve("id a", "id a:text", "id").rewritten[1:]
     assert not evolve("id a b", "id a:text b", "id b a:text").rewritten
     assert not Evolution(None, Policy()).rewritten
+
+
+def numbered(text):
+    """Read ``1:id 2:note=new 3:b<a``: numbers, names, what older rows have, and the name that was announced first."""
+    found = []
+    for item in text.split():
+        number, _, item = item.partition(":")
+        item, _, first = item.partition("<")
+        name, _, missing = item.partition("=")
+        found.append(SourceColumn(name, name, INT, missing=missing or None, number=int(number), first=first))
+    return found
+
+
+def evolve_numbered(*versions, policy=Policy(), before=None):  # noqa: B008
+    first = Evolution(None, policy)
+    first.take(before or numbered(versions[0]))
+    evolution = Evolution(first.shape, policy)
+    for version in versions[0 if before else 1 :]:
+        evolution.take(version if isinstance(version, list) else numbered(version))
+    return evolution
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        # What places do not show: the last column renamed, dropped and added again, and names that are swapped.
+        (["1:id 2:a", "1:id 2:b"], ["0:id", "1:b"]),
+        (["1:id 2:a", "1:id 3:a"], ["0:id", "2:a"]),
+        (["1:id 2:a 3:b", "1:id 2:b 3:a"], ["0:id", "1:b", "2:a"]),
+        (["1:id 2:a 3:b", "1:id 2:x 4:b"], ["0:id", "1:x", "3:b"]),
+        (["1:id 2:a 3:b", "1:id 4:a 5:b"], ["0:id", "3:a", "4:b"]),
+        # Dropped and others added in its place, of the same type.
+        (["1:id 2:a 3:b", "1:id 3:b 4:c"], ["0:id", "(1:a)", "2:b", "3:c"]),
+        # Newly published.
+        (["1:id 3:b", "1:id 2:a 3:b"], ["0:id", "2:a", "1:b"]),
+    ],
+)
+def test_columns_with_numbers_are_followed_by_them(versions, expected):
+    assert shape(evolve_numbered(*versions)) == expected
+
+
+def test_numbers_begin_and_end_with_what_is_announced():
+    # The first announced version goes by names, the next by numbers.
+    evolution = evolve_numbered("1:id 2:a", "1:id 2:b", before=columns("id a"))
+    assert shape(evolution) == ["0:id", "1:b"]
+    # What was not announced leaves nothing to go by.
+    evolution = evolve_numbered("1:id 2:a", columns("id a"), "1:id 5:a")
+    assert shape(evolution) == ["0:id", "1:a"]
+    assert [column.number for column in evolution.shape.columns] == [1, 5]
+
+
+def test_rows_from_before_the_first_announcement_came_with_its_names():
+    assert shape(evolve_numbered("1:id<id 2:b<a", before=columns("id a"))) == ["0:id", "1:b"]
+    assert shape(evolve_numbered("1:id<id 2:b<a 3:a<b", before=columns("id a b"))) == ["0:id", "1:b", "2:a"]
+    assert shape(evolve_numbered("1:id<id 4:a", before=columns("id a"))) == ["0:id", "2:a"]
+    # Not if they have other names, which tells of changes that nothing has announced.
+    assert shape(evolve_numbered("1:id<id 2:b<a 3:c<c", before=columns("id x c"))) == ["0:id", "1:b", "2:c"]
+    # Nor if later rows have come that nothing was announced of.
+    evolution = evolve_numbered("1:id<id 2:a<b 3:b<a", columns("id a b"), "1:id<id 2:a<b 3:b<a")
+    assert shape(evolution) == ["0:id", "1:a", "2:b"]
+
+
+def test_a_rename_that_is_configured_goes_before_numbers():
+    policy = Policy(renames=(("a", "b"),))
+    assert shape(evolve_numbered("1:id 2:a", "1:id 3:b", policy=policy)) == ["0:id", "1:b"]
+    assert shape(evolve_numbered("1:id 2:a 3:c", "1:id 2:c 4:b", policy=policy)) == ["0:id", "3:c", "1:b"]
+
+
+def fills(sources):
+    return [source.fill for source in sources]
+
+
+def test_older_rows_get_what_is_announced_of_a_column_that_was_added():
+    evolution = evolve_numbered("1:id 2:a", "1:id 2:a 3:b=5")
+    assert fills(evolution.of_table()) == [None, None, "5"]
+    assert evolution.fills
+    again = evolve_numbered("1:id 2:a", "1:id 3:a=7")
+    assert fills(again.of_table()) == [None, "7"]
+    # It is not newer than the rows: it was only not published before.
+    assert fills(evolve_numbered("1:id 3:b", "1:id 2:a=5 3:b").of_table()) == [None, None, None]
+
+
+def test_rows_of_the_same_run_are_filled_if_they_are_older():
+    evolution = Evolution(None, Policy())
+    for version in ("1:id", "1:id 2:b=5", "1:id"):
+        evolution.take(numbered(version))
+    assert [fills(evolution.of_version(step)) for step in range(3)] == [[None, "5"], [None, None], [None, None]]
+    assert not evolution.fills
+
+
+def test_a_fill_goes_through_the_types_that_come_after():
+    evolution = evolve(("id"), ("id"))
+    evolution.take([*columns("id"), SourceColumn("n", "n", INT, missing="5", is_said=True)])
+    evolution.take([*columns("id"), SourceColumn("n", "n", TEXT)])
+    (_, source) = evolution.of_table()
+    assert (source.fill, [kind.postgres_name for kind in source.chain]) == ("5", ["text", "integer", "text"])
+    assert evolution.rewritten == ()

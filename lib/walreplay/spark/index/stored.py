@@ -28,12 +28,12 @@ from walreplay.decode.summary import (
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """To be raised with each change of these classes, or of what a scan finds: files are scanned again then."""
 
 CLASSES: Final = (
     *(FileScan, Part, Summary, Block, Body, Decided, Counts, TruncateAt, XidCounts),
-    *(Partition, Place, Transaction, Framing, m.Relation, m.Column, m.Type),
+    *(Partition, Place, Transaction, Framing, m.Relation, m.Column, m.Type, m.Message),
     *(m.StreamCommit, m.StreamAbort, m.StreamPrepare, m.Prepare, m.CommitPrepared, m.RollbackPrepared),
 )
 

@@ -241,12 +241,13 @@ class Job:
             )
 
     def _scan_ahead(self, reading: Reading, before: Sequence[MirrorEntry], staging: Staging) -> AheadScan | None:
-        """Give the scan that also decodes; None for mounted files, which are mapped twice instead.
+        """Give the scan that also decodes; None for mounted files, which are mapped twice, or with announcements.
 
         Args:
             before: what the ledger knows of the tables that earlier runs have written to.
         """
-        if are_mapped([file.path for file in reading.files]):
+        if are_mapped([file.path for file in reading.files]) or self.run.settings.announcements is not None:
+            # What an announcement says of the rows behind it is known once there is a plan.
             return None
         stitch = Stitch(reading.resume, wants_origin=self.run.settings.wants_origin)
         buckets, check = buckets_of(reading.size, self.run.settings.bucket_bytes), self.run.ledger.check_lock

@@ -153,6 +153,8 @@ class Applying:
                 truncates=truncates,
                 settings=self.run.settings.of_tasks,
                 buckets=buckets_of(work.size, self.run.settings.bucket_bytes),
+                layouts=plan.layouts,
+                announcements=plan.announcements,
             )
             return self.staging.decode(self.run.own, task, confirmed)
 

@@ -54,6 +54,7 @@ class Scanning:
             wants_origin=self.run.settings.wants_origin,
             allow_gaps=self.run.settings.captures.allow_gaps,
             until=self.until,
+            announcements=self.run.settings.announcements,
         )
         with self.run.stage("scan", len(reading.files)):
             tasks: dict[str, ScanTask] = {}

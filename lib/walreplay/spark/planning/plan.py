@@ -6,7 +6,7 @@ way form an *epoch*.  Its rows get the columns that the table has at the epoch's
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -23,7 +23,7 @@ from walreplay.sink.data_files import indexed_count
 from walreplay.sink.events import Identity, Mode
 from walreplay.sink.evolution import OWN, ChangeKind, Evolution, Policy, TableShape, conversions, converts
 from walreplay.sink.masking import is_masked
-from walreplay.sink.projection import Projection
+from walreplay.sink.projection import Projection, filled_column
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.planning.placement import Placement, Use, Wanted, place
 from walreplay.spark.planning.registry import MirrorEntry
@@ -274,9 +274,11 @@ def _table(
         epochs.append(_epoch(taken, rest[0][0] if rest else None, evolution, staged))
         shape = evolution.shape
         notes += [change.text for change in evolution.changes]
+        notes += _fill_notes(evolution)
         _check_marks(evolution, wanted.name)
         if selection.on_type_change == "stop" and not (truncated and len(epochs) == 1 and not selection.soft_deletes):
             _check_types(evolution, wanted.name)
+    notes += _late_fills(last, epochs[-1].shape)
     _check_clustering(selection.layout, epochs[-1].shape, selection.metadata, wanted.name)
     changed = sum(one.told_apart_by != other.told_apart_by for one, other in pairwise(epochs))
     if changed:
@@ -303,6 +305,28 @@ def _table(
         # What an earlier version has made says nothing.
         comment=table_comment(last.relation, last.output) if before is None or before.comment else "",
     )
+
+
+def _fill_notes(evolution: Evolution) -> Iterator[str]:
+    """Tell what becomes of rows that are older than a column."""
+    for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True):
+        if source.fill is None:
+            continue
+        _, left = filled_column(source.fill, source.chain, 1)
+        told = "which it cannot hold: it is rescued" if left is not None else "as in the source"
+        yield f"column {column.name}: older rows have the default, {told}"
+
+
+def _late_fills(last: Version, shape: TableShape) -> Iterator[str]:
+    """Tell of defaults that were given after their columns were added, or were others then."""
+    columns = {column.source: column for column in shape.present}
+    for column in last.columns:
+        known = columns[column.name]
+        if column.is_said and known.filled != column.missing and known.added:
+            yield (
+                f"added_defaults: the table has had the column {column.name} before, so its older rows stay as they "
+                "are; the default takes effect in a new target"
+            )
 
 
 def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_ids: Sequence[int]) -> bool:
@@ -337,7 +361,7 @@ def _check_marks(evolution: Evolution, name: str) -> None:
             remedy="Nothing was applied; set soft_deletes as it was, or apply to a new target",
         )
     for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True):
-        masks = [is_masked(kind) for kind in source.chain]
+        masks = [is_masked(kind) for kind in (source.chain if source.fill is None else source.chain[-1:])]
         if masks[0] != masks[-1]:
             raise ConfigError(
                 f"the column {column.source!r} is {'' if masks[-1] else 'no longer '}masked now, but the table has its "

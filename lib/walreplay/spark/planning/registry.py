@@ -75,6 +75,8 @@ class MirrorEntry:
                         "dropped": column.dropped,
                         "added": column.added,
                         "comment": column.comment,
+                        "filled": column.filled,
+                        "number": column.number,
                     }
                     for column in self.shape.columns
                 ],
@@ -95,6 +97,8 @@ class MirrorEntry:
                 one["dropped"],
                 one["added"],
                 one.get("comment", ""),
+                one.get("filled"),
+                one.get("number", 0),
             )
             for one in values["columns"]
         )

@@ -19,6 +19,7 @@ from walreplay.sink.comments import DELETED, column_comments
 from walreplay.sink.events import Identity, Mode
 from walreplay.sink.evolution import OWN, SourceColumn
 from walreplay.sink.masking import masked_type
+from walreplay.sink.projection import hashed
 from walreplay.sink.showing import Shown
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.workers.decode import Assigned, Assignment
@@ -240,7 +241,7 @@ class _Collected:
             _shown(sent, selection),
             selection,
             resolved,
-            _columns(relation, selection, self._types, resolved),
+            _columns(relation, selection, self._types, resolved, self._settings.mask_salt),
             # Each change is a row of a change log, whatever identifies the source's rows.
             Identity(Mode.APPEND),
             configured=False,
@@ -248,6 +249,7 @@ class _Collected:
         if output is Output.CHANGELOG:
             return version
         version = _identified(version, sent, self._settings)
+        version = replace(version, notes=(*version.notes, *_conflicts(relation, selection)))
         base = self._bases.get(relation.oid, -1)
         # Where all that the run has comes later, nothing has to be looked at.
         return replace(version, floor=base) if base > self._after_lsn + 1 else version
@@ -271,14 +273,32 @@ def _assignment(version: Version) -> Assignment:
 
 
 def _columns(
-    relation: Relation, selection: Selection, types: Mapping[int, Type], resolved: Sequence[ColumnType]
+    relation: Relation, selection: Selection, types: Mapping[int, Type], resolved: Sequence[ColumnType], salt: bytes
 ) -> tuple[SourceColumn, ...]:
     masked = set(selection.masked)
     comments = column_comments(relation, type_names(types), selection.masked)
-    return tuple(
-        SourceColumn(source, name, masked_type(resolved[n]) if n in masked else resolved[n], comments[n])
-        for n, source, name in zip(selection.columns, selection.sources, selection.names, strict=True)
-    )
+    columns = []
+    named = zip(selection.columns, selection.sources, selection.names, selection.missing, strict=True)
+    for n, source, name, missing in named:
+        kind = resolved[n]
+        announced, is_log = relation.columns[n], selection.metadata.log is not None
+        is_said = missing is not None
+        if not is_said and not is_log:
+            missing = announced.missing
+        if n in masked:
+            kind, missing = masked_type(kind), None if missing is None else hashed(missing, kind, salt)
+        columns.append(
+            SourceColumn(source, name, kind, comments[n], missing, announced.number, is_said, announced.first)
+        )
+    return tuple(columns)
+
+
+def _conflicts(relation: Relation, selection: Selection) -> Iterator[str]:
+    """Tell where the configuration and the source say different things of older rows."""
+    for n, missing in zip(selection.columns, selection.missing, strict=True):
+        announced = relation.columns[n]
+        if missing is not None and announced.missing not in (None, missing):
+            yield f"added_defaults: the source announced another default of {announced.name}; the configuration's holds"
 
 
 def _shown(sent: Sent, selection: Selection) -> Relation:

@@ -227,7 +227,7 @@ def _statements(evolution: Evolution) -> _Statements | None:
     """Give the changes of metadata; None if the table has to be rewritten."""
     before, after = evolution.before, evolution.shape
     assert before is not None
-    if evolution.rewritten:
+    if evolution.rewritten or evolution.fills:
         return None
     old = {column.id: column for column in before.columns}
     new = {column.id: column for column in after.columns}

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from walreplay.decode.announcements import Layout
 from walreplay.decode.change_batch import METADATA_COLUMNS, ChangeBatch
-from walreplay.decode.decoder import Decoder, LogicalMessage, Recorded
+from walreplay.decode.decoder import Decoder
+from walreplay.decode.recorded import LogicalMessage, Recorded
 from walreplay.errors import WalReplayError
 from walreplay.listing import release_pages
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
@@ -101,6 +103,8 @@ class DecodeTask:
         relations: where the rows of each wanted relation version go.
         truncates: the last truncate of each relation (by oid), as commit LSN and ordinal.
         buckets: how many parts a table's changes are split into, by key.
+        layouts: what is announced of tables, behind the numbers in the steps.
+        announcements: the plan's prefix of announcements; see `Plan`.
     """
 
     files: Mapping[str, FilePlan]
@@ -110,6 +114,8 @@ class DecodeTask:
     truncates: Mapping[int, tuple[int, int]]
     settings: TaskSettings
     buckets: int
+    layouts: tuple[Layout, ...] = ()
+    announcements: str | None = None
 
     @property
     def logged(self) -> frozenset[int]:
@@ -199,6 +205,7 @@ def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
         column_types={relation: assigned.types for relation, assigned in task.relations.items()},
         skipped=settings.skipped,
         codec=settings.codec,
+        announcements=task.announcements,
         placed={relation for relation, assigned in task.relations.items() if assigned.log is not None},
     )
 
@@ -218,7 +225,7 @@ def staged_rows(
     for unit in units:
         taken = _Unit(task, unit[0].sequence)
         for step in unit:
-            for batch in planned.decode(decoder, step, task.versions, task.types):
+            for batch in planned.decode(decoder, step, task.versions, task.types, task.layouts):
                 yield from taken.take(batch)
             found, told = decoder.take_recorded()
             recorded += found

@@ -1,0 +1,241 @@
+-- What replication does not send of DDL, said by the source: install it once in each database that is captured.
+--
+--     walreplay sql announce.sql | psql -d shop
+--     psql -d shop -c "SELECT walreplay.announce_all()"      -- once, for the tables that are there already
+--
+-- An event trigger emits a transactional logical message when a table or an enum is made, changed or dropped: numbers,
+-- names, types and comments of its columns, and what older rows have in them.  The messages are in the stream, in the
+-- order of the WAL, if the recorder asks for them (messages=on).  They are emitted when DDL runs, and at no other time.
+--
+-- It takes the rights to create a schema and an event trigger (a superuser, or what a managed service gives in its
+-- place), and no extension.  It runs on PostgreSQL 10 and later; servers before 14 do not send the messages.
+-- To remove it: DROP EVENT TRIGGER walreplay_ddl; DROP EVENT TRIGGER walreplay_drop; DROP SCHEMA walreplay CASCADE;
+BEGIN;
+
+CREATE SCHEMA IF NOT EXISTS walreplay;
+
+-- What rows that are older than a column have in it, as text, by the column's number: PostgreSQL's "fast defaults".
+CREATE OR REPLACE FUNCTION walreplay.missing(relation oid) RETURNS jsonb
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog SET datestyle = 'ISO, YMD' SET intervalstyle = postgres SET timezone = 'UTC'
+SET bytea_output = hex SET extra_float_digits = 3
+AS $walreplay$
+DECLARE
+    found jsonb;
+BEGIN
+    IF current_setting('server_version_num')::int < 110000 THEN
+        RETURN '{}';  -- Such a server writes every row anew, and each may have another value.
+    END IF;
+    EXECUTE $query$
+        SELECT jsonb_object_agg(s.attnum, s.value)
+        FROM (
+            SELECT a.attnum,
+                CASE WHEN t.typdelim = ',' THEN (a.attmissingval::text::text[])[1]
+                    ELSE substr(a.attmissingval::text, 2, length(a.attmissingval::text) - 2) END AS value
+            FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+            WHERE a.attrelid = $1 AND a.attnum > 0 AND a.atthasmissing AND NOT a.attisdropped
+        ) s
+        WHERE octet_length(s.value) <= 65536
+    $query$ INTO found USING relation;
+    RETURN coalesce(found, '{}');
+END
+$walreplay$;
+
+-- A table, in one JSON object; NULL for what is no table that is replicated.
+CREATE OR REPLACE FUNCTION walreplay.described(relation oid) RETURNS json
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog
+AS $walreplay$
+DECLARE
+    own jsonb := walreplay.missing(relation);
+    leaves jsonb := '{}';
+    kind "char";
+BEGIN
+    SELECT relkind INTO kind FROM pg_class WHERE oid = relation;
+    IF kind = 'p' THEN
+        -- A partitioned table has no rows: what its partitions agree upon, by name.
+        SELECT coalesce(jsonb_object_agg(s.attname, s.value), '{}') INTO leaves
+        FROM (
+            WITH RECURSIVE below AS (
+                SELECT inhrelid FROM pg_inherits WHERE inhparent = relation
+                UNION SELECT i.inhrelid FROM pg_inherits i JOIN below b ON i.inhparent = b.inhrelid
+            )
+            SELECT a.attname, min(m.value) AS value
+            FROM below b
+            CROSS JOIN LATERAL jsonb_each_text(walreplay.missing(b.inhrelid)) m
+            JOIN pg_attribute a ON a.attrelid = b.inhrelid AND a.attnum = m.key::int2
+            GROUP BY a.attname HAVING count(DISTINCT m.value) = 1
+        ) s;
+    END IF;
+    RETURN (
+        SELECT json_build_object(
+            'walreplay', 1,
+            'oid', c.oid::bigint,
+            'schema', n.nspname,
+            'table', c.relname,
+            'kind', c.relkind,
+            'identity', c.relreplident,
+            'natts', c.relnatts,
+            'comment', obj_description(c.oid, 'pg_class'),
+            'parent', (SELECT i.inhparent::bigint FROM pg_inherits i WHERE i.inhrelid = c.oid ORDER BY inhseqno LIMIT 1),
+            'is_partition', c.relispartition,
+            'key', (
+                SELECT json_agg(k.n ORDER BY k.at)
+                FROM pg_index x CROSS JOIN LATERAL unnest(x.indkey::int2[]) WITH ORDINALITY k(n, at)
+                WHERE x.indrelid = c.oid
+                    AND (c.relreplident = 'i' AND x.indisreplident OR c.relreplident <> 'i' AND x.indisprimary)
+            ),
+            -- The transaction and the subtransactions that have written the columns just now: those may still roll back.
+            'xids', (
+                SELECT json_agg(DISTINCT a.xmin::text::bigint) FROM pg_attribute a
+                WHERE a.attrelid = c.oid AND a.attnum > 0 AND age(a.xmin) <= 0
+            ),
+            'columns', (
+                SELECT json_agg(json_build_object(
+                    'n', a.attnum,
+                    'name', a.attname,
+                    'type', a.atttypid::bigint,
+                    'typmod', a.atttypmod,
+                    'not_null', a.attnotnull,
+                    'generated', coalesce(to_jsonb(a) ->> 'attgenerated', ''),
+                    'missing', coalesce(own ->> a.attnum::text, leaves ->> a.attname::text),
+                    'comment', col_description(c.oid, a.attnum)
+                ) ORDER BY a.attnum)
+                FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+            )
+        )
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = relation AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+    );
+END
+$walreplay$;
+
+CREATE OR REPLACE FUNCTION walreplay.emit(message json) RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog
+AS $walreplay$
+    -- A message has the bytes that it is given, whatever the recorder's encoding is.
+    SELECT pg_logical_emit_message(true, 'walreplay', convert_to(message::text, 'UTF8')) WHERE message IS NOT NULL
+$walreplay$;
+
+-- Put a record behind the announcements.  Decoding takes a message to stand at its end, where the next record begins: a
+-- row of another (sub)transaction there might be sent in front of it.
+CREATE OR REPLACE FUNCTION walreplay.keep_behind() RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog
+AS $walreplay$
+    SELECT pg_logical_emit_message(true, 'walreplay', '')
+$walreplay$;
+
+-- Announce a table, and those that inherit its columns.
+CREATE OR REPLACE FUNCTION walreplay.announce(relation oid) RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog
+AS $walreplay$
+    WITH RECURSIVE tables AS (
+        SELECT relation AS oid
+        UNION SELECT i.inhrelid FROM pg_inherits i JOIN tables t ON i.inhparent = t.oid
+    )
+    SELECT walreplay.emit(walreplay.described(t.oid)) FROM tables t ORDER BY t.oid
+$walreplay$;
+
+-- Announce every published table, or those of one publication; gives how many.  Until the transaction ends, nobody
+-- changes the columns of these tables; rows can be read and written.
+CREATE OR REPLACE FUNCTION walreplay.announce_all(publication name DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = pg_catalog
+AS $walreplay$
+DECLARE
+    relation oid;
+    announced bigint := 0;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'announce_all needs the isolation level READ COMMITTED, to see tables as they are';
+    END IF;
+    FOR relation IN
+        SELECT DISTINCT c.oid
+        FROM pg_publication_tables p
+        JOIN pg_namespace n ON n.nspname = p.schemaname
+        JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
+        WHERE publication IS NULL OR p.pubname = publication
+        ORDER BY 1
+    LOOP
+        EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', relation::regclass);
+        PERFORM walreplay.announce(relation);
+        announced := announced + 1;
+    END LOOP;
+    PERFORM walreplay.keep_behind();
+    RETURN announced;
+END
+$walreplay$;
+
+-- DDL is never stopped by what cannot be announced: walreplay then goes by what the stream shows.
+CREATE OR REPLACE FUNCTION walreplay.on_ddl() RETURNS event_trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog
+AS $walreplay$
+DECLARE
+    changed record;
+BEGIN
+    FOR changed IN
+        SELECT DISTINCT classid, objid FROM pg_event_trigger_ddl_commands()
+        WHERE classid IN ('pg_class'::regclass, 'pg_type'::regclass)
+        ORDER BY 1, 2
+    LOOP
+        IF changed.classid = 'pg_class'::regclass THEN
+            PERFORM walreplay.announce(changed.objid);
+        ELSE
+            PERFORM walreplay.emit(json_build_object(
+                'walreplay', 1, 'type', t.oid::bigint, 'schema', n.nspname, 'name', t.typname,
+                'labels', (
+                    SELECT json_agg(json_build_array(e.oid::bigint, e.enumlabel) ORDER BY e.enumsortorder)
+                    FROM pg_enum e WHERE e.enumtypid = t.oid
+                )
+            ))
+            FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+            WHERE t.oid = changed.objid AND t.typtype = 'e';
+        END IF;
+    END LOOP;
+    PERFORM walreplay.keep_behind();
+EXCEPTION WHEN others THEN
+    RAISE WARNING 'walreplay: the change is not announced: %', SQLERRM;
+END
+$walreplay$;
+
+CREATE OR REPLACE FUNCTION walreplay.on_drop() RETURNS event_trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog
+AS $walreplay$
+DECLARE
+    gone record;
+BEGIN
+    FOR gone IN
+        SELECT DISTINCT objid, objsubid > 0 AS is_column, schema_name, object_name
+        FROM pg_event_trigger_dropped_objects()
+        WHERE classid = 'pg_class'::regclass AND NOT is_temporary AND object_type IN ('table', 'table column')
+    LOOP
+        IF gone.is_column THEN
+            -- Also where a type or a function was dropped with what depends on it.
+            PERFORM walreplay.announce(gone.objid);
+        ELSE
+            PERFORM walreplay.emit(json_build_object(
+                'walreplay', 1, 'oid', gone.objid::bigint, 'schema', gone.schema_name, 'table', gone.object_name,
+                'dropped', true
+            ));
+        END IF;
+    END LOOP;
+    PERFORM walreplay.keep_behind();
+EXCEPTION WHEN others THEN
+    RAISE WARNING 'walreplay: the change is not announced: %', SQLERRM;
+END
+$walreplay$;
+
+-- Whoever runs DDL runs these, with their own rights: they read the catalogs alone.
+GRANT USAGE ON SCHEMA walreplay TO PUBLIC;
+
+DROP EVENT TRIGGER IF EXISTS walreplay_ddl;
+DROP EVENT TRIGGER IF EXISTS walreplay_drop;
+CREATE EVENT TRIGGER walreplay_ddl ON ddl_command_end EXECUTE PROCEDURE walreplay.on_ddl();
+CREATE EVENT TRIGGER walreplay_drop ON sql_drop EXECUTE PROCEDURE walreplay.on_drop();
+
+COMMIT;

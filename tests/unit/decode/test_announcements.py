@@ -1,0 +1,141 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from walreplay.decode.announcements import Layout, LayoutColumn, Layouts, is_announcement, layout_of
+from walreplay.protocol import messages as m
+
+TABLE = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True), m.Column("note", 25, -1, False)))
+SAID = {
+    "walreplay": 1,
+    "oid": 9,
+    "natts": 3,
+    "xids": [7],
+    "columns": [{"n": 1, "name": "id", "type": 23}, {"n": 3, "name": "note", "type": 25, "missing": "new"}],
+}
+
+
+def said(lsn=100, prefix="walreplay", **changes):
+    content = json.dumps({**SAID, **changes}, separators=(" , ", " : ")).encode()
+    return m.Message(True, lsn, prefix, content)
+
+
+def numbers(relation):
+    return [(column.number, column.missing) for column in relation.columns]
+
+
+def layouts(*messages, prefix="walreplay"):
+    found = Layouts(prefix)
+    found.add(layout for message in messages if (layout := found.read(message)) is not None)
+    return found
+
+
+def test_an_announcement_is_read():
+    message = said()
+    assert is_announcement(message)
+    columns = (LayoutColumn(1, "id", 23), LayoutColumn(3, "note", 25, "new"))
+    assert layout_of(message) == Layout(9, 100, 3, columns, (7,))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"[]",
+        b'{"walreplay": 2}',
+        b'{"walreplay": 1, "type": 5, "labels": []}',
+        b'{"walreplay": 1, "oid": 9, "dropped": true}',
+        b'{"walreplay"' + b"[" * 100_000,
+        b'{"walreplay": 1, "oid": 9, "natts": 1' + b"0" * 5000 + b', "columns": []}',
+        *(
+            json.dumps(SAID | changes).encode()
+            for changes in (
+                {"oid": -1},
+                {"oid": "9"},
+                {"oid": True},
+                {"natts": 2},
+                {"natts": 10**9},
+                {"xids": 7},
+                {"xids": [-1]},
+                {"columns": 1},
+                {"columns": "id"},
+                {"columns": [1]},
+                {"columns": {"n": 1}},
+                {"columns": [{"n": 0, "name": "id", "type": 23}]},
+                {"columns": [{"n": 1.0, "name": "id", "type": 23}]},
+                {"columns": [{"n": 1, "name": "", "type": 23}]},
+                {"columns": [{"n": 1, "name": ["id"], "type": 23}]},
+                {"columns": [{"n": 1, "name": "id", "type": 23, "missing": 5}]},
+                {"columns": [{"n": 1, "name": "id", "type": 23}] * 2},
+                {"columns": [{"n": 2, "name": "a", "type": 23}, {"n": 1, "name": "b", "type": 23}]},
+                {"columns": [{"n": n, "name": f"c{n}", "type": 23} for n in range(1, 1700)], "natts": 1600},
+            )
+        ),
+    ],
+)
+def test_what_is_no_announcement_of_a_table_says_nothing(content):
+    assert layouts(m.Message(True, 100, "walreplay", content)).told(TABLE) == TABLE
+
+
+def test_what_cannot_be_read_is_counted():
+    assert layouts(said(), said(oid="9"), said(natts=2)).unread == 2
+    # An enum's, or a dropped table's, is read, and says nothing of columns.
+    assert layouts(m.Message(True, 1, "walreplay", b'{"walreplay": 1, "oid": 9, "dropped": true}')).unread == 0
+
+
+def test_only_transactional_messages_of_the_prefix_count():
+    assert layouts(said(prefix="other")).told(TABLE) == TABLE
+    assert layouts(said(), prefix=None).told(TABLE) == TABLE
+    assert layouts(replace(said(), transactional=False)).told(TABLE) == TABLE
+    assert layouts(said(comment="x" * (5 << 20))).told(TABLE) == TABLE
+
+
+def test_a_relation_of_the_same_columns_is_told_their_numbers():
+    found = layouts(said())
+    assert numbers(found.told(TABLE)) == [(1, None), (3, "new")]
+    # A column list, or an older PostgreSQL, leaves columns out.
+    assert numbers(found.told(replace(TABLE, columns=TABLE.columns[1:]))) == [(3, "new")]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        (m.Column("id", 20, -1, True),),
+        (m.Column("ID", 23, -1, True),),
+        TABLE.columns[::-1],
+        (*TABLE.columns, m.Column("more", 25, -1, False)),
+    ],
+    ids=["another type", "another name", "another order", "more"],
+)
+def test_a_relation_of_other_columns_is_left_as_it_is(columns):
+    relation = replace(TABLE, columns=columns)
+    assert layouts(said()).told(relation) == relation
+    assert layouts(said(oid=8)).told(TABLE) == TABLE
+
+
+def test_the_newest_counts_whatever_comes_again():
+    newer = [{"n": 1, "name": "id", "type": 23}, {"n": 4, "name": "note", "type": 25}]
+    found = layouts(said(), said(200, natts=4, columns=newer), said())
+    assert numbers(found.told(TABLE)) == [(1, None), (4, None)]
+    # A view that is older than what was announced before.
+    found = layouts(said(200, natts=4, columns=newer), said(300))
+    assert numbers(found.told(TABLE)) == [(1, None), (4, None)]
+
+
+def test_what_older_rows_have_is_kept_when_the_source_forgets_it():
+    rewritten = [{"n": 1, "name": "id", "type": 23}, {"n": 3, "name": "note", "type": 25}]
+    assert numbers(layouts(said(), said(200, columns=rewritten)).told(TABLE)) == [(1, None), (3, "new")]
+    other = [rewritten[0], {"n": 3, "name": "note", "type": 1043}]
+    varchar = replace(TABLE, columns=(TABLE.columns[0], m.Column("note", 1043, -1, False)))
+    assert numbers(layouts(said(), said(200, columns=other)).told(varchar)) == [(1, None), (3, None)]
+
+
+def test_what_a_rolled_back_subtransaction_announced_does_not_count():
+    found = Layouts("walreplay")
+    layout = found.read(said())
+    assert layout is not None
+    found.add([layout], aborted={7})
+    assert found.told(TABLE) == TABLE

@@ -1,0 +1,202 @@
+"""Announcements in the stream: the plan and the tasks take them alike, wherever files, runs and sessions end."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from walreplay.decode.decoder import Decoder
+from walreplay.decode.files import scan_file
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import encode, frame
+from walreplay.transactions.planned import PlannedBytes
+from walreplay.transactions.stitch import Stitch
+from walreplay.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
+
+PREFIX = "walreplay"
+TABLE = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True), m.Column("note", 25, -1, False)))
+
+
+def row(text, xid=None):
+    return m.Insert(9, m.TupleData((m.Cell("t", b"1"), m.Cell("t", text))), xid)
+
+
+def said(lsn, note, *, xid=None, of=()):
+    """Announce that the column ``note`` has a number."""
+    columns = [{"n": 1, "name": "id", "type": 23}, {"n": note, "name": "note", "type": 25, "missing": f"old {note}"}]
+    values = {"walreplay": 1, "oid": 9, "natts": note, "xids": list(of), "columns": columns}
+    return m.Message(True, lsn, PREFIX, json.dumps(values).encode(), xid)
+
+
+def transaction(lsn, *changes):
+    return [m.Begin(lsn, lsn, 7), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
+
+
+def runs(*archives, sessions=()):
+    """Apply archives, a run each; give the text of each row with the number that its column has.
+
+    Args:
+        archives: the new bytes of each run, as a list of files.
+        sessions: the numbers of the files with which a session begins.
+    """
+    found, resume, number, known = [], None, 0, {}
+    for contents in archives:
+        stitch = Stitch(resume, announcements=PREFIX)
+        for at, content in enumerate(contents):
+            path = f"{number:03}"
+            number += 1
+            known[path] = content
+            if at == 0 and resume is not None and not resume.done:
+                old = known[resume.path]
+                stitch.add_exact(scan_file(resume.path, old, place=resume.place, start=resume.offset))
+            if resume is None and at == 0:
+                stitch.add_exact(scan_file(path, content, framing=Framing.RAW, first=True))
+                continue
+            scan = scan_file(
+                path,
+                content,
+                framing=Framing.RAW,
+                place=stitch.place,
+                prefix=stitch.tail,
+                edges=stitch.edges,
+                origins=stitch.origins,
+            )
+            stitch.add_exact(scan)
+        plan = plan_from_json(plan_to_json(stitch.plan()))
+        assert plan.announcements == PREFIX
+        decoder = Decoder(Framing.RAW, announcements=plan.announcements)
+        steps = sorted(((step, file) for file in plan.files for step in file.steps), key=lambda pair: pair[0].sequence)
+        rows = []
+        for step, file in steps:
+            planned = PlannedBytes(file.path, memoryview(known[file.path]))
+            rows += planned.decode(decoder, step, plan.versions, plan.type_versions, plan.layouts)
+            rows += decoder.rest()
+        for batch in rows:
+            # What the tasks have is what was planned.
+            assert batch.relation in plan.relations
+            texts = batch.data.column(batch.data.num_columns - 1).to_pylist()
+            found += [(text, batch.relation.columns[1].number) for text in texts]
+        resume = resume_from_json(resume_to_json(plan.resume))
+    return found
+
+
+FIRST = transaction(100, said(90, 2), TABLE, row(b"a"))
+CHANGE = transaction(200, row(b"b"), said(190, 3), TABLE, row(b"c"))
+LAST = transaction(300, row(b"d"))
+EXPECTED = [("a", 2), ("b", 2), ("c", 3), ("d", 3)]
+
+
+def raw(*parts):
+    return frame([message for part in parts for message in part], Framing.RAW)
+
+
+def test_rows_have_the_numbers_that_were_announced_before_them():
+    assert runs([raw(FIRST, CHANGE, LAST)]) == EXPECTED
+
+
+def test_it_makes_no_difference_where_files_and_runs_end():
+    data = raw(FIRST, CHANGE, LAST)
+    head = len(encode(m.Begin(100, 100, 7)))
+    for cut in range(head + 2, len(data), 7):
+        assert runs([data[:cut], data[cut:]]) == EXPECTED, cut
+        assert runs([data[:cut]], [data[cut:]]) == EXPECTED, cut
+
+
+def test_a_copy_that_comes_again_changes_nothing():
+    # From the first transaction on, and from the last one alone.
+    again = transaction(400, TABLE, row(b"e"))
+    assert runs([raw(FIRST, CHANGE, LAST), raw(FIRST, CHANGE, LAST, transaction(400, row(b"e")))]) == [
+        *EXPECTED,
+        ("e", 3),
+    ]
+    assert runs([raw(FIRST, CHANGE, LAST), raw(FIRST), raw(again)])[-1] == ("e", 3)
+    assert runs([raw(FIRST, CHANGE, LAST)], [raw(FIRST)], [raw(again)])[-1] == ("e", 3)
+
+
+@pytest.mark.parametrize("ways", [1, 2])
+def test_a_transaction_that_is_cut_off_has_announced_nothing_until_it_comes_again(ways):
+    cut = raw(CHANGE)[: -len(encode(m.Commit(0, 200, 208, 200)))]
+    again = raw(transaction(200, TABLE, row(b"b"), said(190, 3), TABLE, row(b"c")), LAST)
+    files = [raw(FIRST), cut, again]
+    assert runs(*([files] if ways == 1 else [files[:2], files[2:]])) == EXPECTED
+
+
+def test_a_streamed_transaction_announces_for_itself_until_it_commits():
+    streamed = [
+        m.StreamStart(8, True),
+        replace(TABLE, xid=8),
+        row(b"b", 8),
+        said(190, 3, xid=8, of=[8]),
+        replace(TABLE, xid=8),
+        row(b"c", 8),
+        m.StreamStop(),
+    ]
+    between = transaction(195, TABLE, row(b"x"))
+    end = [m.StreamCommit(8, 0, 200, 208, 200)]
+    last = transaction(300, TABLE, row(b"d"))
+    expected = [("a", 2), ("x", 2), ("b", 2), ("c", 3), ("d", 3)]
+    data = raw(FIRST, streamed, between, end, last)
+    assert runs([data]) == expected
+    at = len(raw(FIRST, streamed))
+    assert runs([data[:at]], [data[at:]]) == expected
+    for cut in range(len(raw(FIRST)) + 2, len(data), 11):
+        assert runs([data[:cut], data[cut:]]) == expected, cut
+    aborted = [m.StreamAbort(8, 8)]
+    assert runs([raw(FIRST, streamed, aborted, last)]) == [("a", 2), ("d", 2)]
+
+
+def test_what_a_rolled_back_subtransaction_announced_is_forgotten():
+    streamed = [
+        m.StreamStart(8, True),
+        replace(TABLE, xid=8),
+        row(b"b", 8),
+        said(190, 3, xid=8, of=[9]),
+        replace(TABLE, xid=9),
+        row(b"gone", 9),
+        m.StreamStop(),
+        m.StreamAbort(8, 9),
+        m.StreamStart(8, False),
+        replace(TABLE, xid=8),
+        row(b"c", 8),
+        m.StreamStop(),
+        m.StreamCommit(8, 0, 200, 208, 200),
+    ]
+    assert runs([raw(FIRST, streamed, transaction(300, TABLE, row(b"d")))]) == [
+        ("a", 2),
+        ("b", 2),
+        ("c", 2),
+        ("d", 2),
+    ]
+
+
+def test_a_prepared_transaction_announces_for_itself_until_it_commits():
+    prepared = [
+        m.BeginPrepare(200, 208, 200, 8, "g"),
+        row(b"b"),
+        said(190, 3),
+        TABLE,
+        row(b"c"),
+        m.Prepare(0, 200, 208, 200, 8, "g"),
+    ]
+    committed, rolled_back = (
+        m.CommitPrepared(0, 260, 268, 260, 8, "g"),
+        m.RollbackPrepared(0, 208, 268, 200, 260, 8, "g"),
+    )
+    # Nothing announces the table again: what the transaction has said is in force.
+    data = raw(FIRST, prepared, [committed], transaction(300, row(b"d")))
+    assert runs([data]) == EXPECTED
+    for cut in range(len(raw(FIRST)) + 1, len(data), 9):
+        assert runs([data[:cut], data[cut:]]) == EXPECTED, cut
+        assert runs([data[:cut]], [data[cut:]]) == EXPECTED, cut
+    undone = raw(FIRST, prepared, [rolled_back], transaction(300, TABLE, row(b"d")))
+    assert runs([undone]) == [("a", 2), ("d", 2)]
+
+
+def test_without_a_prefix_nothing_is_read():
+    stitch = Stitch(None)
+    stitch.add_exact(scan_file("0", raw(FIRST, CHANGE, LAST), first=True))
+    plan = stitch.plan()
+    assert [column.number for version in plan.versions for column in version.columns] == [0, 0] * len(plan.versions)
+    assert not plan.layouts
+    assert not plan.resume.layouts
