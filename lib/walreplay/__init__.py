@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from walreplay.spark.job.apply import apply
     from walreplay.spark.job.backfill import backfill
     from walreplay.spark.job.load import load
+    from walreplay.spark.job.rebuild import rebuild
     from walreplay.spark.ledger.status import Cut, TargetStatus, status, versions_at
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "index",
     "load",
     "read_changes",
+    "rebuild",
     "status",
     "versions_at",
 ]
@@ -70,6 +72,7 @@ _HOMES: Final = {
     "index": "walreplay.spark.index.building",
     "load": "walreplay.spark.job.load",
     "read_changes": "walreplay.changes",
+    "rebuild": "walreplay.spark.job.rebuild",
     "status": "walreplay.spark.ledger.status",
     "versions_at": "walreplay.spark.ledger.status",
 }

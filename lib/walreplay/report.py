@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from walreplay.lsn import format_lsn
 
 Action: TypeAlias = Literal["created", "merged", "appended", "overwritten", "unchanged", "set aside"]
-Status: TypeAlias = Literal["applied", "loaded", "nothing new"]
+Status: TypeAlias = Literal["applied", "loaded", "rebuilt", "nothing new"]
 Way: TypeAlias = Literal["files", "statements"]
 """How rows reached the tables: in files that workers have written, or by Spark's own statements."""
 

@@ -73,6 +73,14 @@ _AllowGaps = Annotated[
 _AcceptChangedTables = Annotated[
     bool, typer.Option("--accept-changed-tables", help="Continue from tables that somebody else has changed.")
 ]
+_Outputs = Annotated[
+    list[str] | None,
+    typer.Option("--output", help="mirror or changelog; else all that the configuration wants.", metavar="NAME"),
+]
+_RunBytes = Annotated[
+    str | None,
+    typer.Option("--run-bytes", help="Captures that one run reads, such as 64GiB.", metavar="BYTES"),
+]
 _Show = Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)]
 
 
@@ -125,10 +133,7 @@ def backfill_command(
             "--until-time", help="The last commit time that is wanted; UTC if no zone is given.", metavar="TS"
         ),
     ] = None,
-    run_bytes: Annotated[
-        str | None,
-        typer.Option("--run-bytes", help="Captures that one run reads, such as 64GiB.", metavar="BYTES"),
-    ] = None,
+    run_bytes: _RunBytes = None,
     allow_gaps: _AllowGaps = False,
     accept_changed_tables: _AcceptChangedTables = False,
     show: _Show = 0,
@@ -156,6 +161,40 @@ def backfill_command(
         quiet=quiet,
     )
     _print_with_rows(spark, report, as_json=as_json, show=show)
+
+
+@app.command("rebuild")
+def rebuild_command(
+    table: Annotated[
+        str, typer.Option("--table", help="Regular expression over the whole of schema.table.", metavar="RE")
+    ],
+    captures: _Captures,
+    target: _Target,
+    output: _Outputs = None,
+    config: _Config = None,
+    run_bytes: _RunBytes = None,
+    allow_gaps: _AllowGaps = False,
+    as_json: _Json = False,
+    quiet: _Quiet = False,
+    with_traceback: _Traceback = False,
+) -> None:
+    """Make tables of a target again from the archive: damaged ones, and what was left out before."""
+    size = None if run_bytes is None else size_of(run_bytes, "--run-bytes")
+    settings = _settings(config, allow_gaps=allow_gaps)
+    _, report = _run(
+        lambda spark, progress: walreplay.rebuild(
+            spark,
+            captures,
+            target,
+            table,
+            outputs=output or None,
+            config=settings,
+            run_bytes=size,
+            progress=progress,
+        ),
+        quiet=quiet,
+    )
+    _print(report, write_report, as_json=as_json)
 
 
 @app.command("load")

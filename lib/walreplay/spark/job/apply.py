@@ -28,11 +28,12 @@ from walreplay.spark.delta.target import Target
 from walreplay.spark.job.ahead import AheadScan
 from walreplay.spark.job.applying import Applying, Work, table_checks
 from walreplay.spark.job.context import RunContext
+from walreplay.spark.job.installing import Installing
 from walreplay.spark.job.reading import NewFiles, Reading
 from walreplay.spark.job.reports import joined, timed
 from walreplay.spark.job.scanning import Scanning
 from walreplay.spark.job.shares import buckets_of, run_bytes_of
-from walreplay.spark.ledger.state import PLANNED, State
+from walreplay.spark.ledger.state import PLANNED, REBUILDING, State
 from walreplay.spark.ledger.transactions import refuse_gone
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.session import steps
@@ -130,8 +131,10 @@ class Job:
             state = self.run.ledger.read()
             self._check_source(state)
         while True:
-            if state is not None and state.phase == PLANNED:
+            if state is not None and state.phase in (PLANNED, REBUILDING):
                 state = self._lock()
+            if state is not None and state.phase == REBUILDING:
+                state, _ = Installing(self.run, self.captures).finish(state, resumed=True)
             if state is not None and state.phase == PLANNED:
                 state, report = self._finish(state)
                 done = joined(done, report)

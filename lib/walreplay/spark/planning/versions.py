@@ -213,6 +213,8 @@ class _Collected:
             self.warnings.update(dict.fromkeys(told))
 
     def _version(self, number: int, relation: Relation, output: Output) -> Version | None:
+        if not self._settings.wants_relation(relation.oid):
+            return None
         if output not in self._settings.outputs_of(_schema(relation), relation.name):
             return None
         sent = as_sent(relation, tuple(self._partitions.get(relation.oid, ())))
