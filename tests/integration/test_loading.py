@@ -176,6 +176,9 @@ def test_changes_below_the_base_are_left_out_of_that_table_alone(mirror, base, d
     assert sorted(found.id for found in others.collect()) == [1, 2]
     frame = mirror.spark.read.format("delta").load(str(mirror.location("items")))
     assert {(found.id, found["__commit_lsn"]) for found in frame.collect()} == {(1, 200), (2, 150), (3, 150)}
+    with pytest.raises(TargetError, match="rows from before the captures began") as caught:
+        walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, r"s\..*")
+    assert (caught.value.table, "load --replace" in str(caught.value)) == ("s.items", True)
 
 
 @pytest.mark.parametrize(

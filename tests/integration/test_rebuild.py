@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 import walreplay
 from support.extent import further
-from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from support.killed_run import run_until_killed
+from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
 from support.stopped_run import StoppedError
 from support.truth import mirror_tables
 from walreplay.errors import ConfigError, OrderError, TargetError
@@ -28,6 +30,9 @@ ORDERS = relation(9, "orders", {"id": INT4, "note": TEXT})
 ITEMS = relation(10, "items", {"id": INT4, "note": TEXT}, "f")
 NOTES = relation(11, "no tes", {"id": INT4, "a b": TEXT})
 OTHERS = relation(12, "others", {"id": INT4, "note": TEXT})
+
+SAID = {"source": "shop"}
+"""Where captures may be copied to another folder."""
 
 ALL = {"outputs": ["mirror", "changelog"]}
 BEFORE: dict[str, Any] = {
@@ -56,7 +61,8 @@ def fill(small: SmallMirror, **config: Any) -> None:
     small.apply(**config)
     small.apply(
         *(ORDERS, m.Update(9, row(1, "b")), m.Delete(9, None, row(2, None))),
-        *(ITEMS, m.Delete(10, row(1, "same"), None), NOTES, m.Insert(11, row(2, "y")), OTHERS, m.Insert(12, row(2, "z"))),
+        *(ITEMS, m.Delete(10, row(1, "same"), None)),
+        *(NOTES, m.Insert(11, row(2, "y")), OTHERS, m.Insert(12, row(2, "z"))),
         **config,
     )
 
@@ -121,6 +127,7 @@ def test_damaged_tables_are_made_again_and_right_ones_are_not_touched(small: Sma
     goes_on(small, tmp_path / "whole")
 
 
+@pytest.mark.full
 def test_what_is_wanted_now_comes_as_if_it_had_always_been_there(small: SmallMirror, tmp_path: Path) -> None:
     fill(small, **BEFORE)
     report = rebuilt(small, "s.(no tes|OTHERS|orders)", ALL, run_bytes=1)
@@ -137,6 +144,7 @@ def test_what_is_wanted_now_comes_as_if_it_had_always_been_there(small: SmallMir
     goes_on(small, tmp_path / "whole", **ALL)
 
 
+@pytest.mark.full
 def test_outputs_that_lack_changes_are_whole_again(small: SmallMirror, tmp_path: Path) -> None:
     small.apply(ORDERS, m.Insert(9, row(1, "a")), **ALL)
     small.apply(ORDERS, m.Insert(9, row(2, "a")), outputs=["changelog"])
@@ -147,3 +155,160 @@ def test_outputs_that_lack_changes_are_whole_again(small: SmallMirror, tmp_path:
     walreplay.apply(small.spark, small.captures, small.target, ALL)
     walreplay.apply(small.spark, small.captures, tmp_path / "whole", ALL)
     assert held(small.spark, small.target) == held(small.spark, tmp_path / "whole")
+
+
+@pytest.fixture(scope="module")
+def damaged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Counter[str]]]:
+    """Give captures and a mirror of them, two of whose tables are damaged, and what it has to hold."""
+    folder = tmp_path_factory.mktemp("damaged")
+    small = SmallMirror(spark, folder / "small")
+    small.apply(ORDERS, m.Insert(9, row(1, "a")), ITEMS, m.Insert(10, row(1, "i")), m.Insert(10, row(1, "i")), **SAID)
+    small.apply(ORDERS, m.Insert(9, row(2, "b")), m.Update(9, row(1, "c")), ITEMS, m.Insert(10, row(2, "i")), **SAID)
+    right = held(spark, small.target)
+    spark.sql(f"UPDATE delta.`{small.location('orders')}` SET note = 'wrong'")
+    spark.sql(f"DELETE FROM delta.`{small.location('items')}`")
+    return folder / "small", right
+
+
+def copy_of(spark: SparkSession, damaged: Path, folder: Path) -> SmallMirror:
+    small = SmallMirror(spark, folder / "copy")
+    small.go_back_to(damaged)
+    return small
+
+
+def table_commits(small: SmallMirror) -> dict[str, int]:
+    """Give how many commits of tables there are that replace their rows."""
+    return {name: small.history(name).count("WRITE") for name in ("orders", "items")}
+
+
+BESIDE = ("decoded", "plan written", "run recorded", "made beside", "compared")
+IN_PLACE = (
+    *("rebuild written", "rows are to be replaced", "rows replaced", "table replaced", "tables replaced"),
+    *("side removed", "history recorded"),
+)
+
+
+@pytest.mark.parametrize("step", further(BESIDE, but=()))
+def test_a_rebuild_that_was_stopped_while_it_makes_tables_goes_on(
+    spark: SparkSession, tmp_path: Path, stop: Callable[[str], None], damaged: Any, step: str
+) -> None:
+    small, before = copy_of(spark, damaged[0], tmp_path), held(spark, damaged[0] / "mirror")
+    for _ in range(2):
+        stop(step)
+        with pytest.raises(StoppedError):
+            rebuilt(small, r"s\..*", SAID, run_bytes=1)
+    stop("no such step")
+    # Nothing has happened to the tables yet.
+    assert held(spark, small.target) == before
+    rebuilt(small, r"s\..*", SAID, run_bytes=1)
+    assert held(spark, small.target) == damaged[1]
+
+
+@pytest.mark.parametrize("step", further(IN_PLACE, but=("rows replaced",)))
+@pytest.mark.parametrize("by", further(("apply", "rebuild"), but=("apply",)))
+def test_a_rebuild_that_was_stopped_while_it_replaces_tables_is_finished_once(
+    spark: SparkSession, tmp_path: Path, stop: Callable[[str], None], damaged: Any, step: str, by: str
+) -> None:
+    small = copy_of(spark, damaged[0], tmp_path)
+    before = table_commits(small)
+    if step == "history recorded":
+        # That of the side target's run comes first.
+        stop("compared")
+        with pytest.raises(StoppedError):
+            rebuilt(small, r"s\..*", SAID)
+    stop(step)
+    with pytest.raises(StoppedError):
+        rebuilt(small, r"s\..*", SAID)
+    stop("no such step")
+    assert walreplay.status(spark, small.target).runs[-1].state == "rebuilding"
+    report = small.apply(**SAID) if by == "apply" else rebuilt(small, r"s\..*", SAID)
+    assert "rebuild 3 was interrupted; it was finished" in report.warnings
+    assert held(spark, small.target) == damaged[1]
+    assert {name: count - before[name] for name, count in table_commits(small).items()} == {"orders": 1, "items": 1}
+    assert [run.state for run in walreplay.status(spark, small.target).runs] == ["applied"] * 3
+    assert not list((small.ledger / "rebuild").glob("*"))
+    # It goes on from there.
+    assert small.apply(ORDERS, m.Update(9, row(2, "later")), **SAID).warnings == ()
+
+
+@pytest.mark.full
+def test_a_rebuild_whose_process_is_killed_is_finished(spark: SparkSession, tmp_path: Path, damaged: Any) -> None:
+    small = copy_of(spark, damaged[0], tmp_path)
+    command, config = ("rebuild", "--table", r"s\..*"), tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(SAID))
+    for step in ("decoded", "rows replaced"):
+        scratch = tmp_path / step
+        scratch.mkdir()
+        run_until_killed(small.captures, Path(small.target), step, 1, scratch=scratch, config=config, command=command)
+    forget(spark)
+    rebuilt(small, r"s\..*", SAID)
+    assert held(spark, small.target) == damaged[1]
+
+
+def test_what_cannot_be_made_again_is_refused(spark: SparkSession, tmp_path: Path, damaged: Any) -> None:
+    small = copy_of(spark, damaged[0], tmp_path)
+    before = table_commits(small)
+    with pytest.raises(ConfigError, match="regular expression"):
+        rebuilt(small, "s.(orders", SAID)
+    with pytest.raises(ConfigError, match=r"there are s\.orders"):
+        rebuilt(small, r"s\.order", SAID)
+    with pytest.raises(ConfigError, match="there is no output log"):
+        rebuilt(small, r"s\.orders", SAID, outputs=["log"])
+    with pytest.raises(TargetError, match="made from the source 'another'"):
+        walreplay.rebuild(spark, small.captures, small.target, ".*", config={"source": "another"})
+    with pytest.raises(TargetError, match="nothing of captures was applied"):
+        walreplay.rebuild(spark, small.captures, tmp_path / "new", ".*")
+    with pytest.raises(ConfigError, match="the configuration leaves them out"):
+        rebuilt(small, r"s\.orders", {**SAID, "table_exclude_list": [r"s\.orders"]})
+    first = small.captures / "001.bin"
+    first.rename(tmp_path / "first")
+    with pytest.raises(OrderError, match="hold 1 transactions up to there, and the target was made of 2"):
+        rebuilt(small, r"s\.orders", SAID)
+    (tmp_path / "first").rename(first)
+    (small.captures / "002.bin").rename(tmp_path / "last")
+    with pytest.raises(OrderError, match="the captures end at LSN 0/64, but the target holds"):
+        rebuilt(small, r"s\.(orders|items)", SAID)
+    assert table_commits(small) == before
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("policy", ["replace", "keep"])
+def test_a_name_that_passed_from_table_to_table_has_the_rows_it_should_have(
+    small: SmallMirror, tmp_path: Path, policy: str
+) -> None:
+    config = {"on_recreate": policy}
+    small.apply(ORDERS, m.Insert(9, row(1, "first")), **config)
+    renamed = relation(9, "old orders", {"id": INT4, "note": TEXT})
+    small.apply(renamed, m.Insert(9, row(2, "as old orders")), **config)
+    again = relation(20, "orders", {"id": INT4, "note": TEXT})
+    small.apply(again, m.Insert(20, row(3, "another table")), **config)
+    anew = relation(21, "orders", {"id": INT4, "note": TEXT})
+    small.apply(anew, m.Insert(21, row(4, "made anew")), **config)
+    right = held(small.spark, small.target)
+    small.spark.sql(f"DELETE FROM delta.`{small.location('orders')}`")
+    small.spark.sql(f"DELETE FROM delta.`{small.location('old orders')}`")
+    assert [one.name for one in rebuilt(small, r"s\.orders", config).tables] == ["s.orders"]
+    assert [one.name for one in rebuilt(small, r"s\.old orders", config).tables] == ["s.old orders"]
+    assert held(small.spark, small.target) == right
+    small.apply(anew, m.Update(21, row(4, "goes on")), renamed, m.Update(9, row(1, "goes on")), **config)
+
+
+@pytest.mark.full
+def test_a_table_of_a_catalog_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
+    small = SmallMirror(spark, tmp_path, "spark_catalog")
+    try:
+        small.apply(NOTES, m.Insert(11, row(1, "x")), ORDERS, m.Insert(9, row(1, "a")))
+        spark.sql("DROP TABLE s.orders")
+        spark.sql("DELETE FROM s.no__x20__tes")
+        actions = {one.name: one.action for one in rebuilt(small, r"s\..*").tables}
+        assert actions == {"s.no tes": "overwritten", "s.orders": "overwritten"}
+        assert not [
+            row.tableName for row in spark.sql("SHOW TABLES IN _walreplay").collect() if "rebuild" in row.tableName
+        ]
+        report = small.apply(NOTES, m.Update(11, row(1, "y")), ORDERS, m.Insert(9, row(2, "b")))
+        assert report.warnings == ()
+        assert [one["a b"] for one in spark.table("s.no__x20__tes").collect()] == ["y"]
+        assert spark.table("s.orders").count() == 2
+    finally:
+        for schema in ("s", "_walreplay"):
+            spark.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")

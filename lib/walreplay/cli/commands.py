@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
 import typer
 
 import walreplay
-from walreplay.cli.archives import write_audit, write_index
+from walreplay.cli.archives import write_audit, write_forecast, write_index
 from walreplay.cli.arguments import size_of
 from walreplay.cli.results import (
     cut_to_dict,
@@ -81,6 +81,7 @@ _RunBytes = Annotated[
     str | None,
     typer.Option("--run-bytes", help="Captures that one run reads, such as 64GiB.", metavar="BYTES"),
 ]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")]
 _Show = Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)]
 
 
@@ -103,6 +104,7 @@ def apply_command(
     config: _Config = None,
     allow_gaps: _AllowGaps = False,
     accept_changed_tables: _AcceptChangedTables = False,
+    dry_run: _DryRun = False,
     show: _Show = 0,
     as_json: _Json = False,
     quiet: _Quiet = False,
@@ -110,6 +112,9 @@ def apply_command(
 ) -> None:
     """Apply new captures to the Delta tables of the target."""
     settings = _settings(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
+    if dry_run:
+        _forecast(captures, target, settings, as_json=as_json, quiet=quiet)
+        return
     spark, report = _run(
         lambda spark, progress: walreplay.apply(
             spark, captures=captures, target=target, config=settings, progress=progress
@@ -133,9 +138,18 @@ def backfill_command(
             "--until-time", help="The last commit time that is wanted; UTC if no zone is given.", metavar="TS"
         ),
     ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", help="Only tables whose whole schema.table is this expression's.", metavar="RE"),
+    ] = None,
+    output: _Outputs = None,
+    from_lsn: Annotated[
+        str | None, typer.Option("--from-lsn", help="A change log's first commit LSN.", metavar="X/X")
+    ] = None,
     run_bytes: _RunBytes = None,
     allow_gaps: _AllowGaps = False,
     accept_changed_tables: _AcceptChangedTables = False,
+    dry_run: _DryRun = False,
     show: _Show = 0,
     as_json: _Json = False,
     quiet: _Quiet = False,
@@ -147,16 +161,20 @@ def backfill_command(
     until_of(until_lsn, until_time)  # said before Spark starts, if it cannot be read
     size = None if run_bytes is None else size_of(run_bytes, "--run-bytes")
     settings = _settings(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
+    asked: dict[str, Any] = {
+        "until_lsn": until_lsn,
+        "until_time": until_time,
+        "table": table,
+        "outputs": output or None,
+        "from_lsn": from_lsn,
+        "run_bytes": size,
+    }
+    if dry_run:
+        _forecast(captures, target, settings, as_json=as_json, quiet=quiet, **asked)
+        return
     spark, report = _run(
         lambda spark, progress: walreplay.backfill(
-            spark,
-            captures=captures,
-            target=target,
-            config=settings,
-            until_lsn=until_lsn,
-            until_time=until_time,
-            run_bytes=size,
-            progress=progress,
+            spark, captures=captures, target=target, config=settings, progress=progress, **asked
         ),
         quiet=quiet,
     )
@@ -411,6 +429,15 @@ def _asked(question: Callable[[Any], _Answer]) -> _Answer:
     from walreplay.spark.session.session import build_session
 
     return question(build_session(progress=progress_shown(quiet=False)))
+
+
+def _forecast(captures: str, target: str, settings: Settings, *, as_json: bool, quiet: bool, **asked: Any) -> None:
+    """Print what a command would do."""
+    _, report = _run(
+        lambda spark, progress: walreplay.forecast(spark, captures, target, settings, progress=progress, **asked),
+        quiet=quiet,
+    )
+    _print(report, write_forecast, as_json=as_json)
 
 
 def _print(report: _Report, write: Callable[[Output, _Report], None], *, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
@@ -397,6 +397,30 @@ class Settings(_Model):
         copy = self.model_copy()
         copy._narrowed = to
         return copy
+
+    def with_outputs(self, outputs: Sequence[Output]) -> Settings:
+        """Give the same settings for tables that have these outputs and no others.
+
+        Raises:
+            ConfigError: there is none of that kind yet.
+        """
+        names = [output.value for output in outputs]
+        checked = Settings.from_mapping({"outputs": names}).outputs
+        objects = tuple(
+            one.model_copy(update={"table": one.table.model_copy(update={"outputs": None})}) for one in self.objects
+        )
+        return self.model_copy(update={"outputs": checked, "objects": objects})
+
+    @property
+    def makes_mirrors(self) -> bool:
+        """Whether any table may have a mirror."""
+        given = [self.outputs, *(one.table.outputs for one in self.objects if one.table.outputs is not None)]
+        return any(Output.MIRROR.value in names for names in given)
+
+    @property
+    def from_lsn(self) -> int:
+        """Changes of transactions with a lower commit LSN are left out; -1 leaves out none."""
+        return -1 if self._narrowed.from_lsn is None else self._narrowed.from_lsn
 
     def wants_relation(self, oid: int) -> bool:
         """Tell whether a relation is wanted, as far as that hangs on which it is, and not on its name."""

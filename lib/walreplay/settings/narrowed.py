@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,11 +19,13 @@ class Narrowed:
         tables: a regular expression over the whole of ``schema.table``.
         oids: relations, whatever they are called.
         outputs: what is wanted of those that a table has.
+        from_lsn: changes of transactions with a lower commit LSN are left out.
     """
 
     tables: str | None = None
     oids: frozenset[int] | None = None
     outputs: tuple[Output, ...] | None = None
+    from_lsn: int | None = None
 
     def wants(self, name: str) -> bool:
         """Tell whether a table is wanted, by its ``schema.table``."""
@@ -40,6 +43,24 @@ class Narrowed:
 NOT_NARROWED: Final = Narrowed()
 
 
+def outputs_named(names: Iterable[str | Output] | None) -> tuple[Output, ...] | None:
+    """Read the outputs that a call names; None for none.
+
+    Raises:
+        ConfigError: there is no such output.
+    """
+    if names is None:
+        return None
+    found = []
+    for name in names:
+        try:
+            found.append(Output(name))
+        except ValueError:
+            known = ", ".join(one.value for one in Output)
+            raise ConfigError(f"--output: there is no output {name}", remedy=f"There are {known}") from None
+    return tuple(dict.fromkeys(found)) or None
+
+
 def tables_named(text: str) -> str:
     """Check the expression that a call names tables by.
 
@@ -55,4 +76,4 @@ def tables_named(text: str) -> str:
     return text
 
 
-__all__ = ["NOT_NARROWED", "Narrowed", "tables_named"]
+__all__ = ["NOT_NARROWED", "Narrowed", "outputs_named", "tables_named"]

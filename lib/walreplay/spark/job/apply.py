@@ -91,7 +91,7 @@ def run_job(
 
 
 @dataclass(frozen=True)
-class _Found:
+class Found:
     """What there is to do: the listing, and what of it the next run reads."""
 
     files: Sequence[CaptureFile]
@@ -99,7 +99,7 @@ class _Found:
     reading: Reading
 
 
-class _Idle(Enum):
+class Idle(Enum):
     """Why a run has nothing to apply: no transaction ends in so few files; or the next one is too late."""
 
     TOO_FEW_FILES = auto()
@@ -128,13 +128,13 @@ class Job:
     def _apply(self) -> RunReport:
         done: RunReport | None = None
         with self.run.stage("read ledger"), catalog_errors(self.run.target):
-            state = self.run.ledger.read()
+            state = self._read()
             self._check_source(state)
         while True:
             if state is not None and state.phase in (PLANNED, REBUILDING):
                 state = self._lock()
             if state is not None and state.phase == REBUILDING:
-                state, _ = Installing(self.run, self.captures).finish(state, resumed=True)
+                state = self._install(state)
             if state is not None and state.phase == PLANNED:
                 state, report = self._finish(state)
                 done = joined(done, report)
@@ -148,10 +148,10 @@ class Job:
                 state, self._files = locked, None
                 continue
             ended = self._run(found, state)
-            if ended is _Idle.TOO_FEW_FILES:
+            if ended is Idle.TOO_FEW_FILES:
                 self._most *= 2
                 continue
-            if ended is _Idle.AT_THE_END:
+            if ended is Idle.AT_THE_END:
                 break
             state, report = ended
             done = joined(done, report)
@@ -160,12 +160,15 @@ class Job:
         self._look_at_tables(state)
         return self._nothing_new(state) if done is None else replace(done, warnings=tuple(self.run.warnings))
 
-    def _goes_on(self, found: _Found, state: State) -> bool:
+    def _read(self) -> State | None:
+        return self.run.ledger.read()
+
+    def _goes_on(self, found: Found, state: State) -> bool:
         """Say whether there is another run to do, as far as the listing tells."""
         is_reached = self.until is not None and state.resume is not None and state.resume.has_more
         return found.reading.has_rest and not is_reached
 
-    def _look(self, state: State | None) -> _Found | None:
+    def _look(self, state: State | None) -> Found | None:
         """Give what the next run has to read; None if there is nothing new."""
         with self.run.stage("list"):
             if self._files is None:
@@ -173,9 +176,9 @@ class Job:
             files = self._files
             new = NewFiles(self.run.own, self.captures, self.run.settings, self.run.target.ledger("files"))
             reading = new.what_is_new(files, state)
-        return None if reading is None else _Found(files, new, reading.at_most(self._most))
+        return None if reading is None else Found(files, new, reading.at_most(self._most))
 
-    def _run(self, found: _Found, state: State | None) -> tuple[State, RunReport] | _Idle:
+    def _run(self, found: Found, state: State | None) -> tuple[State, RunReport] | Idle:
         """Do one run; give the ledger's state behind it, and its report, or why there is nothing to apply."""
         reading, new = found.reading, found.new
         before = state.tables if state is not None else ()
@@ -183,14 +186,9 @@ class Job:
             ahead = self._scan_ahead(reading, before, staging)
             plan = Scanning(self.run, new.holes, self.until).plan(reading, ahead)
             steps.reached("scanned")
-            if plan.is_idle and plan.resume.has_more:
-                self._refuse_too_early(state)
-                return _Idle.AT_THE_END
-            if plan.is_idle and reading.has_rest:
-                return _Idle.TOO_FEW_FILES
-            if plan.upto_lsn <= plan.after_lsn and state is None:
-                self._refuse_empty(plan)
-            refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in found.files])
+            idle = self._idle(plan, found, state)
+            if idle is not None:
+                return idle
 
             def write_plan(decoded: Plan, run: int) -> State:
                 return self.run.ledger.write_plan(
@@ -207,6 +205,18 @@ class Job:
             work = Work(plan, reading.size, state, write_plan, ahead=ahead)
             return self._applied(staging, work)
 
+    def _idle(self, plan: Plan, found: Found, state: State | None) -> Idle | None:
+        """Say why there is nothing to apply; refuse a plan that cannot be."""
+        if plan.is_idle and plan.resume.has_more:
+            self._refuse_too_early(state)
+            return Idle.AT_THE_END
+        if plan.is_idle and found.reading.has_rest:
+            return Idle.TOO_FEW_FILES
+        if plan.upto_lsn <= plan.after_lsn and state is None:
+            self._refuse_empty(plan)
+        refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in found.files])
+        return None
+
     def _applied(self, staging: Staging, work: Work) -> tuple[State, RunReport]:
         done = Applying(self.run, self.captures, staging, self._told).apply(work)
         self._told = len(self.run.warnings)
@@ -218,6 +228,10 @@ class Job:
         self._check_source(state)
         self.run.warnings.extend(self.run.ledger.warnings)
         self.run.ledger.warnings.clear()
+        return state
+
+    def _install(self, interrupted: State) -> State:
+        state, _ = Installing(self.run, self.captures).finish(interrupted, resumed=True)
         return state
 
     def _finish(self, interrupted: State) -> tuple[State, RunReport]:
@@ -327,4 +341,4 @@ class Job:
         )
 
 
-__all__ = ["Job", "apply", "run_job"]
+__all__ = ["Found", "Idle", "Job", "apply", "run_job"]

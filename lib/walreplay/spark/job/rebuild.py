@@ -26,7 +26,7 @@ from walreplay.outputs import Output, source_oid
 from walreplay.progress import Progress
 from walreplay.report import RunReport, TableReport
 from walreplay.settings import Settings, make_settings
-from walreplay.settings.narrowed import Narrowed, tables_named
+from walreplay.settings.narrowed import Narrowed, outputs_named, tables_named
 from walreplay.spark.captures.files import root_of
 from walreplay.spark.checks.places import check_places
 from walreplay.spark.checks.rightness import Rightness, check_readable, rightness_of
@@ -86,7 +86,7 @@ def rebuild(
         WalReplayError: as `walreplay.apply` does.
     """
     place, settings = Target.parse(str(target)), make_settings(config)
-    wanted = None if outputs is None else tuple(map(_output_of, outputs))
+    wanted = outputs_named(outputs)
     if run_bytes is not None:
         settings = settings.with_run_bytes(run_bytes)
     tables = tables_named(table)
@@ -94,15 +94,6 @@ def rebuild(
         check_places(str(captures), place)
         context = RunContext.of(spark, place, settings, progress)
         return _Rebuild(context, str(captures), Narrowed(tables, outputs=wanted)).run()
-
-
-def _output_of(name: str | Output) -> Output:
-    try:
-        return Output(name)
-    except ValueError:
-        raise ConfigError(
-            f"--output: there is no output {name}", remedy=f"There are {', '.join(one.value for one in Output)}"
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)

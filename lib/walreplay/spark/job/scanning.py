@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -35,11 +35,13 @@ class Scanning:
     Attributes:
         holes: files before which another one is missing, according to the numbers in the names, with the description.
         until: the last transaction that is wanted; None for the files' end.
+        follow: told of each file once it is joined.
     """
 
     run: RunContext
     holes: Mapping[str, str]
     until: Until | None = None
+    follow: Callable[[Stitch], None] | None = None
 
     def plan(self, reading: Reading, ahead: AheadScan | None = None) -> Plan:
         """Scan the files in parallel and stitch them.
@@ -104,6 +106,8 @@ class Scanning:
                 if file.path in self.holes and not is_open:
                     # If an open transaction or message continues here, nothing is missing.
                     self._note_hole(self.holes[file.path], file.path)
+                if self.follow is not None:
+                    self.follow(stitch)
                 self.run.progress.advance()
         plan = stitch.plan(is_last=not reading.has_rest)
         check_times(plan)

@@ -247,10 +247,10 @@ class _Collected:
             Identity(Mode.APPEND),
             configured=False,
         )
-        if output is Output.CHANGELOG:
-            return version
-        version = _identified(version, sent, self._settings)
-        base = self._bases.get(relation.oid, -1)
+        base = self._settings.from_lsn
+        if output is not Output.CHANGELOG:
+            version = _identified(version, sent, self._settings)
+            base = max(base, self._bases.get(relation.oid, -1))
         # Where all that the run has comes later, nothing has to be looked at.
         return replace(version, floor=base) if base > self._after_lsn + 1 else version
 
