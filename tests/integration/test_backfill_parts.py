@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,12 @@ import pytest
 
 import walreplay
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
+from walreplay.decode.summary import FileScan
 from walreplay.errors import ConfigError, TargetError
 from walreplay.protocol import messages as m
+from walreplay.spark.captures.files import scan_captures
+from walreplay.spark.job import apply, scanning
+from walreplay.spark.workers.scan import ScanTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,3 +108,34 @@ def test_what_would_be_done_is_told_and_nothing_is_written(
 
 def _sizes(small: SmallMirror) -> list[int]:
     return [path.stat().st_size for path in sorted(small.captures.iterdir())]
+
+
+def test_files_that_the_index_knows_are_not_opened_to_be_scanned(
+    small: SmallMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark, captures = small.spark, small.captures
+    opened: list[str] = []
+
+    def scanned(session: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
+        opened.extend(Path(path).name for path in tasks)
+        return scan_captures(session, tasks)
+
+    monkeypatch.setattr(scanning, "scan_captures", scanned)
+    monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
+    walreplay.index(spark, captures)
+    assert walreplay.forecast(spark, captures, small.target).transactions == 3
+    assert opened == []
+    # Of those in front of an end none, and of those behind it neither; the one that it lies in is cut off there.
+    report = walreplay.backfill(spark, captures, small.target, until_lsn="0/C8")
+    assert (report.transactions, report.applied_lsn, opened) == (2, 200, ["003.bin"])
+    opened.clear()
+    # The next run goes on inside of that file, and reads another that the index does not have.
+    small.write(WIDER, m.Insert(9, row(4, "n", "n")))
+    small.apply()
+    assert opened == ["003.bin", "004.bin"]
+    assert small.rows() == small.expected(tmp_path / "whole")
+    # What is damaged behind the end does not matter, though all before it is known.
+    small.write(T).write_bytes(b"\xff" * 300)
+    opened.clear()
+    walreplay.backfill(spark, captures, tmp_path / "sound", until_lsn="0/12C")
+    assert "001.bin" not in opened

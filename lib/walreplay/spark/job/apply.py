@@ -25,6 +25,7 @@ from walreplay.spark.checks.places import check_places
 from walreplay.spark.checks.setting_back import newer_error
 from walreplay.spark.delta.storage import catalog_errors
 from walreplay.spark.delta.target import Target
+from walreplay.spark.index.archive import ArchiveIndex, home_of, table_of
 from walreplay.spark.job.ahead import AheadScan
 from walreplay.spark.job.applying import Applying, Work, table_checks
 from walreplay.spark.job.context import RunContext
@@ -90,6 +91,10 @@ def run_job(
         return Job(RunContext.of(spark, place, settings, progress), str(captures), until).apply()
 
 
+LEAST_INDEXED = 64 << 20
+"""A run that reads less scans its files, and does not look for an index of the archive."""
+
+
 @dataclass(frozen=True)
 class Found:
     """What there is to do: the listing, and what of it the next run reads."""
@@ -117,6 +122,7 @@ class Job:
         self._most = run.settings.run_bytes or run_bytes_of(run.spark)
         self._files: list[CaptureFile] | None = None
         self._told = 0
+        self._bytes_read = self._bytes_wanted = 0
 
     def apply(self) -> RunReport:
         """Do it, and give the report of all that was done."""
@@ -154,6 +160,7 @@ class Job:
             if ended is Idle.AT_THE_END:
                 break
             state, report = ended
+            self._bytes_read += found.reading.size
             done = joined(done, report)
             if not self._goes_on(found, state):
                 return replace(done, warnings=tuple(self.run.warnings))
@@ -176,7 +183,14 @@ class Job:
             files = self._files
             new = NewFiles(self.run.own, self.captures, self.run.settings, self.run.target.ledger("files"))
             reading = new.what_is_new(files, state)
-        return None if reading is None else Found(files, new, reading.at_most(self._most))
+        if reading is None:
+            return None
+        found = Found(files, new, reading.at_most(self._most))
+        self._bytes_wanted = max(self._bytes_wanted, self._bytes_read + reading.size)
+        if found.reading.has_rest or self._bytes_read:
+            # Of a call that is one run there is nothing to tell: its stages do.
+            self.run.progress.so_far(self._bytes_read, self._bytes_wanted)
+        return found
 
     def _run(self, found: Found, state: State | None) -> tuple[State, RunReport] | Idle:
         """Do one run; give the ledger's state behind it, and its report, or why there is nothing to apply."""
@@ -184,7 +198,7 @@ class Job:
         before = state.tables if state is not None else ()
         with self.run.staging() as staging:
             ahead = self._scan_ahead(reading, before, staging)
-            plan = Scanning(self.run, new.holes, self.until).plan(reading, ahead)
+            plan = Scanning(self.run, new.holes, self.until, self._index(found)).plan(reading, ahead)
             steps.reached("scanned")
             idle = self._idle(plan, found, state)
             if idle is not None:
@@ -204,6 +218,13 @@ class Job:
 
             work = Work(plan, reading.size, state, write_plan, ahead=ahead)
             return self._applied(staging, work)
+
+    def _index(self, found: Found) -> ArchiveIndex | None:
+        """Give the archive's index, where reading it costs less than to scan the files."""
+        if found.reading.size < LEAST_INDEXED:
+            return None
+        home = home_of(self.captures, found.files)
+        return ArchiveIndex(self.run.own, table_of(None, home), home, self.run.settings)
 
     def _idle(self, plan: Plan, found: Found, state: State | None) -> Idle | None:
         """Say why there is nothing to apply; refuse a plan that cannot be."""

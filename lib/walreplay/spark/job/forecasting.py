@@ -129,7 +129,7 @@ class ForecastJob(Job):
         def follow(stitch: Stitch) -> None:
             rows.extend(relation_rows(stitch.state))
 
-        plan = Scanning(self.run, found.new.holes, self.until, follow).plan(found.reading)
+        plan = Scanning(self.run, found.new.holes, self.until, self._index(found), follow).plan(found.reading)
         idle = self._idle(plan, found, state)
         if idle is not None:
             return idle
