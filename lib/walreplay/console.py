@@ -120,10 +120,12 @@ class Rate:
 
     def told(self, done: int, total: int) -> str:
         """Say how many bytes are done, how fast, and when it will end; nothing at the beginning."""
-        seconds = self._clock() - self._began
-        if not done or seconds <= 0:
-            # It begins anew for each call.
-            self._began = self._clock() if not done else self._began
+        now = self._clock()
+        if not done:
+            # It begins, or begins anew.
+            self._began = now
+        seconds = now - self._began
+        if seconds <= 0:
             return ""
         rate = done / seconds
         left = timedelta(seconds=round(max(0, total - done) / rate))

@@ -12,14 +12,16 @@ import pytest
 import yaml
 
 import walreplay
+from support.captures import case
 from support.extent import further
 from support.killed_run import run_until_killed
 from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
 from support.stopped_run import StoppedError
-from support.truth import mirror_tables
+from support.truth import assert_mirror_equals, mirror_tables
 from walreplay.errors import ConfigError, OrderError, TargetError
 from walreplay.protocol import messages as m
 from walreplay.report import RunReport
+from walreplay.spark.session import steps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -181,7 +183,7 @@ def table_commits(small: SmallMirror) -> dict[str, int]:
     return {name: small.history(name).count("WRITE") for name in ("orders", "items")}
 
 
-BESIDE = ("decoded", "plan written", "run recorded", "made beside", "compared")
+BESIDE = ("decoded", "plan written", "made beside")
 IN_PLACE = (
     *("rebuild written", "rows are to be replaced", "rows replaced", "table replaced", "tables replaced"),
     *("side removed", "history recorded"),
@@ -204,8 +206,12 @@ def test_a_rebuild_that_was_stopped_while_it_makes_tables_goes_on(
     assert held(spark, small.target) == damaged[1]
 
 
-@pytest.mark.parametrize("step", further(IN_PLACE, but=("rows replaced",)))
-@pytest.mark.parametrize("by", further(("apply", "rebuild"), but=("apply",)))
+@pytest.mark.parametrize(
+    ("step", "by"),
+    further(
+        [*((step, "apply") for step in IN_PLACE), ("table replaced", "rebuild")], but=(("rows replaced", "apply"),)
+    ),
+)
 def test_a_rebuild_that_was_stopped_while_it_replaces_tables_is_finished_once(
     spark: SparkSession, tmp_path: Path, stop: Callable[[str], None], damaged: Any, step: str, by: str
 ) -> None:
@@ -232,6 +238,24 @@ def test_a_rebuild_that_was_stopped_while_it_replaces_tables_is_finished_once(
 
 
 @pytest.mark.full
+def test_a_rebuild_whose_new_rows_are_removed_leaves_the_tables(
+    spark: SparkSession, tmp_path: Path, stop: Callable[[str], None], damaged: Any
+) -> None:
+    small = copy_of(spark, damaged[0], tmp_path)
+    before = held(spark, small.target)
+    stop("rebuild written")
+    with pytest.raises(StoppedError):
+        rebuilt(small, r"s\..*", SAID)
+    stop("no such step")
+    shutil.rmtree(small.ledger / "rebuild")
+    forget(spark)
+    assert len([text for text in small.apply(**SAID).warnings if "so it is as it was" in text]) == 2
+    assert held(spark, small.target) == before
+    rebuilt(small, r"s\..*", SAID)
+    assert held(spark, small.target) == damaged[1]
+
+
+@pytest.mark.full
 def test_a_rebuild_whose_process_is_killed_is_finished(spark: SparkSession, tmp_path: Path, damaged: Any) -> None:
     small = copy_of(spark, damaged[0], tmp_path)
     command, config = ("rebuild", "--table", r"s\..*"), tmp_path / "config.yaml"
@@ -254,7 +278,7 @@ def test_what_cannot_be_made_again_is_refused(spark: SparkSession, tmp_path: Pat
         rebuilt(small, r"s\.order", SAID)
     with pytest.raises(ConfigError, match="there is no output log"):
         rebuilt(small, r"s\.orders", SAID, outputs=["log"])
-    with pytest.raises(TargetError, match="made from the source 'another'"):
+    with pytest.raises(TargetError, match="made from the source 'shop', not 'another'"):
         walreplay.rebuild(spark, small.captures, small.target, ".*", config={"source": "another"})
     with pytest.raises(TargetError, match="nothing of captures was applied"):
         walreplay.rebuild(spark, small.captures, tmp_path / "new", ".*")
@@ -267,8 +291,11 @@ def test_what_cannot_be_made_again_is_refused(spark: SparkSession, tmp_path: Pat
     (tmp_path / "first").rename(first)
     (small.captures / "002.bin").rename(tmp_path / "last")
     with pytest.raises(OrderError, match="the captures end at LSN 0/64, but the target holds"):
-        rebuilt(small, r"s\.(orders|items)", SAID)
+        rebuilt(small, r"s\.orders", SAID)
     assert table_commits(small) == before
+    # With all captures it is made, whatever was made of some of them.
+    (tmp_path / "last").rename(small.captures / "002.bin")
+    assert [one.action for one in rebuilt(small, r"s\.orders", SAID).tables] == ["overwritten"]
 
 
 @pytest.mark.full
@@ -287,8 +314,13 @@ def test_a_name_that_passed_from_table_to_table_has_the_rows_it_should_have(
     right = held(small.spark, small.target)
     small.spark.sql(f"DELETE FROM delta.`{small.location('orders')}`")
     small.spark.sql(f"DELETE FROM delta.`{small.location('old orders')}`")
-    assert [one.name for one in rebuilt(small, r"s\.orders", config).tables] == ["s.orders"]
     assert [one.name for one in rebuilt(small, r"s\.old orders", config).tables] == ["s.old orders"]
+    if policy == "keep":
+        # With other runs, other rows would be kept.
+        with pytest.raises(TargetError, match="which of the old rows it has kept hangs on where"):
+            rebuilt(small, r"s\.orders", config)
+        return
+    assert [one.name for one in rebuilt(small, r"s\.orders", config).tables] == ["s.orders"]
     assert held(small.spark, small.target) == right
     small.apply(anew, m.Update(21, row(4, "goes on")), renamed, m.Update(9, row(1, "goes on")), **config)
 
@@ -312,3 +344,38 @@ def test_a_table_of_a_catalog_is_made_again(spark: SparkSession, tmp_path: Path)
     finally:
         for schema in ("s", "_walreplay"):
             spark.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["o14", "o18", "o11"])
+def test_all_tables_of_a_capture_are_made_again(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    recorded, target = case(name), tmp_path / "mirror"
+    walreplay.apply(spark, recorded.folder, target, {"run_bytes": 1})
+    for location in mirror_tables(target).values():
+        spark.sql(f"DELETE FROM delta.`{location}`")
+    report = walreplay.rebuild(spark, recorded.folder, target, ".*")
+    # It counts the same transactions, however runs were cut.
+    assert not [text for text in report.warnings if "the captures hold" in text]
+    assert_mirror_equals(spark, target, recorded)
+    report = walreplay.rebuild(spark, recorded.folder, target, ".*", run_bytes=1)
+    assert {table.action for table in report.tables} == {"unchanged"}
+
+
+@pytest.mark.full
+def test_a_run_may_come_while_tables_are_made(small: SmallMirror, tmp_path: Path) -> None:
+    fill(small)
+    small.spark.sql(f"DELETE FROM delta.`{small.location('orders')}`")
+
+    def on_step(step: str) -> None:
+        if step == "made beside":
+            steps.on_step = None
+            small.apply(OTHERS, m.Insert(12, row(9, "meanwhile")))
+
+    steps.on_step = on_step
+    try:
+        report = rebuilt(small, r"s\.(orders|others)")
+    finally:
+        steps.on_step = None
+    assert {table.name: table.action for table in report.tables} == {"s.orders": "overwritten", "s.others": "unchanged"}
+    assert report.applied_lsn == 300
+    goes_on(small, tmp_path / "whole")

@@ -47,12 +47,12 @@ class Installing:
         reports: list[TableReport] = []
         with context.stage("replace", len(rebuild.tables)), ThreadPoolExecutor(context.at_once) as pool:
 
-            def bring(one: Replacement) -> TableReport:
+            def bring(one: Replacement) -> TableReport | None:
                 report = self._bring(state, one, commit, resumed=resumed)
                 context.progress.advance()
                 return report
 
-            reports += pool.map(bring, rebuild.tables)
+            reports += filter(None, pool.map(bring, rebuild.tables))
         steps.reached("tables replaced")
         with context.stage("clean up"):
             context.ledger.check_lock()
@@ -63,7 +63,7 @@ class Installing:
         steps.reached("side removed")
         return self._record(state, reports, resumed=resumed)
 
-    def _bring(self, state: State, one: Replacement, commit: delta.CommitId, *, resumed: bool) -> TableReport:
+    def _bring(self, state: State, one: Replacement, commit: delta.CommitId, *, resumed: bool) -> TableReport | None:
         context, entry = self.context, one.entry
         before = {known.oid: known for known in state.tables}.get(entry.oid)
         what = Replacing(
@@ -81,6 +81,9 @@ class Installing:
             session_with(context.spark, delta.SMALL_STATE) as own,
         ):
             version = replace_rows(own, context.writer, what)
+        if version is None:
+            context.warnings.append(f"{entry.name}: its new rows are gone, so it is as it was; rebuild it again")
+            return None
         steps.reached(f"table replaced: {entry.name}")
         return TableReport(
             entry.name,

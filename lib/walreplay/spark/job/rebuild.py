@@ -14,6 +14,7 @@ import json
 import os
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -46,6 +47,7 @@ from walreplay.spark.session import steps
 from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import session_with
 from walreplay.spark.tables.side import remove_side
+from walreplay.transactions.plan import Resume
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -245,12 +247,15 @@ class _Rebuild:
         Which of them has a name in the end, and which rows it goes on with, the runs find out, as the target's have.
         """
         names: dict[int, set[str]] = {}
+        parts: dict[str, tuple[str, str]] = {}
         table = self.context.target.ledger("relations")
         with self.context.stage("read ledger"):
             if delta.exists(self.context.own, table):
                 rows = delta.read(self.context.own, table).where(f"run <= {state.run}")
                 for row in rows.select("oid", "namespace", "name").distinct().collect():
-                    names.setdefault(row.oid, set()).add(f"{row.namespace or 'pg_catalog'}.{row.name}")
+                    name = f"{row.namespace or 'pg_catalog'}.{row.name}"
+                    names.setdefault(row.oid, set()).add(name)
+                    parts[name] = (row.namespace or "pg_catalog", row.name)
         for entry in state.tables:
             names.setdefault(source_oid(entry.oid), set()).add(entry.source_name)
         found = {oid for oid, given in names.items() if any(map(self.wanted.wants, given))}
@@ -263,12 +268,34 @@ class _Rebuild:
                 remedy=f"--table is a regular expression over the whole of schema.table; there are "
                 f"{', '.join(near or known[:5])}{'' if near or len(known) <= 5 else ', …'}",
             )
+        self._check_kept(names, parts)
         while True:
             given = set().union(*(names[oid] for oid in found))
             more = {oid for oid, of_it in names.items() if of_it & given} - found
             if not more:
                 return found
             found |= more
+
+    def _check_kept(self, names: Mapping[int, Iterable[str]], parts: Mapping[str, tuple[str, str]]) -> None:
+        """Refuse a name that passed from one relation to another if the new one may have kept the old one's rows.
+
+        Whether it has, hangs on whether both have changed in one run, and the runs here are others.
+        """
+        settings = self.context.settings
+        held = Counter(name for given in names.values() for name in given)
+        for name, count in sorted(held.items()):
+            if count < 2 or name not in parts or not self.wanted.wants(name):
+                continue
+            table = settings.table(*parts[name])
+            said = None if table is None else table.on_recreate
+            if (said or settings.on_recreate) == "keep":
+                raise TargetError(
+                    "the table was dropped and created again, or another one had its name, and on_recreate is keep: "
+                    "which of the old rows it has kept hangs on where the target's runs have ended",
+                    table=name,
+                    path=self.context.target.text,
+                    remedy="Leave it out of --table; or set on_recreate: replace, which makes it without old rows",
+                )
 
     # Made beside
 
@@ -280,29 +307,48 @@ class _Rebuild:
         """
         assert state.resume is not None
         context, end = self.context, state.resume.place.high_lsn
-        run = RunContext.of(context.spark, side.target, side.settings, context.progress)
-        before = run.ledger.read()
+        run, before = self._look_beside(side)
         if before is not None and before.resume is not None and before.resume.place.high_lsn > end:
             # The target's ledger was set back.
-            note = remove_side(context.own, side.target, [entry.table for entry in before.tables])
-            if note is not None:
-                raise TargetError(f"a rebuild before has gone further than the target; {note}", path=side.target.text)
-            run = RunContext.of(context.spark, side.target, side.settings, context.progress)
-        report = Job(run, self.captures, Until(lsn=end)).apply()
+            run, before = self._begin_anew(side, before)
+        try:
+            report = Job(run, self.captures, Until(lsn=end)).apply()
+        except OrderError:
+            if before is None:
+                raise
+            # Captures that were missing, or have changed, may be right now: what was made of others does not count.
+            run, before = self._begin_anew(side, before)
+            report = Job(run, self.captures, Until(lsn=end)).apply()
         for name, seconds in run.stages.items():
             context.stages[name] = context.stages.get(name, 0.0) + seconds
         context.warnings.extend(text for text in report.warnings if text not in context.warnings)
         made = run.ledger.read()
-        self._check_end(None if made is None else made.resume, state)
+        try:
+            self._check_end(None if made is None else made.resume, state)
+        except OrderError:
+            self._begin_anew(side, made)
+            raise
         assert made is not None
         return _Made(made.tables, report)
 
-    def _check_end(self, reached: Any, state: State) -> None:
+    def _look_beside(self, side: _Side) -> tuple[RunContext, State | None]:
+        run = RunContext.of(self.context.spark, side.target, side.settings, self.context.progress)
+        return run, run.ledger.read()
+
+    def _begin_anew(self, side: _Side, before: State | None) -> tuple[RunContext, State | None]:
+        """Remove what a rebuild has made before."""
+        tables = () if before is None else before.tables
+        note = remove_side(self.context.own, side.target, [entry.table for entry in tables])
+        if note is not None:
+            raise TargetError(f"what was made before cannot be gone on with; {note}", path=side.target.text)
+        return self._look_beside(side)
+
+    def _check_end(self, reached: Resume | None, state: State) -> None:
         """Make sure that the captures hold all transactions that the target has."""
         assert state.resume is not None
         end, applied = state.resume.place.high_lsn, state.resume.applied
         high = -1 if reached is None else reached.place.high_lsn
-        if high != end:
+        if reached is None or high != end:
             raise OrderError(
                 f"the captures end at LSN {format_lsn(max(high, 0))}, but the target holds what was committed up to "
                 f"{format_lsn(end)}",

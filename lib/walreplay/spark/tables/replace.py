@@ -48,8 +48,8 @@ class Replacing:
     check_lock: Callable[..., None]
 
 
-def replace_rows(spark: SparkSession, writer: TableWriter, what: Replacing) -> int:
-    """Put the rows in place, and give the version that the table has with them.
+def replace_rows(spark: SparkSession, writer: TableWriter, what: Replacing) -> int | None:
+    """Put the rows in place, and give the version that the table has with them; None if they are gone.
 
     Args:
         spark: a session that only the caller uses.
@@ -63,6 +63,9 @@ def replace_rows(spark: SparkSession, writer: TableWriter, what: Replacing) -> i
     if what.resumed and there:
         found = delta.find_commit(spark, table, what.commit, depth=delta.WHOLE_HISTORY)
     if found is None:
+        if what.resumed and not delta.exists(spark, what.source):
+            # Somebody has removed them: the table stays as it is.
+            return None
         _write(spark, writer, what, there=there)
         found = delta.find_commit(spark, table, what.commit)
     if found is None:
