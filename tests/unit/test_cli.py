@@ -562,7 +562,7 @@ def test_rebuild_hands_over_what_it_is_told(monkeypatch, capsys):
         return RunReport(3, "rebuilt", "in", "/mirror", 2, 9, 0, 2, None, None, tables, (), 1.0, {})
 
     monkeypatch.setitem(vars(walreplay), "rebuild", rebuild)
-    monkeypatch.setattr("walreplay.spark.session.session.build_session", lambda: None)
+    monkeypatch.setattr("walreplay.spark.session.session.build_session", lambda **_: None)
     arguments = ["rebuild", "--table", r"s\..*", "--captures", "in", "--target", "out", "--quiet"]
     assert main(arguments) == 0
     assert capsys.readouterr().out.startswith("run 3: 1 of 3 tables of /mirror made again from 2 files (9 bytes) in")
@@ -582,7 +582,7 @@ def test_a_dry_run_prints_what_would_be_done(monkeypatch, capsys):
         return Forecast("in", "out", 2, 7, 2048, 5, 16, NOON, (table,), 3, 12, 90.4, "the scan", ("careful",), 0.5)
 
     monkeypatch.setitem(vars(walreplay), "forecast", forecast)
-    monkeypatch.setattr("walreplay.spark.session.session.build_session", lambda: None)
+    monkeypatch.setattr("walreplay.spark.session.session.build_session", lambda **_: None)
     assert main(["apply", "--captures", "in", "--target", "out", "--dry-run", "--quiet"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "5 transactions from 7 files (2.0 KiB) would be applied to out in 2 runs, by about 12 Spark tasks; nothing was "
