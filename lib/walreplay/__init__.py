@@ -23,20 +23,22 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from walreplay.changes import ChangeBatch, read_changes
     from walreplay.errors import WalReplayError
-    from walreplay.report import RunReport
+    from walreplay.report import Forecast, RunReport
     from walreplay.settings import Settings
     from walreplay.spark.index.audit import audit
     from walreplay.spark.index.audited import AuditReport
     from walreplay.spark.index.building import IndexReport, index
     from walreplay.spark.job.apply import apply
-    from walreplay.spark.job.backfill import backfill
+    from walreplay.spark.job.backfill import backfill, forecast
     from walreplay.spark.job.load import load
+    from walreplay.spark.job.rebuild import rebuild
     from walreplay.spark.ledger.status import Cut, TargetStatus, status, versions_at
 
 __all__ = [
     "AuditReport",
     "ChangeBatch",
     "Cut",
+    "Forecast",
     "IndexReport",
     "RunReport",
     "Settings",
@@ -46,9 +48,11 @@ __all__ = [
     "apply",
     "audit",
     "backfill",
+    "forecast",
     "index",
     "load",
     "read_changes",
+    "rebuild",
     "status",
     "versions_at",
 ]
@@ -59,6 +63,7 @@ _HOMES: Final = {
     "AuditReport": "walreplay.spark.index.audited",
     "ChangeBatch": "walreplay.changes",
     "Cut": "walreplay.spark.ledger.status",
+    "Forecast": "walreplay.report",
     "IndexReport": "walreplay.spark.index.building",
     "RunReport": "walreplay.report",
     "Settings": "walreplay.settings",
@@ -67,9 +72,11 @@ _HOMES: Final = {
     "apply": "walreplay.spark.job.apply",
     "audit": "walreplay.spark.index.audit",
     "backfill": "walreplay.spark.job.backfill",
+    "forecast": "walreplay.spark.job.backfill",
     "index": "walreplay.spark.index.building",
     "load": "walreplay.spark.job.load",
     "read_changes": "walreplay.changes",
+    "rebuild": "walreplay.spark.job.rebuild",
     "status": "walreplay.spark.ledger.status",
     "versions_at": "walreplay.spark.ledger.status",
 }

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, TextIO
@@ -107,10 +107,36 @@ class Output:
             self._stream.write("  ".join(aligned).rstrip() + "\n")
 
 
+class Rate:
+    """Says how fast something goes, and how long it takes on, as far as that can be told.
+
+    Args:
+        clock: gives seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+
+    def told(self, done: int, total: int) -> str:
+        """Say how many bytes are done, how fast, and when it will end; nothing at the beginning."""
+        now = self._clock()
+        if not done:
+            # It begins, or begins anew.
+            self._began = now
+        seconds = now - self._began
+        if seconds <= 0:
+            return ""
+        rate = done / seconds
+        left = timedelta(seconds=round(max(0, total - done) / rate))
+        return f"{size(done)} of {size(max(done, total))} read, {size(int(rate))}/s, {left} left"
+
+
 class BarProgress:
     """A progress bar for the current stage, on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
+        self._rate, self._whole = Rate(), ""
         stream = _bare(stream)
         self._bars = Bars(
             SpinnerColumn(),
@@ -131,7 +157,12 @@ class BarProgress:
         self._bars.start()
         if self._task is not None:
             self._bars.remove_task(self._task)
-        self._task = self._bars.add_task(visible(name), total=total)
+        self._task = self._bars.add_task(visible(f"{self._whole}{name}"), total=total)
+
+    def so_far(self, done: int, total: int) -> None:
+        """Show it in front of the stages that follow."""
+        told = self._rate.told(done, total)
+        self._whole = told and f"{told}: "
 
     def advance(self, count: int = 1) -> None:
         """Move the bar on."""
@@ -149,6 +180,7 @@ class LineProgress:
 
     def __init__(self, stream: TextIO) -> None:
         self._output = Output(stream)
+        self._rate = Rate()
         self._lock = threading.Lock()
         self._name = ""
         self._count = 0
@@ -164,6 +196,13 @@ class LineProgress:
         """Count."""
         with self._lock:
             self._count += count
+
+    def so_far(self, done: int, total: int) -> None:
+        """Write it, in a line of its own."""
+        told = self._rate.told(done, total)
+        if told:
+            self.done()
+            self._output.line(told)
 
     def done(self) -> None:
         """Say what the stage did and how long it took."""

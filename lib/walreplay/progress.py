@@ -14,6 +14,9 @@ class Progress(Protocol):
     def advance(self, count: int = 1) -> None:
         """Count so many units of the stage as done."""
 
+    def so_far(self, done: int, total: int) -> None:
+        """Say how many of the bytes are read that all runs of a call read; first with none of them."""
+
     def done(self) -> None:
         """End the last stage."""
 
@@ -28,4 +31,7 @@ class NoProgress:
         """Say nothing."""
 
     def done(self) -> None:
+        """Say nothing."""
+
+    def so_far(self, done: int, total: int) -> None:
         """Say nothing."""

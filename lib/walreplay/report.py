@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from walreplay.lsn import format_lsn
 
 Action: TypeAlias = Literal["created", "merged", "appended", "overwritten", "unchanged", "set aside"]
-Status: TypeAlias = Literal["applied", "loaded", "nothing new"]
+Status: TypeAlias = Literal["applied", "loaded", "rebuilt", "nothing new"]
 Way: TypeAlias = Literal["files", "statements"]
 """How rows reached the tables: in files that workers have written, or by Spark's own statements."""
 
@@ -126,3 +126,72 @@ class RunReport:
             "seconds": round(self.seconds, 3),
             "stages": {name: round(seconds, 3) for name, seconds in self.stages.items()},
         }
+
+
+@dataclass(frozen=True, slots=True)
+class TableForecast:
+    """What runs would do to one table.
+
+    Attributes:
+        name: the source's ``schema.table``, the last that it has.
+        outputs: what the changes would be written to, by the outputs' names.
+        inserts, updates, deletes, truncates: row changes in the files, whatever becomes of their transactions.
+        changes: of its columns, on the way.
+        is_new: the target does not have it yet.
+    """
+
+    name: str
+    oid: int
+    outputs: tuple[str, ...]
+    inserts: int
+    updates: int
+    deletes: int
+    truncates: int
+    changes: tuple[str, ...]
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What runs would do, found without writing anything.
+
+    Attributes:
+        runs: how many there would be.
+        capture_bytes: to be read, as stored.
+        applied_lsn: the target would hold everything committed up to here.
+        left_out: row changes of tables that are not wanted.
+        tasks: about how many Spark tasks there would be.
+        estimated_seconds: how long it would take; None if nothing tells.
+        estimated_by: what that is told by: the target's runs before, or the scan of the same files.
+    """
+
+    captures: str
+    target: str
+    runs: int
+    files: int
+    capture_bytes: int
+    transactions: int
+    applied_lsn: int | None
+    applied_commit_ts: datetime | None
+    tables: tuple[TableForecast, ...]
+    left_out: int
+    tasks: int
+    estimated_seconds: float | None
+    estimated_by: str
+    warnings: tuple[str, ...]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as values for JSON; LSNs as ``X/X``, times in ISO form."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in Forecast.__slots__}
+        found["applied_lsn"] = None if self.applied_lsn is None else format_lsn(self.applied_lsn)
+        found["applied_commit_ts"] = self.applied_commit_ts.isoformat() if self.applied_commit_ts else None
+        found["tables"] = [
+            {name: getattr(one, name) for name in TableForecast.__slots__}
+            | {"outputs": list(one.outputs), "changes": list(one.changes)}
+            for one in self.tables
+        ]
+        found["warnings"] = list(self.warnings)
+        for name in ("seconds", "estimated_seconds"):
+            found[name] = None if found[name] is None else round(found[name], 3)
+        return found

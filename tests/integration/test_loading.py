@@ -200,6 +200,9 @@ def test_tables_of_all_forms_are_loaded_and_changes_below_the_base_are_left_out_
         (2, "two", 150),
         (3, None, 150),
     }
+    with pytest.raises(TargetError, match="rows from before the captures began") as caught:
+        walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, r"s\..*")
+    assert (caught.value.table, "load --replace" in str(caught.value)) == ("s.items", True)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from support.captures import Case, case
 from support.command import program_environment
 from support.pages import ROOT, block, block_behind, with_places, without_comments
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
-from support.truth import assert_mirror_equals
+from support.truth import assert_mirror_equals, mirror_tables
 from walreplay.cli import main
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
@@ -101,7 +101,17 @@ def test_the_backfill_page_makes_tables_as_of_a_moment(spark: SparkSession, tmp_
     assert 0 < known.runs[0].transactions < sample.info["transactions_committed"]
     shell(command, folder=tmp_path)
     assert_mirror_equals(spark, tmp_path / "moment", sample)
-    large = block("docs/backfill.md", "walreplay backfill --captures /data/captures --target /data/mirror")
+    ahead = block("docs/backfill.md", "walreplay backfill --captures /data/captures --target /data/mirror --until-time")
+    places = {"/data/captures": sample.folder, "/data/mirror": tmp_path / "mirror"}
+    assert f"{sample.info['transactions_committed']} transactions" in shell(
+        with_places(ahead.text, places), folder=tmp_path
+    )
+    assert not (tmp_path / "mirror").exists()
+    part = block("docs/backfill.md", "walreplay backfill --captures /data/captures --target /data/december")
+    places = {"/data/captures": sample.folder, "/data/december": tmp_path / "part", "16/B374D848": "0/1"}
+    shell(with_places(part.text, places), folder=tmp_path)
+    assert list(mirror_tables(tmp_path / "part")) == ["shop.orders__changes"]
+    large = block("docs/backfill.md", "walreplay backfill --captures /data/captures --target /data/mirror --run-bytes")
     places = {"/data/captures": sample.folder, "/data/mirror": tmp_path / "mirror"}
     shell(with_places(large.text, places).replace("64GiB", "1KiB"), folder=tmp_path)
     assert_mirror_equals(spark, tmp_path / "mirror", sample)
@@ -239,6 +249,23 @@ def test_a_table_that_was_changed_is_brought_back_by_the_statement(spark: SparkS
 
     assert mirror.apply().warnings == ()
     assert sorted(found[1] for found in mirror.rows()["shop.orders"]) == [1, 2, 3]
+
+
+@pytest.mark.full
+def test_a_table_that_was_changed_is_made_again_by_the_command(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.apply(_T, m.Insert(1, row(1, "a")))
+    spark.sql(f"DELETE FROM delta.`{mirror.target}/shop/orders`")
+    places = {"/data/captures": mirror.captures, "/data/mirror": mirror.target}
+    for text in (
+        block("docs/backfill.md", "walreplay rebuild --table 'shop\\.orders'").text,
+        block("docs/backfill.md", "walreplay rebuild --table 'shop\\..*'").text,
+    ):
+        assert command_line(with_places(text, places)) == 0
+    assert ["1 of 1 table" in line for line in capsys.readouterr().out.splitlines()].count(True) == 1
+    assert sorted(found[1] for found in mirror.rows()["shop.orders"]) == [1]
 
 
 @pytest.mark.full

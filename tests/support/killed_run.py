@@ -1,7 +1,7 @@
 """Apply captures and be killed at a step, as a machine that goes away does.
 
-``python -m support.killed_run CAPTURES TARGET STEP COUNT [itself CONFIG]`` kills itself without a word the COUNTth time
-that a step whose name begins with STEP is done.  `run_until_killed` starts it.
+``python -m support.killed_run CAPTURES TARGET STEP COUNT [itself CONFIG [COMMAND …]]`` kills itself without a word the
+COUNTth time that a step whose name begins with STEP is done.  `run_until_killed` starts it.
 
 ``python -m support.killed_run CAPTURES TARGET STEP COUNT workers`` kills its Python workers from then on instead, as a
 machine without memory does.  `run_with_workers_killed` starts it.
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from support.command import program_environment, said_in, speak_into
@@ -23,12 +24,21 @@ _PATIENCE = 600.0
 
 
 def run_until_killed(
-    captures: Path, target: Path, step: str, count: int, *, scratch: Path, config: Path | None = None
+    captures: Path,
+    target: Path,
+    step: str,
+    count: int,
+    *,
+    scratch: Path,
+    config: Path | None = None,
+    command: Sequence[str] = ("apply",),
 ) -> list[str]:
-    """Run the program until it kills itself, and give the steps that it had done."""
-    arguments = [str(captures), str(target), step, str(count)]
-    if config is not None:
-        arguments += ["itself", str(config)]
+    """Run the program until it kills itself, and give the steps that it had done.
+
+    Args:
+        command: what it does, with the command's own options.
+    """
+    arguments = [str(captures), str(target), step, str(count), "itself", str(config or ""), *command]
     exit_code, stdout, stderr = _run(arguments, scratch)
     assert exit_code == -signal.SIGKILL, f"the run ended by itself with {exit_code}:\n{stdout}\n{stderr}"
     return stdout.splitlines()
@@ -67,8 +77,10 @@ def _kill_group(leader: int) -> None:
         return
 
 
-def main(captures: str, target: str, step: str, count: str, what: str = "itself", config: str = "") -> None:
-    """Apply, and die in the middle."""
+def main(
+    captures: str, target: str, step: str, count: str, what: str = "itself", config: str = "", *command: str
+) -> None:
+    """Apply, or do what a command does, and die in the middle."""
     from walreplay import cli
     from walreplay.spark.session import steps
 
@@ -87,7 +99,7 @@ def main(captures: str, target: str, step: str, count: str, what: str = "itself"
     steps.on_step = on_step
     speak_into(Path.cwd())
     settings = ["--config", config] if config else []
-    sys.exit(cli.main(["apply", "--captures", captures, "--target", target, "--quiet", *settings]))
+    sys.exit(cli.main([*(command or ["apply"]), "--captures", captures, "--target", target, "--quiet", *settings]))
 
 
 def _kill_workers() -> None:

@@ -18,7 +18,7 @@ from walreplay.cli import explain, main, run
 from walreplay.cli.results import write_report
 from walreplay.console import Output
 from walreplay.errors import CaptureError, ConfigError, MalformedMessage
-from walreplay.report import RunReport, TableReport
+from walreplay.report import Forecast, RunReport, TableForecast, TableReport
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 CUT = CAPTURES / "o03_basic_split_bytes" / "capture"
@@ -550,3 +550,66 @@ def test_load_hands_over_what_it_is_told(applied, monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out)["status"] == "loaded"
     said = ("file_format", "delimiter", "null", "quote", "escape", "header", "describe", "table", "captures")
     assert [told[name] for name in said] == ["csv", ";", "x", "'", "\\", True, "d", "s.t", "c"]
+
+
+def test_rebuild_hands_over_what_it_is_told(monkeypatch, capsys):
+    told = {}
+
+    def rebuild(_, captures, target, table, **options):
+        told.update(options, captures=captures, target=target, table=table)
+        tables = tuple(TableReport(f"s.{name}", f"/mirror/s/{name}", "unchanged") for name in "ab")
+        tables = (*tables, TableReport("s.t", "/mirror/s/t", "overwritten", inserted=7, version=3))
+        return RunReport(3, "rebuilt", "in", "/mirror", 2, 9, 0, 2, None, None, tables, (), 1.0, {})
+
+    monkeypatch.setitem(vars(walreplay), "rebuild", rebuild)
+    monkeypatch.setattr("walreplay.spark.session.session.build_session", lambda **_: None)
+    arguments = ["rebuild", "--table", r"s\..*", "--captures", "in", "--target", "out", "--quiet"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.startswith("run 3: 1 of 3 tables of /mirror made again from 2 files (9 bytes) in")
+    assert (told["captures"], told["target"], told["table"], told["outputs"]) == ("in", "out", r"s\..*", None)
+    assert main([*arguments, "--output", "changelog", "--run-bytes", "1MB", "--allow-gaps", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "rebuilt"
+    assert (told["outputs"], told["run_bytes"]) == (["changelog"], 1_000_000)
+    assert told["config"].captures.allow_gaps
+
+
+def test_a_dry_run_prints_what_would_be_done(monkeypatch, capsys):
+    told = []
+
+    def forecast(_, captures, target, settings, **options):
+        told.append((captures, target, options))
+        table = TableForecast("s.t", 9, ("mirror", "changelog"), 4, 3, 2, 1, ("column c added",), True)
+        return Forecast("in", "out", 2, 7, 2048, 5, 16, NOON, (table,), 3, 12, 90.4, "the scan", ("careful",), 0.5)
+
+    monkeypatch.setitem(vars(walreplay), "forecast", forecast)
+    monkeypatch.setattr("walreplay.spark.session.session.build_session", lambda **_: None)
+    assert main(["apply", "--captures", "in", "--target", "out", "--dry-run", "--quiet"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "5 transactions from 7 files (2.0 KiB) would be applied to out in 2 runs, by about 12 Spark tasks; nothing was "
+        "written",
+        "it would be applied up to LSN 0/10, 2026-01-02 12:00:00+00:00",
+        "it would take about 0:01:30, to judge by the scan",
+        "",
+        "row changes in the files",
+        "table  becomes                  inserts  updates  deletes  truncates",
+        "s.t    mirror, changelog (new)        4        3        2          1",
+        "3 row changes of tables that are not wanted",
+        "note: s.t: column c added",
+        "warning: careful",
+    ]
+    arguments = ["--until-lsn", "0/10", "--table", "s.t", "--output", "changelog", "--from-lsn", "0/1"]
+    arguments += ["--run-bytes", "1KiB", "--dry-run", "--json", "--quiet"]
+    assert main(["backfill", "--captures", "in", "--target", "out", *arguments]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["applied_lsn"], found["tables"][0]["outputs"]) == ("0/10", ["mirror", "changelog"])
+    (captures, target, options) = told[-1]
+    assert (captures, target) == ("in", "out")
+    assert options | {"progress": None} == {
+        "until_lsn": "0/10",
+        "until_time": None,
+        "table": "s.t",
+        "outputs": ["changelog"],
+        "from_lsn": "0/1",
+        "run_bytes": 1024,
+        "progress": None,
+    }

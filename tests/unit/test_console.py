@@ -3,11 +3,12 @@ import json
 import logging
 import re
 import sys
+import time
 from datetime import timedelta
 
 import pytest
 
-from walreplay.console import BarProgress, LineProgress, Output, age, guarded, size
+from walreplay.console import BarProgress, LineProgress, Output, Rate, age, guarded, size
 
 
 class Terminal(io.StringIO):
@@ -169,3 +170,24 @@ def test_wide_characters_do_not_push_the_next_column():
     stream = io.StringIO()
     Output(stream).table(("a", "b"), [("北京", "x"), ("abcd", "y")])
     assert stream.getvalue().splitlines() == ["a     b", "北京  x", "abcd  y"]
+
+
+def test_what_several_runs_have_read_is_told_with_its_rate_and_the_time_left():
+    now = iter([0.0, 100.0, 110.0, 130.0])
+    rate = Rate(lambda: next(now))
+    assert rate.told(0, 4 << 20) == ""
+    assert rate.told(1 << 20, 4 << 20) == "1.0 MiB of 4.0 MiB read, 102.4 KiB/s, 0:00:30 left"
+    # More has come meanwhile.
+    assert rate.told(6 << 20, 5 << 20) == "6.0 MiB of 6.0 MiB read, 204.8 KiB/s, 0:00:00 left"
+
+
+@pytest.mark.parametrize("kind", [BarProgress, LineProgress])
+def test_the_display_has_what_is_read_so_far(kind):
+    stream = Terminal() if kind is BarProgress else io.StringIO()
+    progress = kind(stream)
+    for done in (0, 1 << 20):
+        progress.so_far(done, 4 << 20)
+        progress.stage("scan", 3)
+        time.sleep(0.01)
+    progress.done()
+    assert "1.0 MiB of 4.0 MiB read, " in shown(stream)

@@ -15,6 +15,7 @@ from walreplay.settings import (
     load_settings,
     make_settings,
 )
+from walreplay.settings.narrowed import Narrowed, tables_named
 from walreplay.types import TypeOptions
 
 FULL = """
@@ -473,3 +474,33 @@ def test_the_table_of_an_output_may_have_any_name():
 def test_wrong_outputs_are_named(values, part):
     with pytest.raises(ConfigError, match=re.escape(part)):
         Settings.from_mapping(values)
+
+
+def test_a_call_wants_a_part_of_what_the_configuration_does():
+    settings = Settings.from_mapping(
+        {"table_exclude_list": [r"s\.b"], "outputs": ["mirror", "changelog"], "column_mask_salt": "s"}
+    )
+    narrowed = settings.narrowed(Narrowed(r"s\.[ab]", frozenset({9}), (Output.CHANGELOG,), 16))
+    for given in (narrowed, pickle.loads(pickle.dumps(narrowed)), narrowed.allowing_gaps()):
+        assert [name for name in "abc" if given.wants_table("s", name)] == ["a"]
+        assert [oid for oid in (8, 9) if given.wants_relation(oid)] == [9]
+        assert given.outputs_of("s", "a") == (Output.CHANGELOG,)
+        assert given.from_lsn == 16
+    assert [name for name in "abc" if settings.wants_table("s", name)] == ["a", "c"]
+    assert (settings.wants_relation(8), settings.from_lsn) == (True, -1)
+    assert settings.outputs_of("s", "a") == (Output.MIRROR, Output.CHANGELOG)
+
+
+def test_outputs_may_be_others_for_a_call():
+    table = {"source_schema": "s", "source_table": "t", "outputs": ["mirror"]}
+    settings = Settings.from_mapping({"objects": [{"table": table}]})
+    assert settings.makes_mirrors
+    given = settings.with_outputs((Output.CHANGELOG,))
+    assert (given.outputs_of("s", "t"), given.outputs_of("s", "u")) == ((Output.CHANGELOG,), (Output.CHANGELOG,))
+    assert not given.makes_mirrors
+
+
+@pytest.mark.parametrize("text", ["(", "*", "a{99999999999}"])
+def test_what_names_tables_has_to_be_an_expression(text):
+    with pytest.raises(ConfigError, match=r"--table: .* is not a regular expression"):
+        tables_named(text)

@@ -1,4 +1,4 @@
-"""The command line: ``walreplay apply | backfill | index | audit | inspect | status``.
+"""The command line: ``walreplay apply | backfill | rebuild | load | index | audit | inspect | status``.
 
 `commands` declares the options, `results` says what is printed, `program` runs a command and reports errors.  Results
 go to standard output, progress and errors to standard error.  Exit codes: 0 done, 1 a failed run, 2 a usage or

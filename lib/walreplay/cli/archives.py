@@ -1,14 +1,15 @@
-"""What the commands print that look at an archive."""
+"""What the commands print that look at an archive, or ahead."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from walreplay.console import Output, size
 from walreplay.lsn import format_lsn
 
 if TYPE_CHECKING:
+    from walreplay.report import Forecast
     from walreplay.spark.index.audited import AuditReport
     from walreplay.spark.index.building import IndexReport
 
@@ -22,6 +23,46 @@ def write_index(output: Output, report: IndexReport) -> None:
     lsns = _lsns(report.first_lsn, report.last_lsn)
     counts = f"{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')}"
     output.line(f"{counts}{lsns and f', LSN {lsns}'}")
+    for warning in report.warnings:
+        output.line(f"warning: {warning}", style="yellow")
+
+
+def write_forecast(output: Output, report: Forecast) -> None:
+    """Write what a run would do."""
+    if not report.runs:
+        output.line(f"nothing new in {report.captures}")
+    else:
+        output.line(
+            f"{_counted(report.transactions, 'transaction')} from {_counted(report.files, 'file')} "
+            f"({size(report.capture_bytes)}) would be applied to {report.target} in {_counted(report.runs, 'run')}, "
+            f"by about {_counted(report.tasks, 'Spark task')}; nothing was written"
+        )
+    if report.applied_lsn is not None:
+        output.line(
+            f"it would be applied up to LSN {format_lsn(report.applied_lsn)}, {_time(report.applied_commit_ts)}"
+        )
+    if report.estimated_seconds is not None:
+        about = timedelta(seconds=max(1, round(report.estimated_seconds)))
+        output.line(f"it would take about {about}, to judge by {report.estimated_by}")
+    if report.tables:
+        output.line()
+        output.table(
+            ("table", "becomes", "inserts", "updates", "deletes", "truncates"),
+            [
+                (
+                    one.name,
+                    f"{', '.join(one.outputs)}{' (new)' if one.is_new else ''}",
+                    *(one.inserts, one.updates, one.deletes, one.truncates),
+                )
+                for one in report.tables
+            ],
+            title="row changes in the files",
+        )
+    if report.left_out:
+        output.line(f"{_counted(report.left_out, 'row change')} of tables that are not wanted")
+    for one in report.tables:
+        for change in one.changes:
+            output.line(f"note: {one.name}: {change}")
     for warning in report.warnings:
         output.line(f"warning: {warning}", style="yellow")
 

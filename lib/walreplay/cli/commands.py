@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
 import typer
 
 import walreplay
-from walreplay.cli.archives import write_audit, write_index
+from walreplay.cli.archives import write_audit, write_forecast, write_index
 from walreplay.cli.arguments import size_of
 from walreplay.cli.results import (
     cut_to_dict,
@@ -74,6 +74,15 @@ _AllowGaps = Annotated[
 _AcceptChangedTables = Annotated[
     bool, typer.Option("--accept-changed-tables", help="Continue from tables that somebody else has changed.")
 ]
+_Outputs = Annotated[
+    list[str] | None,
+    typer.Option("--output", help="mirror or changelog; else all that the configuration wants.", metavar="NAME"),
+]
+_RunBytes = Annotated[
+    str | None,
+    typer.Option("--run-bytes", help="Captures that one run reads, such as 64GiB.", metavar="BYTES"),
+]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")]
 _Show = Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)]
 
 
@@ -96,6 +105,7 @@ def apply_command(
     config: _Config = None,
     allow_gaps: _AllowGaps = False,
     accept_changed_tables: _AcceptChangedTables = False,
+    dry_run: _DryRun = False,
     show: _Show = 0,
     as_json: _Json = False,
     quiet: _Quiet = False,
@@ -103,6 +113,9 @@ def apply_command(
 ) -> None:
     """Apply new captures to the Delta tables of the target."""
     settings = _settings(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
+    if dry_run:
+        _forecast(captures, target, settings, as_json=as_json, quiet=quiet)
+        return
     spark, report = _run(
         lambda spark, progress: walreplay.apply(
             spark, captures=captures, target=target, config=settings, progress=progress
@@ -126,12 +139,18 @@ def backfill_command(
             "--until-time", help="The last commit time that is wanted; UTC if no zone is given.", metavar="TS"
         ),
     ] = None,
-    run_bytes: Annotated[
+    table: Annotated[
         str | None,
-        typer.Option("--run-bytes", help="Captures that one run reads, such as 64GiB.", metavar="BYTES"),
+        typer.Option("--table", help="Only tables whose whole schema.table is this expression's.", metavar="RE"),
     ] = None,
+    output: _Outputs = None,
+    from_lsn: Annotated[
+        str | None, typer.Option("--from-lsn", help="A change log's first commit LSN.", metavar="X/X")
+    ] = None,
+    run_bytes: _RunBytes = None,
     allow_gaps: _AllowGaps = False,
     accept_changed_tables: _AcceptChangedTables = False,
+    dry_run: _DryRun = False,
     show: _Show = 0,
     as_json: _Json = False,
     quiet: _Quiet = False,
@@ -143,20 +162,58 @@ def backfill_command(
     until_of(until_lsn, until_time)  # said before Spark starts, if it cannot be read
     size = None if run_bytes is None else size_of(run_bytes, "--run-bytes")
     settings = _settings(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
+    asked: dict[str, Any] = {
+        "until_lsn": until_lsn,
+        "until_time": until_time,
+        "table": table,
+        "outputs": output or None,
+        "from_lsn": from_lsn,
+        "run_bytes": size,
+    }
+    if dry_run:
+        _forecast(captures, target, settings, as_json=as_json, quiet=quiet, **asked)
+        return
     spark, report = _run(
         lambda spark, progress: walreplay.backfill(
+            spark, captures=captures, target=target, config=settings, progress=progress, **asked
+        ),
+        quiet=quiet,
+    )
+    _print_with_rows(spark, report, as_json=as_json, show=show)
+
+
+@app.command("rebuild")
+def rebuild_command(
+    table: Annotated[
+        str, typer.Option("--table", help="Regular expression over the whole of schema.table.", metavar="RE")
+    ],
+    captures: _Captures,
+    target: _Target,
+    output: _Outputs = None,
+    config: _Config = None,
+    run_bytes: _RunBytes = None,
+    allow_gaps: _AllowGaps = False,
+    as_json: _Json = False,
+    quiet: _Quiet = False,
+    with_traceback: _Traceback = False,
+) -> None:
+    """Make tables of a target again from the archive: damaged ones, and what was left out before."""
+    size = None if run_bytes is None else size_of(run_bytes, "--run-bytes")
+    settings = _settings(config, allow_gaps=allow_gaps)
+    _, report = _run(
+        lambda spark, progress: walreplay.rebuild(
             spark,
-            captures=captures,
-            target=target,
+            captures,
+            target,
+            table,
+            outputs=output or None,
             config=settings,
-            until_lsn=until_lsn,
-            until_time=until_time,
             run_bytes=size,
             progress=progress,
         ),
         quiet=quiet,
     )
-    _print_with_rows(spark, report, as_json=as_json, show=show)
+    _print(report, write_report, as_json=as_json)
 
 
 @app.command("load")
@@ -421,6 +478,15 @@ def _asked(question: Callable[[Any], _Answer]) -> _Answer:
     from walreplay.spark.session.session import build_session
 
     return question(build_session(progress=progress_shown(quiet=False)))
+
+
+def _forecast(captures: str, target: str, settings: Settings, *, as_json: bool, quiet: bool, **asked: Any) -> None:
+    """Print what a command would do."""
+    _, report = _run(
+        lambda spark, progress: walreplay.forecast(spark, captures, target, settings, progress=progress, **asked),
+        quiet=quiet,
+    )
+    _print(report, write_forecast, as_json=as_json)
 
 
 def _print(report: _Report, write: Callable[[Output, _Report], None], *, as_json: bool) -> None:

@@ -34,6 +34,12 @@ def write_report(output: Output, report: RunReport) -> None:
             f"{report.target} in {report.seconds:.1f} s"
             f"{_WRITTEN.get(report.writer or '', '')}"
         )
+    elif report.status == "rebuilt":
+        made = sum(table.action != "unchanged" for table in report.tables)
+        output.line(
+            f"{number}{made:,} of {_counted(len(report.tables), 'table')} of {report.target} made again from "
+            f"{_counted(report.files, 'file')} ({size(report.capture_bytes)}) in {report.seconds:.1f} s"
+        )
     else:
         output.line(
             f"{number}{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')} from "

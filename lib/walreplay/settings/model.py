@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
@@ -12,6 +12,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     SecretStr,
     model_validator,
 )
@@ -39,6 +40,7 @@ from walreplay.settings.keys import (
     same_columns,
     split_expressions,
 )
+from walreplay.settings.narrowed import NOT_NARROWED, Narrowed
 from walreplay.settings.properties import check_properties, texts_of
 from walreplay.task_settings import Origins, TaskSettings
 from walreplay.types.options import BinaryMode, DecimalMode, TypeOptions
@@ -353,6 +355,7 @@ class Settings(_Model):
     """Bytes of changes that one task folds."""
     run_bytes: Annotated[int, Field(ge=1)] | None = None
     """Bytes of captures that one run reads; a larger archive is several runs.  None goes by the cluster."""
+    _narrowed: Narrowed = PrivateAttr(default=NOT_NARROWED)
 
     @model_validator(mode="after")
     def _agree(self) -> Settings:
@@ -402,6 +405,40 @@ class Settings(_Model):
             raise ConfigError(f"run_bytes is {size:,}", remedy="Give a number of bytes above 0")
         return self.model_copy(update={"run_bytes": size})
 
+    def narrowed(self, to: Narrowed) -> Settings:
+        """Give the same settings for a call that wants a part of the tables."""
+        copy = self.model_copy()
+        copy._narrowed = to
+        return copy
+
+    def with_outputs(self, outputs: Sequence[Output]) -> Settings:
+        """Give the same settings for tables that have these outputs and no others.
+
+        Raises:
+            ConfigError: there is none of that kind yet.
+        """
+        names = [output.value for output in outputs]
+        checked = Settings.from_mapping({"outputs": names}).outputs
+        objects = tuple(
+            one.model_copy(update={"table": one.table.model_copy(update={"outputs": None})}) for one in self.objects
+        )
+        return self.model_copy(update={"outputs": checked, "objects": objects})
+
+    @property
+    def makes_mirrors(self) -> bool:
+        """Whether any table may have a mirror."""
+        given = [self.outputs, *(one.table.outputs for one in self.objects if one.table.outputs is not None)]
+        return any(Output.MIRROR.value in names for names in given)
+
+    @property
+    def from_lsn(self) -> int:
+        """Changes of transactions with a lower commit LSN are left out; -1 leaves out none."""
+        return -1 if self._narrowed.from_lsn is None else self._narrowed.from_lsn
+
+    def wants_relation(self, oid: int) -> bool:
+        """Tell whether a relation is wanted, as far as that hangs on which it is, and not on its name."""
+        return self._narrowed.wants_relation(oid)
+
     def wants_origin(self, origin: str | None) -> bool:
         """Tell whether the changes of a replication origin are wanted; None: made on the server itself."""
         return self.origins.plain.wants(origin)
@@ -431,7 +468,7 @@ class Settings(_Model):
         """Give what a source table becomes, each once, in their usual order."""
         found = self.table(schema, table)
         wanted = self.outputs if found is None or found.outputs is None else found.outputs
-        return tuple(output for output in Output if output.value in wanted)
+        return tuple(one for one in Output if one.value in wanted and self._narrowed.wants_output(one))
 
     def output_name(self, table: TableSettings, output: Output) -> str:
         """Give the name of the table of an output; its schema is the mirror's."""
@@ -454,9 +491,10 @@ class Settings(_Model):
     def wants_table(self, schema: str, table: str) -> bool:
         """Tell whether a source table is wanted."""
         expressions = self.table_include_list or self.table_exclude_list
-        if expressions is None:
-            return True
-        listed = any(expression(text).fullmatch(f"{schema}.{table}") for text in expressions)
+        name = f"{schema}.{table}"
+        if expressions is None or not self._narrowed.wants(name):
+            return self._narrowed.wants(name)
+        listed = any(expression(text).fullmatch(name) for text in expressions)
         return listed == (self.table_include_list is not None)
 
     def skips(self, operation: Operation) -> bool:

@@ -1,11 +1,16 @@
 import json
+import shlex
 
 import pyarrow as pa
 import pytest
 
+from walreplay.outputs import Output
+from walreplay.selection import Layout
+from walreplay.settings.narrowed import Narrowed, tables_named
 from walreplay.sink.evolution import OWN, MirrorColumn, TableShape
-from walreplay.spark.delta.target import TableName
-from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.ledger.state import Rebuild, Replacement
+from walreplay.spark.planning.registry import MirrorEntry, made_again
 from walreplay.types import resolve
 from walreplay.types.base import ColumnType, Family
 
@@ -18,6 +23,8 @@ SHAPE = TableShape(
     ),
     6,
 )
+
+TABLE = TableName("/m/s/t")
 
 
 @pytest.mark.parametrize("table", [TableName("s3a://b/m/s/t"), TableName(parts=("main", "s", "t"))])
@@ -43,3 +50,37 @@ def test_an_entry_of_an_earlier_version_says_nothing():
 
 def test_a_shape_knows_what_the_source_still_has():
     assert [column.name for column in SHAPE.present] == ["id", "tags", "__deleted"]
+
+
+@pytest.mark.parametrize("target", [Target.parse("/data/mirror"), Target.parse("main.raw")])
+def test_a_rebuild_is_read_as_it_was_written_wherever_its_folder_is_then(target):
+    def told(place):
+        entry = MirrorEntry(9, "s.o'", place.table("s", "o'"), SHAPE, layout=Layout((("a", "b"),), ("id",)))
+        return Rebuild("an id", "0f", (Replacement(place.side("0f").table("s", "o'"), entry, 7),))
+
+    elsewhere = Target.parse("/moved/to") if target.root is not None else target
+    assert Rebuild.from_json(told(target).to_json(target), elsewhere) == told(elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("entry", "remedy"),
+    [
+        (None, "apply to a new target"),
+        (MirrorEntry(9, "s.t", TABLE, SHAPE), r"make it again from the archive by walreplay rebuild --table 's\.t'"),
+        (
+            MirrorEntry(Output.CHANGELOG.oid_of(9), "s.it's (x) (changelog)", TABLE, SHAPE),
+            "make it again from the archive by walreplay rebuild --table "
+            """'s\\.it'"'"'s\\ \\(x\\)' --output changelog""",
+        ),
+        (MirrorEntry(9, "s.t", TABLE, SHAPE, base_lsn=5), "apply to a new target"),
+    ],
+)
+def test_the_remedy_names_the_command_that_makes_a_table_again(entry, remedy):
+    assert made_again(entry) == remedy
+    if entry is not None and entry.base_lsn is None:
+        expression = shlex.split(remedy.partition("--table ")[2])[0]
+        assert tables_named(expression) == expression
+        assert Narrowed(expression).wants(entry.source_name)
+        assert not Narrowed(expression).wants(entry.source_name.replace(".", "x"))
+    if entry is not None and entry.base_lsn is not None:
+        assert made_again(entry, loads=True) == "load it again by walreplay load --replace"

@@ -108,3 +108,19 @@ def test_a_target_that_is_neither_folder_nor_catalog_is_refused():
 
 def test_an_empty_namespace_is_pg_catalog():
     assert Target.parse("main").table("", "pg_class").text == "main.pg_catalog.pg_class"
+
+
+@pytest.mark.parametrize("text", ["/data/mirror", "s3a://bucket/mirror", "main", "main.raw"])
+@pytest.mark.parametrize(
+    ("namespace", "name"), [("shop", "orders"), ("", "a.b"), ("_a_", "__x__b_"), ("a_x__b", "_x2e__"), ("Ü", "x__")]
+)
+def test_a_table_of_a_side_target_stands_for_one_of_the_target(text, namespace, name):
+    target = Target.parse(text)
+    side = target.side("0f3a")
+    table = side.table(namespace, name)
+    assert target.of_side(side, table) == target.table(namespace, name)
+    # It lies with the ledger, beside all that the ledger has, and so does its own ledger.
+    sample = target.ledger("rebuild")
+    for one in (table, side.ledger("state"), side.set_aside(9)):
+        assert one.text.startswith(sample.text)
+        assert one.text != target.ledger("state").text

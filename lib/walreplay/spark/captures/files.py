@@ -179,7 +179,7 @@ def read_files(spark: SparkSession, paths: Sequence[str], size: int) -> DataFram
         size: bytes of all files, about.
     """
     if are_mapped(paths):
-        return number_files(spark, len(paths), _tasks_for(len(paths), size, local_cores(spark)))
+        return number_files(spark, len(paths), tasks_for(len(paths), size, local_cores(spark)))
     frame = spark.read.format("binaryFile").load([escape_glob(path) for path in paths])
     return frame.select("path", "content")
 
@@ -203,7 +203,7 @@ def number_files(spark: SparkSession, files: int, tasks: int | None = None) -> D
     return spark.range(0, files, 1, tasks).withColumnRenamed("id", "file")
 
 
-def _tasks_for(files: int, size: int, cores: int | None) -> int | None:
+def tasks_for(files: int, size: int, cores: int | None) -> int | None:
     """Say how many tasks share the files, by their total size; None for one per core.
 
     A failed task is repeated as a whole, and each task is told about all files.  So a few files go into one task if

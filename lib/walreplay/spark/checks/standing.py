@@ -17,7 +17,7 @@ from walreplay.sink.table_log import commits_from, newest_version
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.mounted import local_folder
 from walreplay.spark.delta.target import TableName
-from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.registry import MirrorEntry, made_again
 from walreplay.spark.session.isolation import has_own_sessions
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing
             f"the table's log is damaged ({type(error).__name__})",
             table=known.name,
             path=table.text,
-            remedy="Nothing was applied; bring the table back as it was, or apply to a new target",
+            remedy=f"Nothing was applied; bring the table back as it was, or {made_again(entry)}",
         ) from error
     if newest < left and known.run is not None and entry is not None and entry.table.place != table.place:
         # It was copied to where it is now.
@@ -72,7 +72,7 @@ def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing
             "back as a whole, or made anew by somebody else",
             table=known.name,
             path=table.text,
-            remedy="Nothing was applied; bring the table back as it was, or apply to a new target",
+            remedy=f"Nothing was applied; bring the table back as it was, or {made_again(entry)}",
         )
     first = commits.pop(0) if entry is not None and commits and commits[0].version == left else None
     if first is not None and entry is not None and not _is_left_by(first, entry, strict=has_own_sessions(spark)):
@@ -99,18 +99,20 @@ def newest_number(spark: SparkSession, table: TableName, application: str) -> in
     return next((mark.number for mark in marks if mark is not None and mark.application == application), 0)
 
 
-def changed_error(table: TableName, name: str, standing: Standing) -> TargetError:
-    """Give the error for a table that somebody else has changed, with the statement that undoes it."""
-    return TargetError(
-        _change(standing), table=name, path=table.text, remedy=f"Nothing was applied. {_undone(table, standing)}"
-    )
+def changed_error(table: TableName, name: str, standing: Standing, entry: MirrorEntry | None) -> TargetError:
+    """Give the error for a table that somebody else has changed, with what undoes it.
+
+    Args:
+        entry: what the ledger knows of it; None for nothing.
+    """
+    remedy = f"Nothing was applied. {_undone(table, standing, entry)}"
+    return TargetError(_change(standing), table=name, path=table.text, remedy=remedy)
 
 
-def change_warning(table: TableName, name: str, standing: Standing) -> str:
+def change_warning(entry: MirrorEntry, standing: Standing) -> str:
     """Give the warning about such a change when the run has nothing to write to the table."""
-    return (
-        f"{name}: {_change(standing)}. The run that next has changes for it will refuse it. {_undone(table, standing)}"
-    )
+    undone = _undone(entry.table, standing, entry)
+    return f"{entry.name}: {_change(standing)}. The run that next has changes for it will refuse it. {undone}"
 
 
 def _change(standing: Standing) -> str:
@@ -122,10 +124,11 @@ def _change(standing: Standing) -> str:
     )
 
 
-def _undone(table: TableName, standing: Standing) -> str:
+def _undone(table: TableName, standing: Standing, entry: MirrorEntry | None) -> str:
+    again = "" if entry is None else f" {made_again(entry, loads=True)};"
     return (
-        f"Set it back by RESTORE TABLE {table.sql} TO VERSION AS OF {standing.left}; or go on from the rows that it "
-        "has, by --accept-changed-tables"
+        f"Set it back by RESTORE TABLE {table.sql} TO VERSION AS OF {standing.left};{again} or go on from the rows "
+        "that it has, by --accept-changed-tables"
     )
 
 
@@ -136,7 +139,7 @@ def _not_the_one(table: TableName, known: Known) -> TargetError:
         "is older than its tables, which were renamed or made anew since",
         table=known.name,
         path=table.text,
-        remedy="Nothing was applied; bring back the table, or the ledger, as it was; or apply to a new target",
+        remedy=f"Nothing was applied; bring back the table, or the ledger, as it was; or {made_again(known.entry)}",
     )
 
 

@@ -29,7 +29,7 @@ from walreplay.spark.ledger.ledger import Ledger, run_id
 from walreplay.spark.ledger.state import State
 from walreplay.spark.ledger.transactions import History
 from walreplay.spark.planning.plan import RunPlan, TablePlan
-from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.registry import MirrorEntry, made_again
 from walreplay.spark.planning.table_run import TableRun, table_schema
 from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import session_with
@@ -79,8 +79,8 @@ def check_table(
                     "run that the ledger does not know of any more",
                     table=plan.name,
                     path=table.text,
-                    remedy="Nothing was applied; bring back what is gone, or the ledger as it was; or apply to a new "
-                    "target",
+                    remedy="Nothing was applied; bring back what is gone, or the ledger as it was; or "
+                    f"{made_again(plan.before)}",
                 )
             return Found(False)
         if resumed:
@@ -91,7 +91,7 @@ def check_table(
                 raise _not_made(plan)
             return Found(True, standing)
         if standing is not None and standing.changed is not None and (standing.ahead or not accepts):
-            raise changed_error(table, plan.name, standing)
+            raise changed_error(table, plan.name, standing, plan.before)
         if standing is None or not standing.ahead:
             _check_columns(own, plan, found)
     return Found(True, standing)
@@ -115,7 +115,7 @@ def check_begun(spark: SparkSession, run: TableRun, run_id: str, *, accepts: boo
         return standing
     if plan.before is None and not standing.steps:
         raise _not_made(plan)
-    raise changed_error(plan.table, plan.name, standing)
+    raise changed_error(plan.table, plan.name, standing, plan.before)
 
 
 def _is_of_ledger(standing: Standing, oid: int) -> bool:
@@ -149,8 +149,8 @@ def _check_columns(spark: SparkSession, plan: TablePlan, found: Sequence[tuple[s
         + (f" ({', '.join(dict.fromkeys(differing))})" if differing else ", in their order"),
         table=plan.name,
         path=plan.before.table.text,
-        remedy=f"A mirror must have no other writer; undo the change{restore}, or apply to a new target. Names of "
-        "metadata columns and soft deletes cannot be changed for a table that is there",
+        remedy=f"A mirror must have no other writer; undo the change{restore}; or {made_again(before)}. So it is made "
+        "as well with other names of metadata columns, or with soft deletes",
     )
 
 
@@ -231,7 +231,7 @@ class TableChecks:
             elif standing is not None and standing.ahead:
                 ahead.append(Ahead(entry.name, entry.table, entry.oid, standing, known=True))
             elif standing is not None and standing.changed is not None and not self.accepts:
-                self.warnings.append(change_warning(entry.table, entry.name, standing))
+                self.warnings.append(change_warning(entry, standing))
         return ahead
 
     def _changed_standing(self, entry: MirrorEntry) -> Standing | TargetError | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,10 @@ _CATALOG = re.compile(r"[A-Za-z_][A-Za-z0-9_\-]*(\.[A-Za-z_][A-Za-z0-9_\-]*)?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 _NOT_IN_CATALOGS = re.compile(rf"(?:[^A-Za-z0-9_]|_(?=_x)|\A_(?={LEDGER_SCHEMA[1:]}))+", re.IGNORECASE | re.ASCII)
 _UNSAFE = re.compile(r"[/\\%\x00-\x1f\x7f]")
+
+
+_BETWEEN: Final = "__x__"
+"""What no encoded name holds."""
 
 
 def encode_name(name: str) -> str:
@@ -76,10 +80,12 @@ class Target:
     Attributes:
         root: a folder's URI, or None.
         catalog: the parts before a table's schema: ``catalog``, or ``catalog.schema`` if all tables share one schema.
+        beside: the name of a target within a catalog's target, see `side`; empty for any other.
     """
 
     root: str | None
     catalog: tuple[str, ...] = ()
+    beside: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Target:
@@ -104,7 +110,9 @@ class Target:
     @property
     def text(self) -> str:
         """The target as people write it."""
-        return self.root if self.root is not None else ".".join(self.catalog)
+        if self.root is not None:
+            return self.root
+        return ".".join(self.catalog) + (f" ({self.beside})" if self.beside else "")
 
     def table(self, namespace: str, name: str) -> TableName:
         """Give the mirror table of a source table; an empty namespace is PostgreSQL's ``pg_catalog``."""
@@ -112,6 +120,8 @@ class Target:
         if self.root is not None:
             return TableName(path=f"{self.root}/{encode_name(namespace)}/{encode_name(name)}")
         encoded = encode_for_catalog(name)
+        if self.beside:
+            return self.ledger(f"{encode_for_catalog(namespace)}{_BETWEEN}{encoded}")
         if len(self.catalog) == 2:
             return TableName(parts=(*self.catalog, encoded))
         return TableName(parts=(*self.catalog, encode_for_catalog(namespace), encoded))
@@ -120,9 +130,28 @@ class Target:
         """Give a table of the ledger."""
         if self.root is not None:
             return TableName(path=f"{self.root}/{LEDGER_SCHEMA}/{name}")
+        if self.beside:
+            name = f"{self.beside}_{name}"
         if len(self.catalog) == 2:
             return TableName(parts=(*self.catalog, f"{LEDGER_SCHEMA}_{name}"))
         return TableName(parts=(*self.catalog, LEDGER_SCHEMA, name))
+
+    def side(self, name: str) -> Target:
+        """Give a target of its own within the ledger's place, in which tables are made before they come to theirs.
+
+        Args:
+            name: of letters and digits.
+        """
+        if self.root is not None:
+            return Target(f"{self.root}/{LEDGER_SCHEMA}/rebuild/{name}")
+        return replace(self, beside=f"rebuild_{name}")
+
+    def of_side(self, side: Target, table: TableName) -> TableName:
+        """Give the place in this target that a table in a side target stands for."""
+        if self.root is not None and side.root is not None and table.path is not None:
+            return TableName(path=f"{self.root}{table.path.removeprefix(side.root)}")
+        namespace, _, name = table.parts[-1].partition(f"{side.beside}_")[2].partition(_BETWEEN)
+        return TableName(parts=(*self.catalog, name) if len(self.catalog) == 2 else (*self.catalog, namespace, name))
 
     def relative(self, table: TableName) -> TableName:
         """Give a table's name for the ledger: below the folder it begins with ``./``, so that the folder may move."""

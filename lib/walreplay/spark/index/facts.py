@@ -148,7 +148,7 @@ class Follower:
             except ValueFormatError as error:
                 times.append(None)
                 warnings.append(f"{scan.path}: {error.problem}")
-        relations = tuple(_relation_rows(state))
+        relations = tuple(relation_rows(state))
         return FileFacts(
             name=self._name_of(scan.path),
             length=scan.length,
@@ -193,7 +193,8 @@ def _time(micros: int | None) -> datetime | None:
         return None
 
 
-def _relation_rows(state: StitchState) -> Iterator[RelationRows]:
+def relation_rows(state: StitchState) -> Iterator[RelationRows]:
+    """Give what the file that was joined last has of each relation."""
     counts: dict[int, Counts] = {}
     named: dict[int, Relation] = {}
     for part in state.parts:
@@ -236,4 +237,4 @@ def values_of(facts: FileFacts) -> dict[str, Any]:
     return found
 
 
-__all__ = ["FileFacts", "Follower", "Open", "RelationRows", "ends_of", "standing", "values_of"]
+__all__ = ["FileFacts", "Follower", "Open", "RelationRows", "ends_of", "relation_rows", "standing", "values_of"]

@@ -2,11 +2,12 @@
 
 It decides the order, and leaves the work to the rooms below.
 
-`apply` does one run after the other, `applying` is one run behind its plan.  `backfill` ends the runs at a moment.
+`apply` does one run after the other, `applying` is one run behind its plan.  `backfill` ends the runs at a moment, and
+`forecasting` applies none of them.  `rebuild` makes tables beside, and `installing` puts them in place.
 
-Entry points: `apply.apply` and `backfill.backfill`, which are `walreplay.apply` and `walreplay.backfill`.
+Entry points: `apply.apply`, `backfill.backfill` and `rebuild.rebuild`, which are `walreplay.apply` and so on.
 
-Uses: captures, checks, decode, delta, index, ledger, loading, planning, protocol, session, settings, staging, tables,
-transactions, workers, writing.
+Uses: captures, checks, decode, delta, index, ledger, loading, planning, protocol, session, settings, sink, staging,
+tables, transactions, workers, writing.
 Used by: cli, walreplay.
 """

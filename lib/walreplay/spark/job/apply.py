@@ -25,14 +25,16 @@ from walreplay.spark.checks.places import check_places
 from walreplay.spark.checks.setting_back import newer_error
 from walreplay.spark.delta.storage import catalog_errors
 from walreplay.spark.delta.target import Target
+from walreplay.spark.index.archive import ArchiveIndex, home_of, table_of
 from walreplay.spark.job.ahead import AheadScan
 from walreplay.spark.job.applying import Applying, Work, table_checks
 from walreplay.spark.job.context import RunContext
+from walreplay.spark.job.installing import Installing
 from walreplay.spark.job.reading import NewFiles, Reading
 from walreplay.spark.job.reports import joined, timed
 from walreplay.spark.job.scanning import Scanning
 from walreplay.spark.job.shares import buckets_of, run_bytes_of
-from walreplay.spark.ledger.state import PLANNED, State
+from walreplay.spark.ledger.state import PLANNED, REBUILDING, State
 from walreplay.spark.ledger.transactions import refuse_gone
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.session import steps
@@ -89,8 +91,12 @@ def run_job(
         return Job(RunContext.of(spark, place, settings, progress), str(captures), until).apply()
 
 
+LEAST_INDEXED = 64 << 20
+"""A run that reads less scans its files, and does not look for an index of the archive."""
+
+
 @dataclass(frozen=True)
-class _Found:
+class Found:
     """What there is to do: the listing, and what of it the next run reads."""
 
     files: Sequence[CaptureFile]
@@ -98,7 +104,7 @@ class _Found:
     reading: Reading
 
 
-class _Idle(Enum):
+class Idle(Enum):
     """Why a run has nothing to apply: no transaction ends in so few files; or the next one is too late."""
 
     TOO_FEW_FILES = auto()
@@ -116,6 +122,7 @@ class Job:
         self._most = run.settings.run_bytes or run_bytes_of(run.spark)
         self._files: list[CaptureFile] | None = None
         self._told = 0
+        self._bytes_read = self._bytes_wanted = 0
 
     def apply(self) -> RunReport:
         """Do it, and give the report of all that was done."""
@@ -127,11 +134,13 @@ class Job:
     def _apply(self) -> RunReport:
         done: RunReport | None = None
         with self.run.stage("read ledger"), catalog_errors(self.run.target):
-            state = self.run.ledger.read()
+            state = self._read()
             self._check_source(state)
         while True:
-            if state is not None and state.phase == PLANNED:
+            if state is not None and state.phase in (PLANNED, REBUILDING):
                 state = self._lock()
+            if state is not None and state.phase == REBUILDING:
+                state = self._install(state)
             if state is not None and state.phase == PLANNED:
                 state, report = self._finish(state)
                 done = joined(done, report)
@@ -145,24 +154,28 @@ class Job:
                 state, self._files = locked, None
                 continue
             ended = self._run(found, state)
-            if ended is _Idle.TOO_FEW_FILES:
+            if ended is Idle.TOO_FEW_FILES:
                 self._most *= 2
                 continue
-            if ended is _Idle.AT_THE_END:
+            if ended is Idle.AT_THE_END:
                 break
             state, report = ended
+            self._bytes_read += found.reading.size
             done = joined(done, report)
             if not self._goes_on(found, state):
                 return replace(done, warnings=tuple(self.run.warnings))
         self._look_at_tables(state)
         return self._nothing_new(state) if done is None else replace(done, warnings=tuple(self.run.warnings))
 
-    def _goes_on(self, found: _Found, state: State) -> bool:
+    def _read(self) -> State | None:
+        return self.run.ledger.read()
+
+    def _goes_on(self, found: Found, state: State) -> bool:
         """Say whether there is another run to do, as far as the listing tells."""
         is_reached = self.until is not None and state.resume is not None and state.resume.has_more
         return found.reading.has_rest and not is_reached
 
-    def _look(self, state: State | None) -> _Found | None:
+    def _look(self, state: State | None) -> Found | None:
         """Give what the next run has to read; None if there is nothing new."""
         with self.run.stage("list"):
             if self._files is None:
@@ -170,24 +183,26 @@ class Job:
             files = self._files
             new = NewFiles(self.run.own, self.captures, self.run.settings, self.run.target.ledger("files"))
             reading = new.what_is_new(files, state)
-        return None if reading is None else _Found(files, new, reading.at_most(self._most))
+        if reading is None:
+            return None
+        found = Found(files, new, reading.at_most(self._most))
+        self._bytes_wanted = max(self._bytes_wanted, self._bytes_read + reading.size)
+        if found.reading.has_rest or self._bytes_read:
+            # Of a call that is one run there is nothing to tell: its stages do.
+            self.run.progress.so_far(self._bytes_read, self._bytes_wanted)
+        return found
 
-    def _run(self, found: _Found, state: State | None) -> tuple[State, RunReport] | _Idle:
+    def _run(self, found: Found, state: State | None) -> tuple[State, RunReport] | Idle:
         """Do one run; give the ledger's state behind it, and its report, or why there is nothing to apply."""
         reading, new = found.reading, found.new
         before = state.tables if state is not None else ()
         with self.run.staging() as staging:
             ahead = self._scan_ahead(reading, before, staging)
-            plan = Scanning(self.run, new.holes, self.until).plan(reading, ahead)
+            plan = Scanning(self.run, new.holes, self.until, self._index(found)).plan(reading, ahead)
             steps.reached("scanned")
-            if plan.is_idle and plan.resume.has_more:
-                self._refuse_too_early(state)
-                return _Idle.AT_THE_END
-            if plan.is_idle and reading.has_rest:
-                return _Idle.TOO_FEW_FILES
-            if plan.upto_lsn <= plan.after_lsn and state is None:
-                self._refuse_empty(plan)
-            refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in found.files])
+            idle = self._idle(plan, found, state)
+            if idle is not None:
+                return idle
 
             def write_plan(decoded: Plan, run: int) -> State:
                 return self.run.ledger.write_plan(
@@ -204,6 +219,25 @@ class Job:
             work = Work(plan, reading.size, state, write_plan, ahead=ahead)
             return self._applied(staging, work)
 
+    def _index(self, found: Found) -> ArchiveIndex | None:
+        """Give the archive's index, where reading it costs less than to scan the files."""
+        if found.reading.size < LEAST_INDEXED:
+            return None
+        home = home_of(self.captures, found.files)
+        return ArchiveIndex(self.run.own, table_of(None, home), home, self.run.settings)
+
+    def _idle(self, plan: Plan, found: Found, state: State | None) -> Idle | None:
+        """Say why there is nothing to apply; refuse a plan that cannot be."""
+        if plan.is_idle and plan.resume.has_more:
+            self._refuse_too_early(state)
+            return Idle.AT_THE_END
+        if plan.is_idle and found.reading.has_rest:
+            return Idle.TOO_FEW_FILES
+        if plan.upto_lsn <= plan.after_lsn and state is None:
+            self._refuse_empty(plan)
+        refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in found.files])
+        return None
+
     def _applied(self, staging: Staging, work: Work) -> tuple[State, RunReport]:
         done = Applying(self.run, self.captures, staging, self._told).apply(work)
         self._told = len(self.run.warnings)
@@ -215,6 +249,10 @@ class Job:
         self._check_source(state)
         self.run.warnings.extend(self.run.ledger.warnings)
         self.run.ledger.warnings.clear()
+        return state
+
+    def _install(self, interrupted: State) -> State:
+        state, _ = Installing(self.run, self.captures).finish(interrupted, resumed=True)
         return state
 
     def _finish(self, interrupted: State) -> tuple[State, RunReport]:
@@ -325,4 +363,4 @@ class Job:
         )
 
 
-__all__ = ["Job", "apply", "run_job"]
+__all__ = ["Found", "Idle", "Job", "apply", "run_job"]

@@ -1,21 +1,40 @@
 """Backfill: make a target that holds what the source held at an LSN or at a time.
 
 It is an ordinary run, or several, that end in front of the first transaction which commits too late: so the target's
-ledger, its tables and its next nightly run are those of a target whose archive had ended there.
+ledger, its tables and its next nightly run are those of a target whose archive had ended there.  Of a target that is
+there, a part of the tables is made by a rebuild (`walreplay.spark.job.rebuild`): all its tables stay at one LSN.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from walreplay.decode.until import Until
+from walreplay.errors import ConfigError, TargetError
+from walreplay.lsn import format_lsn
+from walreplay.outputs import Output, output_of
 from walreplay.progress import Progress
-from walreplay.report import RunReport
+from walreplay.report import Forecast, RunReport
 from walreplay.settings import Settings, make_settings
+from walreplay.settings.narrowed import Narrowed, outputs_named, tables_named
+from walreplay.spark.checks.places import check_places
+from walreplay.spark.delta.storage import catalog_errors
+from walreplay.spark.delta.target import Target
 from walreplay.spark.job.apply import run_job
-from walreplay.spark.job.moments import until_of
+from walreplay.spark.job.context import RunContext
+from walreplay.spark.job.forecasting import ForecastJob
+from walreplay.spark.job.moments import first_lsn_of, until_of
+from walreplay.spark.job.rebuild import rebuild
+from walreplay.spark.ledger.ledger import Ledger
+from walreplay.spark.ledger.state import State
+from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.session.failures import spark_errors
+from walreplay.spark.writing.choice import choose_writer
+from walreplay.transactions.plan import Resume
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +48,9 @@ def backfill(
     *,
     until_lsn: str | int | None = None,
     until_time: str | datetime | None = None,
+    table: str | None = None,
+    outputs: Iterable[str | Output] | None = None,
+    from_lsn: str | int | None = None,
     run_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> RunReport:
@@ -44,18 +66,153 @@ def backfill(
         config: a YAML file, the same as a mapping, or `Settings`.
         until_lsn: the last commit LSN that is wanted, such as ``16/B374D848``.
         until_time: the last commit time that is wanted; without a time zone it is UTC.
+        table: a regular expression over the whole of ``schema.table``: the only tables that are wanted.  Of a target
+            that has others, too, they are made as by `walreplay.rebuild`, at the LSN that it is at.
+        outputs: what is made of each table, in place of the configuration's ``outputs``.
+        from_lsn: changes of transactions with a lower commit LSN are left out; only of change logs.
         run_bytes: bytes of captures that one run reads, in place of the configuration's.
         progress: told how far it is.
 
     Raises:
-        ConfigError: both an LSN and a time are given, or one cannot be read.
+        ConfigError: both an LSN and a time are given, or one cannot be read; or mirrors are to begin at an LSN.
         TargetError: the target is behind that end already.
         WalReplayError: as `apply` does.
     """
-    settings = make_settings(config)
+    call = _call(spark, str(target), config, until_lsn, until_time, table, outputs, from_lsn, run_bytes)
+    if call.rebuilds:
+        named = call.narrowed.outputs
+        return rebuild(spark, captures, target, table or ".*", outputs=named, config=call.settings, progress=progress)
+    return run_job(spark, captures, target, call.settings.narrowed(call.narrowed), progress, call.until)
+
+
+def forecast(
+    spark: SparkSession,
+    captures: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
+    *,
+    until_lsn: str | int | None = None,
+    until_time: str | datetime | None = None,
+    table: str | None = None,
+    outputs: Iterable[str | Output] | None = None,
+    from_lsn: str | int | None = None,
+    run_bytes: int | None = None,
+    progress: Progress | None = None,
+) -> Forecast:
+    """Say what `backfill` (without an end: `apply`) would do, and write nothing.
+
+    All files that it would read are scanned for that.
+
+    Args:
+        captures, target, config, until_lsn, until_time, table, outputs, from_lsn, run_bytes, progress: as `backfill`
+            takes them.
+
+    Raises:
+        WalReplayError: what would stop it, as far as a scan shows it.
+    """
+    call = _call(spark, str(target), config, until_lsn, until_time, table, outputs, from_lsn, run_bytes)
+    place, until = Target.parse(str(target)), call.until
+    if call.rebuilds and call.resume is not None:
+        until = Until(lsn=call.resume.place.high_lsn)
+    with spark_errors(path=place.text):
+        check_places(str(captures), place)
+        run = RunContext.of(spark, place, call.settings.narrowed(call.narrowed), progress)
+        return ForecastJob(run, str(captures), until, anew=call.rebuilds).forecast()
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What a call asks for.
+
+    Attributes:
+        rebuilds: the target has other tables: these are made again, as of where it is.
+        resume: where that is.
+    """
+
+    settings: Settings
+    narrowed: Narrowed
+    until: Until | None
+    rebuilds: bool = False
+    resume: Resume | None = None
+
+
+def _call(
+    spark: SparkSession,
+    target: str,
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None,
+    until_lsn: str | int | None,
+    until_time: str | datetime | None,
+    table: str | None,
+    outputs: Iterable[str | Output] | None,
+    from_lsn: str | int | None,
+    run_bytes: int | None,
+) -> _Call:
+    """Read what is asked for, and look at what is there."""
+    settings, until, first = make_settings(config), until_of(until_lsn, until_time), first_lsn_of(from_lsn)
+    named = outputs_named(outputs)
+    if named is not None:
+        settings = settings.with_outputs(named)
     if run_bytes is not None:
         settings = settings.with_run_bytes(run_bytes)
-    return run_job(spark, captures, target, settings, progress, until_of(until_lsn, until_time))
+    narrowed = Narrowed(None if table is None else tables_named(table), outputs=named, from_lsn=first)
+    if first is not None:
+        _check_first(first, until, settings)
+    if table is None and named is None and first is None:
+        return _Call(settings, narrowed, until)
+    state = _state_of(spark, target)
+    others = _others(state, narrowed)
+    if others and (until is not None or first is not None):
+        raise TargetError(
+            f"the target has other tables, too, such as {others[0].name}: a part of its tables is made at the LSN "
+            "that it is at, as a whole",
+            path=target,
+            remedy="Leave out --until-lsn, --until-time and --from-lsn; or backfill a target of its own",
+        )
+    if first is not None:
+        _check_begun(first, state, target)
+    return _Call(settings, narrowed, until, bool(others), None if state is None else state.resume)
 
 
-__all__ = ["backfill"]
+def _check_first(first: int, until: Until | None, settings: Settings) -> None:
+    """Refuse to begin where nothing can be whole, or nothing is left."""
+    if until is not None and until.lsn is not None and until.lsn < first:
+        raise ConfigError(
+            f"--from-lsn {format_lsn(first)} is behind --until-lsn {format_lsn(until.lsn)}",
+            remedy="Exchange them",
+        )
+    if settings.makes_mirrors:
+        raise ConfigError(
+            "a mirror cannot begin in the middle: it would lack the rows from before",
+            remedy="Give --output changelog; or begin a mirror with a base load (walreplay load, docs/starting.md)",
+        )
+
+
+def _state_of(spark: SparkSession, target: str) -> State | None:
+    place = Target.parse(target)
+    with spark_errors(path=place.text), catalog_errors(place):
+        return Ledger(spark, place, choose_writer(spark, place)).read()
+
+
+def _others(state: State | None, wanted: Narrowed) -> list[MirrorEntry]:
+    """Give a target's tables that are not wanted: runs that leave them out would spoil them."""
+    return [
+        entry
+        for entry in (() if state is None else state.tables)
+        if not (wanted.wants(entry.source_name) and wanted.wants_output(output_of(entry.oid)))
+    ]
+
+
+def _check_begun(first: int, state: State | None, target: str) -> None:
+    """Refuse to leave a hole in change logs that are there."""
+    resume = None if state is None else state.resume
+    if state is None or resume is None or not state.tables or resume.place.high_lsn >= first:
+        return
+    raise TargetError(
+        f"the target's change logs go up to {format_lsn(resume.place.high_lsn)}: what commits between that and "
+        f"{format_lsn(first)} would be missing in them",
+        path=target,
+        remedy="Leave out --from-lsn, or backfill a target of its own",
+    )
+
+
+__all__ = ["backfill", "forecast"]

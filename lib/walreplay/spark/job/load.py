@@ -46,7 +46,7 @@ from walreplay.spark.job.moments import last_lsn_of
 from walreplay.spark.job.reports import timed
 from walreplay.spark.job.shares import buckets_of
 from walreplay.spark.job.tables import RunTables
-from walreplay.spark.ledger.ledger import LOADING, PLANNED, Load, State
+from walreplay.spark.ledger.ledger import LOADING, PLANNED, REBUILDING, Load, State
 from walreplay.spark.planning.plan import RunPlan, plan_tables
 from walreplay.spark.planning.registry import left_at
 from walreplay.spark.planning.versions import Catalogue
@@ -213,7 +213,7 @@ class _Load:
 
     def _check_order(self, state: State | None) -> None:
         """Refuse rows that are older than what was applied: the changes in between would not come again."""
-        if state is not None and state.phase == PLANNED:
+        if state is not None and state.phase in (PLANNED, REBUILDING):
             raise TargetError(
                 f"run {state.run} was interrupted, and has to be finished first",
                 path=self.context.target.text,

@@ -1,4 +1,4 @@
-"""The LSNs and times that people give: where a backfill ends, and as of which LSN a base load's rows are."""
+"""The LSNs and times that people give: where a backfill begins and ends, and as of which LSN a base load's rows are."""
 
 from __future__ import annotations
 
@@ -39,6 +39,15 @@ def _micros(time: str | datetime) -> int:
         ) from None
 
 
+def first_lsn_of(lsn: str | int | None) -> int | None:
+    """Read the commit LSN from which on changes are wanted; None if it is not given.
+
+    Raises:
+        ConfigError: it is no LSN.
+    """
+    return None if lsn is None else _lsn_of(lsn, "--from-lsn")
+
+
 def last_lsn_of(at_lsn: int | str | None, consistent_point: int | str | None) -> int:
     """Give the last commit LSN that is among a base load's rows.
 
@@ -67,4 +76,4 @@ def _lsn_of(text: int | str, option: str) -> int:
     return lsn
 
 
-__all__ = ["last_lsn_of", "until_of"]
+__all__ = ["first_lsn_of", "last_lsn_of", "until_of"]

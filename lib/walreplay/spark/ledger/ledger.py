@@ -27,7 +27,18 @@ from walreplay.spark.delta.sql_types import sql_type
 from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import TableName, Target, quote
 from walreplay.spark.ledger import lock
-from walreplay.spark.ledger.state import APPLIED, LOADING, PLANNED, Load, Seen, State, now, run_id
+from walreplay.spark.ledger.state import (
+    APPLIED,
+    LOADING,
+    PLANNED,
+    REBUILDING,
+    Load,
+    Rebuild,
+    Seen,
+    State,
+    now,
+    run_id,
+)
 from walreplay.spark.ledger.state_table import StateTable
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.session import steps
@@ -287,6 +298,17 @@ class Ledger:
         self._state.write(state)
         return state
 
+    def write_rebuild(self, before: State, rebuild: Rebuild, run: int) -> State:
+        """Write what tables are made again of to ``state``, before any of them has it.
+
+        Args:
+            run: its number.
+        """
+        state = replace(before, run=run, phase=REBUILDING, started_at=now(), finished_at=None, files=0, bytes=0)
+        state = replace(state, rebuild=rebuild)
+        self._state.write(state)
+        return state
+
     def note_vacated(self, state: State) -> State:
         """Write to ``state`` that the tables which give way to others have left their places."""
         vacated = replace(state, vacated=True)
@@ -330,7 +352,7 @@ class Ledger:
         *,
         resumed: bool,
     ) -> State:
-        """Record a base load as ended; see `record`.
+        """Record a base load, or a rebuild, as ended; see `record`.
 
         Args:
             relations: of the tables that were loaded.
@@ -356,6 +378,7 @@ class Ledger:
             finished_at=now(),
             plan=None,
             load=None,
+            rebuild=None,
             vacated=False,
             tables=tuple(sorted(tables, key=lambda entry: entry.oid)),
         )
@@ -458,4 +481,4 @@ def _add_columns(spark: SparkSession, table: TableName, schema: pa.Schema, there
         spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({', '.join(new)})")
 
 
-__all__ = ["APPLIED", "LOADING", "PLANNED", "Ledger", "Load", "Seen", "State", "run_id"]
+__all__ = ["APPLIED", "LOADING", "PLANNED", "REBUILDING", "Ledger", "Load", "Seen", "State", "run_id"]

@@ -12,7 +12,7 @@ from pyspark.sql import Row
 
 from walreplay.sink.lineage import RunId
 from walreplay.sink.merge import TIMESTAMP
-from walreplay.spark.delta.target import Target
+from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger import lock
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.transactions.plan import Plan, Resume
@@ -27,7 +27,10 @@ APPLIED: Final = "applied"
 LOADING: Final = "loading"
 """A base load stands written, and some tables may have its commit."""
 
-FORMAT: Final = 2
+REBUILDING: Final = "rebuilding"
+"""What tables are made again of stands written, and some may have its commit."""
+
+FORMAT: Final = 3
 
 SCHEMA: Final = pa.schema(
     [
@@ -90,13 +93,74 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Replacement:
+    """A table that gets other rows in place of its own.
+
+    Attributes:
+        source: the table that has them.
+        entry: what the ledger is to know of it; its version and the run's id are not known yet.
+        rows: how many.
+    """
+
+    source: TableName
+    entry: MirrorEntry
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """What a rebuild brings to tables.
+
+    Attributes:
+        id: given when it is written down, and to no other, by which its commits are told.
+        side: the name of the side target that has the rows (`Target.side`).
+    """
+
+    id: str
+    side: str
+    tables: tuple[Replacement, ...]
+
+    def to_json(self, target: Target) -> str:
+        """Write it."""
+        tables = [
+            {
+                "path": target.relative(one.source).path,
+                "parts": list(one.source.parts),
+                "entry": replace(one.entry, table=target.relative(one.entry.table)).to_json(),
+                "rows": one.rows,
+            }
+            for one in self.tables
+        ]
+        return json.dumps({"rebuild": {"id": self.id, "side": self.side, "tables": tables}}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str, target: Target) -> Rebuild:
+        """Read what `to_json` wrote."""
+        values = json.loads(text)["rebuild"]
+        entries = (MirrorEntry.from_json(one["entry"]) for one in values["tables"])
+        return cls(
+            values["id"],
+            values["side"],
+            tuple(
+                Replacement(
+                    target.absolute(TableName(path=one["path"], parts=tuple(one["parts"]))),
+                    replace(entry, table=target.absolute(entry.table)),
+                    one["rows"],
+                )
+                for one, entry in zip(values["tables"], entries, strict=True)
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """The one row of ``state``.
 
     Attributes:
         ledger: the ledger's own id.
         run: the newest run's number.
-        plan: the plan that it applies, while it is `PLANNED`; ``load`` what it loads, while it is `LOADING`.
+        plan: the plan that it applies, while it is `PLANNED`; ``load`` what it loads, while it is `LOADING`;
+            ``rebuild`` what it puts in place, while it is `REBUILDING`.
         resume: where the next run starts, once it is `APPLIED`.
         tables: what is known of all mirror tables that were ever written to.
         vacated: the tables that give way to others have left their places.
@@ -117,13 +181,15 @@ class State:
     tables: tuple[MirrorEntry, ...] = ()
     vacated: bool = False
     load: Load | None = None
+    rebuild: Rebuild | None = None
 
     @property
     def run_id(self) -> RunId | None:
         """What the commits of the run at work say of it; None for a plan of an earlier version."""
-        if self.load is not None:
+        beside = self.load or self.rebuild
+        if beside is not None:
             applied = (-1, 0) if self.resume is None else (self.resume.place.high_lsn, self.resume.applied)
-            return RunId(self.load.id, *applied)
+            return RunId(beside.id, *applied)
         assert self.plan is not None
         return run_id(self.plan)
 
@@ -141,6 +207,10 @@ def now() -> datetime:
 def values_of(state: State, holder: lock.Holder | None, target: Target) -> dict[str, Any]:
     """Give the row's values by their columns, in these columns' order."""
     plan = None if state.plan is None else plan_to_json(state.plan)
+    if state.load is not None:
+        plan = state.load.to_json()
+    if state.rebuild is not None:
+        plan = state.rebuild.to_json(target)
     return {
         "format": FORMAT,
         "ledger": state.ledger,
@@ -152,7 +222,7 @@ def values_of(state: State, holder: lock.Holder | None, target: Target) -> dict[
         "captures": state.captures,
         "files": state.files,
         "bytes": state.bytes,
-        "plan": plan if state.load is None else state.load.to_json(),
+        "plan": plan,
         "resume": None if state.resume is None else resume_to_json(state.resume),
         "seen": json.dumps(asdict(state.seen)),
         "tables": [replace(entry, table=target.relative(entry.table)).to_json() for entry in state.tables],
@@ -174,8 +244,9 @@ def state_of(row: Row, target: Target) -> State:
         captures=row.captures,
         files=row.files,
         bytes=row.bytes,
-        plan=None if row.plan is None or row.phase == LOADING else plan_from_json(row.plan),
+        plan=None if row.plan is None or row.phase in (LOADING, REBUILDING) else plan_from_json(row.plan),
         load=Load.from_json(row.plan) if row.phase == LOADING else None,
+        rebuild=Rebuild.from_json(row.plan, target) if row.phase == REBUILDING else None,
         resume=None if row.resume is None else resume_from_json(row.resume),
         seen=Seen(**json.loads(row.seen)),
         tables=tuple(replace(entry, table=target.absolute(entry.table)) for entry in entries),
@@ -187,4 +258,4 @@ def at_work(state: State | None) -> int:
     """Give the number of the run that has the lock."""
     if state is None:
         return 1
-    return state.run if state.phase in (PLANNED, LOADING) else state.run + 1
+    return state.run if state.phase in (PLANNED, LOADING, REBUILDING) else state.run + 1

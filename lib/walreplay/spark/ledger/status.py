@@ -17,7 +17,7 @@ from walreplay.spark.delta.storage import catalog_errors, ledger_errors
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger.ledger import APPLIED, LOADING, PLANNED, Ledger, State
 from walreplay.spark.ledger.lock import Holder, why_dead
-from walreplay.spark.ledger.state import at_work
+from walreplay.spark.ledger.state import REBUILDING, at_work
 from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import own_session, quiet_queries, settings
 from walreplay.spark.writing.choice import choose_writer
@@ -142,7 +142,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
         if state is None:
             raise _nothing_applied(place, running)
         runs = _newest_runs(own, place, state.run)
-    if state.phase in (PLANNED, LOADING):
+    if state.phase in (PLANNED, LOADING, REBUILDING):
         runs = [run for run in runs if run.run != state.run]
         runs.append(RunStatus(state.run, state.phase, state.started_at, None, None, state.files, None, None, None))
     applied, applied_ts = _applied(state, runs)

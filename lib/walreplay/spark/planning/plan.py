@@ -26,7 +26,7 @@ from walreplay.sink.masking import is_masked
 from walreplay.sink.projection import Projection, filled_column
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.planning.placement import Placement, Use, Wanted, place
-from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.registry import MirrorEntry, made_again
 from walreplay.spark.planning.switched import Switched
 from walreplay.spark.planning.versions import Catalogue, Version, check_distinct
 from walreplay.spark.staging.base import Staged
@@ -275,7 +275,7 @@ def _table(
         shape = evolution.shape
         notes += [change.text for change in evolution.changes]
         notes += _fill_notes(evolution)
-        _check_marks(evolution, wanted.name)
+        _check_marks(evolution, wanted.name, before)
         if selection.on_type_change == "stop" and not (truncated and len(epochs) == 1 and not selection.soft_deletes):
             _check_types(evolution, wanted.name)
     notes += _late_fills(last, epochs[-1].shape)
@@ -345,7 +345,7 @@ def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_id
     return [ids[k] for k in one.identity.key] == [other_ids[k] for k in other.identity.key]
 
 
-def _check_marks(evolution: Evolution, name: str) -> None:
+def _check_marks(evolution: Evolution, name: str, before: MirrorEntry | None) -> None:
     """Refuse settings that cannot change once there are rows.
 
     Raises:
@@ -358,7 +358,7 @@ def _check_marks(evolution: Evolution, name: str) -> None:
         raise ConfigError(
             f"soft deletes are switched {'on' if marks[1] else 'off'} for a table that is there",
             table=name,
-            remedy="Nothing was applied; set soft_deletes as it was, or apply to a new target",
+            remedy=f"Nothing was applied; set soft_deletes as it was, or {made_again(before)}",
         )
     for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True):
         masks = [is_masked(kind) for kind in (source.chain if source.fill is None else source.chain[-1:])]
@@ -367,7 +367,7 @@ def _check_marks(evolution: Evolution, name: str) -> None:
                 f"the column {column.source!r} is {'' if masks[-1] else 'no longer '}masked now, but the table has its "
                 f"values {'as they are' if masks[-1] else 'masked'}",
                 table=name,
-                remedy="Nothing was applied; set column_mask_hash as it was, or apply to a new target",
+                remedy=f"Nothing was applied; set column_mask_hash as it was, or {made_again(before)}",
             )
 
 

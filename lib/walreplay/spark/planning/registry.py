@@ -7,9 +7,12 @@ another relation has taken has an entry too: its rows are set aside.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from shlex import quote
 
+from walreplay.outputs import Output, output_of
 from walreplay.selection import NO_LAYOUT, Layout
 from walreplay.sink.evolution import MirrorColumn, TableShape
 from walreplay.spark.delta.target import TableName
@@ -47,6 +50,12 @@ class MirrorEntry:
     comment: str = ""
     paused: bool = False
     base_lsn: int | None = None
+
+    @property
+    def source_name(self) -> str:
+        """The source's name, whichever of its outputs the table is."""
+        output = output_of(self.oid)
+        return self.name if output is Output.MIRROR else self.name.removesuffix(f" ({output.value})")
 
     def to_json(self) -> str:
         """Write the entry."""
@@ -116,6 +125,20 @@ class MirrorEntry:
             paused=values.get("paused", False),
             base_lsn=values.get("base_lsn"),
         )
+
+
+def made_again(entry: MirrorEntry | None, *, loads: bool = False) -> str:
+    """Say how a table is made again, for the remedy of an error.
+
+    Args:
+        entry: what the ledger knows of it; None for nothing.
+        loads: a base load would do it too.
+    """
+    if entry is None or entry.base_lsn is not None:
+        return "load it again by walreplay load --replace" if entry is not None and loads else "apply to a new target"
+    output = output_of(entry.oid)
+    further = "" if output is Output.MIRROR else f" --output {output.value}"
+    return f"make it again from the archive by walreplay rebuild --table {quote(re.escape(entry.source_name))}{further}"
 
 
 def left_at(entries: Sequence[MirrorEntry], versions: Mapping[int, int | None], run: str) -> list[MirrorEntry]:

@@ -14,7 +14,7 @@ from typing import Final
 from walreplay.errors import ConfigError
 from walreplay.outputs import Output, output_of, source_oid
 from walreplay.spark.planning.placement import Wanted
-from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.registry import MirrorEntry, made_again
 
 BEGINS: Final = "it begins with this run: what the run did not read is not in it"
 GOES_ON: Final = "it goes on with this run, after it was switched off: the changes of the runs between are not in it"
@@ -54,7 +54,7 @@ class Switched:
                 on[one.oid] = False
             elif entry is not None and entry.paused:
                 if output_of(one.oid) is Output.MIRROR:
-                    raise _not_whole(one)
+                    raise _not_whole(one, entry)
                 on[one.oid] = True
         used: dict[int, int] = {}
         for oid in sorted(oids):
@@ -79,10 +79,10 @@ class Switched:
         return {oid: replace(entry, paused=entry.paused or oid in paused) for oid, entry in entries.items()}
 
 
-def _not_whole(one: Wanted) -> ConfigError:
+def _not_whole(one: Wanted, entry: MirrorEntry) -> ConfigError:
     return ConfigError(
         "the mirror is switched on again, but lacks what has changed while it was switched off",
         table=one.name,
         path=one.table.text,
-        remedy="Nothing was applied; leave mirror out of the table's outputs, or apply to a new target",
+        remedy=f"Nothing was applied; leave mirror out of the table's outputs, or {made_again(entry)}",
     )

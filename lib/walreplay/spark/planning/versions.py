@@ -214,6 +214,8 @@ class _Collected:
             self.warnings.update(dict.fromkeys(told))
 
     def _version(self, number: int, relation: Relation, output: Output) -> Version | None:
+        if not self._settings.wants_relation(relation.oid):
+            return None
         if output not in self._settings.outputs_of(_schema(relation), relation.name):
             return None
         sent = as_sent(relation, tuple(self._partitions.get(relation.oid, ())))
@@ -246,11 +248,11 @@ class _Collected:
             Identity(Mode.APPEND),
             configured=False,
         )
-        if output is Output.CHANGELOG:
-            return version
-        version = _identified(version, sent, self._settings)
-        version = replace(version, notes=(*version.notes, *_conflicts(relation, selection)))
-        base = self._bases.get(relation.oid, -1)
+        base = self._settings.from_lsn
+        if output is not Output.CHANGELOG:
+            version = _identified(version, sent, self._settings)
+            version = replace(version, notes=(*version.notes, *_conflicts(relation, selection)))
+            base = max(base, self._bases.get(relation.oid, -1))
         # Where all that the run has comes later, nothing has to be looked at.
         return replace(version, floor=base) if base > self._after_lsn + 1 else version
 

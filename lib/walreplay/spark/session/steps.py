@@ -9,7 +9,9 @@ on_step: Callable[[str], None] | None = None
 ``folder is to be renamed: path``, ``table moved: schema.table``, ``columns are to change: path``,
 ``columns changed: schema.table``, ``features are to come: path``, ``features have come: path``,
 ``table applied: schema.table``, ``history written``, ``history recorded``, ``run recorded``; of an index
-``part indexed``."""
+``part indexed``; of a rebuild ``made beside``, ``compared``, ``rebuild written``,
+``rows are to be replaced: schema.table``, ``rows replaced: schema.table``, ``table replaced: schema.table``,
+``tables replaced``, ``side removed``."""
 
 
 def reached(step: str) -> None:

@@ -71,7 +71,7 @@ def move(
         fence.rename(source, destination)
         return _moved(spark, step)
     if step.source.path is not None and step.destination.path is not None:
-        files = _file_system(spark, step.source.path)
+        files = file_system(spark, step.source.path)
         if files is not None and files.scheme in _RENAMING:
             files.rename(step.source.path, step.destination.path, check_lock)
             return _moved(spark, step)
@@ -112,7 +112,7 @@ def _remove(spark: SparkSession, table: TableName, check_lock: Callable[[], None
     if table.path is None:
         spark.sql(f"DROP TABLE IF EXISTS {table.sql}")
         return None
-    files = _file_system(spark, table.path)
+    files = file_system(spark, table.path)
     if files is not None:
         files.delete(table.path)
         return None
@@ -121,7 +121,7 @@ def _remove(spark: SparkSession, table: TableName, check_lock: Callable[[], None
     return f"{table.path} is left behind without rows, for it cannot be removed from here; remove it by hand"
 
 
-class _FileSystem:
+class FileSystem:
     """A folder's file system, through Hadoop in the session's JVM."""
 
     def __init__(self, jvm: Any, configuration: Any, path: str) -> None:
@@ -130,6 +130,7 @@ class _FileSystem:
 
     @property
     def scheme(self) -> str:
+        """The file system's, such as ``s3a``."""
         return str(self._files.getUri().getScheme())
 
     def rename(self, source: str, destination: str, check_lock: Callable[[], None]) -> None:
@@ -155,10 +156,11 @@ class _FileSystem:
             raise TargetError(f"the table's folder cannot be renamed to {destination}", path=source, remedy=remedy)
 
     def delete(self, path: str) -> None:
+        """Delete a folder with all that is in it."""
         self._files.delete(self._path(path), True)
 
 
-def _file_system(spark: SparkSession, path: str) -> _FileSystem | None:
+def file_system(spark: SparkSession, path: str) -> FileSystem | None:
     """Give the file system of a path; None if the session has no JVM of its own (Spark Connect)."""
     try:
         jvm, context = spark._jvm, spark._jsc
@@ -166,4 +168,4 @@ def _file_system(spark: SparkSession, path: str) -> _FileSystem | None:
         return None
     if jvm is None or context is None:
         return None
-    return _FileSystem(jvm, context.hadoopConfiguration(), path)
+    return FileSystem(jvm, context.hadoopConfiguration(), path)

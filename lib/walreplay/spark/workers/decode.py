@@ -65,7 +65,7 @@ class Assignment:
         table: the table's number, and ``relation`` the version's among those of tables.
         identity: in the columns that are shown.
         marks_deleted: soft deletes: a further column marks a deleted row.
-        floor: the table was loaded as of this LSN, so that rows with a lower commit LSN are left out; -1 for none.
+        floor: rows with a lower commit LSN are left out: the table was loaded as of it, or begins there; -1 for none.
     """
 
     table: int
@@ -91,6 +91,11 @@ class Assigned:
     types: tuple[ColumnType, ...]
     mirror: Assignment | None = None
     log: Assignment | None = None
+
+    @property
+    def floor(self) -> int:
+        """Rows with a lower commit LSN are left out."""
+        return max((to.floor for to in (self.mirror, self.log) if to is not None), default=-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +195,7 @@ def _units(steps: Iterable[Step]) -> Iterator[list[Step]]:
 def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
     """Give the decoder of one file, which decodes and records what the task wants of it."""
     settings, logged = task.settings, task.logged
-    floors = {
-        relation.oid: assigned.mirror.floor
-        for relation, assigned in task.relations.items()
-        if assigned.mirror is not None and assigned.mirror.floor >= 0
-    }
+    floors = {relation.oid: floor for relation, to in task.relations.items() if (floor := to.floor) >= 0}
     return Decoder(
         framing,
         wanted=task.relations.keys(),

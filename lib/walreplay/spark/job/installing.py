@@ -1,0 +1,129 @@
+"""Put tables that were made beside in place, as what is written in the ledger says; killed, it is gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from walreplay.lsn import to_datetime
+from walreplay.report import RunReport, TableReport
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.storage import storage_errors
+from walreplay.spark.job.context import RunContext
+from walreplay.spark.ledger.state import Replacement, State
+from walreplay.spark.planning.registry import left_at
+from walreplay.spark.planning.table_run import step_of
+from walreplay.spark.session import steps
+from walreplay.spark.session.failures import spark_errors
+from walreplay.spark.session.isolation import session_with
+from walreplay.spark.tables.replace import Replacing, replace_rows
+from walreplay.spark.tables.side import remove_side
+
+
+@dataclass(frozen=True)
+class Installing:
+    """Puts in place what stands written in the ledger.
+
+    Attributes:
+        captures: where they lie, for the report.
+    """
+
+    context: RunContext
+    captures: str
+
+    def finish(self, state: State, *, resumed: bool) -> tuple[State, RunReport]:
+        """Put the rows in their tables, remove the tables that they were made in, and record it.
+
+        Args:
+            state: the ledger's, with the rebuild in it.
+            resumed: it was begun before: some tables may have its commit.
+        """
+        context, rebuild = self.context, state.rebuild
+        assert rebuild is not None
+        if resumed:
+            context.warnings.append(f"rebuild {state.run} was interrupted; it was finished")
+        commit = delta.CommitId(state.ledger, state.run, state.run_id)
+        reports: list[TableReport] = []
+        with context.stage("replace", len(rebuild.tables)), ThreadPoolExecutor(context.at_once) as pool:
+
+            def bring(one: Replacement) -> TableReport | None:
+                report = self._bring(state, one, commit, resumed=resumed)
+                context.progress.advance()
+                return report
+
+            reports += filter(None, pool.map(bring, rebuild.tables))
+        steps.reached("tables replaced")
+        with context.stage("clean up"):
+            context.ledger.check_lock()
+            side = context.target.side(rebuild.side)
+            note = remove_side(context.own, side, [one.source for one in rebuild.tables])
+            if note is not None:
+                context.warnings.append(note)
+        steps.reached("side removed")
+        return self._record(state, reports, resumed=resumed)
+
+    def _bring(self, state: State, one: Replacement, commit: delta.CommitId, *, resumed: bool) -> TableReport | None:
+        context, entry = self.context, one.entry
+        before = {known.oid: known for known in state.tables}.get(entry.oid)
+        what = Replacing(
+            one.source,
+            entry,
+            before,
+            replace(step_of(commit, 0), oid=entry.oid),
+            resumed,
+            context.ledger.check_lock,
+        )
+        place = entry.table.text
+        with (
+            spark_errors(table=entry.name, path=place),
+            storage_errors(place),
+            session_with(context.spark, delta.SMALL_STATE) as own,
+        ):
+            version = replace_rows(own, context.writer, what)
+        if version is None:
+            context.warnings.append(f"{entry.name}: its new rows are gone, so it is as it was; rebuild it again")
+            return None
+        steps.reached(f"table replaced: {entry.name}")
+        return TableReport(
+            entry.name,
+            place,
+            "created" if before is None else "overwritten",
+            inserted=one.rows,
+            version=version,
+            oid=entry.oid,
+        )
+
+    def _record(self, state: State, reports: list[TableReport], *, resumed: bool) -> tuple[State, RunReport]:
+        context, rebuild, resume = self.context, state.rebuild, state.resume
+        assert rebuild is not None
+        assert resume is not None
+        report = RunReport(
+            run=state.run,
+            status="rebuilt",
+            captures=self.captures,
+            target=context.target.text,
+            files=0,
+            capture_bytes=0,
+            transactions=0,
+            changes=0,
+            applied_lsn=resume.place.high_lsn,
+            applied_commit_ts=to_datetime(resume.place.high_commit_time),
+            tables=tuple(sorted(reports, key=lambda one: one.name)),
+            warnings=tuple(context.warnings),
+            seconds=0.0,
+            stages=context.stages,
+            writer="statements",
+        )
+        versions: Mapping[int, int | None] = {one.oid: one.version for one in reports if one.oid is not None}
+        with context.stage("record"):
+            entries = {entry.oid: entry for entry in state.tables} | {
+                one.entry.oid: one.entry for one in rebuild.tables
+            }
+            left = left_at(tuple(entries.values()), versions, rebuild.id)
+            state = context.ledger.record_load(state, report, left, (), resumed=resumed)
+        steps.reached("run recorded")
+        return state, report
+
+
+__all__ = ["Installing"]

@@ -1,0 +1,497 @@
+"""Rebuild: make tables of a target again from the archive, as of the very LSN that the target is at.
+
+The tables are made beside, in a side target (`Target.side`) with a ledger of its own, by the ordinary job, which ends
+where the target stands.  So a rebuild that was killed goes on where it was, and runs of the target may come in between.
+Then, under the target's lock, each table is compared; those that are not right get the other ones' rows in one commit
+each (`walreplay.spark.job.installing`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.decode.until import Until
+from walreplay.errors import ConfigError, OrderError, TargetError
+from walreplay.lsn import format_lsn, to_datetime
+from walreplay.outputs import Output, source_oid
+from walreplay.progress import Progress
+from walreplay.report import RunReport, TableReport
+from walreplay.settings import Settings, make_settings
+from walreplay.settings.narrowed import Narrowed, outputs_named, tables_named
+from walreplay.spark.captures.files import root_of
+from walreplay.spark.checks.places import check_places
+from walreplay.spark.checks.rightness import Rightness, check_readable, rightness_of
+from walreplay.spark.checks.setting_back import highest_of, highest_runs
+from walreplay.spark.checks.standing import newest_number
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.storage import catalog_errors
+from walreplay.spark.delta.target import Target
+from walreplay.spark.job.apply import Job
+from walreplay.spark.job.context import RunContext
+from walreplay.spark.job.installing import Installing
+from walreplay.spark.job.reports import timed
+from walreplay.spark.ledger.state import FORMAT, PLANNED, Rebuild, Replacement, State
+from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.table_run import run_of
+from walreplay.spark.session import steps
+from walreplay.spark.session.failures import spark_errors
+from walreplay.spark.session.isolation import session_with
+from walreplay.spark.tables.side import remove_side
+from walreplay.transactions.plan import Resume
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NOT_OF_TABLES: Final = frozenset({"run_bytes", "tables_at_once", "bucket_bytes", "accept_changed_tables"})
+"""Settings that change nothing of what tables hold."""
+
+
+def rebuild(
+    spark: SparkSession,
+    captures: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    table: str,
+    *,
+    outputs: Iterable[str | Output] | None = None,
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
+    run_bytes: int | None = None,
+    progress: Progress | None = None,
+) -> RunReport:
+    """Make tables of a target again from the archive, whatever has become of them; all others stay as they are.
+
+    Also tables, columns and outputs that the configuration wants now and did not want before.  A table that proves to
+    be right is not written to.  Killed, the same call goes on where it was.
+
+    Args:
+        captures: the folder (or file, or glob) of the capture files, from the first that the target was made of.
+        target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
+        table: a regular expression over the whole of the source's ``schema.table``.
+        outputs: those that are made again; None for all that the configuration wants.
+        config: a YAML file, the same as a mapping, or `Settings`.
+        run_bytes: bytes of captures that one run reads, in place of the configuration's.
+        progress: told how far it is.
+
+    Raises:
+        ConfigError: no table is called so, or the configuration leaves it out.
+        TargetError: the captures do not reach back, or up, to where the target does; or a base load has given a table
+            rows that captures do not have.
+        WalReplayError: as `walreplay.apply` does.
+    """
+    place, settings = Target.parse(str(target)), make_settings(config)
+    wanted = outputs_named(outputs)
+    if run_bytes is not None:
+        settings = settings.with_run_bytes(run_bytes)
+    tables = tables_named(table)
+    with spark_errors(path=place.text):
+        check_places(str(captures), place)
+        context = RunContext.of(spark, place, settings, progress)
+        return _Rebuild(context, str(captures), Narrowed(tables, outputs=wanted)).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Where the tables are made, and of what.
+
+    Attributes:
+        name: the side target's.
+        settings: what they are made by.
+    """
+
+    name: str
+    target: Target
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What has been made in the side target, at the LSN of the target.
+
+    Attributes:
+        entries: the tables.
+        report: of the runs that made them.
+    """
+
+    entries: tuple[MirrorEntry, ...]
+    report: RunReport
+
+
+@dataclass
+class _Rebuild:
+    """One call of `rebuild`."""
+
+    context: RunContext
+    captures: str
+    wanted: Narrowed
+
+    def run(self) -> RunReport:
+        began = time.monotonic()
+        with self.context.at_work():
+            report = self._run()
+        return timed(replace(report, warnings=tuple(self.context.warnings)), began, self.context.stages)
+
+    def _run(self) -> RunReport:
+        context = self.context
+        with context.stage("read ledger"), catalog_errors(context.target):
+            state = context.ledger.read()
+        if state is not None and state.rebuild is not None:
+            state, report = self._finish(state)
+            if report is not None and self._side(state).name == report[0]:
+                return report[1]
+        side = self._side(state)
+        made = self._make(side, _checked(state))
+        steps.reached("made beside")
+        locked = self._lock()
+        if locked is not state:
+            # Another run has come to its end since; what it has applied comes to the side target too.
+            state, side = locked, self._side(locked)
+            made = self._make(side, _checked(state))
+        return self._put_in_place(_checked(state), side, made)
+
+    def _lock(self) -> State | None:
+        with self.context.stage("lock"):
+            state = self.context.ledger.acquire()
+        self.context.warnings.extend(self.context.ledger.warnings)
+        self.context.ledger.warnings.clear()
+        return state
+
+    def _finish(self, state: State) -> tuple[State | None, tuple[str, RunReport] | None]:
+        """Finish a rebuild that was interrupted; give also its side target's name, and its report."""
+        locked = self._lock()
+        if locked is None or locked.rebuild is None:
+            self.context.ledger.release()
+            return self.context.ledger.read(), None
+        name = locked.rebuild.side
+        state, report = Installing(self.context, self.captures).finish(locked, resumed=True)
+        return state, (name, report)
+
+    # What is wanted
+
+    def _side(self, state: State | None) -> _Side:
+        """Say where the tables are made, after the target has been looked at."""
+        known = self._known(state)
+        oids = self._relations(known)
+        settings = self.context.settings
+        outputs = self.wanted.outputs
+        told = [
+            FORMAT,
+            known.ledger,
+            self.wanted.tables,
+            sorted(oids),
+            None if outputs is None else sorted(one.value for one in outputs),
+            settings.model_dump(mode="json", exclude=set(_NOT_OF_TABLES)),
+            settings.mask_salt.hex(),
+        ]
+        name = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        narrowed = settings.narrowed(Narrowed(oids=frozenset(oids), outputs=outputs))
+        return _Side(name, self.context.target.side(name), narrowed)
+
+    def _known(self, state: State | None) -> State:
+        """Refuse a target of which nothing can be made again.
+
+        Raises:
+            TargetError: saying why.
+        """
+        context = self.context
+        where = context.target.text
+        if state is None or (state.resume is None and state.phase != PLANNED):
+            raise TargetError(
+                "nothing of captures was applied to this target yet",
+                path=where,
+                remedy="Check --target; begin with walreplay apply",
+            )
+        source = context.settings.source or root_of(self.captures)
+        if state.source != source:
+            raise TargetError(
+                f"the target was made from the source {state.source!r}, not {source!r}",
+                path=where,
+                remedy=f"Give its captures; or, if they were moved, name the source in the configuration: source: "
+                f"{state.source}",
+            )
+        if state.phase == PLANNED:
+            raise TargetError(
+                f"run {state.run} was interrupted, and has to be finished first",
+                path=where,
+                remedy="Run walreplay apply, with --accept-changed-tables if it refuses a table that is to be made "
+                "again; then rebuild",
+            )
+        if state.rebuild is not None:
+            raise TargetError(
+                f"rebuild {state.run} was interrupted meanwhile", path=where, remedy="Run again, which finishes it"
+            )
+        outputs = self.wanted.outputs
+        for entry in state.tables:
+            mirrors = entry.base_lsn is not None and (outputs is None or Output.MIRROR in outputs)
+            if mirrors and not entry.set_aside and self.wanted.wants(entry.source_name):
+                raise TargetError(
+                    "the table was loaded with rows from before the captures began, which they do not have",
+                    table=entry.name,
+                    path=entry.table.text,
+                    remedy="Copy it from the source again, and give the copy to walreplay load --replace "
+                    "(docs/starting.md); or leave it out of --table",
+                )
+        return state
+
+    def _relations(self, state: State) -> set[int]:
+        """Give the relations (by oid) that the tables may be made of: all that ever had one of their names.
+
+        Which of them has a name in the end, and which rows it goes on with, the runs find out, as the target's have.
+        """
+        names: dict[int, set[str]] = {}
+        parts: dict[str, tuple[str, str]] = {}
+        table = self.context.target.ledger("relations")
+        with self.context.stage("read ledger"):
+            if delta.exists(self.context.own, table):
+                rows = delta.read(self.context.own, table).where(f"run <= {state.run}")
+                for row in rows.select("oid", "namespace", "name").distinct().collect():
+                    name = f"{row.namespace or 'pg_catalog'}.{row.name}"
+                    names.setdefault(row.oid, set()).add(name)
+                    parts[name] = (row.namespace or "pg_catalog", row.name)
+        for entry in state.tables:
+            names.setdefault(source_oid(entry.oid), set()).add(entry.source_name)
+        found = {oid for oid, given in names.items() if any(map(self.wanted.wants, given))}
+        if not found:
+            known = sorted({name for given in names.values() for name in given})
+            near = difflib.get_close_matches((self.wanted.tables or "").replace("\\", ""), known, 3)
+            raise ConfigError(
+                f"no table of the source was ever called {self.wanted.tables}",
+                path=self.context.target.text,
+                remedy=f"--table is a regular expression over the whole of schema.table; there are "
+                f"{', '.join(near or known[:5])}{'' if near or len(known) <= 5 else ', …'}",
+            )
+        self._check_kept(names, parts)
+        while True:
+            given = set().union(*(names[oid] for oid in found))
+            more = {oid for oid, of_it in names.items() if of_it & given} - found
+            if not more:
+                return found
+            found |= more
+
+    def _check_kept(self, names: Mapping[int, Iterable[str]], parts: Mapping[str, tuple[str, str]]) -> None:
+        """Refuse a name that passed from one relation to another if the new one may have kept the old one's rows.
+
+        Whether it has, hangs on whether both have changed in one run, and the runs here are others.
+        """
+        settings = self.context.settings
+        held = Counter(name for given in names.values() for name in given)
+        for name, count in sorted(held.items()):
+            if count < 2 or name not in parts or not self.wanted.wants(name):
+                continue
+            table = settings.table(*parts[name])
+            said = None if table is None else table.on_recreate
+            if (said or settings.on_recreate) == "keep":
+                raise TargetError(
+                    "the table was dropped and created again, or another one had its name, and on_recreate is keep: "
+                    "which of the old rows it has kept hangs on where the target's runs have ended",
+                    table=name,
+                    path=self.context.target.text,
+                    remedy="Leave it out of --table; or set on_recreate: replace, which makes it without old rows",
+                )
+
+    # Made beside
+
+    def _make(self, side: _Side, state: State) -> _Made:
+        """Make the tables in the side target, up to where the target is.
+
+        Raises:
+            OrderError: the captures do not hold all that the target has.
+        """
+        assert state.resume is not None
+        context, end = self.context, state.resume.place.high_lsn
+        run, before = self._look_beside(side)
+        if before is not None and before.resume is not None and before.resume.place.high_lsn > end:
+            # The target's ledger was set back.
+            run, before = self._begin_anew(side, before)
+        try:
+            report = Job(run, self.captures, Until(lsn=end)).apply()
+        except OrderError:
+            if before is None:
+                raise
+            # Captures that were missing, or have changed, may be right now: what was made of others does not count.
+            run, before = self._begin_anew(side, before)
+            report = Job(run, self.captures, Until(lsn=end)).apply()
+        for name, seconds in run.stages.items():
+            context.stages[name] = context.stages.get(name, 0.0) + seconds
+        context.warnings.extend(text for text in report.warnings if text not in context.warnings)
+        made = run.ledger.read()
+        try:
+            self._check_end(None if made is None else made.resume, state)
+        except OrderError:
+            self._begin_anew(side, made)
+            raise
+        assert made is not None
+        return _Made(made.tables, report)
+
+    def _look_beside(self, side: _Side) -> tuple[RunContext, State | None]:
+        run = RunContext.of(self.context.spark, side.target, side.settings, self.context.progress)
+        return run, run.ledger.read()
+
+    def _begin_anew(self, side: _Side, before: State | None) -> tuple[RunContext, State | None]:
+        """Remove what a rebuild has made before."""
+        tables = () if before is None else before.tables
+        note = remove_side(self.context.own, side.target, [entry.table for entry in tables])
+        if note is not None:
+            raise TargetError(f"what was made before cannot be gone on with; {note}", path=side.target.text)
+        return self._look_beside(side)
+
+    def _check_end(self, reached: Resume | None, state: State) -> None:
+        """Make sure that the captures hold all transactions that the target has."""
+        assert state.resume is not None
+        end, applied = state.resume.place.high_lsn, state.resume.applied
+        high = -1 if reached is None else reached.place.high_lsn
+        if reached is None or high != end:
+            raise OrderError(
+                f"the captures end at LSN {format_lsn(max(high, 0))}, but the target holds what was committed up to "
+                f"{format_lsn(end)}",
+                path=self.captures,
+                remedy="Nothing was changed; bring back all captures that the target was made of",
+            )
+        if reached.applied == applied:
+            return
+        told = f"the captures hold {reached.applied:,} transactions up to there, and the target was made of {applied:,}"
+        if reached.applied < applied and not self.context.settings.captures.allow_gaps:
+            raise OrderError(
+                told,
+                path=self.captures,
+                remedy="Nothing was changed; bring back all captures that the target was made of, or go on without "
+                "what is missing by --allow-gaps",
+            )
+        self.context.warnings.append(told)
+
+    # Put in place
+
+    def _put_in_place(self, state: State, side: _Side, made: _Made) -> RunReport:
+        entries = self._chosen(state, side, made)
+        with self.context.stage("compare", len(entries)), ThreadPoolExecutor(self.context.at_once) as pool:
+            found = list(pool.map(lambda pair: self._compare(state, *pair), entries))
+        steps.reached("compared")
+        right = [entry for (_, entry), one in zip(entries, found, strict=True) if not one.why]
+        unchanged = [TableReport(entry.name, entry.table.text, "unchanged", oid=entry.oid) for entry in right]
+        wrong = [
+            (Replacement(source.table, entry, one.rows), one.why)
+            for (source, entry), one in zip(entries, found, strict=True)
+            if one.why
+        ]
+        if not wrong:
+            with self.context.stage("clean up"):
+                note = remove_side(self.context.own, side.target, [entry.table for entry in made.entries])
+            self.context.warnings.extend([] if note is None else [note])
+            return self._nothing_wrong(state, made, unchanged)
+        number = self._number(state, [one.entry for one, _ in wrong])
+        rebuild = Rebuild(str(uuid.uuid4()), side.name, tuple(one for one, _ in wrong))
+        begun = self.context.ledger.write_rebuild(state, rebuild, number)
+        steps.reached("rebuild written")
+        _, report = Installing(self.context, self.captures).finish(begun, resumed=False)
+        notes = {one.entry.oid: f"{why}: made again" for one, why in wrong if why}
+        told = [replace(one, notes=(notes[one.oid],)) for one in report.tables if one.oid is not None]
+        return replace(
+            report,
+            files=made.report.files,
+            capture_bytes=made.report.capture_bytes,
+            transactions=made.report.transactions,
+            changes=made.report.changes,
+            tables=tuple(sorted([*told, *unchanged], key=lambda one: one.name)),
+        )
+
+    def _chosen(self, state: State, side: _Side, made: _Made) -> list[tuple[MirrorEntry, MirrorEntry]]:
+        """Pair each table in the side target with the entry that it is to have in the target.
+
+        Raises:
+            ConfigError: the configuration wants none of the tables.
+            TargetError: a table's place is another one's.
+        """
+        target = self.context.target
+        known = {entry.oid: entry for entry in state.tables}
+        holders = {entry.table.place: entry for entry in state.tables if not entry.set_aside}
+        found = []
+        for source in made.entries:
+            if source.set_aside or not self.wanted.wants(source.source_name):
+                continue
+            before = known.get(source.oid)
+            is_there = before is not None and not before.set_aside
+            table = before.table if before is not None and is_there else target.of_side(side.target, source.table)
+            other = holders.get(table.place)
+            if other is not None and other.oid != source.oid:
+                raise TargetError(
+                    f"the table's place is that of {other.name}",
+                    table=source.name,
+                    path=table.text,
+                    remedy="Give one of them a destination_table of its own",
+                )
+            if before is None and delta.exists(self.context.own, table):
+                raise TargetError(
+                    "the table is there already, but was not made by this target's ledger",
+                    table=source.name,
+                    path=table.text,
+                    remedy="Nothing was changed; move the table away, and run again",
+                )
+            found.append((source, replace(source, table=table, left=None, run="")))
+        if not found:
+            raise ConfigError(
+                "the captures have no rows of these tables, or the configuration leaves them out",
+                table=self.wanted.tables,
+                remedy="Check --config (table_include_list, outputs) and --output",
+            )
+        return found
+
+    def _compare(self, state: State, source: MirrorEntry, entry: MirrorEntry) -> Rightness:
+        own = self.context.settings.metadata_columns
+        commit = tuple(name for name in (own.commit_lsn, own.commit_ts) if name is not None)
+        before = {known.oid: known for known in state.tables}.get(entry.oid)
+        with (
+            spark_errors(table=entry.name, path=entry.table.text),
+            session_with(self.context.spark, delta.SMALL_STATE) as session,
+        ):
+            found = rightness_of(session, state.ledger, before, source, commit)
+            if found.why:
+                check_readable(session, entry)
+        self.context.progress.advance()
+        return found
+
+    def _number(self, state: State, entries: Sequence[MirrorEntry]) -> int:
+        """Give a number that no run had, whatever tables say that somebody has put there."""
+        context = self.context
+        recorded = highest_runs(context.own, context.target, state.ledger, context.at_once)
+        if highest_of(recorded, ()) > state.run:
+            raise TargetError(
+                "the ledger is older than what it has recorded",
+                path=context.target.text,
+                remedy="Bring back the ledger as it was, or run walreplay apply, which follows it; then rebuild",
+            )
+        numbers = [state.run]
+        for entry in entries:
+            if delta.exists(context.own, entry.table):
+                mark = newest_number(context.own, entry.table, state.ledger)
+                numbers.append(run_of(delta.CommitId("", mark)))
+        return max(numbers) + 1
+
+    def _nothing_wrong(self, state: State, made: _Made, tables: Sequence[TableReport]) -> RunReport:
+        assert state.resume is not None
+        place = state.resume.place
+        return replace(
+            made.report,
+            run=None,
+            status="rebuilt",
+            target=self.context.target.text,
+            applied_lsn=place.high_lsn,
+            applied_commit_ts=to_datetime(place.high_commit_time),
+            tables=tuple(tables),
+            writer=None,
+        )
+
+
+def _checked(state: State | None) -> State:
+    assert state is not None
+    return state
+
+
+__all__ = ["rebuild"]

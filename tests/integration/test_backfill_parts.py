@@ -1,0 +1,144 @@
+"""A backfill of a part: some tables, some outputs, from an LSN on; and what it would do, told without doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import walreplay
+from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row, rows_of
+from walreplay.decode.summary import FileScan
+from walreplay.errors import ConfigError, TargetError
+from walreplay.protocol import messages as m
+from walreplay.spark.captures.files import scan_captures
+from walreplay.spark.job import apply, scanning
+from walreplay.spark.workers.scan import ScanTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+T = relation(9, "t", {"id": INT4, "name": TEXT})
+U = relation(10, "u", {"id": INT4, "name": TEXT})
+WIDER = relation(9, "t", {"id": INT8, "name": TEXT, "more": TEXT})
+
+
+@pytest.fixture
+def small(spark: SparkSession, tmp_path: Path) -> SmallMirror:
+    """Give three files: commit LSNs 0/64, 0/C8 and 0/12C."""
+    small = SmallMirror(spark, tmp_path)
+    small.write(T, m.Insert(9, row(1, "a")), U, m.Insert(10, row(1, "x")))
+    small.write(T, m.Update(9, row(1, "b")), m.Insert(9, row(2, "c")), U, m.Insert(10, row(2, "y")))
+    small.write(WIDER, m.Insert(9, row(3, "d", "e")), m.Delete(9, None, row(1, None, None)))
+    return small
+
+
+def logged(small: SmallMirror, target: Path) -> list[tuple[str, int, int]]:
+    rows = small.spark.read.format("delta").load(str(target / "s" / "t__changes"))
+    return sorted((one["__op"], one["__commit_lsn"], one.id) for one in rows.collect())
+
+
+def tables(target: str | Path) -> set[str]:
+    return {path.name for path in Path(target, "s").iterdir()}
+
+
+def test_tables_outputs_and_a_first_lsn_are_chosen(small: SmallMirror, tmp_path: Path) -> None:
+    spark, captures = small.spark, small.captures
+    log = {"outputs": ["changelog"]}
+    with pytest.raises(ConfigError, match="cannot begin in the middle"):
+        walreplay.backfill(spark, captures, small.target, from_lsn="0/C8")
+    with pytest.raises(ConfigError, match="is behind --until-lsn"):
+        walreplay.backfill(spark, captures, small.target, from_lsn="0/C9", until_lsn="0/C8", **log)
+    with pytest.raises(ConfigError, match="there is no output log"):
+        walreplay.backfill(spark, captures, small.target, outputs=["log"])
+    # In three runs; the first leaves everything out.
+    walreplay.backfill(spark, captures, tmp_path / "log", table=r"s\.t", from_lsn="0/C8", run_bytes=1, **log)
+    assert tables(tmp_path / "log") == {"t__changes"}
+    assert logged(small, tmp_path / "log") == [("c", 200, 2), ("c", 300, 3), ("d", 300, 1), ("u", 200, 1)]
+
+
+def test_a_part_of_a_target_is_made_at_its_lsn(small: SmallMirror, tmp_path: Path) -> None:
+    spark, captures, target = small.spark, small.captures, small.target
+    walreplay.backfill(spark, captures, target, table=r"s\.T", until_lsn="0/C8")
+    assert tables(target) == {"t"}
+    # It is a target of this table alone, and goes on.
+    assert walreplay.backfill(spark, captures, target, table=r"s\.t").transactions == 1
+    # The other table, and a change log, come as by a rebuild: what is there stays.
+    with pytest.raises(TargetError, match=r"has other tables, too, such as s\.t"):
+        walreplay.backfill(spark, captures, target, table=r"s\.u", until_lsn="0/C8")
+    report = walreplay.backfill(spark, captures, target, table=r"s\.u")
+    assert [(one.name, one.action, one.inserted) for one in report.tables] == [("s.u", "created", 2)]
+    with pytest.raises(TargetError, match="has other tables"):
+        walreplay.backfill(spark, captures, target, outputs=["changelog"], from_lsn="0/1")
+    assert small.apply(T, m.Insert(9, row(7, "z")), U, m.Insert(10, row(7, "z"))).warnings == ()
+    assert {name: sum(rows.values()) for name, rows in small.rows().items()} == {"s.t": 3, "s.u": 3}
+
+
+def test_what_would_be_done_is_told_and_nothing_is_written(
+    small: SmallMirror, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = walreplay.forecast(small.spark, small.captures, small.target, run_bytes=1, until_lsn="0/C8")
+    assert not Path(small.target).exists()
+    assert (told.runs, told.files, told.transactions, told.applied_lsn) == (2, 2, 2, 200)
+    assert [(one.name, one.inserts, one.updates, one.is_new) for one in told.tables] == [
+        ("s.t", 2, 1, True),
+        ("s.u", 2, 0, True),
+    ]
+    walreplay.backfill(small.spark, small.captures, small.target, until_lsn="0/64")
+    before = {path: path.stat().st_mtime_ns for path in Path(small.target).rglob("*") if path.is_file()}
+    told = walreplay.forecast(small.spark, small.captures, small.target, {"table_exclude_list": r"s\.u"})
+    (one,) = told.tables
+    assert (told.runs, told.files, told.capture_bytes) == (1, 2, sum(_sizes(small)[1:]))
+    assert (one.inserts, one.updates, one.deletes, one.is_new, one.outputs) == (2, 1, 1, False, ("mirror",))
+    assert any("more" in change for change in one.changes)
+    assert any("id" in change and "bigint" in change for change in one.changes)
+    assert (told.left_out, told.estimated_by) == (1, "the target's runs before")
+    # Of a part of a target that has others, it is what makes it at the target's LSN.
+    again = walreplay.forecast(small.spark, small.captures, small.target, table=r"s\.u")
+    assert (again.transactions, again.applied_lsn, [one.name for one in again.tables]) == (1, 100, ["s.u"])
+    assert {path: path.stat().st_mtime_ns for path in Path(small.target).rglob("*") if path.is_file()} == before
+    assert walreplay.backfill(small.spark, small.captures, small.target).transactions == told.transactions
+    nothing = walreplay.forecast(small.spark, small.captures, small.target)
+    assert (nothing.runs, nothing.tables, nothing.estimated_seconds) == (0, (), None)
+
+
+def _sizes(small: SmallMirror) -> list[int]:
+    return [path.stat().st_size for path in sorted(small.captures.iterdir())]
+
+
+def test_files_that_the_index_knows_are_not_opened_to_be_scanned(
+    small: SmallMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark, captures = small.spark, small.captures
+    opened: list[str] = []
+
+    def scanned(session: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
+        opened.extend(Path(path).name for path in tasks)
+        return scan_captures(session, tasks)
+
+    monkeypatch.setattr(scanning, "scan_captures", scanned)
+    monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
+    walreplay.index(spark, captures)
+    assert walreplay.forecast(spark, captures, small.target).transactions == 3
+    assert opened == []
+    # Of those in front of an end none, and of those behind it neither; the one that it lies in is cut off there.
+    report = walreplay.backfill(spark, captures, small.target, until_lsn="0/C8")
+    assert (report.transactions, report.applied_lsn, opened) == (2, 200, ["003.bin"])
+    opened.clear()
+    # The next run goes on inside of that file, and reads another that the index does not have.
+    small.write(WIDER, m.Insert(9, row(4, "n", "n")))
+    small.apply()
+    assert opened == ["003.bin", "004.bin"]
+    monkeypatch.setattr(apply, "LEAST_INDEXED", 1 << 60)
+    walreplay.apply(spark, captures, tmp_path / "whole")
+    assert small.rows() == rows_of(spark, tmp_path / "whole")
+    monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
+    # What is damaged behind the end does not matter, though all before it is known.
+    small.write(T).write_bytes(b"\xff" * 300)
+    opened.clear()
+    walreplay.backfill(spark, captures, tmp_path / "sound", until_lsn="0/12C")
+    assert "001.bin" not in opened
