@@ -12,7 +12,17 @@ import pyarrow.compute as pc
 from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.rescued import read_rescued
 from walreplay.errors import CaptureError
-from walreplay.sink.events import ADD, PARTITIONS_REMEDY, REMOVE, Events, Identity, Marks, Mode, image_hashes, interleave
+from walreplay.sink.events import (
+    ADD,
+    PARTITIONS_REMEDY,
+    REMOVE,
+    Events,
+    Identity,
+    Marks,
+    Mode,
+    image_hashes,
+    interleave,
+)
 from walreplay.sink.fold import CLAIMED, DELETE, EXPECTED, INSERT, MOVE, UPDATE
 from walreplay.sink.identity import hash_rows, rescued_of
 
@@ -20,9 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def events_of(
-    batch: ChangeBatch, identity: Identity, *, follow: bool = False, marks: Marks | None = None
-) -> Events:
+def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False, marks: Marks | None = None) -> Events:
     """Make events of decoded changes.  Truncates are not among them: the plan has those.
 
     If old rows are sent whole, an update is an image that is removed and one that is added.  Otherwise a key change

@@ -1,0 +1,287 @@
+"""Histories in the plainest form: a list of versions, changed by one event after the other; and what folded rows do.
+
+A key is an integer; the key 4, and values that 5 divides, are such that their columns cannot hold them: they are
+rescued.  A value that nobody knows is None.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from support.event_model import ADD, DELETE, INSERT, KEYED, MOVE, NAMES, REMOVE, UPDATE, Event, Values, build
+from walreplay.sink.events import OPERATIONS, Events, Identity, Marks
+from walreplay.sink.versions import Emptied, settled_versions, version_rows
+
+TRUNCATE: Final = -1
+TRACKED: Final = (1, 2)
+RESCUED_KEY: Final = 4
+
+
+@dataclass(frozen=True)
+class Change:
+    """An event, or a truncate, with its place in its transaction and the letter of its kind."""
+
+    event: Event
+    ordinal: int
+    op: str
+
+    @property
+    def lsn(self) -> int:
+        return self.event.lsn
+
+    @property
+    def action(self) -> int:
+        return self.event.action
+
+
+@dataclass(eq=False)
+class Version:
+    """A version of a row; ``end`` is a commit LSN."""
+
+    key: int
+    values: Values
+    start: int
+    ordinal: int
+    op: str
+    end: int | None = None
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        return (self.key, *self.values, self.start, time_of(self.start), self.ordinal, self.op, *self.ends)
+
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        return self.end, None if self.end is None else time_of(self.end)
+
+
+def time_of(lsn: int) -> int:
+    """Give a time that rises with the commit LSN."""
+    return 1_000_000 + 7 * lsn
+
+
+def in_transactions(changes: Iterable[Change]) -> Iterator[list[Change]]:
+    """Divide changes."""
+    group: list[Change] = []
+    for change in changes:
+        if group and change.lsn != group[0].lsn:
+            yield group
+            group = []
+        group.append(change)
+    if group:
+        yield group
+
+
+def versions_of(changes: Iterable[Change], *, keep: bool) -> list[Version]:
+    """Play changes one by one.  Without ``keep``, only what is there at a transaction's beginning or end counts."""
+    there: dict[int, Version] = {}
+    found: list[Version] = []
+    for group in in_transactions(changes):
+        made: list[Version] = []
+        lsn = group[0].lsn
+        for change in group:
+            for gone in _play(there, change, made, keep=keep):
+                gone.end = lsn
+        found += [version for version in made if keep or version.end != lsn]
+    return found
+
+
+def _play(there: dict[int, Version], change: Change, made: list[Version], *, keep: bool) -> list[Version]:
+    """Change the rows; give the versions that end, and add the one that begins."""
+    event = change.event
+    if event.action == TRUNCATE:
+        gone = list(there.values())
+        there.clear()
+        return gone
+    before = there.pop(event.key, None)
+    gone = [] if before is None else [before]
+    if event.action == DELETE:
+        return gone
+    if event.action == MOVE:
+        before = there.pop(event.old, None)
+        gone += [] if before is None else [before]
+    if event.action == INSERT:
+        before = None
+    old: Values = (None, None) if before is None else before.values
+    one, two = (was if keeps else value for was, value, keeps in zip(old, event.values, event.keeps, strict=True))
+    is_new = before is not None and before.start == event.lsn and not keep
+    op = before.op if before is not None and is_new else change.op
+    version = Version(event.key, (one, two), event.lsn, change.ordinal, op)
+    there[event.key] = version
+    made.append(version)
+    return gone
+
+
+@dataclass
+class Table:
+    """A history, as folded rows change it."""
+
+    versions: list[Version] = field(default_factory=list)
+    missing: int = 0
+
+    def apply(self, changes: Sequence[Change], *, keep: bool, buckets: int = 1) -> None:
+        """Fold the changes of a run, and do what the rows say."""
+        emptied = emptied_of(changes)
+        events = [change for change in changes if change.action != TRUNCATE]
+        rows: list[dict[str, Any]] = []
+        for some in _apart(events, buckets):
+            rows += fold(some, emptied, keep=keep)
+        self._merge(rows, emptied)
+
+    def _merge(self, rows: list[dict[str, Any]], emptied: Emptied) -> None:
+        bases = {version.key: version for version in self.versions if version.end is None}
+        closed: set[int] = set()
+        for row in rows:
+            assert not (row["opens"] and row["closes"])
+            if row["opens"]:
+                assert not row["expected"]
+                assert not row["claimed"]
+                continue
+            key = _key(row["b0"], row["base_rescued"])
+            assert row["closes"] == (key is not None)
+            if key is None or key not in bases:
+                self.missing += row["expected"]
+                continue
+            assert key not in closed, "a base is closed twice"
+            assert not row["claimed"], "a key that should be free has a row"
+            closed.add(key)
+            bases[key].end = row["closes_lsn"]
+            assert row["closes_at"] == time_of(row["closes_lsn"])
+        if len(emptied.lsn):
+            for base in bases.values():
+                base.end = int(emptied.lsn[0]) if base.end is None else base.end
+        self.versions += [_version(row, bases) for row in rows if row["opens"]]
+
+    @property
+    def rows(self) -> list[str]:
+        """Give all versions, in an order."""
+        return sorted(repr(version.row) for version in self.versions)
+
+    def as_of(self, lsn: int) -> dict[int, Values]:
+        """Give the rows that were there at a moment."""
+        seen = [one for one in self.versions if one.start <= lsn and (one.end is None or one.end > lsn)]
+        state = {version.key: version.values for version in seen}
+        assert len(state) == len(seen), "two rows have one key"
+        return state
+
+
+def _apart(events: list[Change], buckets: int) -> Iterator[list[Change]]:
+    """Divide events by keys; those of keys that moves link stay together."""
+    root = list(range(10))
+    for change in events:
+        if change.action == MOVE:
+            old, new = root[change.event.old], root[change.event.key]
+            root = [new if one == old else one for one in root]
+    for bucket in range(buckets):
+        some = [change for change in events if root[change.event.key] % buckets == bucket]
+        if some:
+            yield some
+
+
+def emptied_of(changes: Iterable[Change]) -> Emptied:
+    """Give the truncates among changes."""
+    found = [change for change in changes if change.action == TRUNCATE]
+    return Emptied(
+        np.array([change.lsn for change in found], np.int64),
+        np.array([change.ordinal for change in found], np.int64),
+        np.array([time_of(change.lsn) for change in found], np.int64),
+    )
+
+
+def build_marked(changes: Sequence[Change]) -> Events:
+    """Make events of changes, with marks and rescued texts."""
+    events = build([change.event for change in changes])
+    events.marks = Marks(
+        np.array([change.ordinal for change in changes], np.int64),
+        np.array([OPERATIONS.index(change.op) for change in changes], np.uint8),
+        np.array([time_of(change.lsn) for change in changes], np.int64),
+    )
+    texts: list[dict[str, str]] = [{} for _ in changes]
+    for number, column in enumerate(events.columns):
+        values = column.to_pylist()
+        for text, value in zip(texts, values, strict=True):
+            if value is not None and _is_rescued(number, value):
+                text[NAMES[number]] = str(value)
+        events.columns[number] = pa.array(
+            [None if value is None or _is_rescued(number, value) else value for value in values], pa.int64()
+        )
+    events.rescued = pa.array([json.dumps(text, sort_keys=True) if text else None for text in texts], pa.string())
+    if events.old_key is not None:
+        olds = events.old_key[0].to_pylist()
+        is_rescued = [old == RESCUED_KEY for old in olds]
+        rescued = [json.dumps({"key": str(old)}) if hit else None for old, hit in zip(olds, is_rescued, strict=True)]
+        events.old_key = [pa.array([None if h else o for o, h in zip(olds, is_rescued, strict=True)], pa.int64())]
+        events.old_rescued = pa.array(rescued, pa.string())
+    return events
+
+
+def _is_rescued(number: int, value: int) -> bool:
+    return value == RESCUED_KEY if number == 0 else value % 5 == 0
+
+
+def fold(
+    changes: Sequence[Change], emptied: Emptied, *, keep: bool, identity: Identity = KEYED
+) -> list[dict[str, Any]]:
+    """Give the rows of changes without truncates."""
+    events = build_marked(changes)
+    if any(change.action in (ADD, REMOVE) for change in changes):
+        events = settled_versions(events, identity, NAMES, None, emptied, keep=keep)
+    rows: list[dict[str, Any]] = []
+    for batch in version_rows(events, emptied, identity, NAMES, TRACKED, keep=keep):
+        times = {name: batch.column(name).cast(pa.int64()) for name in ("start_at", "end_at", "closes_at")}
+        whole = batch.to_pydict() | {name: column.to_pylist() for name, column in times.items()}
+        rows += [dict(zip(whole, values, strict=True)) for values in zip(*whole.values(), strict=True)]
+    return rows
+
+
+def _key(column: int | None, rescued: str | None) -> int | None:
+    return column if rescued is None else int(json.loads(rescued)["key"])
+
+
+def _version(row: dict[str, Any], bases: dict[int, Version]) -> Version:
+    texts = json.loads(row["rescued"] or "{}")
+    key = int(texts["key"]) if "key" in texts else row["c0"]
+    assert key is not None
+    values: list[int | None] = []
+    for number in TRACKED:
+        name = NAMES[number]
+        if row[f"k{number}"]:
+            assert name not in texts
+            assert row[f"c{number}"] is None
+            at = _key(row["b0"], row["base_rescued"])
+            assert at is not None
+            base = bases.get(at)
+            values.append(None if base is None else base.values[number - 1])
+        else:
+            values.append(int(texts[name]) if name in texts else row[f"c{number}"])
+    assert row["unknown"] <= (None in values)
+    version = Version(key, (values[0], values[1]), row["start_lsn"], row["ordinal"], row["op"], row["end_lsn"])
+    assert row["start_at"] == time_of(version.start)
+    assert row["end_at"] == version.ends[1]
+    return version
+
+
+__all__ = [
+    "ADD",
+    "DELETE",
+    "INSERT",
+    "MOVE",
+    "REMOVE",
+    "TRUNCATE",
+    "UPDATE",
+    "Change",
+    "Table",
+    "Version",
+    "build_marked",
+    "emptied_of",
+    "fold",
+    "in_transactions",
+    "replace",
+    "time_of",
+    "versions_of",
+]
