@@ -51,6 +51,7 @@ def resume_at(state: StitchState, place: Place) -> Resume:
         partitions=state.partitions.in_force,
         trailing=state.partitions.trailing if open_ is None else None,
         seeming=state.partitions.seeming if open_ is None else (),
+        top_time=state.resume.top_time if state.resume else None,
     )
 
 
