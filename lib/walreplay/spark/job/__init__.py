@@ -6,7 +6,7 @@ It decides the order, and leaves the work to the rooms below.
 
 Entry points: `apply.apply` and `backfill.backfill`, which are `walreplay.apply` and `walreplay.backfill`.
 
-Uses: captures, checks, decode, delta, index, ledger, loading, planning, protocol, session, settings, staging, tables,
-transactions, workers, writing.
+Uses: captures, checks, decode, delta, index, ledger, loading, planning, protocol, session, settings, sink, staging,
+tables, transactions, workers, writing.
 Used by: cli, walreplay.
 """
