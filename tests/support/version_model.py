@@ -8,14 +8,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from support.event_model import ADD, DELETE, INSERT, KEYED, MOVE, NAMES, REMOVE, UPDATE, Event, Values, build
-from walreplay.sink.events import OPERATIONS, Events, Identity, Marks
+from walreplay.sink.events import (
+    OPERATIONS,
+    Events,
+    Identity,
+    Marks,
+    Mode,
+    concat,
+    from_ipc,
+    image_hashes,
+    rejoin,
+    to_ipc,
+)
+from walreplay.sink.routes import NO_ROUTES, Routes, components, links_of, route, split
 from walreplay.sink.versions import Emptied, settled_versions, version_rows
 
 TRUNCATE: Final = -1
@@ -50,6 +62,10 @@ class Version:
     ordinal: int
     op: str
     end: int | None = None
+
+    @property
+    def image(self) -> tuple[Any, ...]:
+        return (self.key, *self.values)
 
     @property
     def row(self) -> tuple[Any, ...]:
@@ -118,19 +134,75 @@ def _play(there: dict[int, Version], change: Change, made: list[Version], *, kee
 
 
 @dataclass
+class Copies:
+    """A history of rows without a key, as folded rows change it."""
+
+    versions: list[Version] = field(default_factory=list)
+    missing: int = 0
+
+    def apply(self, changes: Sequence[Change], *, keep: bool, identity: Identity, buckets: int, cut: int) -> None:
+        """Fold the changes of a run, and do what the rows say; see `Table.apply`."""
+        emptied = emptied_of(changes)
+        rows: list[dict[str, Any]] = []
+        for events in staged([changes[:cut], changes[cut:]], identity, buckets):
+            rows += fold(events, emptied, keep=keep, identity=identity)
+        there: dict[tuple[Any, ...], list[Version]] = {}
+        for version in sorted(self.versions, key=lambda one: (one.start, one.ordinal)):
+            if version.end is None:
+                there.setdefault(version.image, []).append(version)
+        for row in sorted(
+            (row for row in rows if not row["opens"]), key=lambda row: (row["closes_lsn"] or 0, row["ordinal"])
+        ):
+            found = there.get(_version(row, {}).image) if row["closes"] else None
+            if found:
+                closed = found.pop()
+                closed.end = row["closes_lsn"]
+            else:
+                self.missing += row["expected"]
+        for versions in there.values():
+            for version in versions:
+                version.end = int(emptied.lsn[0]) if len(emptied.lsn) else None
+        self.versions += [_version(row, {}) for row in rows if row["opens"]]
+
+
+def copies_of(changes: Iterable[Change], *, keep: bool) -> tuple[list[Version], int]:
+    """Play added and removed rows one by one: the newest copy goes.  Give the versions, and how many were missing."""
+    there: dict[tuple[Any, ...], list[Version]] = {}
+    found: list[Version] = []
+    missing = 0
+    for change in changes:
+        version = Version(change.event.key, change.event.values, change.lsn, change.ordinal, change.op)
+        if change.action == TRUNCATE:
+            for gone in (one for versions in there.values() for one in versions):
+                gone.end = change.lsn
+            there.clear()
+        elif change.action != REMOVE:
+            there.setdefault(version.image, []).append(version)
+            found.append(version)
+        elif there.get(version.image):
+            there[version.image].pop().end = change.lsn
+        else:
+            missing += 1
+    return [version for version in found if keep or version.end != version.start], missing
+
+
+@dataclass
 class Table:
     """A history, as folded rows change it."""
 
     versions: list[Version] = field(default_factory=list)
     missing: int = 0
 
-    def apply(self, changes: Sequence[Change], *, keep: bool, buckets: int = 1) -> None:
-        """Fold the changes of a run, and do what the rows say."""
+    def apply(self, changes: Sequence[Change], *, keep: bool, buckets: int = 1, cut: int = 0) -> None:
+        """Fold the changes of a run, and do what the rows say.
+
+        Args:
+            cut: how many of the changes are in the first of two files.
+        """
         emptied = emptied_of(changes)
-        events = [change for change in changes if change.action != TRUNCATE]
         rows: list[dict[str, Any]] = []
-        for some in _apart(events, buckets):
-            rows += fold(some, emptied, keep=keep)
+        for events in staged([changes[:cut], changes[cut:]], KEYED, buckets):
+            rows += fold(events, emptied, keep=keep)
         self._merge(rows, emptied)
 
     def _merge(self, rows: list[dict[str, Any]], emptied: Emptied) -> None:
@@ -170,17 +242,27 @@ class Table:
         return state
 
 
-def _apart(events: list[Change], buckets: int) -> Iterator[list[Change]]:
-    """Divide events by keys; those of keys that moves link stay together."""
-    root = list(range(10))
-    for change in events:
-        if change.action == MOVE:
-            old, new = root[change.event.old], root[change.event.key]
-            root = [new if one == old else one for one in root]
-    for bucket in range(buckets):
-        some = [change for change in events if root[change.event.key] % buckets == bucket]
-        if some:
-            yield some
+def staged(files: Iterable[Sequence[Change]], identity: Identity, buckets: int) -> Iterator[Events]:
+    """Bring the events of files to the buckets where they meet, as tasks do."""
+    links: list[Routes] = []
+    parts: dict[int, dict[int, list[Events]]] = {}
+    for number, changes in enumerate(files):
+        events = build_marked([change for change in changes if change.action != TRUNCATE], identity)
+        if not events.rows:
+            continue
+        found = links_of(events, identity, NAMES)
+        if found is not None:
+            links.append(found)
+        for bucket, part in split(events, identity, NAMES, buckets):
+            parts.setdefault(bucket, {}).setdefault(number, []).append(from_ipc(to_ipc(part)))
+    routes = dict(components(links).split(buckets))
+    routed: dict[int, dict[int, list[Events]]] = {}
+    for bucket, of_files in parts.items():
+        for number, part in ((number, part) for number, some in of_files.items() for part in some):
+            for to, moved in route(part, identity, NAMES, routes.get(bucket, NO_ROUTES), buckets):
+                routed.setdefault(to, {}).setdefault(number, []).append(from_ipc(to_ipc(moved)))
+    for of_files in routed.values():
+        yield concat([rejoin(of_files[number]) for number in sorted(of_files)])
 
 
 def emptied_of(changes: Iterable[Change]) -> Emptied:
@@ -193,8 +275,8 @@ def emptied_of(changes: Iterable[Change]) -> Emptied:
     )
 
 
-def build_marked(changes: Sequence[Change]) -> Events:
-    """Make events of changes, with marks and rescued texts."""
+def build_marked(changes: Sequence[Change], identity: Identity = KEYED) -> Events:
+    """Make events of changes without truncates, with marks and rescued texts."""
     events = build([change.event for change in changes])
     events.marks = Marks(
         np.array([change.ordinal for change in changes], np.int64),
@@ -217,6 +299,11 @@ def build_marked(changes: Sequence[Change]) -> Events:
         rescued = [json.dumps({"key": str(old)}) if hit else None for old, hit in zip(olds, is_rescued, strict=True)]
         events.old_key = [pa.array([None if h else o for o, h in zip(olds, is_rescued, strict=True)], pa.int64())]
         events.old_rescued = pa.array(rescued, pa.string())
+    if identity.mode is not Mode.KEYED:
+        events.action = np.where(events.action == REMOVE, -1, np.where(events.action == ADD, 1, events.action))
+        events.expected, events.image = events.expected.astype(np.int64), None
+    elif events.image is not None:
+        events.image = image_hashes(events, identity)
     return events
 
 
@@ -224,13 +311,9 @@ def _is_rescued(number: int, value: int) -> bool:
     return value == RESCUED_KEY if number == 0 else value % 5 == 0
 
 
-def fold(
-    changes: Sequence[Change], emptied: Emptied, *, keep: bool, identity: Identity = KEYED
-) -> list[dict[str, Any]]:
-    """Give the rows of changes without truncates."""
-    events = build_marked(changes)
-    if any(change.action in (ADD, REMOVE) for change in changes):
-        events = settled_versions(events, identity, NAMES, None, emptied, keep=keep)
+def fold(events: Events, emptied: Emptied, *, keep: bool, identity: Identity = KEYED) -> list[dict[str, Any]]:
+    """Give the rows of a bucket's events."""
+    events = settled_versions(events, identity, NAMES, None, emptied, keep=keep)
     rows: list[dict[str, Any]] = []
     for batch in version_rows(events, emptied, identity, NAMES, TRACKED, keep=keep):
         times = {name: batch.column(name).cast(pa.int64()) for name in ("start_at", "end_at", "closes_at")}
@@ -250,7 +333,7 @@ def _version(row: dict[str, Any], bases: dict[int, Version]) -> Version:
     values: list[int | None] = []
     for number in TRACKED:
         name = NAMES[number]
-        if row[f"k{number}"]:
+        if row.get(f"k{number}"):
             assert name not in texts
             assert row[f"c{number}"] is None
             at = _key(row["b0"], row["base_rescued"])
@@ -261,7 +344,7 @@ def _version(row: dict[str, Any], bases: dict[int, Version]) -> Version:
             values.append(int(texts[name]) if name in texts else row[f"c{number}"])
     assert row["unknown"] <= (None in values)
     version = Version(key, (values[0], values[1]), row["start_lsn"], row["ordinal"], row["op"], row["end_lsn"])
-    assert row["start_at"] == time_of(version.start)
+    assert row["start_at"] == (time_of(version.start) if row["opens"] else None)
     assert row["end_at"] == version.ends[1]
     return version
 
@@ -275,13 +358,14 @@ __all__ = [
     "TRUNCATE",
     "UPDATE",
     "Change",
+    "Copies",
     "Table",
     "Version",
     "build_marked",
+    "copies_of",
     "emptied_of",
     "fold",
     "in_transactions",
-    "replace",
     "time_of",
     "versions_of",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -102,7 +102,6 @@ def settled(
     names: Sequence[str],
     table: str | None = None,
     *,
-    part: NDArray[Any] | None = None,
     keep: bool = False,
 ) -> Events:
     """Turn added and removed rows (`REMOVE`, `ADD`) into what their transactions do to their keys.
@@ -111,8 +110,6 @@ def settled(
     after, because an image is only comparable with one of the same columns.
 
     Args:
-        part: for each event the number of its transaction's part, each of which is settled for itself; None if none is
-            parted.
         keep: rows that come and go within a transaction are kept: their events become `TRANSIENT`.
 
     Returns:
@@ -127,12 +124,10 @@ def settled(
     whole = events.action >= REMOVE
     if not whole.any():
         return events if events.image is None else replace(events, image=None)
-    if part is None:
-        part = np.zeros(events.rows, np.int32)
     whole_at = np.nonzero(whole)[0]
-    rows_at = _left(events, whole_at, part)
+    rows_at = _left(events, whole_at)
     rows = events.take(rows_at)
-    hashes = _by_transaction(key_hashes(rows, identity, names), rows.lsn, part[rows_at])
+    hashes = _by_transaction(key_hashes(rows, identity, names), rows.lsn)
     result = settle(rows.action == ADD, hashes)
     if result.several.any():
         raise not_unique(table, int(result.several.sum()), identity)
@@ -155,9 +150,7 @@ def settled(
         stays[rows_at[row[row >= 0]]] = False
         action = np.where(whole, TRANSIENT, action)
     elif events.marks is not None and len(rows_at) < len(whole_at):
-        ended.marks = _as_inserted(
-            ended.marks, hashes[0][content], events.take(whole_at), part[whole_at], identity, names
-        )
+        ended.marks = _as_inserted(ended.marks, hashes[0][content], events.take(whole_at), identity, names)
     others = np.nonzero(stays)[0]
     if not len(others):
         return ended.take(np.argsort(rows_at[content], kind="stable"))
@@ -166,34 +159,26 @@ def settled(
 
 
 def _as_inserted(
-    marks: Marks | None,
-    keys: NDArray[np.uint64],
-    whole: Events,
-    part: NDArray[Any],
-    identity: Identity,
-    names: Sequence[str],
+    marks: Marks | None, keys: NDArray[np.uint64], whole: Events, identity: Identity, names: Sequence[str]
 ) -> Marks | None:
     """Say of rows that were inserted, and then changed in the same transaction, that they were inserted."""
     assert marks is not None
     assert whole.marks is not None
-    comes = np.nonzero((whole.action == ADD) & (whole.marks.operation == 0))[0]
-    inserted = whole.take(comes)
-    first, _ = _by_transaction(key_hashes(inserted, identity, names), inserted.lsn, part[comes])
+    inserted = whole.take(np.nonzero((whole.action == ADD) & (whole.marks.operation == 0))[0])
+    first, _ = _by_transaction(key_hashes(inserted, identity, names), inserted.lsn)
     return replace(marks, operation=np.where(np.isin(keys, first), 0, marks.operation).astype(np.uint8))
 
 
-def _by_transaction(hashes: Hashes, lsn: pa.Array, part: NDArray[Any]) -> Hashes:
-    """Give hashes that differ between transactions, and between their parts."""
+def _by_transaction(hashes: Hashes, lsn: pa.Array) -> Hashes:
+    """Give hashes that differ between transactions."""
     salt = contiguous(lsn).to_numpy(zero_copy_only=False).astype(np.uint64)
-    parts = part.astype(np.uint64)
-    first = hashes[0] ^ (salt * np.uint64(0x9E3779B97F4A7C15)) ^ (parts * np.uint64(0xA0761D6478BD642F))
-    return first, hashes[1] + salt * np.uint64(0xD6E8FEB86659FD93) + parts * np.uint64(0xE7037ED1A0B428DB)
+    return hashes[0] ^ (salt * np.uint64(0x9E3779B97F4A7C15)), hashes[1] + salt * np.uint64(0xD6E8FEB86659FD93)
 
 
-def _left(events: Events, at: NDArray[np.int64], part: NDArray[Any]) -> NDArray[np.int64]:
+def _left(events: Events, at: NDArray[np.int64]) -> NDArray[np.int64]:
     """Give the `REMOVE` and `ADD` that their transactions do not cancel themselves."""
     assert events.image is not None
-    image = _by_transaction((events.image[0][at], events.image[1][at]), events.lsn.take(pa.array(at)), part[at])
+    image = _by_transaction((events.image[0][at], events.image[1][at]), events.lsn.take(pa.array(at)))
     return at[unmatched(events.action[at] == ADD, image)]
 
 
@@ -209,10 +194,9 @@ def _fold_whole(events: Events, identity: Identity, names: Sequence[str], table:
     first, last = stretch == 0, stretch == stretch[-1]
     inner = np.nonzero(~(whole & (first | last)))[0]
     parts: list[Events] = []
-    one_part = np.zeros(events.rows, np.int32)
     for edge in (first, last & ~first):
         at = np.nonzero(whole & edge)[0]
-        parts.append(_bare(events.take(_left(events, at, one_part)), identity, names))
+        parts.append(_bare(events.take(_left(events, at)), identity, names))
     if len(inner):
         ended = settled(events.take(inner), identity, names, table)
         parts.insert(1, fold_events(ended, identity, names, table))

@@ -8,18 +8,29 @@ are divided into runs makes no difference: what one run leaves open, the next on
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from walreplay.sink.assembly import assembled, bases_of, batch_of
-from walreplay.sink.events import OPERATIONS, Events, Identity, Mode, image_hashes, key_hashes, narrow
+from walreplay.sink.events import (
+    ADD,
+    OPERATIONS,
+    REMOVE,
+    Events,
+    Identity,
+    Mode,
+    concat,
+    image_hashes,
+    key_hashes,
+    narrow,
+)
 from walreplay.sink.fold import CLAIMED, DELETE, EXPECTED, KEEP, UNKNOWN
 from walreplay.sink.identity import contiguous, hash_rows
 from walreplay.sink.merge import TIMESTAMP, not_unique, settled
-from walreplay.sink.version_fold import Followed, follow_images, follow_keys
+from walreplay.sink.version_fold import TRANSIENT, Followed, follow_images, follow_keys
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,14 +54,22 @@ class Emptied:
     top: NDArray[np.int64]
 
     def before(self, events: Events) -> NDArray[np.int32]:
-        """Count the truncates before each event."""
-        lsn, ordinal = _lsn(events), _marks(events).ordinal
-        first, last = (np.searchsorted(lsn, self.lsn, side) for side in ("left", "right"))
-        for t in np.nonzero(last > first)[0].tolist():
-            # The transaction has changes of its own before the truncate, or behind it.
-            own = ordinal[first[t] : last[t]]
-            first[t] += np.searchsorted(own, self.ordinal[t])
-        return np.cumsum(np.bincount(first, minlength=events.rows + 1)[: events.rows], dtype=np.int32)
+        """Count the truncates before each event.
+
+        Events of different keys may come in any order: `routes.route` puts them together as they were divided.
+        """
+        lsn = _lsn(events)
+        count, through = (np.searchsorted(self.lsn, lsn, side) for side in ("left", "right"))
+        within = np.nonzero(count != through)[0]
+        if len(within):
+            # The event's transaction has truncates, before the event or behind it.
+            is_event = np.arange(len(self.lsn) + len(within)) >= len(self.lsn)
+            ordinal = np.concatenate([self.ordinal, _marks(events).ordinal[within]])
+            order = np.lexsort((is_event, ordinal, np.concatenate([self.lsn, lsn[within]])))
+            counted = np.empty(len(order), np.intp)
+            counted[order] = np.cumsum(~is_event[order])
+            count[within] = counted[len(self.lsn) :]
+        return count.astype(np.int32)
 
 
 NOTHING_EMPTIED: Final = Emptied(*(np.zeros(0, np.int64) for _ in range(3)))
@@ -96,12 +115,19 @@ def settled_versions(
 ) -> Events:
     """Turn added and removed rows into what their transactions do to their keys; see `merge.settled`.
 
-    A truncate parts its transaction.
+    What a transaction does to a table before it truncates it is left out: nothing of it is there at its end.
 
     Args:
-        keep: rows that come and go within a transaction are kept, as events of their own.
+        keep: rows that come and go within a transaction are kept, as events of their own (`TRANSIENT`).
     """
-    return settled(events, identity, names, table, part=emptied.before(events), keep=keep)
+    through = np.searchsorted(emptied.lsn, _lsn(events), side="right")
+    doomed = (events.action >= REMOVE) & (emptied.before(events) < through)
+    if identity.mode is not Mode.KEYED or not doomed.any():
+        return settled(events, identity, names, table, keep=keep)
+    # Inside of a transaction a key may have several rows, so these are not settled.
+    rest = settled(events.take(np.nonzero(~doomed)[0]), identity, names, table, keep=keep)
+    comes = events.take(np.nonzero(doomed & (events.action == ADD) & keep)[0])
+    return concat([rest, replace(comes, action=np.full(comes.rows, TRANSIENT, np.int64), image=None)])
 
 
 def version_rows(
@@ -194,11 +220,13 @@ def _keyed(
         rows = assembled(events, at.astype(np.int32), source, np.ones(len(at), np.bool_), here, names)
         operation = _marks(events).operation[at if keep else followed.opener[at]]
         keeps = source == KEEP
-        slot = followed.base[at]
-        is_based = keeps.any(axis=1) & (slot >= 0)
-        base = np.where(is_based, followed.key_event[slot], np.int32(-1))
+        # Only where values are the base's it matters which one it is.
+        is_based = keeps.any(axis=1)
+        slot = followed.base[at[is_based]]
+        base, is_old = np.full(len(at), -1, np.int32), np.zeros(len(at), np.bool_)
+        base[is_based], is_old[is_based] = followed.key_event[slot], followed.key_is_old[slot] == 1
         arrays = [*rows.columns, *_opened(rows, span, at, operation), pa.array((source == UNKNOWN).any(axis=1))]
-        arrays += bases_of(events, identity, names, base, is_based & (followed.key_is_old[slot] == 1))
+        arrays += bases_of(events, identity, names, base, is_old)
         none = np.zeros(len(at), np.bool_)
         arrays += [pa.array(keeps[:, here.index(number)] if number in here else none) for number in tracked]
         yield batch_of(arrays, schema)
