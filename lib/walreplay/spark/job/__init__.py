@@ -3,6 +3,7 @@
 It decides the order, and leaves the work to the rooms below.
 
 `apply` does one run after the other, `applying` is one run behind its plan.  `backfill` ends the runs at a moment.
+`as_of` writes queries for what the tables held at one.
 
 Entry points: `apply.apply` and `backfill.backfill`, which are `walreplay.apply` and `walreplay.backfill`.
 
