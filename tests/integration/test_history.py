@@ -31,7 +31,7 @@ ONLY = {"outputs": ["history"]}
 CAPTURES = ["o01", "o02", "o03", "o05", "o06", "o07", "o08", "o11", "o12", "o13", "o17", "o18", "o19", "o21", "o22"]
 """Those that can be replayed row by row."""
 
-_OF_EACH_KIND = ("o11", "o18")
+_OF_EACH_KIND = ("o18",)
 
 
 @pytest.mark.parametrize("name", further(CAPTURES, but=_OF_EACH_KIND))
@@ -142,8 +142,8 @@ def test_a_history_follows_its_sources_columns(mirror: SmallMirror) -> None:
     mirror.apply(relation(1, "t", {"id": INT4, "a": INT4, "b": TEXT}), m.Insert(1, row(1, 10, "x")), **BOTH)
     wider = relation(1, "t", {"id": INT8, "a": INT8, "b": TEXT, "c": TEXT})
     mirror.apply(wider, m.Update(1, row(1, 11, "x", "z")), m.Insert(1, row(1 << 40, 12, "y", None)), **BOTH)
-    renamed = relation(1, "t", {"id": INT8, "n": INT8, "c": TEXT})
-    mirror.apply(renamed, m.Delete(1, key=row(1, None, None)), **BOTH)
+    renamed = relation(1, "t", {"id": INT8, "n": INT8, "b": TEXT, "c": TEXT})
+    mirror.apply(renamed, m.Delete(1, key=row(1, None, None, None)), **BOTH)
     assert spans(mirror, "t__history", "id", "n", "b", "c") == [
         (1, 10, "x", None, 100, 200, "c"),
         (1, 11, "x", "z", 200, 300, "u"),

@@ -54,7 +54,8 @@ def merge_versions(spark: SparkSession, rows: DataFrame, merge: Merge) -> Writte
         if merge.identity.mode is Mode.KEYED:
             return _merge_keyed(spark, kept, found, merge)
         kept.createOrReplaceTempView(_SOURCE)
-        return _commit(spark, merge, "false", _lost(found))
+        # No row closes a single version; but a condition that is none would compare each row with each.
+        return _commit(spark, merge, f"t.{quote(_names(merge).start_lsn)} = s.closes_lsn", _lost(found))
 
 
 def _names(merge: Merge) -> HistoryNames:
@@ -129,7 +130,7 @@ def _merge_keyed(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any],
 
 
 def _merge_with_bases(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
-    match = match_moved(merge)
+    match, kept = match_moved(merge), _spread(kept, merge)
     kept.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
     (row,) = spark.sql(
         f"SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes FROM {_SOURCE} AS s "
@@ -141,6 +142,16 @@ def _merge_with_bases(spark: SparkSession, kept: DataFrame, found: Mapping[str, 
     with kept_rows(spark, _filled(spark, kept, merge), {"rows": "count(1)"}) as (filled, _):
         filled.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
         return _commit(spark, merge, match, counts)
+
+
+def _spread(kept: DataFrame, merge: Merge) -> DataFrame:
+    """Give rows without a base their own keys in its place: else a join would bring all of them to one task."""
+    keeps = " OR ".join(["false", *(f"k{number}" for number in merge.tracked)])
+    own = {
+        f"b{k}": f"CASE WHEN opens AND NOT ({keeps}) THEN c{number} ELSE b{k} END AS b{k}"
+        for k, number in enumerate(merge.identity.key)
+    }
+    return kept.selectExpr(*(own.get(name, name) for name in kept.columns))
 
 
 def _filled(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
@@ -184,8 +195,7 @@ def _merge_images(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any]
             f"SELECT {columns}, o.base_lsn, o.base_ordinal FROM {_CLOSING} AS s LEFT JOIN ({there}) AS o "
             "ON s.image = o.image AND s.nth = o.nth"
         )
-        nothing = ("CAST(NULL AS BIGINT) AS base_lsn", "CAST(NULL AS BIGINT) AS base_ordinal")
-        opened = kept.where("opens").selectExpr("*", *nothing)
+        opened = kept.where("opens").selectExpr("*", "start_lsn AS base_lsn", "ordinal AS base_ordinal")
         totals = {"missing": "count_if(closes AND expected AND base_lsn IS NULL)"}
         with kept_rows(spark, opened.unionByName(ended), totals) as (rows, known):
             rows.createOrReplaceTempView(_SOURCE)
