@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -93,17 +94,17 @@ def _measured(folder: Path, archive: Path, size: float) -> Timing:
     return timing
 
 
-def watched(captures: Path, target: Path, heap: str, *, keep: bool = False) -> Timing:
+def watched(captures: Path, target: Path, heap: str, *, keep: bool = False, until: datetime | None = None) -> Timing:
     """Apply captures to a new target in a process with so much heap, and watch what it takes.
 
-    The target goes afterwards, but to ``keep`` it.
+    The target goes afterwards, but to ``keep`` it.  ``until`` is a time at which a backfill ends.
 
     Gives beside the seconds: transactions, changes, MB spilled and shuffled by Spark, peaks of memory, and the stages.
     """
     for path in (target, target.with_name(f"{target.name}-warm")):
         shutil.rmtree(path, ignore_errors=True)
     options = f"--conf spark.driver.memory={heap} pyspark-shell"
-    command = [sys.executable, __file__, str(captures), str(target)]
+    command = [sys.executable, __file__, str(captures), str(target), *([] if until is None else [until.isoformat()])]
     environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": options}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         watch = _Watch(process.pid)
@@ -173,9 +174,9 @@ def _draw(timings: Sequence[Timing], charts: Path, slope: float, base: float) ->
     chart.render_to_file(str(charts / "memory-by-size.svg"))
 
 
-def _apply(captures: str, target: str) -> dict[str, Any]:
+def _apply(captures: str, target: str, until: str | None = None) -> dict[str, Any]:
     """Apply captures in this process, the session up and warm, and say what that took."""
-    from walreplay import apply
+    from walreplay import apply, backfill
     from walreplay.spark.session.session import build_session
 
     spark = build_session("walreplay bench")
@@ -183,7 +184,10 @@ def _apply(captures: str, target: str) -> dict[str, Any]:
     apply(spark, first, f"{target}-warm", _CONFIG)
     before = _moved(spark)
     began = time.perf_counter()
-    report = apply(spark, captures, target, _CONFIG)
+    if until is None:
+        report = apply(spark, captures, target, _CONFIG)
+    else:
+        report = backfill(spark, captures, target, _CONFIG, until_time=until)
     seconds = time.perf_counter() - began
     spilled, shuffled = (now - then for now, then in zip(_moved(spark), before, strict=True))
     heap = spark._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
@@ -208,4 +212,4 @@ def _moved(spark: Any) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_apply(*sys.argv[1:3])))
+    print(json.dumps(_apply(*sys.argv[1:4])))

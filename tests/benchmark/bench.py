@@ -52,6 +52,18 @@ def _archive(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
     return archive.run(folder, arguments.gigabytes, arguments.output.parent)
 
 
+def _backfill(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
+    import backfilling
+
+    return backfilling.run(folder, max(arguments.gigabytes))
+
+
+def _outputs(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
+    import several_outputs
+
+    return several_outputs.run(folder, arguments.megabytes, arguments.runs)
+
+
 def _start(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
     import starting
 
@@ -73,6 +85,8 @@ SECTIONS: dict[str, tuple[str, Section]] = {
     "tables": ("Many small tables, many files, nothing new", _tables),
     "fold": ("The same rows again and again, 2 GB of heap", _fold),
     "archive": ("Archives of any size, 1 GB of heap", _archive),
+    "backfill": ("An archive backfilled to its middle by time, 1 GB of heap", _backfill),
+    "outputs": ("Mirror, history and change log, session up", _outputs),
     "start": ("A new worker process, until its first batch is decoded", _start),
 }
 

@@ -14,7 +14,7 @@ from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
 import walreplay
 from support.command import run_without
-from walreplay.cli import explain, main
+from walreplay.cli import explain, main, run
 from walreplay.cli.results import write_report
 from walreplay.console import Output
 from walreplay.errors import CaptureError, ConfigError, MalformedMessage
@@ -64,7 +64,7 @@ def applied(monkeypatch):
     monkeypatch.setitem(
         sys.modules,
         "walreplay.spark.session.session",
-        module("walreplay.spark.session.session", build_session=lambda: "spark"),
+        module("walreplay.spark.session.session", build_session=lambda progress: "spark"),
     )
     monkeypatch.setitem(
         sys.modules,
@@ -88,6 +88,16 @@ def test_apply_passes_on_what_it_is_told_and_prints_the_summary(applied, capsys)
     ]
     assert "note: shop.notes: a new column" in out
     assert "warning: the last message is unfinished" in out
+
+
+def test_an_installed_program_raises_a_failure_and_nothing_else(applied, monkeypatch):
+    # What starts a wheel's entry point may ignore the result.
+    monkeypatch.setattr(sys, "argv", ["walreplay", "apply", "--captures", "in", "--target", "out", "--quiet"])
+    assert run() == 0
+    monkeypatch.setattr(sys, "argv", ["walreplay", "apply"])
+    with pytest.raises(SystemExit) as caught:
+        run()
+    assert caught.value.code == 2
 
 
 def test_progress_is_plain_and_apart_from_the_result_when_nobody_watches(applied, capsys):
@@ -182,7 +192,7 @@ def test_an_interruption_is_said_plainly(applied, monkeypatch, capsys):
 
 def test_a_missing_pyspark_is_one_line_with_the_command():
     # In a process of its own: this one's modules are others' too.
-    program = "from walreplay.cli import main; exit(main(['apply', '--captures', 'in', '--target', 'out', '-q']))"
+    program = "from walreplay.cli import main, run; exit(main(['apply', '--captures', 'in', '--target', 'out', '-q']))"
     done = run_without("pyspark delta py4j", program)
     assert done.returncode == 2
     assert done.stderr == (

@@ -75,7 +75,7 @@ BROKEN = replace(
 def called(monkeypatch):
     calls = []
     session = types.ModuleType("walreplay.spark.session.session")
-    session.build_session = lambda: "spark"
+    session.build_session = lambda progress: "spark"
     monkeypatch.setitem(sys.modules, "walreplay.spark.session.session", session)
 
     def index(*arguments):

@@ -7,11 +7,11 @@ alone are those of the environment of the tests: they are half a gigabyte, and n
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import site
 import subprocess
-import sys
 import venv
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,6 +33,9 @@ _ENVIRONMENT = ROOT / "build" / "wheel-environment"
 _SPARK = ("pyspark", "delta", "py4j")
 _SPARK_NEEDS = ("pandas", "importlib-metadata")
 _PATIENCE = 300.0
+_FETCHED = "fetch Delta {} for Spark {}".format(
+    importlib.metadata.version("delta-spark"), ".".join(importlib.metadata.version("pyspark").split(".")[:2])
+)
 
 _READ = """
 import hashlib, json, sys
@@ -91,6 +94,10 @@ class Installed:
 
     def run(self, *command: object) -> str:
         """Run a command of the environment, which has to succeed, and give what it prints."""
+        return self.done(*command).stdout
+
+    def done(self, *command: object) -> subprocess.CompletedProcess[str]:
+        """Run a command of the environment, which has to succeed."""
         done = subprocess.run(
             [str(self.root / "bin" / str(command[0])), *map(str, command[1:])],
             env=self._variables(),
@@ -101,11 +108,13 @@ class Installed:
             timeout=_PATIENCE,
         )
         assert done.returncode == 0, done.stderr[-4000:]
-        return done.stdout
+        return done
 
     def _variables(self) -> dict[str, str]:
         """Give what a program needs of the machine, and nothing of the tests or the sources."""
-        kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG") if name in os.environ}
+        kept = {
+            name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG", "MAVEN_REPOSITORY") if name in os.environ
+        }
         small = "--master local[2] --conf spark.driver.memory=1g --conf spark.sql.shuffle.partitions=4 pyspark-shell"
         return {
             **kept,
@@ -126,7 +135,7 @@ def _pip(root: Path, *arguments: object) -> None:
 
 
 def _lend_spark(installed: Installed) -> None:
-    """Let the environment have the tests' Spark and Delta, and of their environment nothing else."""
+    """Let the environment have the tests' Spark and Delta, but not Delta's JARs, and nothing else of theirs."""
     lent = installed.root / "lent"
     lent.mkdir()
     for folder in map(Path, site.getsitepackages()):
@@ -135,7 +144,6 @@ def _lend_spark(installed: Installed) -> None:
             if name in _SPARK:
                 (lent / found.name).symlink_to(found)
     (installed.packages / "lent.pth").write_text(f"{lent}\n", encoding="utf-8")
-    (installed.root / "jars").symlink_to(Path(sys.prefix, "jars"))
 
 
 @pytest.fixture(scope="module")
@@ -196,11 +204,16 @@ def test_the_commands_do_their_work(installed: Installed, spark: SparkSession, t
     sample, mirror = case("o03"), tmp_path / "mirror"
 
     inspected = json.loads(installed.run("walreplay", "inspect", sample.folder, "--json"))
-    applied = json.loads(installed.run("walreplay", "apply", "--captures", sample.folder, "--target", mirror, "--json"))
-    status = json.loads(installed.run("walreplay", "status", "--target", mirror, "--json"))
+    done = installed.done("walreplay", "apply", "--captures", sample.folder, "--target", mirror, "--json")
+    applied = json.loads(done.stdout)
+    looked = installed.done("walreplay", "status", "--target", mirror, "--json")
+    status = json.loads(looked.stdout)
 
     assert (applied["status"], applied["warnings"]) == ("applied", [])
     assert {table["name"] for table in applied["tables"]} == set(sample.truth)
+    # Delta's JARs are fetched once.
+    assert [line.partition(" into ")[0] for line in done.stderr.splitlines() if "Delta" in line] == [_FETCHED]
+    assert "Delta" not in looked.stderr
     assert inspected["transactions"] == applied["transactions"] == status["runs"][0]["transactions"]
     assert inspected["changes"] == applied["changes"] == status["runs"][0]["changes"]
     assert (status["runs"][0]["state"], status["open_transactions"]) == ("applied", [])

@@ -4,12 +4,12 @@
 go to standard output, progress and errors to standard error.  Exit codes: 0 done, 1 a failed run, 2 a usage or
 configuration error, 3 an audit that has found something, 130 interrupted.
 
-Entry point: `main`.
+Entry points: `run` of an installed program, `main`.
 
 Uses: protocol, settings, spark.
 Used by: __main__.
 """
 
-from walreplay.cli.program import explain, main
+from walreplay.cli.program import explain, main, run
 
-__all__ = ["explain", "main"]
+__all__ = ["explain", "main", "run"]

@@ -35,6 +35,7 @@ class _Dictable(Protocol):
 
 
 _Report = TypeVar("_Report", bound=_Dictable)
+_Answer = TypeVar("_Answer")
 
 app = typer.Typer(
     name="walreplay",
@@ -332,8 +333,6 @@ def status_command(
     with_traceback: _Traceback = False,
 ) -> None:
     """Show a target's runs, its applied LSN, and the transactions that are still open."""
-    from walreplay.spark.session.session import build_session
-
     output = Output()
     if as_of is not None:
         moment = walreplay.as_of(build_session(), target, as_of, table, config)
@@ -343,13 +342,13 @@ def status_command(
             write_as_of(output, moment)
         return
     if at is not None:
-        cut = walreplay.versions_at(build_session(), target, at)
+        cut = _asked(lambda spark: walreplay.versions_at(spark, target, at))
         if as_json:
             output.json(cut_to_dict(cut), indent=2)
         else:
             write_cut(output, cut)
         return
-    found = walreplay.status(build_session(), target)
+    found = _asked(lambda spark: walreplay.status(spark, target))
     if as_json:
         output.json(status_to_dict(found), indent=2)
     else:
@@ -380,10 +379,17 @@ def _run(work: Callable[[Any, Progress], _Report], *, quiet: bool) -> tuple[Any,
         progress.stage("start Spark", None)
         from walreplay.spark.session.session import build_session
 
-        spark = build_session()
+        spark = build_session(progress=progress)
         return spark, work(spark, progress)
     finally:
         progress.done()
+
+
+def _asked(question: Callable[[Any], _Answer]) -> _Answer:
+    """Start Spark, and ask something of it without the progress display."""
+    from walreplay.spark.session.session import build_session
+
+    return question(build_session(progress=progress_shown(quiet=False)))
 
 
 def _print(report: _Report, write: Callable[[Output, _Report], None], *, as_json: bool) -> None:

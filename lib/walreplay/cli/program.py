@@ -28,6 +28,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _main(argv)
 
 
+def run() -> int:
+    """Run the command line as an installed program.
+
+    What starts it may ignore its result, as Databricks does in a wheel task: a failure is raised.
+
+    Raises:
+        SystemExit: the exit code is not 0.
+    """
+    code = main()
+    if code:
+        raise SystemExit(code)
+    return code
+
+
 def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

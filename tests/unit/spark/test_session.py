@@ -38,15 +38,17 @@ def test_the_jars_of_the_environment_are_used(prefix):
 def test_jars_for_another_spark_are_left_alone(prefix, monkeypatch):
     prepare(prefix)
     monkeypatch.setattr(session.pyspark, "__version__", "4.1.2")
-    monkeypatch.setattr(session.importlib.metadata, "version", lambda name: "4.4.0")
-    settings = session._delta({})
-    assert "spark.jars" not in settings
-    assert settings["spark.jars.packages"] == "io.delta:delta-spark_4.1_2.13:4.4.0"
+    monkeypatch.setattr(session, "delta_jars", lambda progress: ["/cache/delta-spark_4.1_2.13-4.4.0.jar"])
+    assert session._delta({"spark.jars": "mine.jar"})["spark.jars"] == "mine.jar,/cache/delta-spark_4.1_2.13-4.4.0.jar"
 
 
-def test_delta_4_0_has_one_package_for_every_spark(monkeypatch):
-    monkeypatch.setattr(session.importlib.metadata, "version", lambda name: "4.0.1")
-    assert session.delta_package() == "io.delta:delta-spark_2.13:4.0.1"
+@pytest.mark.parametrize("arguments", ["--jars mine.jar pyspark-shell", "--conf spark.jars=mine.jar"])
+def test_jars_that_are_submitted_come_together_with_deltas(monkeypatch, arguments):
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--name 'a b' {arguments}")
+    session._submit_jars("mine.jar,delta.jar")
+    assert dict(session._submit_arguments())["spark.jars"] == "mine.jar,delta.jar"
+    assert session.os.environ["PYSPARK_SUBMIT_ARGS"].startswith("--name 'a b' ")
+    assert session.os.environ["PYSPARK_SUBMIT_ARGS"].endswith(" pyspark-shell") == arguments.endswith("pyspark-shell")
 
 
 @pytest.mark.parametrize("key", ["spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"])

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
 import shlex
@@ -26,10 +25,14 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from walreplay.errors import ConfigError
+from walreplay.progress import Progress
+from walreplay.spark.session.delta_jars import delta_jars, minor
 
 JAVA_VERSIONS: Final = (17, 21)
 
 _EXTENSIONS: Final = "spark.sql.extensions"
+_JARS: Final = "spark.jars"
+_SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
 _DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "spark.sql.catalog.spark_catalog"
 _DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -40,11 +43,14 @@ _LONGEST_SOCKET_FOLDER: Final = 61
 """Spark refuses a longer one: with the socket's own name its path would be too long for the system."""
 
 
-def build_session(app_name: str = "walreplay") -> SparkSession:
+def build_session(app_name: str = "walreplay", progress: Progress | None = None) -> SparkSession:
     """Give the existing session, or start one with Delta.
 
+    Args:
+        progress: told when Delta's JARs are fetched, which happens once on a machine.
+
     Raises:
-        ConfigError: Java is missing or has the wrong version.
+        ConfigError: Java is missing or has the wrong version, or Delta's JARs are not to be had.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -53,12 +59,14 @@ def build_session(app_name: str = "walreplay") -> SparkSession:
     if not _is_connect_configured():
         configured = _configured()
         master = configured.get("spark.master", "local[*]")
-        settings = {"spark.master": master, **_delta(configured)}
+        settings = {"spark.master": master, **_delta(configured, progress)}
         if master.startswith("local"):
             settings.update(_local())
         for key, value in settings.items():
-            if key == _EXTENSIONS or key not in configured:
+            if key in (_EXTENSIONS, _JARS) or key not in configured:
                 builder = builder.config(key, value)
+        if _JARS in settings:
+            _submit_jars(settings[_JARS])
         if not _is_submitted():
             _check_java()
             if master.startswith("local"):
@@ -67,19 +75,6 @@ def build_session(app_name: str = "walreplay") -> SparkSession:
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Values that are shown or written as text must not depend on where the job runs.
     return builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
-
-
-def delta_package() -> str:
-    """Name Delta's Maven package for the pyspark and delta-spark that are installed."""
-    try:
-        delta = importlib.metadata.version("delta-spark")
-    except importlib.metadata.PackageNotFoundError:
-        raise ConfigError(
-            "delta-spark is not installed", remedy="Install it with: pip install 'walreplay[spark]'"
-        ) from None
-    # Since 4.1 Delta is built for each Spark version by itself.
-    spark = "" if delta.startswith("4.0.") else f"_{_minor(pyspark.__version__)}"
-    return f"io.delta:delta-spark{spark}_2.13:{delta}"
 
 
 def local_cores(spark: SparkSession) -> int | None:
@@ -122,7 +117,7 @@ def _spark_defaults() -> Iterator[tuple[str, str]]:
 
 
 def _submit_arguments() -> Iterator[tuple[str, str]]:
-    arguments = iter(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
+    arguments = iter(shlex.split(os.environ.get(_SUBMIT, "")))
     for argument in arguments:
         option, equals, value = argument.partition("=")
         if option in ("--conf", "-c", "--master", "--packages", "--jars"):
@@ -133,27 +128,32 @@ def _submit_arguments() -> Iterator[tuple[str, str]]:
                 key = {
                     "--master": "spark.master",
                     "--packages": "spark.jars.packages",
-                    "--jars": "spark.jars",
+                    "--jars": _JARS,
                 }[option]
             yield key, value
 
 
-def _delta(configured: Mapping[str, str]) -> dict[str, str]:
+def _delta(configured: Mapping[str, str], progress: Progress | None = None) -> dict[str, str]:
     extensions = [name for name in configured.get(_EXTENSIONS, "").split(",") if name]
     if _DELTA_EXTENSION not in extensions:
         extensions.append(_DELTA_EXTENSION)
     settings = {_EXTENSIONS: ",".join(extensions), _CATALOG: _DELTA_CATALOG}
-    given = [configured.get(key, "") for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")]
+    given = [configured.get(key, "") for key in (_JARS, "spark.jars.packages", "spark.driver.extraClassPath")]
     # Once the JVM runs, or where Delta was given, or lies with Spark itself, it is too late or not needed.
     if _is_submitted() or any("delta-spark" in text for text in given) or _has_delta(_spark_home() / "jars"):
         return settings
     prepared = Path(sys.prefix, "jars")
-    if _has_delta(prepared):
-        settings["spark.jars"] = _join(configured.get("spark.jars"), *map(str, sorted(prepared.glob("*.jar"))))
-        configured = {key: value for key, value in configured.items() if key != "spark.jars"}
-    else:
-        settings["spark.jars.packages"] = _join(configured.get("spark.jars.packages"), delta_package())
-    return settings
+    jars = sorted(prepared.glob("*.jar")) if _has_delta(prepared) else delta_jars(progress)
+    return {**settings, _JARS: _join(configured.get(_JARS), *map(str, jars))}
+
+
+def _submit_jars(jars: str) -> None:
+    """Put JARs in the place of those that the arguments for spark-submit name, which count more than a session's."""
+    arguments = shlex.split(os.environ.get(_SUBMIT, ""))
+    if _JARS not in dict(_submit_arguments()):
+        return
+    at = arguments.index("pyspark-shell") if "pyspark-shell" in arguments else len(arguments)
+    os.environ[_SUBMIT] = shlex.join([*arguments[:at], "--jars", jars, *arguments[at:]])
 
 
 def _spark_home() -> Path:
@@ -162,8 +162,8 @@ def _spark_home() -> Path:
 
 def _has_delta(directory: Path) -> bool:
     """Say whether Delta's JAR for the running Spark lies in a directory."""
-    minor = _minor(pyspark.__version__)
-    return any(directory.glob(f"delta-spark_{minor}_2.13-*.jar")) or any(directory.glob("delta-spark_2.13-4.0.*.jar"))
+    spark = minor(pyspark.__version__)
+    return any(directory.glob(f"delta-spark_{spark}_2.13-*.jar")) or any(directory.glob("delta-spark_2.13-4.0.*.jar"))
 
 
 def _join(*parts: str | None) -> str:
@@ -224,7 +224,3 @@ def _java_version(java: Path) -> int | None:
     except OSError:
         return None
     return int(found[1]) if found else None
-
-
-def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
