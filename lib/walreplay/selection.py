@@ -125,6 +125,7 @@ class Selection:
         masked: the numbers, in the relation, of those whose values are replaced by hashes; they are strings.
         renames: columns renamed at the source, (old source name, new source name) each; see
             `walreplay.names.renamed_columns`.
+        keeps_changes: a history has a version for each change, not only for each transaction.
         recreate_said: the configuration says what ``on_recreate`` is.
         given: the mirror's names of all columns that the relation has had up to this version, wanted or not, by the
             source's.
@@ -145,6 +146,7 @@ class Selection:
     on_drop_column: DropColumnPolicy
     recreate_said: bool = False
     on_missing_row: MissingRowPolicy = "warn"
+    keeps_changes: bool = False
     layout: Layout = NO_LAYOUT
     given: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
@@ -216,6 +218,7 @@ def select(
         on_drop_column=_first(table.on_drop_column, settings.on_drop_column),
         recreate_said=table.on_recreate is not None or "on_recreate" in settings.model_fields_set,
         on_missing_row=_first(table.on_missing_row, settings.on_missing_row),
+        keeps_changes=_first(table.history_changes, settings.history_changes) == "keep",
         layout=Layout(
             properties=settings.properties_of(table),
             cluster_by=_clustering(table, clustering, metadata, relation, {name: targets[name] for name in sources}),

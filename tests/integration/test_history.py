@@ -197,3 +197,18 @@ def test_a_history_that_lacks_changes_is_not_switched_on_again(mirror: SmallMirr
     mirror.write(m.Insert(1, row(3)))
     with pytest.raises(ConfigError, match="the history is switched on again, but lacks"):
         mirror.apply(**BOTH)
+
+
+@pytest.mark.full
+def test_each_change_is_a_version_if_that_is_wanted(mirror: SmallMirror) -> None:
+    keep = {"outputs": ["history"], "history_changes": "keep"}
+    t = relation(1, "t", {"id": INT4, "note": TEXT})
+    mirror.apply(t, m.Insert(1, row(1, "a")), m.Update(1, row(1, "b")), m.Insert(1, row(2, "c")), **keep)
+    mirror.apply(m.Update(1, row(1, "d")), m.Delete(1, key=row(1, None)), m.Insert(1, row(1, "e")), **keep)
+    assert spans(mirror, "t__history", "id", "note") == [
+        (1, "a", 100, 100, "c"),
+        (1, "b", 100, 200, "u"),
+        (2, "c", 100, None, "c"),
+        (1, "d", 200, 200, "u"),
+        (1, "e", 200, None, "c"),
+    ]

@@ -334,8 +334,12 @@ def status_command(
 ) -> None:
     """Show a target's runs, its applied LSN, and the transactions that are still open."""
     output = Output()
+    if (as_of is not None and at is not None) or (as_of is None and (table is not None or config is not None)):
+        raise ConfigError(
+            "--table and --config go with --as-of, and --at with neither", remedy="Leave some of them out"
+        )
     if as_of is not None:
-        moment = walreplay.as_of(build_session(), target, as_of, table, config)
+        moment = _asked(lambda spark: walreplay.as_of(spark, target, as_of, table, config))
         if as_json:
             output.json(as_of_to_dict(moment), indent=2)
         else:

@@ -60,6 +60,7 @@ TypeChangePolicy = Literal["rewrite", "stop"]
 RecreatePolicy = Literal["replace", "keep", "stop"]
 DropColumnPolicy = Literal["keep", "drop"]
 MissingRowPolicy = Literal["warn", "stop"]
+HistoryChanges = Literal["collapse", "keep"]
 OutputName = Literal["mirror", "history", "changelog"]
 FurtherOutput = Literal["history", "changelog"]
 Operation = Literal["c", "u", "d", "t"]
@@ -235,6 +236,7 @@ class TableSettings(_Model):
     on_recreate: RecreatePolicy | None = None
     on_drop_column: DropColumnPolicy | None = None
     on_missing_row: MissingRowPolicy | None = None
+    history_changes: HistoryChanges | None = None
 
     @property
     def renames(self) -> tuple[tuple[str, str], ...]:
@@ -339,6 +341,8 @@ class Settings(_Model):
     on_drop_column: DropColumnPolicy = "keep"
     on_missing_row: MissingRowPolicy = "warn"
     """An update or a delete does not find its row."""
+    history_changes: HistoryChanges = "collapse"
+    """Whether several changes of a row in one transaction are one version of it."""
     table_properties: Annotated[TableProperties, BeforeValidator(none_is_empty)] = Field(default_factory=dict)
     """Properties of all mirror tables, Delta's and the user's own."""
     cluster_by: ClusterColumns = ()

@@ -120,8 +120,13 @@ class TableRun:
             projections=epoch.projections,
             table=self.plan.name,
             log=log_task(epoch.shape, self.plan.metadata),
-            history=None if self.plan.metadata.history is None else HistoryTask(self.axis, self.emptied_in(epoch)),
+            history=self._history_task(epoch),
         )
+
+    def _history_task(self, epoch: Epoch) -> HistoryTask | None:
+        if self.plan.metadata.history is None:
+            return None
+        return HistoryTask(self.axis, self.emptied_in(epoch), self.plan.keeps_changes)
 
     def emptied_in(self, epoch: Epoch) -> Emptied:
         """Give the truncates of an epoch of a history, with their times on the axis."""
