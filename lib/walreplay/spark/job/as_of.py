@@ -266,9 +266,10 @@ class _Folding:
         listed, olds = self._listed(), self._listed(f"{self._before}.")
         return (
             f"WITH {self._live}, images AS (SELECT {listed}, 1 AS walreplay_n FROM live WHERE {self._op} IN ('c', 'u') "
-            f"UNION ALL SELECT {olds}, -1 FROM live WHERE {self._op} IN ('u', 'd')) SELECT {listed} FROM (SELECT "
-            f"{listed}, explode(sequence(1, CAST(sum(walreplay_n) AS INT))) FROM images GROUP BY {listed} "
-            "HAVING sum(walreplay_n) > 0)"
+            f"UNION ALL SELECT {olds}, -1 FROM live WHERE {self._op} IN ('u', 'd')), "
+            f"counted AS (SELECT {listed}, sum(walreplay_n) AS walreplay_n FROM images GROUP BY {listed}) "
+            f"SELECT {listed} FROM (SELECT {listed}, explode(sequence(1, CAST(walreplay_n AS INT))) FROM counted "
+            "WHERE walreplay_n > 0)"
         )
 
     def keyed(self) -> str:
