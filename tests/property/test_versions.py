@@ -29,12 +29,16 @@ pairs = st.tuples(st.booleans(), st.booleans())
 
 @dataclass(frozen=True)
 class Delivery:
-    """How changes are applied: in runs that end with these transactions, each of two files and so many buckets."""
+    """How changes are applied: in runs that end with these transactions, each of two files and so many buckets.
+
+    The first one may be told that the table is new.
+    """
 
     ends: frozenset[int]
     buckets: int
     keep: bool
     cut: int
+    fresh: bool
 
 
 def rows_of(versions: Iterable[Version]) -> list[str]:
@@ -69,6 +73,7 @@ deliveries = st.builds(
     buckets=st.integers(1, 3),
     keep=st.booleans(),
     cut=st.integers(0, 8),
+    fresh=st.booleans(),
 )
 
 
@@ -84,8 +89,9 @@ def runs_of(changes: list[Change], delivery: Delivery) -> Iterator[list[Change]]
 
 def check(changes: list[Change], delivery: Delivery) -> None:
     table = Table()
-    for run in runs_of(changes, delivery):
-        table.apply(run, keep=delivery.keep, buckets=delivery.buckets, cut=delivery.cut)
+    for number, run in enumerate(runs_of(changes, delivery)):
+        fresh = delivery.fresh and number == 0
+        table.apply(run, keep=delivery.keep, buckets=delivery.buckets, cut=delivery.cut, fresh=fresh)
     assert table.rows == rows_of(versions_of(changes, keep=delivery.keep))
     state: State = {}
     for transaction in in_transactions(changes):
@@ -240,3 +246,24 @@ def test_versions_of_rows_that_are_only_added(changes: list[Change], delivery: D
     for run in runs_of(changes, delivery):
         table.apply(run, keep=delivery.keep, identity=identity, buckets=delivery.buckets, cut=delivery.cut)
     assert rows_of(table.versions) == rows_of(copies_of(changes, keep=delivery.keep)[0])
+
+
+@given(
+    histories(INSERT, UPDATE, UPDATE, UPDATE, UPDATE, DELETE, MOVE, TRUNCATE)
+    | histories(UPDATE, UPDATE, UPDATE, INSERT),
+    deliveries,
+    st.sampled_from([(1,), (2,), (1, 2), ()]),
+)
+def test_only_watched_columns_begin_versions(
+    changes: list[Change], delivery: Delivery, watched: tuple[int, ...]
+) -> None:
+    # Few values, so that many are the same.
+    changes = [
+        replace(one, event=replace(one.event, values=(one.event.values[0] // 2 % 3, one.event.values[1] // 4 % 2)))
+        for one in changes
+    ]
+    table = Table()
+    for number, run in enumerate(runs_of(changes, delivery)):
+        options: Any = {"watched": watched, "fresh": delivery.fresh and number == 0}
+        table.apply(run, keep=delivery.keep, buckets=delivery.buckets, cut=delivery.cut, **options)
+    assert table.rows == rows_of(versions_of(changes, keep=delivery.keep, watched=watched))

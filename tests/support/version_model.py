@@ -28,7 +28,8 @@ from walreplay.sink.events import (
     to_ipc,
 )
 from walreplay.sink.routes import NO_ROUTES, Routes, components, links_of, route, split
-from walreplay.sink.versions import Emptied, settled_versions, version_rows
+from walreplay.sink.versions import Emptied, settled_versions, version_rows, version_schema
+from walreplay.sink.watched import continue_bases
 
 TRUNCATE: Final = -1
 TRACKED: Final = (1, 2)
@@ -62,6 +63,8 @@ class Version:
     ordinal: int
     op: str
     end: int | None = None
+    updated: Version | None = None
+    """The version that an update has made this one of."""
 
     @property
     def image(self) -> tuple[Any, ...]:
@@ -93,8 +96,12 @@ def in_transactions(changes: Iterable[Change]) -> Iterator[list[Change]]:
         yield group
 
 
-def versions_of(changes: Iterable[Change], *, keep: bool) -> list[Version]:
-    """Play changes one by one.  Without ``keep``, only what is there at a transaction's beginning or end counts."""
+def versions_of(changes: Iterable[Change], *, keep: bool, watched: Sequence[int] | None = None) -> list[Version]:
+    """Play changes one by one.  Without ``keep``, only what is there at a transaction's beginning or end counts.
+
+    Args:
+        watched: only changes of these columns begin versions.
+    """
     there: dict[int, Version] = {}
     found: list[Version] = []
     for group in in_transactions(changes):
@@ -103,8 +110,28 @@ def versions_of(changes: Iterable[Change], *, keep: bool) -> list[Version]:
         for change in group:
             for gone in _play(there, change, made, keep=keep):
                 gone.end = lsn
+            if keep and made and watched is not None:
+                _go_on(there, made, made[-1], made[-1].updated, watched)
+        for version in list(made):
+            before = version.updated
+            while before is not None and before.start == lsn:
+                before = before.updated
+            if version.end is None and not keep and watched is not None:
+                _go_on(there, made, version, before, watched)
         found += [version for version in made if keep or version.end != lsn]
     return found
+
+
+def _go_on(
+    there: dict[int, Version], made: list[Version], version: Version, before: Version | None, watched: Sequence[int]
+) -> None:
+    """Make a change in the version before, if no watched column differs."""
+    if before is None or there.get(version.key) is not version:
+        return
+    if all(before.values[number - 1] == version.values[number - 1] for number in watched):
+        before.values, before.end = version.values, None
+        there[version.key] = before
+        made.remove(version)
 
 
 def _play(there: dict[int, Version], change: Change, made: list[Version], *, keep: bool) -> list[Version]:
@@ -128,6 +155,7 @@ def _play(there: dict[int, Version], change: Change, made: list[Version], *, kee
     is_new = before is not None and before.start == event.lsn and not keep
     op = before.op if before is not None and is_new else change.op
     version = Version(event.key, (one, two), event.lsn, change.ordinal, op)
+    version.updated = before if event.action == UPDATE else None
     there[event.key] = version
     made.append(version)
     return gone
@@ -193,41 +221,57 @@ class Table:
     versions: list[Version] = field(default_factory=list)
     missing: int = 0
 
-    def apply(self, changes: Sequence[Change], *, keep: bool, buckets: int = 1, cut: int = 0) -> None:
+    def apply(
+        self,
+        changes: Sequence[Change],
+        *,
+        keep: bool,
+        buckets: int = 1,
+        cut: int = 0,
+        watched: Sequence[int] | None = None,
+        fresh: bool = False,
+    ) -> None:
         """Fold the changes of a run, and do what the rows say.
 
         Args:
             cut: how many of the changes are in the first of two files.
+            watched, fresh: see `version_rows`.
         """
         emptied = emptied_of(changes)
+        bases = {version.key: version for version in self.versions if version.end is None}
+        assert not (fresh and bases)
         rows: list[dict[str, Any]] = []
         for events in staged([changes[:cut], changes[cut:]], KEYED, buckets):
-            rows += fold(events, emptied, keep=keep)
-        self._merge(rows, emptied)
+            found = fold(events, emptied, keep=keep, watched=watched, fresh=fresh)
+            rows += found if watched is None else _decided(found, bases, watched)
+        self._merge(rows, bases, emptied)
 
-    def _merge(self, rows: list[dict[str, Any]], emptied: Emptied) -> None:
-        bases = {version.key: version for version in self.versions if version.end is None}
-        closed: set[int] = set()
+    def _merge(self, rows: list[dict[str, Any]], bases: dict[int, Version], emptied: Emptied) -> None:
+        opened = [_version(row, bases) for row in rows if row["opens"]]
+        touched: set[int] = set()
         for row in rows:
             assert not (row["opens"] and row["closes"])
             if row["opens"]:
                 assert not row["expected"]
                 assert not row["claimed"]
                 continue
-            key = _key(row["b0"], row["base_rescued"])
-            assert row["closes"] == (key is not None)
+            key, replaces = _key(row["b0"], row["base_rescued"]), row.get("replaces", False)
+            assert (row["closes"] or replaces) == (key is not None)
             if key is None or key not in bases:
+                assert not replaces
                 self.missing += row["expected"]
                 continue
-            assert key not in closed, "a base is closed twice"
+            assert key not in touched, "a base is closed twice"
             assert not row["claimed"], "a key that should be free has a row"
-            closed.add(key)
+            touched.add(key)
+            if replaces:
+                bases[key].values = _version(row, bases).values
             bases[key].end = row["closes_lsn"]
-            assert row["closes_at"] == time_of(row["closes_lsn"])
-        if len(emptied.lsn):
-            for base in bases.values():
-                base.end = int(emptied.lsn[0]) if base.end is None else base.end
-        self.versions += [_version(row, bases) for row in rows if row["opens"]]
+            assert row["closes_at"] == bases[key].ends[1]
+        for key, base in bases.items():
+            if key not in touched and len(emptied.lsn):
+                base.end = int(emptied.lsn[0])
+        self.versions += opened
 
     @property
     def rows(self) -> list[str]:
@@ -311,15 +355,61 @@ def _is_rescued(number: int, value: int) -> bool:
     return value == RESCUED_KEY if number == 0 else value % 5 == 0
 
 
-def fold(events: Events, emptied: Emptied, *, keep: bool, identity: Identity = KEYED) -> list[dict[str, Any]]:
+def fold(
+    events: Events,
+    emptied: Emptied,
+    *,
+    keep: bool,
+    identity: Identity = KEYED,
+    watched: Sequence[int] | None = None,
+    fresh: bool = False,
+) -> list[dict[str, Any]]:
     """Give the rows of a bucket's events."""
     events = settled_versions(events, identity, NAMES, None, emptied, keep=keep)
     rows: list[dict[str, Any]] = []
-    for batch in version_rows(events, emptied, identity, NAMES, TRACKED, keep=keep):
-        times = {name: batch.column(name).cast(pa.int64()) for name in ("start_at", "end_at", "closes_at")}
-        whole = batch.to_pydict() | {name: column.to_pylist() for name, column in times.items()}
-        rows += [dict(zip(whole, values, strict=True)) for values in zip(*whole.values(), strict=True)]
+    for batch in version_rows(events, emptied, identity, NAMES, TRACKED, keep=keep, watched=watched, fresh=fresh):
+        rows += _dicts(batch)
     return rows
+
+
+def _dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    times = {name: batch.column(name).cast(pa.int64()) for name in ("start_at", "end_at", "closes_at")}
+    whole = batch.to_pydict() | {name: column.to_pylist() for name, column in times.items()}
+    return [dict(zip(whole, values, strict=True)) for values in zip(*whole.values(), strict=True)]
+
+
+def _decided(rows: list[dict[str, Any]], bases: dict[int, Version], watched: Sequence[int]) -> list[dict[str, Any]]:
+    """Join rows with their bases, and have it decided which versions go on with them."""
+    joined, others = list[dict[str, Any]](), list[dict[str, Any]]()
+    for row in rows:
+        key = _key(row["b0"], row["base_rescued"])
+        if key is None:
+            assert not row["may_continue"]
+            others.append(row)
+            continue
+        base = bases.get(key)
+        olds: Values = (None, None) if base is None else base.values
+        texts, rescued = json.loads(row["rescued"] or "{}"), dict[str, str]()
+        filled = dict(row) | {"key": key, "found": base is not None}
+        for number, old in zip(TRACKED, olds, strict=True):
+            is_rescued = old is not None and _is_rescued(number, old)
+            if number in watched:
+                filled[f"o{number}"] = None if is_rescued else old
+                rescued |= {NAMES[number]: str(old)} if is_rescued else {}
+            if row[f"k{number}"]:
+                texts |= {NAMES[number]: str(old)} if is_rescued else {}
+                filled |= {f"c{number}": None if is_rescued else old, f"k{number}": False}
+        filled |= {"rescued": json.dumps(texts, sort_keys=True) if texts else None}
+        filled |= {"o_rescued": json.dumps(rescued, sort_keys=True) if rescued else None}
+        joined.append(filled)
+    joined.sort(key=lambda row: (row["key"], row["opens"], row["start_lsn"] or 0, row["ordinal"]))
+    schema = version_schema((pa.int64(),) * 3, KEYED, TRACKED, watched=True)
+    olds_of = [pa.field(f"o{number}", pa.int64()) for number in watched]
+    schema = pa.schema([*schema, pa.field("found", pa.bool_()), pa.field("o_rescued", pa.string()), *olds_of])
+    batches = pa.Table.from_pylist(joined, schema).to_batches(max_chunksize=3)
+    for batch in continue_bases(batches, KEYED, NAMES, watched):
+        others += _dicts(batch)
+    return others
 
 
 def _key(column: int | None, rescued: str | None) -> int | None:
@@ -345,7 +435,7 @@ def _version(row: dict[str, Any], bases: dict[int, Version]) -> Version:
     assert row["unknown"] <= (None in values)
     version = Version(key, (values[0], values[1]), row["start_lsn"], row["ordinal"], row["op"], row["end_lsn"])
     assert row["start_at"] == (time_of(version.start) if row["opens"] else None)
-    assert row["end_at"] == version.ends[1]
+    assert row["end_at"] == (version.ends[1] if row["opens"] else None)
     return version
 
 

@@ -50,6 +50,7 @@ TRANSIENT: Final = 6
     out("int32"),
     out("int32"),
     out("int32"),
+    out("int32"),
     out("int32", ndim=2),
     out("int64"),
 )
@@ -72,6 +73,7 @@ def _follow_keys(  # type: ignore[no-untyped-def]
     key_is_old,
     slot_expected,
     end,
+    previous,
     base,
     opener,
     source,
@@ -82,6 +84,7 @@ def _follow_keys(  # type: ignore[no-untyped-def]
     for i in range(action.shape[0]):
         kind = action[i]
         end[i] = -1
+        previous[i] = -1
         base[i] = -1
         opener[i] = i
         if kind == 6:
@@ -128,6 +131,7 @@ def _follow_keys(  # type: ignore[no-untyped-def]
         else:
             b = s
             before = -1
+        previous[i] = before
         if before >= 0:
             base[i] = base[before]
             if lsn[before] == lsn[i]:
@@ -178,6 +182,7 @@ class Followed:
 
     Attributes:
         end: the event that ends the event's version, or -1.
+        previous: the version whose row the event's version goes on with, or `NONE` or `BASE`.
         source: events x tracked columns: the event that the value is taken from, `fold.KEEP` if it is the base's, or
             `fold.UNKNOWN`.
         base: the base (by its entry in the arrays below) whose row the version goes on with; -1 for none.
@@ -189,6 +194,7 @@ class Followed:
     """
 
     end: NDArray[np.int32]
+    previous: NDArray[np.int32]
     source: NDArray[np.int32]
     base: NDArray[np.int32]
     opener: NDArray[np.int32]
@@ -222,7 +228,7 @@ def follow_keys(
     capacity = events + (0 if old_key is None else int(np.count_nonzero(action == MOVE)))
     slot_row, slot_epoch, key_event = (np.empty(capacity, np.int32) for _ in range(3))
     key_is_old, slot_expected = np.empty(capacity, np.uint8), np.empty(capacity, np.uint8)
-    end, base, opener = (np.empty(events, np.int32) for _ in range(3))
+    end, previous, base, opener = (np.empty(events, np.int32) for _ in range(4))
     source, conflicts = np.empty((events, tracked), np.int32), np.zeros(1, np.int64)
     used = _follow_keys(
         action,
@@ -241,14 +247,14 @@ def follow_keys(
         key_is_old,
         slot_expected,
         end,
+        previous,
         base,
         opener,
         source,
         conflicts,
     )
-    return Followed(
-        end, source, base, opener, key_event[:used], key_is_old[:used], slot_expected[:used], int(conflicts[0])
-    )
+    slots = key_event[:used], key_is_old[:used], slot_expected[:used]
+    return Followed(end, previous, source, base, opener, *slots, int(conflicts[0]))
 
 
 def follow_images(count: NDArray[np.int64], epoch: NDArray[np.int32], image: Hashes) -> NDArray[np.int32]:

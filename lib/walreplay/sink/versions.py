@@ -31,6 +31,7 @@ from walreplay.sink.fold import CLAIMED, DELETE, EXPECTED, KEEP, UNKNOWN
 from walreplay.sink.identity import contiguous, hash_rows
 from walreplay.sink.merge import TIMESTAMP, not_unique, settled
 from walreplay.sink.version_fold import TRANSIENT, Followed, follow_images, follow_keys
+from walreplay.sink.watched import continued
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,6 +53,10 @@ class Emptied:
     lsn: NDArray[np.int64]
     ordinal: NDArray[np.int64]
     top: NDArray[np.int64]
+
+    def with_first(self) -> Emptied:
+        """Add a truncate before all events."""
+        return Emptied(*(np.concatenate([[-1], values]) for values in (self.lsn, self.ordinal, self.top)))
 
     def before(self, events: Events) -> NDArray[np.int32]:
         """Count the truncates before each event.
@@ -75,7 +80,9 @@ class Emptied:
 NOTHING_EMPTIED: Final = Emptied(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
-def version_schema(types: Sequence[pa.DataType], identity: Identity, tracked: Sequence[int]) -> pa.Schema:
+def version_schema(
+    types: Sequence[pa.DataType], identity: Identity, tracked: Sequence[int], *, watched: bool = False
+) -> pa.Schema:
     """Give the columns of the rows that `version_rows` makes.
 
     All tables:
@@ -93,8 +100,10 @@ def version_schema(types: Sequence[pa.DataType], identity: Identity, tracked: Se
 
     Keyed tables:
 
-    - ``b0`` … and ``base_rescued``: the base's key, where ``closes`` or some ``k<n>`` is true.
+    - ``b0`` … and ``base_rescued``: the base's key, where ``closes``, some ``k<n>`` or ``may_continue`` is true.
     - ``k<n>`` for each tracked column: the version's value is the base's.
+    - If columns are watched, ``may_continue``: no version begins if the watched columns are as before, which depends on
+      the base: see `watched.continue_bases`.
     """
     fields = [pa.field(f"c{number}", kind) for number, kind in enumerate(types)]
     fields += [pa.field("start_lsn", pa.int64()), pa.field("start_at", TIMESTAMP)]
@@ -107,6 +116,7 @@ def version_schema(types: Sequence[pa.DataType], identity: Identity, tracked: Se
         fields += [pa.field(f"b{k}", types[number]) for k, number in enumerate(identity.key)]
         fields.append(pa.field("base_rescued", pa.string()))
         fields += [pa.field(f"k{number}", pa.bool_()) for number in tracked]
+        fields += [pa.field("may_continue", pa.bool_())] * watched
     return pa.schema(fields)
 
 
@@ -138,6 +148,8 @@ def version_rows(
     tracked: Sequence[int],
     *,
     keep: bool,
+    watched: Sequence[int] | None = None,
+    fresh: bool = False,
     table: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Fold all events of some row identities to rows of a history (`version_schema`), some at a time.
@@ -150,6 +162,9 @@ def version_rows(
         tracked: the numbers of the columns that have unchanged values anywhere in the run.
         keep: a version that ends in the transaction that opens it is kept; otherwise a transaction leaves one version
             of a row at most.
+        watched: a change that leaves all of these columns (by number) as they are begins no version: it is made in the
+            open one.  None if every change begins one.  Only for keyed tables.
+        fresh: the table has no bases.
         table: the table's name, for errors.
 
     Raises:
@@ -157,124 +172,137 @@ def version_rows(
     """
     if events.rows == 0:
         return
-    schema = version_schema([narrow(column.type) for column in events.columns], identity, tracked)
-    epoch = emptied.before(events)
+    types = [narrow(column.type) for column in events.columns]
+    schema = version_schema(types, identity, tracked, watched=watched is not None)
+    if fresh:
+        emptied = emptied.with_first()
+    bucket = _Bucket(events, emptied, emptied.before(events), identity, names, tracked, schema, keep)
     if identity.mode is Mode.KEYED:
-        yield from _keyed(events, epoch, emptied, identity, names, tracked, schema, keep=keep, table=table)
+        yield from _keyed(bucket, watched, table)
         return
     if identity.mode is Mode.APPEND:
-        end = np.full(events.rows, -1, np.int32)
+        end, gone = np.full(events.rows, -1, np.int32), np.zeros(events.rows, np.bool_)
     else:
-        end = follow_images(events.action, epoch, image_hashes(events, identity))
-    span = _Span.of(events, end, epoch, emptied)
-    gone = events.action < 0 if identity.mode is Mode.MULTISET else np.zeros(events.rows, np.bool_)
-    yield from _images_closed(events, np.nonzero(gone & (end < 0))[0], epoch, schema)
-    for at in _parts(span.lasting(~gone, keep=keep)):
+        end, gone = follow_images(events.action, bucket.epoch, image_hashes(events, identity)), events.action < 0
+    yield from _images_closed(bucket, np.nonzero(gone & (end < 0))[0])
+    span = _Span.of(bucket, end)
+    for at in _parts(np.nonzero(span.is_seen(keep=keep) & ~gone)[0]):
         rows = events.take(at)
-        yield batch_of([*rows.columns, *_opened(rows, span, at, _marks(rows).operation), _unknown(rows)], schema)
+        yield batch_of([*rows.columns, *_opened(bucket, span, at, at, rows, at), _unknown(rows)], schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """What `version_rows` is given; and how many truncates come before each event."""
+
+    events: Events
+    emptied: Emptied
+    epoch: NDArray[np.int32]
+    identity: Identity
+    names: Sequence[str]
+    tracked: Sequence[int]
+    schema: pa.Schema
+    keep: bool
+
+    def bases(self, event: NDArray[np.int32], is_old: NDArray[np.bool_]) -> list[pa.Array]:
+        """Give ``b0`` … and ``base_rescued``; see `bases_of`."""
+        if (event < 0).all():
+            first = self.schema.get_field_index("b0")
+            kinds = [self.schema.field(first + k).type for k in range(len(self.identity.key))]
+            return [pa.nulls(len(event), kind) for kind in (*kinds, pa.string())]
+        return bases_of(self.events, self.identity, self.names, event, is_old)
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Where each event's version ends, if it has one: commit LSN, `_OPEN` for never, and time."""
+    """Where each event's version begins and ends: commit LSNs, `_OPEN` for never; and the time of its end."""
 
     start: NDArray[np.int64]
     lsn: NDArray[np.int64]
     top: NDArray[np.int64]
 
     @classmethod
-    def of(cls, events: Events, end: NDArray[np.int32], epoch: NDArray[np.int32], emptied: Emptied) -> _Span:
-        start, top = _lsn(events), _marks(events).top
+    def of(cls, bucket: _Bucket, end: NDArray[np.int32]) -> _Span:
+        start, top = _lsn(bucket.events), _marks(bucket.events).top
         ended, at = end >= 0, np.maximum(end, 0)
         lsn, time = np.where(ended, start[at], _OPEN), np.where(ended, top[at], 0)
-        taken = ~ended & (epoch < len(emptied.lsn))
+        taken = ~ended & (bucket.epoch < len(bucket.emptied.lsn))
         if taken.any():
-            lsn[taken], time[taken] = emptied.lsn[epoch[taken]], emptied.top[epoch[taken]]
+            epoch = bucket.epoch[taken]
+            lsn[taken], time[taken] = bucket.emptied.lsn[epoch], bucket.emptied.top[epoch]
         return cls(start, lsn, time)
 
-    def lasting(self, versions: NDArray[np.bool_], *, keep: bool) -> NDArray[np.intp]:
-        """Give the events whose versions are to be written."""
-        return np.nonzero(versions if keep else versions & (self.start != self.lsn))[0]
+    def is_seen(self, *, keep: bool) -> NDArray[np.bool_]:
+        """Say which versions do not end in the transaction that opens them, or are kept nevertheless."""
+        return np.ones(len(self.lsn), np.bool_) if keep else self.start != self.lsn
 
 
-def _keyed(
-    events: Events,
-    epoch: NDArray[np.int32],
-    emptied: Emptied,
-    identity: Identity,
-    names: Sequence[str],
-    tracked: Sequence[int],
-    schema: pa.Schema,
-    *,
-    keep: bool,
-    table: str | None,
-) -> Iterator[pa.RecordBatch]:
+def _keyed(bucket: _Bucket, watched: Sequence[int] | None, table: str | None) -> Iterator[pa.RecordBatch]:
+    events, identity, names, keep = bucket.events, bucket.identity, bucket.names, bucket.keep
     here = sorted(events.unchanged)
-    followed = _followed(events, epoch, identity, names, here)
+    followed = _followed(bucket, here)
     if followed.conflicts:
         raise not_unique(table, followed.conflicts, identity)
-    yield from _bases_closed(events, followed, epoch, identity, names, tracked, schema)
-    span = _Span.of(events, followed.end, epoch, emptied)
-    for at in _parts(span.lasting(events.action != DELETE, keep=keep)):
+    yield from _bases_closed(bucket, followed)
+    span = _Span.of(bucket, followed.end)
+    wanted = span.is_seen(keep=keep) & (events.action != DELETE)
+    start = np.arange(events.rows, dtype=np.int32)
+    goes_on = None
+    if watched is not None:
+        goes_on = continued(events, followed, span.lsn, identity, names, watched, keep=keep)
+        wanted, start = wanted & ~goes_on.replaced, goes_on.start
+    for at in _parts(np.nonzero(wanted)[0]):
         source = followed.source[at]
         rows = assembled(events, at.astype(np.int32), source, np.ones(len(at), np.bool_), here, names)
-        operation = _marks(events).operation[at if keep else followed.opener[at]]
+        begin = start[at]
         keeps = source == KEEP
-        # Only where values are the base's it matters which one it is.
+        arrays = [*rows.columns, *_opened(bucket, span, at, begin, rows, begin if keep else followed.opener[begin])]
+        arrays.append(pa.array((source == UNKNOWN).any(axis=1)))
+        # Only for these rows it matters which base they go on with.
         is_based = keeps.any(axis=1)
+        if goes_on is not None:
+            is_based |= goes_on.may_continue[at]
         slot = followed.base[at[is_based]]
         base, is_old = np.full(len(at), -1, np.int32), np.zeros(len(at), np.bool_)
         base[is_based], is_old[is_based] = followed.key_event[slot], followed.key_is_old[slot] == 1
-        arrays = [*rows.columns, *_opened(rows, span, at, operation), pa.array((source == UNKNOWN).any(axis=1))]
-        arrays += bases_of(events, identity, names, base, is_old)
-        none = np.zeros(len(at), np.bool_)
-        arrays += [pa.array(keeps[:, here.index(number)] if number in here else none) for number in tracked]
-        yield batch_of(arrays, schema)
+        arrays += bucket.bases(base, is_old)
+        arrays += [pa.array(keeps[:, here.index(n)]) if n in here else _all(False, at) for n in bucket.tracked]
+        if goes_on is not None:
+            arrays.append(pa.array(goes_on.may_continue[at]))
+        yield batch_of(arrays, bucket.schema)
 
 
-def _followed(
-    events: Events, epoch: NDArray[np.int32], identity: Identity, names: Sequence[str], here: Sequence[int]
-) -> Followed:
+def _followed(bucket: _Bucket, here: Sequence[int]) -> Followed:
+    events, identity = bucket.events, bucket.identity
     unchanged = np.zeros((events.rows, len(here)), np.uint8)
     for t, number in enumerate(here):
         unchanged[:, t] = events.unchanged[number]
     old_hashes = None
     if events.old_key is not None:
         old_hashes = hash_rows(identity.compared(events.old_key, identity.key), events.rows, events.old_rescued)
-    hashes, action = key_hashes(events, identity, names), events.action.astype(np.uint8)
-    return follow_keys(action, events.expected, epoch, _lsn(events), hashes, old_hashes, unchanged)
+    hashes, action = key_hashes(events, identity, bucket.names), events.action.astype(np.uint8)
+    return follow_keys(action, events.expected, bucket.epoch, _lsn(events), hashes, old_hashes, unchanged)
 
 
-def _bases_closed(
-    events: Events,
-    followed: Followed,
-    epoch: NDArray[np.int32],
-    identity: Identity,
-    names: Sequence[str],
-    tracked: Sequence[int],
-    schema: pa.Schema,
-) -> Iterator[pa.RecordBatch]:
-    closes = epoch[followed.key_event] == 0
+def _bases_closed(bucket: _Bucket, followed: Followed) -> Iterator[pa.RecordBatch]:
+    closes = bucket.epoch[followed.key_event] == 0
+    values = len(bucket.events.columns)
     for at in _parts(np.nonzero(closes | (followed.expected == EXPECTED))[0]):
         event, expected = followed.key_event[at], followed.expected[at]
-        arrays = [pa.nulls(len(at), field.type) for field in schema][: len(events.columns)]
-        arrays += _closed(events, event, closes[at], expected)
-        arrays += bases_of(
-            events, identity, names, np.where(closes[at], event, np.int32(-1)), followed.key_is_old[at] == 1
-        )
-        yield batch_of([*arrays, *(_all(False, at) for _ in tracked)], schema)
+        arrays = [pa.nulls(len(at), bucket.schema.field(number).type) for number in range(values)]
+        arrays += _closed(bucket.events, event, closes[at], expected)
+        arrays += bucket.bases(np.where(closes[at], event, np.int32(-1)), followed.key_is_old[at] == 1)
+        arrays += [_all(False, at)] * (len(bucket.schema) - len(arrays))
+        yield batch_of(arrays, bucket.schema)
 
 
-def _images_closed(
-    events: Events, gone: NDArray[np.intp], epoch: NDArray[np.int32], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+def _images_closed(bucket: _Bucket, gone: NDArray[np.intp]) -> Iterator[pa.RecordBatch]:
     for at in _parts(gone):
-        closes = epoch[at] == 0
-        expected = np.where(events.expected[at] > 0, EXPECTED, 0).astype(np.uint8)
-        rows = events.take(at)
-        closed = _closed(events, at, closes, expected)
+        rows = bucket.events.take(at)
+        expected = np.where(rows.expected > 0, EXPECTED, 0).astype(np.uint8)
+        closed = _closed(bucket.events, at, bucket.epoch[at] == 0, expected)
         closed[_RESCUED] = rows.rescued
-        yield batch_of([*rows.columns, *closed], schema)
+        yield batch_of([*rows.columns, *closed], bucket.schema)
 
 
 _RESCUED: Final = 4
@@ -306,16 +334,24 @@ def _closed(
     ]
 
 
-def _opened(rows: Events, span: _Span, at: NDArray[np.intp], operation: NDArray[np.uint8]) -> list[pa.Array]:
-    """Give the columns behind the values for versions, up to ``unknown``."""
-    marks, end, top = _marks(rows), span.lsn[at], span.top[at]
-    is_open = end == _OPEN
-    no = _all(False, at)
+def _opened(
+    bucket: _Bucket, span: _Span, at: NDArray[np.intp], begin: NDArray[Any], rows: Events, opener: NDArray[Any]
+) -> list[pa.Array]:
+    """Give the columns behind the values for versions, up to ``unknown``.
+
+    Args:
+        at: the versions.
+        begin: the events that they begin with.
+        rows: their rows.
+        opener: the events whose kind they have.
+    """
+    marks, end, top = _marks(bucket.events), span.lsn[at], span.top[at]
+    is_open, no = end == _OPEN, _all(False, at)
     return [
-        rows.lsn,
-        pa.array(marks.top).cast(TIMESTAMP),
-        pa.array(marks.ordinal),
-        pa.array(OPERATIONS, pa.string()).take(pa.array(operation)),
+        pa.array(span.start[begin]),
+        pa.array(marks.top[begin]).cast(TIMESTAMP),
+        pa.array(marks.ordinal[begin]),
+        pa.array(OPERATIONS, pa.string()).take(pa.array(marks.operation[opener])),
         rows.rescued,
         pa.array(end, mask=is_open),
         pa.array(top, mask=is_open).cast(TIMESTAMP),
