@@ -108,8 +108,12 @@ class TableRun:
         kinds = {column.name: column.type.arrow for column in self.plan.epochs[-1].shape.columns}
         return any(name in kinds and not has_statistics(kinds[name]) for name in self.plan.layout.cluster_by)
 
-    def fold_task(self, epoch: Epoch) -> FoldTask:
-        """Say how an epoch's events become rows to merge."""
+    def fold_task(self, epoch: Epoch, *, fresh: bool = False) -> FoldTask:
+        """Say how an epoch's events become rows to merge.
+
+        Args:
+            fresh: the table has no rows before, or none that stay.
+        """
         names, types = _names_and_types(epoch.shape)
         return FoldTask(
             types=types,
@@ -120,13 +124,13 @@ class TableRun:
             projections=epoch.projections,
             table=self.plan.name,
             log=log_task(epoch.shape, self.plan.metadata),
-            history=self._history_task(epoch),
+            history=self._history_task(epoch, fresh=fresh),
         )
 
-    def _history_task(self, epoch: Epoch) -> HistoryTask | None:
+    def _history_task(self, epoch: Epoch, *, fresh: bool) -> HistoryTask | None:
         if self.plan.metadata.history is None:
             return None
-        return HistoryTask(self.axis, self.emptied_in(epoch), self.plan.keeps_changes)
+        return HistoryTask(self.axis, self.emptied_in(epoch), self.plan.keeps_changes, fresh)
 
     def emptied_in(self, epoch: Epoch) -> Emptied:
         """Give the truncates of an epoch of a history, with their times on the axis."""

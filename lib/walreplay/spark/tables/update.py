@@ -131,7 +131,9 @@ def _counts_of(spark: SparkSession, staging: Staging, run: TableRun, number: int
     if not epoch.rows or "numTargetRowsUpdated" in found.metrics:
         return Counts()
     with refusals_told():
-        return count_rows(folded_rows(spark, staging, run, epoch), run.merge(number))
+        # Only a table that was made, or overwritten, has not its counts in its history.
+        fresh = number == 0 and run.plan.before is None
+        return count_rows(folded_rows(spark, staging, run, epoch, fresh=fresh), run.merge(number))
 
 
 def _made(spark: SparkSession, run: TableRun, commit: delta.CommitId, written: Written, depth: int) -> delta.Commit:

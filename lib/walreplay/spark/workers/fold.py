@@ -30,11 +30,13 @@ class HistoryTask:
     Attributes:
         emptied: the truncates, with their times on the axis.
         keep: each change of a row is a version; else the last one of a transaction.
+        fresh: the table has no rows before.
     """
 
     axis: Axis
     emptied: Emptied
     keep: bool = False
+    fresh: bool = False
 
     def timed(self, sequence: int, events: Events) -> Events:
         """Give staged events their times on the axis."""
@@ -181,9 +183,9 @@ def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.
         events = concat([task.project(version, run) for version, run in _runs(parts, task)])
         parts.clear()
         if task.history is not None:
-            emptied, keep = task.history.emptied, task.history.keep
+            emptied, keep, fresh = task.history.emptied, task.history.keep, task.history.fresh
             own = task.identity, task.names, task.tracked
-            yield from version_rows(events, emptied, *own, keep=keep, table=task.table)
+            yield from version_rows(events, emptied, *own, keep=keep, fresh=fresh, table=task.table)
             return
         yield from rows_to_merge(events, task.identity, task.names, task.tracked, moves=task.moves, table=task.table)
     except WalReplayError as problem:

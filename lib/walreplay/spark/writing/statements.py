@@ -144,7 +144,8 @@ class StatementFold(Fold):
         """Make the table's commit."""
         epoch, merge = self.table.plan.epochs[self.number], self.table.merge(self.number)
         with settings(spark, ready()):
-            rows = folded_rows(spark, self.staging, self.table, epoch) if epoch.rows else None
+            fresh = not self.exists or self.overwrite
+            rows = folded_rows(spark, self.staging, self.table, epoch, fresh=fresh) if epoch.rows else None
             if not self.exists or self.overwrite or merge.only_adds:
                 how = "overwrite" if self.overwrite else "append"
                 return append_rows(spark, rows, merge, how, create=not self.exists)
@@ -154,7 +155,11 @@ class StatementFold(Fold):
             return (merge_multiset if merge.identity.mode is Mode.MULTISET else merge_keyed)(spark, rows, merge)
 
 
-def folded_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch) -> DataFrame:
-    """Give the rows to merge; see `walreplay.sink.merge.merge_schema`."""
-    task = run.fold_task(epoch)
+def folded_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch, *, fresh: bool) -> DataFrame:
+    """Give the rows to merge; see `walreplay.sink.merge.merge_schema`.
+
+    Args:
+        fresh: see `TableRun.fold_task`.
+    """
+    task = run.fold_task(epoch, fresh=fresh)
     return run.events(spark, staging, epoch, task).mapInArrow(partial(fold_batches, task=task), sql_schema(task.schema))
