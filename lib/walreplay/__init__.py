@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from walreplay.spark.index.audited import AuditReport
     from walreplay.spark.index.building import IndexReport, index
     from walreplay.spark.job.apply import apply
+    from walreplay.spark.job.as_of import AsOf, as_of
     from walreplay.spark.job.backfill import backfill, forecast
     from walreplay.spark.job.load import load
     from walreplay.spark.job.rebuild import rebuild
     from walreplay.spark.ledger.status import Cut, TargetStatus, status, versions_at
 
 __all__ = [
+    "AsOf",
     "AuditReport",
     "ChangeBatch",
     "Cut",
@@ -46,6 +48,7 @@ __all__ = [
     "WalReplayError",
     "__version__",
     "apply",
+    "as_of",
     "audit",
     "backfill",
     "forecast",
@@ -60,6 +63,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES: Final = {
+    "AsOf": "walreplay.spark.job.as_of",
     "AuditReport": "walreplay.spark.index.audited",
     "ChangeBatch": "walreplay.changes",
     "Cut": "walreplay.spark.ledger.status",
@@ -70,6 +74,7 @@ _HOMES: Final = {
     "TargetStatus": "walreplay.spark.ledger.status",
     "WalReplayError": "walreplay.errors",
     "apply": "walreplay.spark.job.apply",
+    "as_of": "walreplay.spark.job.as_of",
     "audit": "walreplay.spark.index.audit",
     "backfill": "walreplay.spark.job.backfill",
     "forecast": "walreplay.spark.job.backfill",

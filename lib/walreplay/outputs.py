@@ -19,7 +19,7 @@ class Output(str, Enum):
     MIRROR = "mirror"
     """The rows that the source has now."""
     HISTORY = "history"
-    """Every version of each row; it is not there yet."""
+    """Every version of each row, with the time from which and until which it held."""
     CHANGELOG = "changelog"
     """Every row change, one behind the other."""
 

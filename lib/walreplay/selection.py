@@ -48,6 +48,18 @@ class LogNames:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryNames:
+    """The names of the columns that only histories have, and of those that they share with change logs."""
+
+    start_at: str
+    end_at: str
+    start_lsn: str
+    end_lsn: str
+    ordinal: str
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
 class MetadataNames:
     """The names of a table's metadata columns; None is a column that the table does not have.
 
@@ -55,6 +67,7 @@ class MetadataNames:
         rescued_data: if None, a value that its column cannot hold stops the run.
         deleted: None unless deleted rows are kept (soft deletes).
         log: the table is a change log, which has these too.
+        history: the table is a history, which has these in place of the commit's LSN and time.
     """
 
     commit_lsn: str | None
@@ -62,13 +75,15 @@ class MetadataNames:
     rescued_data: str | None
     deleted: str | None
     log: LogNames | None = None
+    history: HistoryNames | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the metadata columns that the table has."""
         found = (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
-        log = () if self.log is None else (getattr(self.log, field.name) for field in fields(self.log))
-        return tuple(name for name in (*found, *log) if name is not None)
+        more = (one for one in (self.log, self.history) if one is not None)
+        own = (getattr(one, field.name) for one in more for field in fields(one))
+        return tuple(name for name in (*found, *own) if name is not None)
 
     @property
     def has_any(self) -> bool:
@@ -110,6 +125,7 @@ class Selection:
         masked: the numbers, in the relation, of those whose values are replaced by hashes; they are strings.
         renames: columns renamed at the source, (old source name, new source name) each; see
             `walreplay.names.renamed_columns`.
+        keeps_changes: a history has a version for each change, not only for each transaction.
         recreate_said: the configuration says what ``on_recreate`` is.
         given: the mirror's names of all columns that the relation has had up to this version, wanted or not, by the
             source's.
@@ -132,6 +148,7 @@ class Selection:
     on_drop_column: DropColumnPolicy
     recreate_said: bool = False
     on_missing_row: MissingRowPolicy = "warn"
+    keeps_changes: bool = False
     layout: Layout = NO_LAYOUT
     given: tuple[tuple[str, str], ...] = ()
     missing: tuple[str | None, ...] = ()
@@ -165,11 +182,11 @@ def select(
         return None
     table = settings.table(schema, relation.name) or TableSettings(source_schema=schema, source_table=relation.name)
     history = versions if relation in versions else (*versions, relation)
-    is_log = output is Output.CHANGELOG
-    soft_deletes = not is_log and _first(table.soft_deletes, settings.soft_deletes)
-    metadata = log_metadata(settings) if is_log else _metadata(settings, soft_deletes=soft_deletes)
-    # What is changed together lies together in a mirror; a change log grows by commit.
-    clustering = () if is_log else _first(table.cluster_by, settings.cluster_by)
+    is_mirror = output is Output.MIRROR
+    soft_deletes = is_mirror and _first(table.soft_deletes, settings.soft_deletes)
+    metadata = metadata_of(settings, output, soft_deletes=soft_deletes)
+    # What is changed together lies together in a mirror; a change log and a history grow by commit.
+    clustering = () if not is_mirror else _first(table.cluster_by, settings.cluster_by)
     columns_listed = {
         "include_columns": table.include_columns or (),
         "exclude_columns": table.exclude_columns or (),
@@ -204,19 +221,26 @@ def select(
         on_drop_column=_first(table.on_drop_column, settings.on_drop_column),
         recreate_said=table.on_recreate is not None or "on_recreate" in settings.model_fields_set,
         on_missing_row=_first(table.on_missing_row, settings.on_missing_row),
+        keeps_changes=_first(table.history_changes, settings.history_changes) == "keep",
         layout=Layout(
             properties=settings.properties_of(table),
             cluster_by=_clustering(table, clustering, metadata, relation, {name: targets[name] for name in sources}),
         ),
         given=tuple(targets.items()),
         # In a change log nothing is said of rows that were there.
-        missing=tuple(None if is_log else table.added_default(name) for name in sources),
+        missing=tuple(None if output is Output.CHANGELOG else table.added_default(name) for name in sources),
         warnings=tuple(warnings),
     )
 
 
-def _metadata(settings: Settings, *, soft_deletes: bool) -> MetadataNames:
+def metadata_of(settings: Settings, output: Output, *, soft_deletes: bool = False) -> MetadataNames:
+    """Give the names of an output's own columns."""
     own = settings.metadata_columns
+    if output is Output.CHANGELOG:
+        return log_metadata(settings)
+    if output is Output.HISTORY:
+        history = HistoryNames(*own.history_names)
+        return MetadataNames(None, None, own.rescued_data, None, history=history)
     return MetadataNames(own.commit_lsn, own.commit_ts, own.rescued_data, own.deleted if soft_deletes else None)
 
 
@@ -247,6 +271,8 @@ def names_of(
     own = settings.metadata_columns.names
     if output is Output.CHANGELOG:
         own = (*own, *settings.metadata_columns.log_names)
+    if output is Output.HISTORY:
+        own = (*own, *settings.metadata_columns.history_names)
     try:
         return column_names(history, own, renames=table.renames, known=known)
     except ConfigError as error:

@@ -12,9 +12,11 @@ import walreplay
 from walreplay.cli.archives import write_audit, write_forecast, write_index
 from walreplay.cli.arguments import size_of
 from walreplay.cli.results import (
+    as_of_to_dict,
     cut_to_dict,
     inspection_to_dict,
     status_to_dict,
+    write_as_of,
     write_cut,
     write_inspection,
     write_report,
@@ -404,11 +406,31 @@ def status_command(
         int | None,
         typer.Option("--at", help="Show the Delta version that each table had after this run.", metavar="RUN"),
     ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", help="Write a query for each table as of this LSN or time.", metavar="TS|LSN"),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", help="With --as-of: only tables whose schema.table this matches.", metavar="RE"),
+    ] = None,
+    config: _Config = None,
     as_json: _Json = False,
     with_traceback: _Traceback = False,
 ) -> None:
     """Show a target's runs, its applied LSN, and the transactions that are still open."""
     output = Output()
+    if (as_of is not None and at is not None) or (as_of is None and (table is not None or config is not None)):
+        raise ConfigError(
+            "--table and --config go with --as-of, and --at with neither", remedy="Leave some of them out"
+        )
+    if as_of is not None:
+        moment = _asked(lambda spark: walreplay.as_of(spark, target, as_of, table, config))
+        if as_json:
+            output.json(as_of_to_dict(moment), indent=2)
+        else:
+            write_as_of(output, moment)
+        return
     if at is not None:
         cut = _asked(lambda spark: walreplay.versions_at(spark, target, at))
         if as_json:

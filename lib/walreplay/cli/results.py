@@ -12,6 +12,7 @@ from walreplay.lsn import format_lsn
 if TYPE_CHECKING:
     from walreplay.inspection import Inspection
     from walreplay.report import RunReport
+    from walreplay.spark.job.as_of import AsOf
     from walreplay.spark.ledger.status import Cut, TargetStatus
 
 
@@ -259,6 +260,29 @@ def cut_to_dict(cut: Cut) -> dict[str, Any]:
         "applied_lsn": _lsn(cut.applied_lsn),
         "applied_commit_ts": _iso(cut.applied_commit_ts),
         "tables": _records(cut.tables, ("name", "version", "location", "sql")),
+    }
+
+
+def write_as_of(output: Output, found: AsOf) -> None:
+    """Write how each table is read as of a moment."""
+    lsn = "before every commit" if found.lsn is None else f"LSN {format_lsn(found.lsn)}"
+    output.line(f"{found.target} as of {lsn}" + ("" if found.time is None else f", at {found.time.isoformat(sep=' ')}"))
+    for table in found.tables:
+        output.line()
+        output.line(f"{table.name} ({table.output}){'' if table.exact else ', not exactly'}", style="bold")
+        if table.note:
+            output.line(f"-- {table.note}")
+        if table.sql is not None:
+            output.line(f"{table.sql};")
+
+
+def as_of_to_dict(found: AsOf) -> dict[str, Any]:
+    """Give the same as values that JSON knows."""
+    return {
+        "target": found.target,
+        "lsn": _lsn(found.lsn),
+        "time": _iso(found.time),
+        "tables": _records(found.tables, ("name", "output", "location", "sql", "exact", "note")),
     }
 
 

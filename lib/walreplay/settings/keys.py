@@ -73,11 +73,8 @@ def check_operations(value: Any) -> Any:
 
 
 def check_outputs(value: Any) -> Any:
-    """Accept one output, or several separated by commas; say that histories are not there yet."""
-    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
-    if isinstance(names, (list, tuple)) and "history" in names:
-        raise ValueError("history is not there yet: outputs are mirror and changelog")
-    return names
+    """Accept one output, or several separated by commas."""
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
 def check_output_name(name: str) -> str:
@@ -94,13 +91,11 @@ def check_table_name(name: str) -> str:
     return name
 
 
-def check_history(value: Any) -> Any:
+def check_scd_type(value: Any) -> Any:
     """Accept Lakeflow's names of the SCD types as well."""
     known = {"SCD_TYPE_1": 1, "SCD_TYPE_2": 2}.get(value, value) if isinstance(value, str) else value
     if isinstance(known, bool):  # true is 1 to Python
-        raise ValueError("must be 1")
-    if known == 2:
-        raise ValueError("history tables (type 2) are not there yet: leave scd_type out, or set it to 1")
+        raise ValueError("must be 1 or 2")
     return known
 
 

@@ -25,12 +25,12 @@ from walreplay.settings.keys import (
     check_clustering,
     check_encoding,
     check_expressions,
-    check_history,
     check_operations,
     check_origins,
     check_output_name,
     check_outputs,
     check_renames,
+    check_scd_type,
     check_table_name,
     check_type,
     defaults_of,
@@ -63,7 +63,9 @@ TypeChangePolicy = Literal["rewrite", "stop"]
 RecreatePolicy = Literal["replace", "keep", "stop"]
 DropColumnPolicy = Literal["keep", "drop"]
 MissingRowPolicy = Literal["warn", "stop"]
-OutputName = Literal["mirror", "changelog"]
+HistoryChanges = Literal["collapse", "keep"]
+OutputName = Literal["mirror", "history", "changelog"]
+FurtherOutput = Literal["history", "changelog"]
 Operation = Literal["c", "u", "d", "t"]
 """Debezium's letters: inserts, updates, deletes, truncates."""
 
@@ -72,8 +74,8 @@ DEFAULT_BUCKET_BYTES: Final = 64 << 20
 COMMIT_LSN: Final = "__commit_lsn"
 COMMIT_TS: Final = "__commit_ts"
 
-DEFAULT_LOG_NAME: Final = "{table}__changes"
-"""What a change log is called; ``{table}`` stands for the mirror's name."""
+DEFAULT_NAMES: Final[Mapping[FurtherOutput, str]] = {"history": "{table}__history", "changelog": "{table}__changes"}
+"""What histories and change logs are called; ``{table}`` stands for the mirror's name."""
 
 Name = Annotated[str, Field(min_length=1)]
 # YAML has lists, never tuples: the sequence itself is taken leniently, its items are not.
@@ -103,7 +105,7 @@ Outputs = Annotated[
     AfterValidator(each_once("output")),
     BeforeValidator(check_outputs),
 ]
-OutputNames = dict[Literal["changelog"], Annotated[Name, AfterValidator(check_output_name)]]
+OutputNames = dict[FurtherOutput, Annotated[Name, AfterValidator(check_output_name)]]
 
 AddedDefaults = Annotated[dict[Name, str], Field(min_length=1), BeforeValidator(defaults_of)]
 
@@ -161,18 +163,24 @@ class MetadataSettings(_Model):
     deleted: Name | None = "__deleted"
     """Only in tables with soft deletes."""
     op: Name = "__op"
-    """This and the following only in change logs, which have the commit's LSN and time in any case."""
-    xid: Name | None = "__xid"
+    """This and the next in histories and change logs."""
     ordinal: Name = "__ordinal"
+    xid: Name | None = "__xid"
+    """This and the following only in change logs, which have the commit's LSN and time in any case."""
     origin: Name | None = "__origin"
     file: Name | None = "__file"
     offset: Name | None = "__offset"
     before: Name | None = "__before"
     unchanged: Name = "__unchanged"
+    start_at: Name = "__START_AT"
+    """This and the following only in histories."""
+    end_at: Name = "__END_AT"
+    start_lsn: Name = "__start_lsn"
+    end_lsn: Name = "__end_lsn"
 
     @model_validator(mode="after")
     def _distinct(self) -> MetadataSettings:
-        names = (*self.names, *self.log_names)
+        names = (*self.names, *self.log_names, self.start_at, self.end_at, self.start_lsn, self.end_lsn)
         for name in names:
             # Delta does not tell upper case from lower.
             if name.lower() in RESERVED_COLUMNS:
@@ -194,6 +202,11 @@ class MetadataSettings(_Model):
         # What a mirror's tables do without, a change log has under its usual name.
         commit = (usual for own, usual in ((self.commit_lsn, COMMIT_LSN), (self.commit_ts, COMMIT_TS)) if own is None)
         return tuple(name for name in (*given, *commit) if name is not None)
+
+    @property
+    def history_names(self) -> tuple[str, ...]:
+        """The names of those that only histories have, and of those that they share with change logs."""
+        return self.start_at, self.end_at, self.start_lsn, self.end_lsn, self.ordinal, self.op
 
 
 class TableSettings(_Model):
@@ -223,12 +236,14 @@ class TableSettings(_Model):
     outputs: Outputs | None = None
     output_names: Annotated[OutputNames, Field(min_length=1)] | None = None
     """What its further tables are called, in place of what all tables' are."""
-    scd_type: Annotated[Literal[1], BeforeValidator(check_history)] = 1
+    scd_type: Annotated[Literal[1, 2], BeforeValidator(check_scd_type)] = 1
+    """2: in place of the mirror there is a history, under the mirror's name."""
     soft_deletes: bool | None = None
     on_type_change: TypeChangePolicy | None = None
     on_recreate: RecreatePolicy | None = None
     on_drop_column: DropColumnPolicy | None = None
     on_missing_row: MissingRowPolicy | None = None
+    history_changes: HistoryChanges | None = None
 
     @property
     def renames(self) -> tuple[tuple[str, str], ...]:
@@ -297,8 +312,8 @@ def _each_table_once(objects: tuple[ObjectSettings, ...]) -> tuple[ObjectSetting
     return objects
 
 
-def _output_names() -> dict[Literal["changelog"], str]:
-    return {"changelog": DEFAULT_LOG_NAME}
+def _output_names() -> dict[FurtherOutput, str]:
+    return dict(DEFAULT_NAMES)
 
 
 class Settings(_Model):
@@ -339,6 +354,8 @@ class Settings(_Model):
     on_drop_column: DropColumnPolicy = "keep"
     on_missing_row: MissingRowPolicy = "warn"
     """An update or a delete does not find its row."""
+    history_changes: HistoryChanges = "collapse"
+    """Whether several changes of a row in one transaction are one version of it."""
     table_properties: Annotated[TableProperties, BeforeValidator(none_is_empty)] = Field(default_factory=dict)
     """Properties of all mirror tables, Delta's and the user's own."""
     cluster_by: ClusterColumns = ()
@@ -371,6 +388,8 @@ class Settings(_Model):
                 raise ValueError(f"{name} has a column_mask_hash, which needs a column_mask_salt")
             if table.soft_deletes and self.metadata_columns.deleted is None:
                 raise ValueError(f"{name} has soft_deletes, which need metadata_columns.deleted")
+            if table.scd_type == 2 and table.outputs is not None and {"mirror", "history"} <= {*table.outputs}:
+                raise ValueError(f"{name} has scd_type 2, a history in place of its mirror, and outputs with both")
         for name in self.output_names.values():
             if "{table}" not in name:
                 raise ValueError(f"output_names must have {{table}} in {name!r}: all tables would have one name else")
@@ -468,14 +487,20 @@ class Settings(_Model):
         """Give what a source table becomes, each once, in their usual order."""
         found = self.table(schema, table)
         wanted = self.outputs if found is None or found.outputs is None else found.outputs
+        if found is not None and found.scd_type == 2:
+            wanted = tuple("history" if name == "mirror" else name for name in wanted)
         return tuple(one for one in Output if one.value in wanted and self._narrowed.wants_output(one))
 
     def output_name(self, table: TableSettings, output: Output) -> str:
         """Give the name of the table of an output; its schema is the mirror's."""
+        own = table.output_names or {}
         if output is Output.MIRROR:
             return table.destination[1]
-        names = {**_output_names(), **self.output_names, **(table.output_names or {})}
-        return names["changelog"].replace("{table}", table.destination[1])
+        names: dict[FurtherOutput, str] = {**DEFAULT_NAMES, **self.output_names, **own}
+        if output is Output.HISTORY and table.scd_type == 2 and "history" not in own:
+            return table.destination[1]
+        name = names["history" if output is Output.HISTORY else "changelog"]
+        return name.replace("{table}", table.destination[1])
 
     def type_options(self, schema: str, table: str) -> TypeOptions:
         """Say how the values of a source table are read."""

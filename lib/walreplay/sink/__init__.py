@@ -2,6 +2,8 @@
 
 - Fold: `intake` turns decoded rows into `events`, and `merge` folds them, by the kernels in `fold` (keys) and `images`
   (whole rows).  `routes` says which events have to meet, `identity` which columns identify a row.
+- Histories: `versions` turns events into versions of rows, by the kernels in `version_fold`; `watched` says which
+  changes begin none.
 - Columns: `evolution` says how a table's columns follow its relation, `projection` converts rows accordingly.
 - Files: `data_files` writes Parquet, `rewriting` rewrites a small table, `table_log` reads Delta's log, `staged_file`
   holds events until they are folded.

@@ -36,13 +36,25 @@ _LOG: Final = {
     "before": "What was sent of the old row: its key, or all of it; NULL if nothing was",
     "unchanged": "Columns whose values were not sent, as they have not changed: they are NULL here",
 }
+_HISTORY: Final = {
+    "start_at": "From when on the row was so: the greatest commit time up to the transaction that made it so",
+    "end_at": "Until when, likewise; NULL: it still is",
+    "start_lsn": "Commit LSN of the transaction that made the row so",
+    "end_lsn": "Commit LSN of the transaction that has ended that; NULL: none has",
+    "ordinal": "The number, in its transaction, of the change that made the row so",
+    "op": "What that change was: c (insert), u (update), r (base load)",
+}
+_SAID: Final = {
+    Output.MIRROR: "PostgreSQL table",
+    Output.HISTORY: "History of PostgreSQL table",
+    Output.CHANGELOG: "Changes of PostgreSQL table",
+}
 _RESCUED_DATA: Final = "Values that the types of their columns cannot hold: JSON of column and PostgreSQL's text"
 
 
 def table_comment(relation: Relation, output: Output = Output.MIRROR) -> str:
     """Write a table's comment: the relation that it mirrors, or whose changes it has."""
-    said = "Changes of PostgreSQL table" if output is Output.CHANGELOG else "PostgreSQL table"
-    return f"{said} {relation_name(relation.namespace, relation.name)}"
+    return f"{_SAID[output]} {relation_name(relation.namespace, relation.name)}"
 
 
 def column_comments(
@@ -68,6 +80,8 @@ def metadata_comments(metadata: MetadataNames) -> dict[str, str]:
     ]
     if log is not None:
         told += [(getattr(log, name), text) for name, text in _LOG.items()]
+    if metadata.history is not None:
+        told += [(getattr(metadata.history, name), text) for name, text in _HISTORY.items()]
     return {name: text for name, text in told if name is not None}
 
 

@@ -85,6 +85,38 @@ class Identity:
         return replace(self, key=key, forms=tuple((number, form) for number, form in forms if number is not None))
 
 
+OPERATIONS: Final = ("c", "u", "d", "r")
+"""Kinds of changes as `Marks` number them: a row is inserted, updated, deleted, or loaded as part of a base."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What a history says of the change behind each event; all arrays have one entry per event.
+
+    Attributes:
+        ordinal: its place in its transaction.
+        operation: the number of its kind in `OPERATIONS`.
+        top: its time: the greatest commit time up to its transaction, in microseconds since 1970.
+    """
+
+    ordinal: NDArray[np.int64]
+    operation: NDArray[np.uint8]
+    top: NDArray[np.int64]
+
+    def at(self, at: slice | NDArray[Any]) -> Marks:
+        """Give the marks of some of the events, perhaps in another order."""
+        return Marks(self.ordinal[at], self.operation[at], self.top[at])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Marks]) -> Marks:
+        """Put marks one behind the other."""
+        return cls(
+            np.concatenate([part.ordinal for part in parts]),
+            np.concatenate([part.operation for part in parts]),
+            np.concatenate([part.top for part in parts]),
+        )
+
+
 @dataclass(slots=True)
 class Events:
     """Row changes of one table, in commit order.
@@ -101,6 +133,7 @@ class Events:
         image: where there are `REMOVE` or `ADD`: the hashes of the whole rows.
         old_key, old_rescued: where there are `MOVE`s: the key columns before.
         position: where there are `MOVE`s, and the events of a file are parted: each one's place among them.
+        marks: for a history; otherwise None.
     """
 
     columns: list[pa.Array]
@@ -114,6 +147,7 @@ class Events:
     old_key: list[pa.Array] | None = None
     old_rescued: pa.Array | None = None
     position: NDArray[np.int64] | None = None
+    marks: Marks | None = None
 
     @property
     def rows(self) -> int:
@@ -147,6 +181,7 @@ class Events:
             old_key=None if self.old_key is None else [column.slice(start, count) for column in self.old_key],
             old_rescued=None if self.old_rescued is None else self.old_rescued.slice(start, count),
             position=None if self.position is None else self.position[at],
+            marks=None if self.marks is None else self.marks.at(at),
         )
 
     def take(self, at: NDArray[Any]) -> Events:
@@ -164,6 +199,7 @@ class Events:
             old_key=None if self.old_key is None else [column.take(index) for column in self.old_key],
             old_rescued=None if self.old_rescued is None else self.old_rescued.take(index),
             position=None if self.position is None else self.position[at],
+            marks=None if self.marks is None else self.marks.at(at),
         )
 
 
@@ -226,6 +262,7 @@ def concat(parts: Sequence[Events]) -> Events:
     positions = [part.position for part in parts if part.position is not None]
     if len(positions) == len(parts):
         position = np.concatenate(positions)
+    marks = [part.marks for part in parts if part.marks is not None]
     return Events(
         columns=[join_arrays([part.columns[n] for part in parts]) for n in range(len(first.columns))],
         lsn=join_arrays([part.lsn for part in parts]),
@@ -238,6 +275,7 @@ def concat(parts: Sequence[Events]) -> Events:
         old_key=old_key,
         old_rescued=old_rescued,
         position=position,
+        marks=Marks.joined(marks) if len(marks) == len(parts) else None,
     )
 
 
@@ -277,7 +315,8 @@ def image_hashes(events: Events, identity: Identity) -> Hashes:
 
 # How events travel between tasks: one Arrow IPC stream, columns by number, so that no name can collide.
 _ARROW: Final = ("lsn", "ts", "rescued", "old_rescued")
-_NUMPY: Final = ("action", "expected", "position", "image_0", "image_1")
+_MARKS: Final = ("ordinal", "operation", "top")
+_NUMPY: Final = ("action", "expected", "position", "image_0", "image_1", *_MARKS)
 
 
 def to_ipc(events: Events) -> pa.Buffer:
@@ -293,6 +332,8 @@ def to_ipc(events: Events) -> pa.Buffer:
         arrays["position"] = events.position
     if events.image is not None:
         arrays["image_0"], arrays["image_1"] = events.image
+    if events.marks is not None:
+        arrays |= {name: getattr(events.marks, name) for name in _MARKS}
     columns = [pa.array(array) if isinstance(array, np.ndarray) else contiguous(array) for array in arrays.values()]
     return batch_to_ipc(pa.RecordBatch.from_arrays(columns, names=list(arrays)))
 
@@ -326,6 +367,7 @@ def from_ipc(data: pa.Buffer | bytes) -> Events:
         old_key=old_key or None,
         old_rescued=arrow.get("old_rescued"),
         position=numpy.get("position"),
+        marks=Marks(*(numpy[name] for name in _MARKS)) if _MARKS[0] in numpy else None,
     )
 
 

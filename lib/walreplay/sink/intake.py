@@ -12,7 +12,17 @@ import pyarrow.compute as pc
 from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.rescued import read_rescued
 from walreplay.errors import CaptureError
-from walreplay.sink.events import ADD, PARTITIONS_REMEDY, REMOVE, Events, Identity, Mode, image_hashes, interleave
+from walreplay.sink.events import (
+    ADD,
+    PARTITIONS_REMEDY,
+    REMOVE,
+    Events,
+    Identity,
+    Marks,
+    Mode,
+    image_hashes,
+    interleave,
+)
 from walreplay.sink.fold import CLAIMED, DELETE, EXPECTED, INSERT, MOVE, UPDATE
 from walreplay.sink.identity import hash_rows, rescued_of
 
@@ -20,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False) -> Events:
+def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False, marks: Marks | None = None) -> Events:
     """Make events of decoded changes.  Truncates are not among them: the plan has those.
 
     If old rows are sent whole, an update is an image that is removed and one that is added.  Otherwise a key change
@@ -29,6 +39,7 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False) -
 
     Args:
         follow: every key change is followed: a delete means that the row is gone.
+        marks: of each change, for a history.
 
     Raises:
         CaptureError: an update or delete lacks what identifies its row, or nothing identifies the table's rows.
@@ -47,6 +58,7 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False) -
         action=kind,
         expected=np.where(kind != INSERT, EXPECTED, _taken(identity)).astype(np.uint8),
         unchanged=unchanged,
+        marks=marks,
     )
     if identity.mode is Mode.MULTISET:
         events = _as_images(events, batch, goes=-1, comes=1)
@@ -161,6 +173,7 @@ def _as_images(events: Events, batch: ChangeBatch, *, goes: int, comes: int) -> 
         action=np.full(len(updates), goes, np.int64),
         expected=np.full(len(updates), EXPECTED, np.uint8),
         unchanged={},
+        marks=None if events.marks is None else events.marks.at(updates),
     )
     return interleave([(news, position), (olds, updates * 2)])
 

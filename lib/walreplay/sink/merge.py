@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from walreplay.decode.rescued import read_rescued, rescued_array
 from walreplay.errors import CaptureError
+from walreplay.sink.assembly import assembled, bases_of, batch_of, choose
 from walreplay.sink.events import (
     ADD,
     PARTITIONS_REMEDY,
     REMOVE,
     Events,
     Identity,
+    Marks,
     Mode,
     bucket_of,
     concat,
@@ -41,8 +41,8 @@ from walreplay.sink.fold import (
 )
 from walreplay.sink.identity import contiguous, hash_rows, rescued_of
 from walreplay.sink.images import count_images, settle, unmatched
-from walreplay.sink.rendering import filled
 from walreplay.sink.slots import Hashes
+from walreplay.sink.version_fold import TRANSIENT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,7 +88,7 @@ def fold_events(
     moves = events.action[content] == MOVE
     action[moves] = MOVE
     masks = {number: ((result.source[:, t] < 0) & ~gone).astype(np.uint8) for t, number in enumerate(tracked)}
-    folded = _assemble(events, content, result, tracked, names)
+    folded = assembled(events, content, result.source, result.row >= 0, tracked, names)
     folded = replace(folded, action=action, expected=result.expected, unchanged=_without_empty(masks))
     if not events.has_moves:
         return folded
@@ -96,11 +96,21 @@ def fold_events(
     return folded.take(np.argsort(content, kind="stable"))
 
 
-def settled(events: Events, identity: Identity, names: Sequence[str], table: str | None = None) -> Events:
+def settled(
+    events: Events,
+    identity: Identity,
+    names: Sequence[str],
+    table: str | None = None,
+    *,
+    keep: bool = False,
+) -> Events:
     """Turn added and removed rows (`REMOVE`, `ADD`) into what their transactions do to their keys.
 
     Call it for events of whole transactions.  If a table's columns change, call it separately for the events before and
     after, because an image is only comparable with one of the same columns.
+
+    Args:
+        keep: rows that come and go within a transaction are kept: their events become `TRANSIENT`.
 
     Returns:
         events with the other actions only: `UPDATE` if a row replaces the key's row, `INSERT` (`CLAIMED`) if it is new,
@@ -114,11 +124,13 @@ def settled(events: Events, identity: Identity, names: Sequence[str], table: str
     whole = events.action >= REMOVE
     if not whole.any():
         return events if events.image is None else replace(events, image=None)
-    rows_at = _left(events, np.nonzero(whole)[0])
+    whole_at = np.nonzero(whole)[0]
+    rows_at = _left(events, whole_at)
     rows = events.take(rows_at)
-    result = settle(rows.action == ADD, _by_transaction(key_hashes(rows, identity, names), rows.lsn))
+    hashes = _by_transaction(key_hashes(rows, identity, names), rows.lsn)
+    result = settle(rows.action == ADD, hashes)
     if result.several.any():
-        raise _not_unique(table, int(result.several.sum()), identity)
+        raise not_unique(table, int(result.several.sum()), identity)
     some = (result.row >= 0) | (result.base >= 0)
     row, base = result.row[some], result.base[some]
     content = np.where(row >= 0, row, base)
@@ -130,10 +142,31 @@ def settled(events: Events, identity: Identity, names: Sequence[str], table: str
     action = np.where(row < 0, DELETE, np.where((base >= 0) & ~partial, UPDATE, INSERT))
     expected = np.where(base >= 0, EXPECTED, CLAIMED).astype(np.uint8)
     ended = replace(ended, action=action, expected=expected, image=None)
-    others = np.nonzero(~whole)[0]
+    stays = ~whole
+    action = events.action
+    if keep:
+        # The added rows that are not there at the end.
+        stays = stays | (action == ADD)
+        stays[rows_at[row[row >= 0]]] = False
+        action = np.where(whole, TRANSIENT, action)
+    elif events.marks is not None and len(rows_at) < len(whole_at):
+        ended.marks = _as_inserted(ended.marks, hashes[0][content], events.take(whole_at), identity, names)
+    others = np.nonzero(stays)[0]
     if not len(others):
         return ended.take(np.argsort(rows_at[content], kind="stable"))
-    return interleave([(replace(events.take(others), image=None), others), (ended, rows_at[content])])
+    remaining = replace(events, action=action, image=None).take(others)
+    return interleave([(remaining, others), (ended, rows_at[content])])
+
+
+def _as_inserted(
+    marks: Marks | None, keys: NDArray[np.uint64], whole: Events, identity: Identity, names: Sequence[str]
+) -> Marks | None:
+    """Say of rows that were inserted, and then changed in the same transaction, that they were inserted."""
+    assert marks is not None
+    assert whole.marks is not None
+    inserted = whole.take(np.nonzero((whole.action == ADD) & (whole.marks.operation == 0))[0])
+    first, _ = _by_transaction(key_hashes(inserted, identity, names), inserted.lsn)
+    return replace(marks, operation=np.where(np.isin(keys, first), 0, marks.operation).astype(np.uint8))
 
 
 def _by_transaction(hashes: Hashes, lsn: pa.Array) -> Hashes:
@@ -185,11 +218,16 @@ def _bare(events: Events, identity: Identity, names: Sequence[str]) -> Events:
         columns=[
             column if number in identity.key else column.take(index) for number, column in enumerate(events.columns)
         ],
-        rescued=_choose(goes, key_texts, events.rescued),
+        rescued=choose(goes, key_texts, events.rescued),
     )
 
 
-def _not_unique(table: str | None, keys: int, identity: Identity) -> CaptureError:
+def not_unique(table: str | None, keys: int, identity: Identity) -> CaptureError:
+    """Make the error for a key that tells rows not apart.
+
+    Args:
+        keys: how many of its values have several rows at one time.
+    """
     if identity.claims:
         return CaptureError(
             "the replica identity of the table's partitions is not unique in the whole table: "
@@ -223,55 +261,12 @@ def _fold(
     else:
         folded = fold_keys(action, events.expected, hashes, old_hashes, unchanged)
     if folded.conflicts:
-        raise _not_unique(table, folded.conflicts, identity)
+        raise not_unique(table, folded.conflicts, identity)
     return folded, tracked
 
 
 def _without_empty(masks: dict[int, NDArray[np.uint8]]) -> dict[int, NDArray[np.uint8]]:
     return {number: mask for number, mask in masks.items() if mask.any()}
-
-
-def _assemble(
-    events: Events, content: NDArray[np.int32], folded: Folded, tracked: list[int], names: Sequence[str]
-) -> Events:
-    """Take each row from its event, and its tracked columns from theirs."""
-    rows = events.take(content)
-    live = folded.row >= 0
-    for t, number in enumerate(tracked):
-        source = folded.source[:, t]
-        if (source[live] != content[live]).any():
-            rows.columns[number] = events.columns[number].take(pa.array(source, mask=source < 0))
-    if tracked and events.rescued.null_count < events.rows:
-        rows.rescued = _assemble_rescued(events, content, folded, tracked, names)
-    return rows
-
-
-def _assemble_rescued(
-    events: Events, content: NDArray[np.int32], folded: Folded, tracked: list[int], names: Sequence[str]
-) -> pa.Array:
-    """Move rescued values along with the columns that they belong to."""
-    valid = events.rescued.is_valid().to_numpy(zero_copy_only=False)
-    # Rows that have no rescued values, and get none, are skipped.
-    concerned = valid[content]
-    for t in range(len(tracked)):
-        source = folded.source[:, t]
-        concerned |= (source >= 0) & valid[np.maximum(source, 0)]
-    concerned &= folded.row >= 0
-    result = contiguous(events.rescued).take(pa.array(content))
-    if not concerned.any():
-        return result
-    at = np.nonzero(concerned)[0]
-    rows = read_rescued(result.take(pa.array(at)))
-    for i, values in zip(at.tolist(), rows, strict=True):
-        for t, number in enumerate(tracked):
-            at_event, name = int(folded.source[i, t]), names[number]
-            if at_event == int(content[i]):
-                continue
-            values.pop(name, None)
-            (other,) = read_rescued(events.rescued[at_event : at_event + 1]) if at_event >= 0 else ({},)
-            if name in other:
-                values[name] = other[name]
-    return filled(result, at, rescued_array(rows))
 
 
 def merge_schema(types: Sequence[pa.DataType], identity: Identity, tracked: Sequence[int], *, moves: bool) -> pa.Schema:
@@ -336,7 +331,7 @@ def rows_to_merge(
     if identity.mode is Mode.APPEND:
         for start in range(0, events.rows, _OUTPUT_ROWS):
             rows = events.take(np.arange(start, min(start + _OUTPUT_ROWS, events.rows)))
-            yield _batch([*rows.columns, rows.lsn, rows.ts, rows.rescued, _unknown(rows)], schema)
+            yield batch_of([*rows.columns, rows.lsn, rows.ts, rows.rescued, _unknown(rows)], schema)
         return
     if identity.mode is Mode.MULTISET:
         last, net, needed = count_images(events.action, events.expected, image_hashes(events, identity))
@@ -344,7 +339,7 @@ def rows_to_merge(
             part = slice(start, start + _OUTPUT_ROWS)
             rows = events.take(last[part])
             arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, _unknown(rows)]
-            yield _batch([*arrays, pa.array(net[part]), pa.array(needed[part])], schema)
+            yield batch_of([*arrays, pa.array(net[part]), pa.array(needed[part])], schema)
         return
     events = settled(events, identity, names, table)
     if events.rows == 0:
@@ -352,16 +347,7 @@ def rows_to_merge(
     folded, here = _fold(events, key_hashes(events, identity, names), identity, table)
     for start in range(0, len(folded.row), _OUTPUT_ROWS):
         some = folded.take(slice(start, start + _OUTPUT_ROWS))
-        yield _batch(_keyed_arrays(events, identity, names, some, here, tracked, moves=moves), schema)
-
-
-def _batch(arrays: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
-    columns = [contiguous(array) for array in arrays]
-    columns = [
-        array if array.type == field.type else array.cast(field.type)
-        for array, field in zip(columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+        yield batch_of(_keyed_arrays(events, identity, names, some, here, tracked, moves=moves), schema)
 
 
 def _unknown(rows: Events) -> pa.Array:
@@ -382,13 +368,13 @@ def _keyed_arrays(
     moves: bool,
 ) -> list[pa.Array]:
     gone, content = folded.row < 0, folded.content
-    rows = _assemble(events, content, folded, here, names)
+    rows = assembled(events, content, folded.source, ~gone, here, names)
     if events.old_key is not None:
         # For a base that is only deleted, the key may be known only as the old key of an event.
         by_old = gone & (folded.base_is_old == 1)
         if by_old.any():
             for k, number in enumerate(identity.key):
-                rows.columns[number] = _choose(by_old, events.old_key[k].take(pa.array(content)), rows.columns[number])
+                rows.columns[number] = choose(by_old, events.old_key[k].take(pa.array(content)), rows.columns[number])
     unknown = (folded.source == UNKNOWN).any(axis=1) & ~gone
     arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, pa.array(unknown), pa.array(gone)]
     arrays += [pa.array(folded.expected == EXPECTED), pa.array(folded.expected == CLAIMED)]
@@ -397,27 +383,7 @@ def _keyed_arrays(
         if number in here:
             keep = (folded.source[:, here.index(number)] == KEEP) & ~gone
         arrays.append(pa.array(keep))
-    return [*arrays, *_bases(events, identity, names, folded)] if moves else arrays
-
-
-def _bases(events: Events, identity: Identity, names: Sequence[str], folded: Folded) -> list[pa.Array]:
-    """Give ``matches``, the base's key and its rescued texts."""
-    has_base = folded.base >= 0
-    index = pa.array(folded.base, mask=~has_base)
-    by_old = folded.base_is_old == 1
-    result = [pa.array(has_base)]
-    for k, number in enumerate(identity.key):
-        column = events.columns[number].take(index)
-        if events.old_key is not None:
-            column = _choose(by_old, events.old_key[k].take(index), column)
-        result.append(column)
-    rescued = rescued_of(events.rescued.take(index), [names[number] for number in identity.key])
-    if rescued is None:
-        rescued = pa.nulls(len(index), pa.string())
-    if events.old_rescued is not None:
-        rescued = _choose(by_old, events.old_rescued.take(index), rescued)
-    return [*result, rescued]
-
-
-def _choose(mask: NDArray[np.bool_], yes: pa.Array, no: pa.Array) -> pa.Array:
-    return pc.if_else(pa.array(mask), contiguous(yes), contiguous(no))
+    if not moves:
+        return arrays
+    bases = bases_of(events, identity, names, folded.base, folded.base_is_old == 1)
+    return [*arrays, pa.array(folded.base >= 0), *bases]

@@ -53,6 +53,7 @@ def resume_at(state: StitchState, place: Place) -> Resume:
         trailing=state.partitions.trailing if open_ is None else None,
         seeming=state.partitions.seeming if open_ is None else (),
         layouts=layouts,
+        top_time=state.resume.top_time if state.resume else None,
     )
 
 

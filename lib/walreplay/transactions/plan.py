@@ -76,6 +76,8 @@ class Resume:
         awaited: the commit LSN of a transaction that a session's end has cut off and that has to come again.
         applied: how many transactions have been applied from the target's beginning on.
         has_more: what follows the boundary is there, but was too late for the run.
+        top_time: the greatest commit time of all transactions that were applied, or left out, in microseconds since
+            2000-01-01; None if there are none.
         partitions: those that have been announced beside their roots; ``trailing`` is
             a `Summary`'s, ``seeming`` are those that what follows may use.
         layouts: what is announced of tables (`walreplay.decode.announcements`).
@@ -101,6 +103,7 @@ class Resume:
     seeming: tuple[Partition, ...] = ()
     has_more: bool = False
     layouts: tuple[Layout, ...] = ()
+    top_time: int | None = None
 
     def in_session_of(self, framing: Framing) -> Resume:
         """Give where a session begins in files of another framing: what was open comes again, or never."""
@@ -169,6 +172,7 @@ class Plan:
         partitions: every version of a partition of which rows may have come as its root's.
         torn: the unfinished message at the captures' end: its file, its offset there, and how many bytes there are.
         id: given when it is written down, and to no other plan, by which the commits that it leads to are told.
+        top_time: the `Resume`'s of the run before.
     """
 
     files: tuple[FilePlan, ...]
@@ -191,6 +195,7 @@ class Plan:
     partitions: tuple[Partition, ...] = ()
     layouts: tuple[Layout, ...] = ()
     announcements: str | None = None
+    top_time: int | None = None
 
     @property
     def relations(self) -> tuple[m.Relation, ...]:

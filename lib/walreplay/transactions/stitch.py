@@ -347,6 +347,7 @@ class Stitch:
             torn=torn,
             warnings=(*state.warnings, *(warnings_of(state, place, resume, torn) if is_last else ())),
             partitions=tuple(state.partitions.of_run),
+            top_time=state.resume.top_time if state.resume else None,
         )
 
 

@@ -3,7 +3,8 @@
 It decides the order, and leaves the work to the rooms below.
 
 `apply` does one run after the other, `applying` is one run behind its plan.  `backfill` ends the runs at a moment, and
-`forecasting` applies none of them.  `rebuild` makes tables beside, and `installing` puts them in place.
+`forecasting` applies none of them.  `rebuild` makes tables beside, and `installing` puts them in place.  `as_of` writes
+queries for what the tables held at a moment.
 
 Entry points: `apply.apply`, `backfill.backfill` and `rebuild.rebuild`, which are `walreplay.apply` and so on.
 

@@ -10,9 +10,10 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from walreplay.lsn import to_datetime
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, to_datetime
 from walreplay.outputs import source_oid
 from walreplay.report import RunReport, TableReport
+from walreplay.sink.axis import NO_AXIS, NO_TIME, Axis
 from walreplay.spark.checks.tables import Found, TableChecks
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.job.ahead import AheadScan
@@ -70,6 +71,7 @@ class Decoded:
         plan: what is open in it is only what did not end in another way.
         staged: what each table has, by its number.
         truncates: the last truncate of each relation (by oid), as commit LSN and ordinal.
+        axis: the time of histories.
     """
 
     plan: Plan
@@ -77,6 +79,7 @@ class Decoded:
     staged: Mapping[int, Staged]
     truncates: Mapping[int, tuple[int, int]]
     history: History
+    axis: Axis
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,9 @@ class Applying:
         with self.run.stage("check"):
             history.check_copies()
             plan = _without_ended(plan, history)
-        return Decoded(plan, catalogue, staged, truncates, history)
+        axis = _axis(plan, self.staging)
+        plan = replace(plan, resume=replace(plan.resume, top_time=_since_2000(axis.end)))
+        return Decoded(plan, catalogue, staged, truncates, history, axis)
 
     def _stage(self, work: Work, catalogue: Catalogue, truncates: Mapping[int, tuple[int, int]]) -> dict[int, Staged]:
         plan, ahead = work.plan, work.ahead
@@ -183,7 +188,7 @@ class Applying:
         commit = delta.CommitId(state.ledger, state.run, run_id(plan))
         state, copied = RunTables(run).move(tables, state, commit)
         buckets = buckets_of(work.size, run.settings.bucket_bytes)
-        runs = table_runs(run, tables, found, decoded.staged, buckets, commit, resumed=work.resumed)
+        runs = table_runs(run, tables, found, decoded.staged, buckets, commit, resumed=work.resumed, axis=decoded.axis)
         if work.resumed and plan.id:
             with run.stage("plan"):
                 runs = checks.check_again(runs, plan)
@@ -253,6 +258,7 @@ def table_runs(
     commit: delta.CommitId,
     *,
     resumed: bool,
+    axis: Axis = NO_AXIS,
 ) -> list[TableRun]:
     """Say how each table is written.
 
@@ -270,10 +276,23 @@ def table_runs(
             tasks=tasks_of(buckets, staged[table.number].size),
             size=staged[table.number].size,
             exists=there.exists,
+            emptied=staged[table.number].emptied,
+            axis=axis,
             check_lock=run.ledger.check_lock,
         )
         for table, there in zip(tables.tables, found, strict=True)
     ]
+
+
+def _axis(plan: Plan, staging: Staging) -> Axis:
+    """Give the time of histories: of a run that goes on, as if it had not been interrupted."""
+    before = NO_TIME if plan.top_time is None else plan.top_time + POSTGRES_EPOCH_UNIX_MICROS
+    decided = ((one.commit_lsn, one.commit_time + POSTGRES_EPOCH_UNIX_MICROS) for one in plan.decided)
+    return Axis.of(before, staging.tops if staging.decoded else (), decided)
+
+
+def _since_2000(time: int) -> int | None:
+    return None if time == NO_TIME else time - POSTGRES_EPOCH_UNIX_MICROS
 
 
 def _without_ended(plan: Plan, history: History) -> Plan:

@@ -83,6 +83,7 @@ class TablePlan:
         rows: row changes.
         names: see `MirrorEntry`.
         stops_at_missing: an update or delete that does not find its row stops the run.
+        keeps_changes: see `Selection`.
         layout: the properties and the clustering that it is to have.
         comment: what it is to say of itself, where nobody else has it say something.
     """
@@ -101,6 +102,7 @@ class TablePlan:
     names: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     stops_at_missing: bool = False
+    keeps_changes: bool = False
     layout: Layout = NO_LAYOUT
     comment: str = ""
 
@@ -301,6 +303,7 @@ def _table(
         names=max((version for _, version in segments), key=lambda version: version.number).selection.given,
         notes=tuple(dict.fromkeys(notes)),
         stops_at_missing=selection.on_missing_row == "stop",
+        keeps_changes=selection.keeps_changes,
         layout=selection.layout,
         # What an earlier version has made says nothing.
         comment=table_comment(last.relation, last.output) if before is None or before.comment else "",

@@ -42,7 +42,7 @@ class Switched:
             wanted: what is wanted of the relations that are used.
 
         Raises:
-            ConfigError: a mirror that lacks changes is switched on again.
+            ConfigError: a mirror or a history that lacks changes is switched on again.
         """
         oids = {one.oid for one in wanted}
         known = {entry.oid: entry for entry in entries}
@@ -53,7 +53,7 @@ class Switched:
             if entry is None and source_oid(one.oid) in sources:
                 on[one.oid] = False
             elif entry is not None and entry.paused:
-                if output_of(one.oid) is Output.MIRROR:
+                if output_of(one.oid) is not Output.CHANGELOG:
                     raise _not_whole(one, entry)
                 on[one.oid] = True
         used: dict[int, int] = {}
@@ -80,9 +80,10 @@ class Switched:
 
 
 def _not_whole(one: Wanted, entry: MirrorEntry) -> ConfigError:
+    output = output_of(one.oid).value
     return ConfigError(
-        "the mirror is switched on again, but lacks what has changed while it was switched off",
+        f"the {output} is switched on again, but lacks what has changed while it was switched off",
         table=one.name,
         path=one.table.text,
-        remedy=f"Nothing was applied; leave mirror out of the table's outputs, or {made_again(entry)}",
+        remedy=f"Nothing was applied; leave {output} out of the table's outputs, or {made_again(entry)}",
     )

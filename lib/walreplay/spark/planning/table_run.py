@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 
 from walreplay.selection import MetadataNames
+from walreplay.sink.axis import NO_AXIS, Axis
 from walreplay.sink.change_log import OWN as LOG_COLUMNS
 from walreplay.sink.change_log import UNCHANGED, LogTask, old_row_type
 from walreplay.sink.comments import followed_columns, metadata_comments, with_comments
 from walreplay.sink.data_files import has_statistics
-from walreplay.sink.events import Identity
+from walreplay.sink.events import Identity, Mode
 from walreplay.sink.evolution import OWN, TableShape
+from walreplay.sink.versions import Emptied
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import TableName, quote
-from walreplay.spark.workers.fold import FoldTask
+from walreplay.spark.workers.fold import FoldTask, HistoryTask
+from walreplay.spark.workers.rows import PARTS
 from walreplay.types.base import ColumnType
 from walreplay.types.by_value import Form
 
@@ -28,10 +32,20 @@ from typing import TYPE_CHECKING
 
 from walreplay.sink.lineage import Standing
 from walreplay.spark.planning.plan import Epoch, TablePlan
-from walreplay.spark.staging.base import Rows, StagedRows, Staging
+from walreplay.spark.staging.base import EmptiedAt, Rows, StagedRows, Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+VERSION_COLUMNS: Final = {
+    "start_at": pa.timestamp("us", "UTC"),
+    "end_at": pa.timestamp("us", "UTC"),
+    "start_lsn": pa.int64(),
+    "end_lsn": pa.int64(),
+    "ordinal": pa.int64(),
+    "op": pa.string(),
+}
+"""What a history has besides its source's columns, by the names of `HistoryNames` and of the folded rows."""
 
 SLOTS: Final = 3
 ALTER, TRUNCATE, MERGE = range(SLOTS)
@@ -54,6 +68,7 @@ class TableRun:
         exists: the table exists, and was checked.
         check_lock: raises if the run has lost the lock.
         standing: how the table compares with the ledger, in a resumed run; None if only its history tells.
+        emptied: of a history: its truncates; ``axis`` is the run's.
     """
 
     plan: TablePlan
@@ -64,6 +79,8 @@ class TableRun:
     size: int
     exists: bool
     standing: Standing | None = None
+    emptied: tuple[EmptiedAt, ...] = ()
+    axis: Axis = NO_AXIS
     check_lock: Callable[..., None] = lambda **_: None
 
     @property
@@ -91,8 +108,12 @@ class TableRun:
         kinds = {column.name: column.type.arrow for column in self.plan.epochs[-1].shape.columns}
         return any(name in kinds and not has_statistics(kinds[name]) for name in self.plan.layout.cluster_by)
 
-    def fold_task(self, epoch: Epoch) -> FoldTask:
-        """Say how an epoch's events become rows to merge."""
+    def fold_task(self, epoch: Epoch, *, fresh: bool = False) -> FoldTask:
+        """Say how an epoch's events become rows to merge.
+
+        Args:
+            fresh: the table has no rows before, or none that stay.
+        """
         names, types = _names_and_types(epoch.shape)
         return FoldTask(
             types=types,
@@ -103,7 +124,26 @@ class TableRun:
             projections=epoch.projections,
             table=self.plan.name,
             log=log_task(epoch.shape, self.plan.metadata),
+            history=self._history_task(epoch, fresh=fresh),
         )
+
+    def _history_task(self, epoch: Epoch, *, fresh: bool) -> HistoryTask | None:
+        if self.plan.metadata.history is None:
+            return None
+        return HistoryTask(self.axis, self.emptied_in(epoch), self.plan.keeps_changes, fresh)
+
+    def emptied_in(self, epoch: Epoch) -> Emptied:
+        """Give the truncates of an epoch of a history, with their times on the axis."""
+        found = [
+            one
+            for one in self.emptied
+            if one.sequence >= epoch.start and (epoch.stop is None or one.sequence < epoch.stop)
+        ]
+        lsn, ordinal, top = np.array([one[1:] for one in found], np.int64).reshape(-1, 3).T
+        for number, one in enumerate(found):
+            own = slice(number, number + 1)
+            top[own] = self.axis.times(one.sequence // PARTS, lsn[own], top[own])
+        return Emptied(lsn, ordinal, top)
 
     def events(self, spark: SparkSession, staging: Staging, epoch: Epoch, task: FoldTask) -> Rows:
         """Give an epoch's staged events."""
@@ -138,7 +178,12 @@ class TableRun:
             converts_key=epoch.converts_key,
             stops_at_missing=plan.stops_at_missing,
             properties=plan.layout.properties,
+            empties=self._first_truncate(epoch),
         )
+
+    def _first_truncate(self, epoch: Epoch) -> tuple[int, int] | None:
+        emptied = self.emptied_in(epoch)
+        return (int(emptied.lsn[0]), int(emptied.top[0])) if len(emptied.lsn) else None
 
 
 def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:
@@ -180,7 +225,10 @@ def own_columns(metadata: MetadataNames, shape: TableShape) -> OwnColumns:
     """
     commit = [(metadata.commit_lsn, "lsn", pa.int64()), (metadata.commit_ts, "ts", pa.timestamp("us", "UTC"))]
     rescued = (metadata.rescued_data, "rescued", pa.string())
-    log = metadata.log
+    log, history = metadata.log, metadata.history
+    if history is not None:
+        own = [(getattr(history, source), source, kind) for source, kind in VERSION_COLUMNS.items()]
+        return OwnColumns((), _named([rescued, *own]))
     if log is None:
         return OwnColumns((), _named([*commit, rescued]))
     kinds = dict(LOG_COLUMNS)
@@ -228,6 +276,7 @@ class Merge:
         properties: what the table is created with, if it does not exist yet, with its comment.
         before: its columns as the ledger knows them, if it does.
         has_bases: each row brings the key as the table writes it.
+        empties: of a history: commit LSN and time of the first truncate, which ends all versions from before the run.
     """
 
     table: TableName
@@ -247,6 +296,17 @@ class Merge:
     properties: tuple[tuple[str, str], ...] = ()
     comment: str = ""
     before: TableShape | None = None
+    empties: tuple[int, int] | None = None
+
+    @property
+    def counted_as(self) -> Mode:
+        """How what its rows find, and do not, is counted: of a history as of a table with a key."""
+        return self.identity.mode if self.metadata.history is None else Mode.KEYED
+
+    @property
+    def only_adds(self) -> bool:
+        """Nothing becomes of rows that the table has."""
+        return self.identity.mode is Mode.APPEND and self.empties is None
 
     @property
     def commented_schema(self) -> pa.Schema:

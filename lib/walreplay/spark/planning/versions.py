@@ -35,7 +35,10 @@ _NOTHING: Final = (
     "of its rows can be written, they are left out"
 )
 
-_NOTHING_TO_LOG: Final = "the table has no columns: there is nothing of its changes to be written to its change log"
+_NOTHING_TO_TELL: Final = {
+    Output.CHANGELOG: "the table has no columns: there is nothing of its changes to be written to its change log",
+    Output.HISTORY: "the table has no columns: there is nothing of its rows to be written to its history",
+}
 
 IGNORED_KEY: Final = (
     "the configured key is not among what the replica identity sends of old rows, which is used instead"
@@ -163,8 +166,8 @@ class Catalogue:
         found = {}
         for relation, versions in self.versions.items():
             to = {version.output: _assignment(version) for version in versions}
-            mirror, log = to.get(Output.MIRROR), to.get(Output.CHANGELOG)
-            found[relation] = Assigned(numbers[relation], versions[0].types, mirror, log)
+            each = (to.get(output) for output in (Output.MIRROR, Output.CHANGELOG, Output.HISTORY))
+            found[relation] = Assigned(numbers[relation], versions[0].types, *each)
         return found
 
     @property
@@ -229,8 +232,8 @@ class _Collected:
         )
         if selection is None:
             return None
-        if not selection.columns and (output is Output.CHANGELOG or not selection.metadata.has_any):
-            told = _NOTHING if output is Output.MIRROR else _NOTHING_TO_LOG
+        if not selection.columns and (output is not Output.MIRROR or not selection.metadata.has_any):
+            told = _NOTHING if output is Output.MIRROR else _NOTHING_TO_TELL[output]
             self.warnings[f"{relation.qualified_name}: {told}"] = None
             return None
         options = self._settings.type_options(_schema(relation), relation.name)
@@ -315,7 +318,7 @@ def _schema(relation: Relation) -> str:
 
 
 def _identified(version: Version, sent: Sent, settings: Settings) -> Version:
-    """Give a mirror's version, with what identifies its rows."""
+    """Give a mirror's version, or a history's, with what identifies its rows."""
     relation, selection, resolved, columns = version.relation, version.selection, version.types, version.columns
     schema = _schema(relation)
     keys = _keys(relation, settings.keys_of(schema, relation.name), selection.renames)

@@ -76,6 +76,21 @@ class Segment(NamedTuple):
     version: int
 
 
+class EmptiedAt(NamedTuple):
+    """A truncate of a table.
+
+    Attributes:
+        sequence: where it stands among the staged rows.
+        lsn: the commit LSN, and ``ordinal`` the truncate's number in its transaction.
+        top: the greatest commit time in its unit up to it, in microseconds since 1970-01-01 UTC.
+    """
+
+    sequence: int
+    lsn: int
+    ordinal: int
+    top: int
+
+
 @dataclass(frozen=True, slots=True)
 class Staged:
     """What is staged for one table.
@@ -84,11 +99,13 @@ class Staged:
         versions: by the relation versions' numbers.
         segments: in commit order.
         size: bytes.
+        emptied: of a history: the truncates, in commit order.
     """
 
     versions: Mapping[int, StagedVersion]
     segments: tuple[Segment, ...]
     size: int = 0
+    emptied: tuple[EmptiedAt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +156,7 @@ class Staging(ABC):
         self._sizes: Counter[int] = Counter()
         self._void: tuple[int, ...] = ()
         self._uses: tuple[int, ...] = ()
+        self._tops: tuple[tuple[int, int], ...] = ()
 
     @property
     def written(self) -> bool:
@@ -157,6 +175,11 @@ class Staging(ABC):
         Rows that are left out count too.
         """
         return self._uses
+
+    @property
+    def tops(self) -> tuple[tuple[int, int], ...]:
+        """The sequence of each unit of a file (see `workers.decode`), and the greatest commit time in it."""
+        return self._tops
 
     def scan(self, spark: SparkSession, paths: Sequence[str], work: Work) -> Sequence[Scanned]:
         """Scan files in parallel and stage what is decoded ahead; give the rows of `SCANS_TABLE`.
@@ -298,12 +321,15 @@ class Staging(ABC):
         if failed:
             raise from_dict(json.loads(min(failed, key=lambda row: row.first).info))
         told = sorted(json.loads(row.info) for row in totals if row.table == USES_TABLE)
-        self._uses = tuple(number for _, *numbers in told for number in numbers)
+        self._uses = tuple(number for _, _, *numbers in told for number in numbers)
+        self._tops = tuple((sequence, top) for sequence, top, *_ in told)
         found: dict[int, dict[int, StagedVersion]] = {}
+        emptied: dict[int, list[EmptiedAt]] = {}
         for row in totals:
             if row.table < 0:
                 continue
             info = json.loads(row.info)
+            emptied.setdefault(row.table, []).extend(EmptiedAt(*one) for one in info.get("emptied", ()))
             versions = found.setdefault(row.table, {})
             unknown = StagedVersion(0, (), False, False, row.first, row.last)
             before = versions.get(row.relation, unknown)
@@ -316,7 +342,9 @@ class Staging(ABC):
                 last=max(before.last, row.last),
             )
         return {
-            table: Staged(versions, self._segments(spark, table, versions), self._sizes[table])
+            table: Staged(
+                versions, self._segments(spark, table, versions), self._sizes[table], tuple(sorted(emptied[table]))
+            )
             for table, versions in found.items()
         }
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from walreplay.errors import TargetError
 from walreplay.report import Action, TableReport, Way
-from walreplay.sink.events import Mode
 from walreplay.sink.evolution import OWN
 from walreplay.sink.features import DELETION_VECTORS, needed_by
 from walreplay.sink.table_log import LoggedVersion, newest_version
@@ -132,7 +131,9 @@ def _counts_of(spark: SparkSession, staging: Staging, run: TableRun, number: int
     if not epoch.rows or "numTargetRowsUpdated" in found.metrics:
         return Counts()
     with refusals_told():
-        return count_rows(folded_rows(spark, staging, run, epoch), epoch.identity.mode)
+        # Only a table that was made, or overwritten, has not its counts in its history.
+        fresh = number == 0 and run.plan.before is None
+        return count_rows(folded_rows(spark, staging, run, epoch, fresh=fresh), run.merge(number))
 
 
 def _made(spark: SparkSession, run: TableRun, commit: delta.CommitId, written: Written, depth: int) -> delta.Commit:
@@ -216,7 +217,7 @@ def _commit(
 ) -> tuple[Action, Written]:
     """Fold an epoch's rows, unless that was done with other tables, and make the commit."""
     epoch, merge = run.plan.epochs[number], run.merge(number)
-    is_merged = exists and not overwrite and epoch.identity.mode is not Mode.APPEND
+    is_merged = exists and not overwrite and not merge.only_adds
     action: Action = "created" if not exists else "overwritten" if overwrite else "merged" if is_merged else "appended"
     if is_merged and epoch.rows == 0:
         # Only the columns change; an empty commit shows that the epoch was applied.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from walreplay.decode.announcements import Layout
 from walreplay.decode.change_batch import METADATA_COLUMNS, ChangeBatch
@@ -19,9 +21,11 @@ from walreplay.listing import release_pages
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation, Type
+from walreplay.sink.axis import NO_TIME, Commits
 from walreplay.sink.change_log import staged_changes
-from walreplay.sink.events import REMOVE, Events, Identity, batch_to_ipc, concat, to_ipc
+from walreplay.sink.events import OPERATIONS, REMOVE, Events, Identity, Marks, batch_to_ipc, concat, to_ipc
 from walreplay.sink.fold import DELETE
+from walreplay.sink.identity import contiguous
 from walreplay.sink.intake import events_of
 from walreplay.sink.merge import fold_events
 from walreplay.sink.routes import links_of, split
@@ -34,6 +38,7 @@ from walreplay.spark.workers.rows import (
     MESSAGE,
     MESSAGES_TABLE,
     NO_RELATION,
+    PARTS,
     PARTS_TABLE,
     TRANSACTION,
     TRANSACTIONS_TABLE,
@@ -51,10 +56,6 @@ from walreplay.types.base import ColumnType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-_PARTS: Final = 1 << 20
-"""A step's rows of one table are so many parts at most: of relation versions that followed each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +86,19 @@ class Assigned:
         types: of the version's columns.
         mirror: the table that has the rows as they are in the end.
         log: the table that has each change.
+        history: the table that has each version of its rows.
     """
 
     number: int
     types: tuple[ColumnType, ...]
     mirror: Assignment | None = None
     log: Assignment | None = None
+    history: Assignment | None = None
 
     @property
     def floor(self) -> int:
         """Rows with a lower commit LSN are left out."""
-        return max((to.floor for to in (self.mirror, self.log) if to is not None), default=-1)
+        return max((to.floor for to in (self.mirror, self.log, self.history) if to is not None), default=-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +126,13 @@ class DecodeTask:
     announcements: str | None = None
 
     @property
-    def logged(self) -> frozenset[int]:
-        """The relations (by oid) of which a change log has what is before a truncate, too."""
-        return frozenset(relation.oid for relation, assigned in self.relations.items() if assigned.log is not None)
+    def kept(self) -> frozenset[int]:
+        """The relations (by oid) of which a change log or a history has what is before a truncate, too."""
+        return frozenset(
+            relation.oid
+            for relation, assigned in self.relations.items()
+            if assigned.log is not None or assigned.history is not None
+        )
 
 
 @spark_task
@@ -167,7 +174,11 @@ def _failed(plan: FilePlan, problem: WalReplayError) -> pa.RecordBatch:
 
 @dataclass(slots=True)
 class _Gathered:
-    """One table's events in one file, in their order: of one relation version."""
+    """One table's events in one file, in their order: of one relation version.
+
+    Attributes:
+        emptied: of a history: commit LSN and ordinal of each truncate.
+    """
 
     relation: int
     identity: Identity
@@ -175,6 +186,7 @@ class _Gathered:
     table: str
     rows: int = 0
     parts: list[Events] = field(default_factory=list)
+    emptied: list[tuple[int, int]] | None = None
 
 
 def _units(steps: Iterable[Step]) -> Iterator[list[Step]]:
@@ -194,12 +206,12 @@ def _units(steps: Iterable[Step]) -> Iterator[list[Step]]:
 
 def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
     """Give the decoder of one file, which decodes and records what the task wants of it."""
-    settings, logged = task.settings, task.logged
+    settings, kept = task.settings, task.kept
     floors = {relation.oid: floor for relation, to in task.relations.items() if (floor := to.floor) >= 0}
     return Decoder(
         framing,
         wanted=task.relations.keys(),
-        truncates={oid: at for oid, at in task.truncates.items() if oid not in logged and at[0] >= floors.get(oid, -1)},
+        truncates={oid: at for oid, at in task.truncates.items() if oid not in kept and at[0] >= floors.get(oid, -1)},
         floors=floors,
         wants_origin=settings.origins.wants,
         recording=True,
@@ -229,24 +241,26 @@ def staged_rows(
             for batch in planned.decode(decoder, step, task.versions, task.types, task.layouts):
                 yield from taken.take(batch)
             found, told = decoder.take_recorded()
-            recorded += found
+            taken.recorded += found
             messages += told
         for batch in decoder.rest():
             yield from taken.take(batch)
         if content is not None and unit is units[-1]:
             # Folding needs the memory.  Earlier, the next unit would only read the pages again.
             release_pages(content)
+        recorded += taken.recorded
         # A relation's last truncate stands before all of its rows that are left.
         for number, relation in enumerate([*decoder.take_truncated(), *taken.truncated]):
             assigned = task.relations.get(relation)
             if assigned is not None and assigned.mirror is not None:
-                at = unit[0].sequence * _PARTS + number
+                at = unit[0].sequence * PARTS + number
                 yield staged_row(assigned.mirror.table, assigned.mirror.relation, at, _info())
-        yield from _folded_rows(taken.gathered, unit[0].sequence, task)
+        commits = taken.commits()
+        yield from _folded_rows(taken.gathered, unit[0].sequence, task, commits)
         used = [task.relations[relation].number for relation in decoder.take_uses()]
-        if used:
+        if used or commits.last != NO_TIME:
             # Rows of one ``info`` are told as one: no two are equal.
-            info = json.dumps([unit[0].sequence, *used])
+            info = json.dumps([unit[0].sequence, commits.last, *used])
             yield staged_row(USES_TABLE, NO_RELATION, unit[0].sequence, info)
     whole, parts = _transactions(recorded, task.settings)
     for table, rows in ((TRANSACTIONS_TABLE, whole), (PARTS_TABLE, parts), (MESSAGES_TABLE, _messages(messages))):
@@ -254,10 +268,15 @@ def staged_rows(
             yield staged_row(table, NO_RELATION, steps[0].sequence, "", data=batch_to_ipc(rows))
 
 
-def _info(part: Events | None = None) -> str:
-    """Describe a part for the driver, which does not read its rows."""
+def _info(part: Events | None = None, emptied: Sequence[tuple[int, ...]] = ()) -> str:
+    """Describe a part for the driver, which does not read its rows.
+
+    Args:
+        emptied: the truncates that a history's table has: sequence, commit LSN, ordinal, time on the axis.
+    """
     if part is None:
-        return json.dumps({"tracked": [], "moves": False, "deletes": False})
+        told = {"tracked": [], "moves": False, "deletes": False}
+        return json.dumps(told | {"emptied": list(emptied)} if emptied else told)
     deletes = bool(((part.action == DELETE) | (part.action == REMOVE)).any())
     return json.dumps({"tracked": sorted(part.unchanged), "moves": part.has_moves, "deletes": deletes})
 
@@ -267,32 +286,42 @@ class _Unit:
 
     Attributes:
         gathered: the parts of each mirror table, a new one for every version that follows another.
-        truncated: the relation versions, in order, of which a mirror leaves rows out that a change log has.
+        truncated: the relation versions, in order, of which a mirror leaves rows out that another table has.
+        recorded: the transactions that were decoded, or parts of them.
     """
 
     def __init__(self, task: DecodeTask, sequence: int) -> None:
         self._task = task
         self._sequence = sequence
         self._salt = task.settings.mask_salt
-        self._logged = task.logged
+        self._kept = task.kept
         self._logs: dict[int, tuple[int, int]] = {}
         self._turn = 0
         self.gathered: dict[int, list[_Gathered]] = {}
         self.truncated: dict[Relation, None] = {}
+        self.recorded: list[Recorded] = []
+
+    def commits(self) -> Commits:
+        """Give the unit's transactions in commit order."""
+        lsn, time = (
+            np.concatenate([np.zeros(0, np.int64), *(getattr(item.records, name) for item in self.recorded)])
+            for name in ("lsn", "commit_ts")
+        )
+        return Commits.of(lsn, time + POSTGRES_EPOCH_UNIX_MICROS)
 
     def take(self, batch: ChangeBatch) -> Iterator[dict[str, Any]]:
         """Take a batch; give the rows that are staged of it at once."""
         assigned = self._task.relations[batch.relation]
-        log, mirror = assigned.log, assigned.mirror
-        logged: ChangeBatch | None = None
+        log, mirror, history = assigned.log, assigned.mirror, assigned.history
+        # As a rule all tables show the same, and to mask values takes time.
+        views: dict[Shown, ChangeBatch] = {}
         if log is not None:
-            logged = self._shown(batch, log)
-            yield self._log_row(logged, log)
+            yield self._log_row(self._shown(batch, log, views), log)
+        if history is not None:
+            self._follow(self._shown(batch, history, views), history)
         if mirror is None:
             return
-        # As a rule both tables show the same, and to mask values takes time.
-        is_shown = logged is not None and log is not None and log.shown == mirror.shown
-        shown = logged if is_shown and logged is not None else self._shown(batch, mirror)
+        shown = self._shown(batch, mirror, views)
         rows, gone = shown.data.num_rows, self._truncated_rows(batch)
         if gone:
             # At the end, also where it was there: a version may come back.
@@ -301,17 +330,19 @@ class _Unit:
         if gone < rows:
             self._gather(shown.slice(gone, rows), mirror)
 
-    def _shown(self, batch: ChangeBatch, assignment: Assignment) -> ChangeBatch:
-        return show(batch, assignment.shown, self._salt if assignment.shown.masked else b"")
+    def _shown(self, batch: ChangeBatch, to: Assignment, views: dict[Shown, ChangeBatch]) -> ChangeBatch:
+        if to.shown not in views:
+            views[to.shown] = show(batch, to.shown, self._salt if to.shown.masked else b"")
+        return views[to.shown]
 
     def _truncated_rows(self, batch: ChangeBatch) -> int:
         """Count a batch's rows that come before the run's last truncate, which are its first ones, and the truncates.
 
-        Where no version of the relation has a change log, the decoder has left them out.
+        Where no version of the relation has a change log or a history, the decoder has left them out.
         """
         oid = batch.relation.oid
         truncate = self._task.truncates.get(oid)
-        if truncate is None or oid not in self._logged:
+        if truncate is None or oid not in self._kept:
             return 0
         at, last = truncate
         lsn, ordinal = batch.commit_lsns.to_numpy(), batch.data.column(METADATA_COLUMNS - 1).to_numpy()
@@ -325,30 +356,61 @@ class _Unit:
         self._logs[log.table] = log.relation, number
         bucket = (file_of(self._sequence) + self._turn) % self._task.buckets
         self._turn += 1
-        at = self._sequence * _PARTS + _PARTS // 2 + number
+        at = self._sequence * PARTS + PARTS // 2 + number
         rows, data = shown.data.num_rows, staged_changes(shown)
         return staged_row(log.table, log.relation, at, _info(), bucket=bucket, rows=rows, data=data)
 
     def _gather(self, shown: ChangeBatch, mirror: Assignment) -> None:
-        parts = self.gathered.setdefault(mirror.table, [])
-        if not parts or parts[-1].relation != mirror.relation:
-            names = tuple(column.name for column in shown.relation.columns)
-            if mirror.marks_deleted:
-                names = (*names, "")
-            parts.append(_Gathered(mirror.relation, mirror.identity, names, shown.relation.qualified_name))
+        part = self._part(shown, mirror)
         events = events_of(shown, mirror.identity, follow=mirror.marks_deleted)
-        parts[-1].rows += shown.data.num_rows
-        parts[-1].parts.append(with_deleted_column(events, mirror.identity) if mirror.marks_deleted else events)
+        part.rows += shown.data.num_rows
+        part.parts.append(with_deleted_column(events, mirror.identity) if mirror.marks_deleted else events)
+
+    def _part(self, shown: ChangeBatch, to: Assignment) -> _Gathered:
+        """Give what is gathered of a relation version for a table."""
+        parts = self.gathered.setdefault(to.table, [])
+        if not parts or parts[-1].relation != to.relation:
+            names = tuple(column.name for column in shown.relation.columns)
+            if to.marks_deleted:
+                names = (*names, "")
+            parts.append(_Gathered(to.relation, to.identity, names, shown.relation.qualified_name))
+        return parts[-1]
+
+    def _follow(self, shown: ChangeBatch, history: Assignment) -> None:
+        """Gather a history's events, none of which may be folded before they meet all others of their rows."""
+        part = self._part(shown, history)
+        part.rows += shown.data.num_rows
+        part.emptied = part.emptied or []
+        lsn, ordinal = shown.commit_lsns, shown.data.column(METADATA_COLUMNS - 1)
+        truncates = np.nonzero(pc.equal(shown.ops, "t").to_numpy(zero_copy_only=False))[0]
+        for start, stop in pairwise([-1, *truncates.tolist(), shown.data.num_rows]):
+            changes = shown.slice(start + 1, stop)
+            if changes.data.num_rows:
+                part.parts.append(events_of(changes, history.identity, marks=_marks(changes)))
+        part.emptied += zip(lsn.take(truncates).to_pylist(), ordinal.take(truncates).to_pylist(), strict=True)
 
 
-def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: DecodeTask) -> Iterator[dict[str, Any]]:
+def _folded_rows(
+    gathered: dict[int, list[_Gathered]], sequence: int, task: DecodeTask, commits: Commits
+) -> Iterator[dict[str, Any]]:
     for table in list(gathered):
         # A truncate's mark, which may be of an earlier version, stands in front of what has come behind it.
         for number, found in enumerate(gathered.pop(table), start=1):
-            at = sequence * _PARTS + _PARTS // 2 + number
+            at = sequence * PARTS + PARTS // 2 + number
+            if found.emptied:
+                tops = commits.up_to(np.array([lsn for lsn, _ in found.emptied])).tolist()
+                told = [(at, *one, top) for one, top in zip(found.emptied, tops, strict=True)]
+                rows = 0 if found.parts else found.rows
+                yield staged_row(table, found.relation, at, _info(emptied=told), rows=rows)
+            if not found.parts:
+                continue
             events = concat(found.parts)
             found.parts.clear()  # their memory is needed for what they are folded to
-            events = fold_events(events, found.identity, found.names, found.table, buckets=task.buckets)
+            if events.marks is None:
+                events = fold_events(events, found.identity, found.names, found.table, buckets=task.buckets)
+            else:
+                lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
+                events.marks = replace(events.marks, top=commits.up_to(lsn))
             links = links_of(events, found.identity, found.names)
             if links is not None:
                 yield staged_row(links_table(table), found.relation, at, "", data=links.to_ipc())
@@ -359,6 +421,13 @@ def _folded_rows(gathered: dict[int, list[_Gathered]], sequence: int, task: Deco
                 # Counted once, whatever the number of parts.
                 rows = found.rows if part_number == 0 else 0
                 yield staged_row(table, found.relation, at, _info(part), bucket=bucket, rows=rows, data=to_ipc(part))
+
+
+def _marks(changes: ChangeBatch) -> Marks:
+    """Give the marks of changes; their times are put in once all of the unit's transactions are known."""
+    ordinal = changes.data.column(METADATA_COLUMNS - 1).to_numpy(zero_copy_only=False)
+    operation = pc.index_in(changes.ops, pa.array(OPERATIONS)).to_numpy(zero_copy_only=False)
+    return Marks(ordinal, operation.astype(np.uint8), np.zeros(changes.data.num_rows, np.int64))
 
 
 # What the ledger keeps of transactions and logical messages.

@@ -4,23 +4,46 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import pyarrow as pa
 
 from walreplay.errors import WalReplayError
+from walreplay.sink.axis import Axis
 from walreplay.sink.change_log import LogTask, log_batches
 from walreplay.sink.events import Events, Identity, Mode, concat, from_ipc, rejoin, to_ipc
+from walreplay.sink.identity import contiguous
 from walreplay.sink.merge import merge_schema, rows_to_merge, settled
 from walreplay.sink.projection import Projection, project
 from walreplay.sink.routes import NO_ROUTES, Routes, components, route
+from walreplay.sink.versions import Emptied, settled_versions, version_rows, version_schema
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.refusals import refusal_text
-from walreplay.spark.workers.rows import (
-    ROUTES_SEQUENCE,
-    route_batch,
-)
+from walreplay.spark.workers.rows import PARTS, ROUTES_SEQUENCE, route_batch
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryTask:
+    """What a history's rows need besides their events.
+
+    Attributes:
+        emptied: the truncates, with their times on the axis.
+        keep: each change of a row is a version; else the last one of a transaction.
+        fresh: the table has no rows before.
+    """
+
+    axis: Axis
+    emptied: Emptied
+    keep: bool = False
+    fresh: bool = False
+
+    def timed(self, sequence: int, events: Events) -> Events:
+        """Give staged events their times on the axis."""
+        assert events.marks is not None
+        lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
+        times = self.axis.times(sequence // PARTS, lsn, events.marks.top)
+        return replace(events, marks=replace(events.marks, top=times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +55,7 @@ class FoldTask:
             the sequence number that it begins at, in order.
         table: the source's name, for errors.
         log: the table is a change log: its rows are not folded.
+        history: the table is a history: each version of a row is a row.
     """
 
     types: tuple[pa.DataType, ...]
@@ -42,12 +66,15 @@ class FoldTask:
     projections: tuple[tuple[int, Projection, tuple[int, ...]], ...]
     table: str | None = None
     log: LogTask | None = None
+    history: HistoryTask | None = None
 
     @property
     def schema(self) -> pa.Schema:
         """The rows' columns."""
         if self.log is not None:
             return self.log.schema
+        if self.history is not None:
+            return version_schema(self.types, self.identity, self.tracked)
         return merge_schema(self.types, self.identity, self.tracked, moves=self.moves)
 
     def version_of(self, sequence: int) -> int:
@@ -63,7 +90,11 @@ class FoldTask:
         """Give events of one version, of whole transactions, the table's columns."""
         _, projection, key = self.projections[version]
         # A whole row can only be compared with rows of the same columns.
-        events = settled(events, *self.named(version), self.table)
+        if self.history is None:
+            events = settled(events, *self.named(version), self.table)
+        else:
+            emptied, keep = self.history.emptied, self.history.keep
+            events = settled_versions(events, *self.named(version), self.table, emptied, keep=keep)
         return project(events, key, projection, keyed=self.identity.mode is Mode.KEYED)
 
 
@@ -128,7 +159,10 @@ def fold_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterat
                 yield from _merge_rows(parts, task)
                 parts = []
             current = bucket.as_py()
-            parts.append((sequence.as_py(), from_ipc(data.as_buffer())))
+            events = from_ipc(data.as_buffer())
+            if task.history is not None:
+                events = task.history.timed(sequence.as_py(), events)
+            parts.append((sequence.as_py(), events))
     if parts:
         yield from _merge_rows(parts, task)
 
@@ -148,6 +182,11 @@ def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.
     try:
         events = concat([task.project(version, run) for version, run in _runs(parts, task)])
         parts.clear()
+        if task.history is not None:
+            emptied, keep, fresh = task.history.emptied, task.history.keep, task.history.fresh
+            own = task.identity, task.names, task.tracked
+            yield from version_rows(events, emptied, *own, keep=keep, fresh=fresh, table=task.table)
+            return
         yield from rows_to_merge(events, task.identity, task.names, task.tracked, moves=task.moves, table=task.table)
     except WalReplayError as problem:
         problem.table = problem.table or task.table

@@ -45,6 +45,9 @@ NO_BUCKET: Final = -1
 
 NO_RELATION: Final = -1
 
+PARTS: Final = 1 << 20
+"""A step's rows of one table are so many parts at most: of relation versions that followed each other."""
+
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 TRANSACTION: Final = pa.schema(

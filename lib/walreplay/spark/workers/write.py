@@ -90,7 +90,7 @@ def write_folded(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: Fi
     One row comes out: the file, if there is one, and the counts of its rows (JSON).
     """
     counts: Counter[str] = Counter()
-    final = _FINAL[task.identity.mode]
+    final = _versions if task.history is not None else _FINAL[task.identity.mode]
     with _file(files) as write:
         for batch in fold_batches(batches, task=task):
             parts, found = final(batch)
@@ -254,6 +254,16 @@ def _repeated(batch: pa.RecordBatch, ends: NDArray[np.int64]) -> Iterator[pa.Rec
 
 def _appended(batch: pa.RecordBatch) -> _Final:
     return [batch], {"unknown": _true(batch.column("unknown"))}
+
+
+def _versions(batch: pa.RecordBatch) -> _Final:
+    opens, deleted, expected = (batch.column(name) for name in ("opens", "deleted", "expected"))
+    counts = {
+        "live": _true(pc.and_(expected, pc.invert(deleted))),
+        "gone": _true(pc.and_(expected, deleted)),
+        "unknown": _true(pc.and_(batch.column("unknown"), opens)),
+    }
+    return [batch.filter(opens)], counts
 
 
 _FINAL: Final[Mapping[Mode, Callable[[pa.RecordBatch], _Final]]] = {

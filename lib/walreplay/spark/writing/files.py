@@ -163,8 +163,8 @@ class FileWriter(StatementWriter):
             return "it is clustered by a column for which files that Python writes have no statistics"
         assert isinstance(staging, FileStaging)
         epoch, merge = run.plan.epochs[number], run.merge(number)
-        task, folder = run.fold_task(epoch), staging.kept_rows_folder
-        if not exists or epoch.identity.mode is Mode.APPEND:
+        task, folder = run.fold_task(epoch, fresh=not exists), staging.kept_rows_folder
+        if not exists or merge.only_adds:
             schema = merge.schema if exists else merge.commented_schema
             append = self._append(spark, merge.table, schema, create=not exists, properties=dict(merge.properties))
             if isinstance(append, str):
@@ -172,6 +172,8 @@ class FileWriter(StatementWriter):
             work = append.folding(task, [source for _, source in merge.pairs])
             rows = run.events(spark, staging, epoch, task) if epoch.rows else None
             return AppendFold(rows, work, merge, append)
+        if merge.metadata.history is not None:
+            return "versions that the table has may have ended"
         if epoch.identity.mode is not Mode.KEYED:
             return "its rows have no key"
         if not epoch.rows:

@@ -75,7 +75,7 @@ class AppendFold(FileFold):
         self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
     ) -> Written:
         """Commit the files; the table gets the same rows as by `walreplay.spark.writing.merge.append_rows`."""
-        counts = appended(self.merge.identity.mode, {} if written is None else written.counts)
+        counts = appended(self.merge.counted_as, {} if written is None else written.counts)
         if written is not None:
             self.append.add(written)
         try:

@@ -150,6 +150,13 @@ _COUNTED: Final = {
     Mode.APPEND: {"unknown": "unknown"},
 }
 
+_COUNTED_OF_VERSIONS: Final = {
+    "live": "expected AND NOT deleted",
+    "gone": "expected AND deleted",
+    "unknown": "opens AND unknown",
+}
+"""Of a history, whose rows open versions or close them."""
+
 _IS_THERE: Final = "net > 0 OR needed + net > 0"
 _COPIES: Final = "greatest(needed, 0L) + net"
 
@@ -161,8 +168,9 @@ _ROWS: Final = {
 """SQL for the number of rows that `append_rows` writes."""
 
 
-def _totals(mode: Mode) -> dict[str, str]:
-    return {name: f"count_if({condition})" for name, condition in _COUNTED[mode].items()}
+def _totals(mode: Mode, *, versions: bool = False) -> dict[str, str]:
+    counted = _COUNTED_OF_VERSIONS if versions else _COUNTED[mode]
+    return {name: f"count_if({condition})" for name, condition in counted.items()}
 
 
 def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode: str, *, create: bool) -> Written:
@@ -179,26 +187,29 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
     if rows is None:
         _write_table(spark, spark.createDataFrame([], sql_schema(merge.schema)), merge, mode, create=create)
         return Written(Counts(), {APPENDED: "0"})
-    totals = _totals(merge.identity.mode) | _more(merge.identity.mode)
+    mode_of, versions = merge.counted_as, merge.metadata.history is not None
+    totals = _totals(mode_of, versions=versions) | _more(mode_of, versions=versions)
     # Delta replaces a catalog's table by a query of its own, from which an observation gets nothing.
     if (mode == "overwrite" and merge.table.path is None) or merge.stops_at_missing:
         with kept_rows(spark, rows, totals) as (kept, found):
             numbers = _numbers(found)
-            counts = appended(merge.identity.mode, numbers).check(merge)
+            counts = appended(mode_of, numbers).check(merge)
             _write_rows(spark, kept, merge, mode, create=create)
     else:
         observed = Observation()
         frame = rows.observe(observed, *(f.expr(expression).alias(name) for name, expression in totals.items()))
         _write_rows(spark, frame, merge, mode, create=create)
         numbers = _numbers(observed.get)
-        counts = appended(merge.identity.mode, numbers)
+        counts = appended(mode_of, numbers)
     return Written(counts, {APPENDED: str(numbers["written"])})
 
 
 def _write_rows(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
-    if merge.identity.mode is Mode.KEYED:
+    if merge.metadata.history is not None:
+        frame = frame.where("opens")
+    elif merge.identity.mode is Mode.KEYED:
         frame = frame.where("NOT deleted")
-    if merge.identity.mode is Mode.MULTISET:
+    elif merge.identity.mode is Mode.MULTISET:
         frame = frame.where(_IS_THERE).selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
     # Names are no expressions.
     written = frame.select(*(f.col(source) for _, source in merge.pairs)).toDF(*merge.schema.names)
@@ -217,9 +228,10 @@ def _write_table(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str,
     )
 
 
-def count_rows(rows: DataFrame, mode: Mode) -> Counts:
+def count_rows(rows: DataFrame, merge: Merge) -> Counts:
     """Count rows that `append_rows` has written; by itself it counts them only while it writes."""
-    totals = _totals(mode) | _more(mode)
+    mode, versions = merge.counted_as, merge.metadata.history is not None
+    totals = _totals(mode, versions=versions) | _more(mode, versions=versions)
     (found,) = rows.agg(*(f.expr(expression).alias(name) for name, expression in totals.items())).collect()
     return appended(mode, _numbers(found.asDict()))
 
@@ -241,7 +253,9 @@ def appended(mode: Mode, found: Mapping[str, int]) -> Counts:
     return Counts(unknown=unknown, deletes_without_row=found.get("missing", 0))
 
 
-def _more(mode: Mode) -> dict[str, str]:
+def _more(mode: Mode, *, versions: bool) -> dict[str, str]:
+    if versions:
+        return {"written": "count_if(opens)"}
     return {"written": _ROWS[mode], **({"missing": "sum(needed)"} if mode is Mode.MULTISET else {})}
 
 
@@ -298,7 +312,7 @@ def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], m
         found: totals over the rows, by name.
     """
     if not merge.has_bases and _needs_bases(kept, merge):
-        rows = with_bases(spark, kept, merge.table.sql, _compared_keys(merge))
+        rows = with_bases(spark, kept, merge.table.sql, compared_keys(merge, moved=merge.moves))
         with kept_rows(spark, rows, {"rows": "count(1)"}) as (translated, _):
             return merge_kept(spark, translated, found, replace(merge, has_bases=True))
     counts = keyed_counts(found)
@@ -310,18 +324,22 @@ def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], m
     return Written(counts, metrics)
 
 
-def _compared_keys(merge: Merge) -> list[tuple[str, str, pa.DataType, Form | None]]:
-    """Describe the key's columns for `with_bases`."""
+def compared_keys(merge: Merge, *, moved: bool) -> list[tuple[str, str, pa.DataType, Form | None]]:
+    """Describe the key's columns for `with_bases`.
+
+    Args:
+        moved: each row has its base's key besides its own.
+    """
     forms, columns = dict(merge.key_forms), merge.shape.columns
     return [
-        (f"b{k}" if merge.moves else f"c{n}", quote(columns[n].name), columns[n].type.arrow, forms.get(k))
+        (f"b{k}" if moved else f"c{n}", quote(columns[n].name), columns[n].type.arrow, forms.get(k))
         for k, n in enumerate(merge.identity.key)
     ]
 
 
 def _needs_bases(kept: DataFrame, merge: Merge) -> bool:
     """Say whether the table may hold a key as another text of the same value."""
-    forms = {column: form for column, _, _, form in _compared_keys(merge) if form is not None}
+    forms = {column: form for column, _, _, form in compared_keys(merge, moved=merge.moves) if form is not None}
     return bool(forms) and may_differ(kept, forms)
 
 
@@ -352,7 +370,7 @@ def _keyed_statement(merge: Merge) -> str:
     rescued = merge.metadata.rescued_data
     if rescued is not None and merge.tracked:
         # Whatever the columns' types are now: under an earlier type a value may have been rescued.
-        values[quote(rescued)] = _merged_rescued(merge, quote(rescued))
+        values[quote(rescued)] = merged_rescued(merge, quote(rescued))
     updates = ", ".join(f"t.{target} = {value}" for target, value in values.items())
     columns = ", ".join(target for target, _ in pairs)
     inserts = ", ".join(f"s.{source}" for _, source in pairs)
@@ -364,12 +382,12 @@ def _keyed_statement(merge: Merge) -> str:
         live += f"AND NOT (s.c{marks} AND s.expected) "
     return (
         f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s ON {_match(merge)} "
-        f"{_refuse_claimed(merge)}{deletes}WHEN MATCHED THEN UPDATE SET {updates} "
+        f"{refuse_claimed(merge)}{deletes}WHEN MATCHED THEN UPDATE SET {updates} "
         f"WHEN NOT MATCHED {live}THEN INSERT ({columns}) VALUES ({inserts})"
     )
 
 
-def _refuse_claimed(merge: Merge) -> str:
+def refuse_claimed(merge: Merge) -> str:
     """Write the clause that stops the MERGE if a key is taken that whole old rows have shown to be free."""
     if not (merge.configured or merge.identity.claims) or merge.identity.evicts:
         return ""
@@ -388,6 +406,11 @@ def key_may_be_rescued(merge: Merge, number: int) -> bool:
     """Say whether a key column's value may be in the rescued data instead of the column."""
     rescuable = may_be_rescued(merge.type_of(number)) or merge.converts_key
     return rescuable and merge.metadata.rescued_data is not None
+
+
+def match_moved(merge: Merge) -> str:
+    """Write the ON condition of rows that have their base's key, and say by ``matches`` whether they have a base."""
+    return _match(replace(merge, moves=True))
 
 
 def _match(merge: Merge) -> str:
@@ -410,7 +433,7 @@ def _match(merge: Merge) -> str:
     return " AND ".join(terms)
 
 
-def _merged_rescued(merge: Merge, rescued: str) -> str:
+def merged_rescued(merge: Merge, rescued: str) -> str:
     """Keep the target's rescued values of those columns that are left unchanged."""
     kept = ", ".join(
         f"CASE WHEN s.k{number} THEN {delta.literal(merge.shape.columns[number].name)} END" for number in merge.tracked

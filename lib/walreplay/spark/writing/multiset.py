@@ -6,7 +6,7 @@ A row's *image* is all its values but the commit's LSN and time.  Rows with equa
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ _STORED: Final = "walreplay_stored"
 _TOTALS: Final = {"needed": "max(needed)", "unknown": "count_if(unknown AND net > 0)"}
 
 _COUNTS: Final = ("image", "copies", "stay")
-"""The columns that `_Images.counted` adds to the rows."""
+"""The columns that `Images.counted` adds to the rows."""
 
 
 def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
@@ -48,7 +48,7 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Writte
     Args:
         rows: see `walreplay.sink.merge.merge_schema`.
     """
-    images = _Images.of(spark, merge)
+    images = Images.of(spark, merge)
     added = [column.id for column in merge.shape.present if column.added]
     with kept_rows(spark, rows, _TOTALS) as (folded, totals):
         if not totals["needed"]:
@@ -58,7 +58,7 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Writte
         return _apply(images, images.counted(_as_stored(images, folded)), added, unknown)
 
 
-def _as_stored(images: _Images, folded: DataFrame) -> DataFrame:
+def _as_stored(images: Images, folded: DataFrame) -> DataFrame:
     """Write deleted rows with the texts that the table has for the same values.
 
     If the table has copies of an image under several texts, the deleted row is divided: it takes as many copies as
@@ -88,7 +88,7 @@ def _as_stored(images: _Images, folded: DataFrame) -> DataFrame:
     ).where("needed > 0 OR net != 0")
 
 
-def _stored(images: _Images, forms: Mapping[str, Form], texts: Sequence[str]) -> str:
+def _stored(images: Images, forms: Mapping[str, Form], texts: Sequence[str]) -> str:
     """Write a query for the texts (``x<column>``) that the table has for each deleted image, and their ``copies``."""
     target = images.merge.table.sql
     places = {source: place for place, source in images.merge.pairs}
@@ -115,11 +115,11 @@ def _stored(images: _Images, forms: Mapping[str, Form], texts: Sequence[str]) ->
     )
 
 
-def _apply(images: _Images, counted: DataFrame, added: list[int], unknown: Counts) -> Written:
+def _apply(images: Images, counted: DataFrame, added: list[int], unknown: Counts) -> Written:
     """Commit counted rows; their counts then say how many deletes found no row.
 
     Args:
-        counted: see `_Images.counted`.
+        counted: see `Images.counted`.
         added: the ids of the columns that were added while the table had rows; a later column has a higher id.
         unknown: the other counts of the rows.
     """
@@ -137,7 +137,7 @@ def _apply(images: _Images, counted: DataFrame, added: list[int], unknown: Count
 
 
 @dataclass(frozen=True, slots=True)
-class _Images:
+class Images:
     """Write the SQL for one table's images.
 
     Attributes:
@@ -149,9 +149,11 @@ class _Images:
     image: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, spark: SparkSession, merge: Merge) -> _Images:
-        """Take all columns but those that are not in an image: dropped ones, and the commit's LSN and time."""
-        own = (merge.metadata.commit_lsn, merge.metadata.commit_ts)
+    def of(cls, spark: SparkSession, merge: Merge) -> Images:
+        """Take all columns but those that are not in an image: dropped ones, and those of commits."""
+        history = merge.metadata.history
+        own: tuple[str | None, ...] = (merge.metadata.commit_lsn, merge.metadata.commit_ts)
+        own = (*own, *(() if history is None else astuple(history)))
         outside = {column.name for column in merge.shape.columns if column.dropped} | {name for name in own if name}
         quoted = {quote(name) for name in outside}
         return cls(spark, merge, tuple(pair for pair in merge.pairs if pair[0] not in quoted))
@@ -173,6 +175,11 @@ class _Images:
                 first, second = self._rescued(first), self._rescued(second)
             terms.append(same_image(first, second, self._kind(source)))
         return " AND ".join(terms)
+
+    def alike(self) -> list[str]:
+        """Write the expressions that are the same for equal images of the source's rows."""
+        sources = [source for _, source in self.image]
+        return [self._rescued(one) if one == "rescued" else image_of(one, self._kind(one)) for one in sources]
 
     def _rescued(self, text: str, without: Sequence[str] = ()) -> str:
         """Write rescued values in one form, without those of dropped columns and of the given ones."""

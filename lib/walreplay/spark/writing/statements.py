@@ -23,6 +23,7 @@ from walreplay.spark.staging.by_spark import TableStaging
 from walreplay.spark.workers.fold import fold_batches
 from walreplay.spark.workers.write import FilesWritten, unpack_with
 from walreplay.spark.writing.base import Append, Fold, OneRow, TableWriter
+from walreplay.spark.writing.history import merge_versions
 from walreplay.spark.writing.merge import Written, append_rows, merge_keyed
 from walreplay.spark.writing.multiset import merge_multiset
 from walreplay.spark.writing.row_statements import StatementRow
@@ -142,17 +143,23 @@ class StatementFold(Fold):
     ) -> Written:
         """Make the table's commit."""
         epoch, merge = self.table.plan.epochs[self.number], self.table.merge(self.number)
-        mode = epoch.identity.mode
         with settings(spark, ready()):
-            rows = folded_rows(spark, self.staging, self.table, epoch) if epoch.rows else None
-            if not self.exists or self.overwrite or mode is Mode.APPEND:
+            fresh = not self.exists or self.overwrite
+            rows = folded_rows(spark, self.staging, self.table, epoch, fresh=fresh) if epoch.rows else None
+            if not self.exists or self.overwrite or merge.only_adds:
                 how = "overwrite" if self.overwrite else "append"
                 return append_rows(spark, rows, merge, how, create=not self.exists)
             assert rows is not None
-            return (merge_multiset if mode is Mode.MULTISET else merge_keyed)(spark, rows, merge)
+            if merge.metadata.history is not None:
+                return merge_versions(spark, rows, merge)
+            return (merge_multiset if merge.identity.mode is Mode.MULTISET else merge_keyed)(spark, rows, merge)
 
 
-def folded_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch) -> DataFrame:
-    """Give the rows to merge; see `walreplay.sink.merge.merge_schema`."""
-    task = run.fold_task(epoch)
+def folded_rows(spark: SparkSession, staging: Staging, run: TableRun, epoch: Epoch, *, fresh: bool) -> DataFrame:
+    """Give the rows to merge; see `walreplay.sink.merge.merge_schema`.
+
+    Args:
+        fresh: see `TableRun.fold_task`.
+    """
+    task = run.fold_task(epoch, fresh=fresh)
     return run.events(spark, staging, epoch, task).mapInArrow(partial(fold_batches, task=task), sql_schema(task.schema))

@@ -1,0 +1,207 @@
+"""One commit of a history: versions are added, and those that end are given their ends.
+
+A row of a fold either opens a version, or closes one that the table has (`walreplay.sink.versions.version_schema`).  So
+one MERGE does both.  It looks at open versions alone: what has ended is never touched again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.selection import HistoryNames
+from walreplay.sink.events import Mode
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.target import quote
+from walreplay.spark.planning.table_run import Merge
+from walreplay.spark.writing.by_value import may_differ, with_bases
+from walreplay.spark.writing.merge import (
+    Counts,
+    Written,
+    compared_keys,
+    kept_rows,
+    match_moved,
+    merged_rescued,
+    refuse_claimed,
+)
+from walreplay.spark.writing.multiset import Images
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SOURCE: Final = "walreplay_versions"
+_CLOSING: Final = "walreplay_closing"
+
+_TOTALS: Final = {
+    "unknown": "count_if(opens AND unknown)",
+    "live": "count_if(expected AND NOT closes AND NOT deleted)",
+    "gone": "count_if(expected AND NOT closes AND deleted)",
+}
+
+
+def merge_versions(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
+    """Add versions to a table that is there, and end those of its own that have ended.
+
+    Args:
+        rows: see `walreplay.sink.versions.version_schema`.
+
+    Raises:
+        MissingRow: see `walreplay.spark.writing.merge.Counts.check`.
+    """
+    with kept_rows(spark, rows, _TOTALS) as (kept, found):
+        if merge.identity.mode is Mode.MULTISET:
+            return _merge_images(spark, kept, found, merge)
+        if merge.identity.mode is Mode.KEYED:
+            return _merge_keyed(spark, kept, found, merge)
+        kept.createOrReplaceTempView(_SOURCE)
+        # No row closes a single version; but a condition that is none would compare each row with each.
+        return _commit(spark, merge, f"t.{quote(_names(merge).start_lsn)} = s.closes_lsn", _lost(found))
+
+
+def _names(merge: Merge) -> HistoryNames:
+    assert merge.metadata.history is not None
+    return merge.metadata.history
+
+
+def _is_open(merge: Merge) -> str:
+    return f"t.{quote(_names(merge).end_lsn)} IS NULL"
+
+
+def _open_rows(merge: Merge) -> str:
+    """Write a query for the table's open versions."""
+    return f"(SELECT * FROM {merge.table.sql} WHERE {quote(_names(merge).end_lsn)} IS NULL)"
+
+
+def _lost(found: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> Counts:
+    """Give the counts of rows, with those that the table should have and does not.
+
+    Args:
+        found: what is known without the table: a truncate of the run has taken these.
+    """
+    return Counts(
+        unknown=found.get("unknown") or 0,
+        without_base=(found.get("live") or 0) + updates,
+        deletes_without_row=(found.get("gone") or 0) + deletes,
+    )
+
+
+def _commit(spark: SparkSession, merge: Merge, match: str, counts: Counts) -> Written:
+    """MERGE what the view has.
+
+    Args:
+        match: finds a closing row's version among the open ones.
+    """
+    counts.check(merge)
+    with delta.committing(spark, counts.counted(merge)):
+        metrics = delta.merge(spark, _statement(merge, match))
+    return Written(counts, metrics)
+
+
+def _statement(merge: Merge, match: str) -> str:
+    names = _names(merge)
+    end_at, end_lsn = f"t.{quote(names.end_at)}", f"t.{quote(names.end_lsn)}"
+    columns = ", ".join(target for target, _ in merge.pairs)
+    values = ", ".join(f"s.{source}" for _, source in merge.pairs)
+    emptied = ""
+    if merge.empties is not None:
+        lsn, time = merge.empties
+        emptied = (
+            f" WHEN NOT MATCHED BY SOURCE AND {end_lsn} IS NULL THEN UPDATE SET "
+            f"{end_at} = timestamp_micros({time}), {end_lsn} = {lsn}L"
+        )
+    return (
+        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s ON s.closes AND {_is_open(merge)} AND {match} "
+        f"{refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
+        f"WHEN MATCHED THEN UPDATE SET {end_at} = s.closes_at, {end_lsn} = s.closes_lsn "
+        f"WHEN NOT MATCHED AND s.opens THEN INSERT ({columns}) VALUES ({values}){emptied}"
+    )
+
+
+# Tables with a key.
+
+
+def _merge_keyed(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+    forms = {column: form for column, _, _, form in compared_keys(merge, moved=True) if form is not None}
+    if forms and may_differ(kept, forms):
+        rows = with_bases(spark, kept, _open_rows(merge), compared_keys(merge, moved=True))
+        with kept_rows(spark, rows, {"rows": "count(1)"}) as (translated, _):
+            return _merge_with_bases(spark, translated, found, merge)
+    return _merge_with_bases(spark, kept, found, merge)
+
+
+def _merge_with_bases(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+    match, kept = match_moved(merge), _spread(kept, merge)
+    kept.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
+    (row,) = spark.sql(
+        f"SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes FROM {_SOURCE} AS s "
+        f"LEFT ANTI JOIN {_open_rows(merge)} AS t ON {match} WHERE s.closes AND s.expected"
+    ).collect()
+    counts = _lost(found, updates=row.updates, deletes=row.deletes)
+    if not merge.tracked:
+        return _commit(spark, merge, match, counts)
+    with kept_rows(spark, _filled(spark, kept, merge), {"rows": "count(1)"}) as (filled, _):
+        filled.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
+        return _commit(spark, merge, match, counts)
+
+
+def _spread(kept: DataFrame, merge: Merge) -> DataFrame:
+    """Give rows without a base their own keys in its place: else a join would bring all of them to one task."""
+    keeps = " OR ".join(["false", *(f"k{number}" for number in merge.tracked)])
+    own = {
+        f"b{k}": f"CASE WHEN opens AND NOT ({keeps}) THEN c{number} ELSE b{k} END AS b{k}"
+        for k, number in enumerate(merge.identity.key)
+    }
+    return kept.selectExpr(*(own.get(name, name) for name in kept.columns))
+
+
+def _filled(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
+    """Give versions the values that they have of the table's own ones, which the source did not send again."""
+    keeps = " OR ".join(f"k{number}" for number in merge.tracked)
+    kept.selectExpr("*", f"opens AND ({keeps}) AS matches").createOrReplaceTempView(_SOURCE)
+    values = {}
+    for number in merge.tracked:
+        target = quote(merge.shape.columns[number].name)
+        values[f"c{number}"] = f"CASE WHEN s.k{number} THEN t.{target} ELSE s.c{number} END"
+    rescued = merge.metadata.rescued_data
+    if rescued is not None:
+        values["rescued"] = merged_rescued(merge, quote(rescued))
+    listed = ", ".join(f"{values.get(name, f's.{name}')} AS {name}" for name in kept.columns)
+    return spark.sql(f"SELECT {listed} FROM {_SOURCE} AS s LEFT JOIN {_open_rows(merge)} AS t ON {match_moved(merge)}")
+
+
+# Tables without a key.
+
+
+def _merge_images(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+    """End copies of images: the newest first, so that it does not matter where runs end."""
+    names, images = _names(merge), Images.of(spark, merge)
+    alike = ", ".join(images.alike())
+    kept.where("closes").selectExpr("*", "monotonically_increasing_id() AS place").createOrReplaceTempView(_CLOSING)
+    numbered = spark.sql(
+        f"SELECT *, min(place) OVER (PARTITION BY {alike}) AS image, "
+        f"row_number() OVER (PARTITION BY {alike} ORDER BY closes_lsn, ordinal) AS nth FROM {_CLOSING}"
+    )
+    with kept_rows(spark, numbered, {"rows": "count(1)"}) as (closing, _):
+        closing.createOrReplaceTempView(_CLOSING)
+        start, number = f"t.{quote(names.start_lsn)}", f"t.{quote(names.ordinal)}"
+        there = (
+            f"SELECT s.image, {start} AS base_lsn, {number} AS base_ordinal, "
+            f"row_number() OVER (PARTITION BY s.image ORDER BY {start} DESC, {number} DESC) AS nth "
+            f"FROM (SELECT * FROM {_CLOSING} WHERE place = image) AS s JOIN {_open_rows(merge)} AS t "
+            f"ON {images.same('t', 's')}"
+        )
+        columns = ", ".join(f"s.{name}" for name in kept.columns)
+        ended = spark.sql(
+            f"SELECT {columns}, o.base_lsn, o.base_ordinal FROM {_CLOSING} AS s LEFT JOIN ({there}) AS o "
+            "ON s.image = o.image AND s.nth = o.nth"
+        )
+        opened = kept.where("opens").selectExpr("*", "start_lsn AS base_lsn", "ordinal AS base_ordinal")
+        totals = {"missing": "count_if(closes AND expected AND base_lsn IS NULL)"}
+        with kept_rows(spark, opened.unionByName(ended), totals) as (rows, known):
+            rows.createOrReplaceTempView(_SOURCE)
+            lost = (found.get("live") or 0) + (found.get("gone") or 0)
+            counts = _lost({"unknown": found.get("unknown")}, deletes=(known["missing"] or 0) + lost)
+            return _commit(spark, merge, f"{start} = s.base_lsn AND {number} = s.base_ordinal", counts)
+
+
+__all__ = ["merge_versions"]

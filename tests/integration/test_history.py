@@ -1,0 +1,214 @@
+"""A history has every version of each row, and the rows as of any LSN and any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import walreplay
+from support.captures import case
+from support.extent import further
+from support.history_model import Truth, as_of_time, assert_is_history, histories_of, history, versions
+from support.postgres import cut
+from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row
+from support.stopped_run import StoppedError
+from walreplay.errors import ConfigError
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
+from walreplay.protocol.writer import frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+ONLY = {"outputs": ["history"]}
+
+CAPTURES = ["o01", "o02", "o03", "o05", "o06", "o07", "o08", "o11", "o12", "o13", "o17", "o18", "o19", "o21", "o22"]
+"""Those that can be replayed row by row."""
+
+_OF_EACH_KIND = ("o18",)
+
+
+@pytest.mark.parametrize("name", further(CAPTURES, but=_OF_EACH_KIND))
+def test_a_history_holds_what_the_source_held_at_each_moment(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    recorded, captures, later = case(name), tmp_path / "captures", tmp_path / "later"
+    truth = Truth.of(recorded, 25)
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
+    report = walreplay.apply(spark, captures=recorded.folder, target=tmp_path / "whole", config=ONLY)
+    whole = {one: history(spark, location) for one, location in histories_of(report).items()}
+    assert_is_history(whole, truth)
+    # In several runs, by files of our own where that is possible.
+    monkeypatch.setenv("WALREPLAY_COMMITS", "")
+    captures.mkdir()
+    later.mkdir()
+    size = sum(path.stat().st_size for path in recorded.files)
+    for part in cut(recorded.files, later, [size // 3 + 1]):
+        part.rename(captures / part.name)
+        walreplay.apply(spark, captures=captures, target=tmp_path / "parts", config=ONLY)
+    for one, location in histories_of(report).items():
+        found = history(spark, location.replace("/whole/", "/parts/"))
+        assert versions(found) == versions(whole[one]), one
+
+
+# Small tables, by both ways of writing.
+
+BOTH = {"outputs": ["mirror", "history"]}
+
+
+def spans(mirror: SmallMirror, name: str, *columns: str) -> list[tuple[Any, ...]]:
+    """Give a history's versions: some columns, where they begin and end, and what has opened them."""
+    rows = history(mirror.spark, mirror.location(name)).to_pylist()
+    rows.sort(key=lambda one: (one["__start_lsn"], one["__ordinal"]))
+    return [(*(one[name] for name in columns), one["__start_lsn"], one["__end_lsn"], one["__op"]) for one in rows]
+
+
+def test_versions_are_ended_by_whatever_ends_their_rows(mirror: SmallMirror) -> None:
+    t = relation(1, "t", {"id": INT4, "note": TEXT})
+    kept = m.TupleData((m.Cell("t", b"1"), m.UNCHANGED_CELL))
+    moved = m.TupleData((m.Cell("t", b"5"), m.UNCHANGED_CELL))
+    mirror.apply(t, m.Insert(1, row(1, "a")), m.Insert(1, row(2, "b")), m.Insert(1, row(3, "c")), **BOTH)
+    report = mirror.apply(
+        m.Update(1, kept),
+        m.Update(1, moved, key=row(2, None)),
+        m.Delete(1, key=row(3, None)),
+        m.Update(1, row(9, "?")),
+        **BOTH,
+    )
+    told = {one.name: (one.inserted, one.updated, one.without_base) for one in report.tables}
+    assert told["s.t (history)"] == (3, 3, 1)
+    mirror.apply(m.Insert(1, row(7, "d")), m.Truncate((1,), 0), m.Insert(1, row(1, "e")), **BOTH)
+    mirror.apply(m.Truncate((1,), 0), **BOTH)
+    assert spans(mirror, "t__history", "id", "note") == [
+        (1, "a", 100, 200, "c"),
+        (2, "b", 100, 200, "c"),
+        (3, "c", 100, 200, "c"),
+        (1, "a", 200, 300, "u"),
+        (5, "b", 200, 300, "u"),
+        (9, "?", 200, 300, "u"),
+        (1, "e", 300, 400, "c"),
+    ]
+
+
+def test_of_equal_rows_the_newest_is_ended_first(mirror: SmallMirror) -> None:
+    t = relation(1, "t", {"id": INT4, "note": TEXT}, "f")
+    mirror.apply(t, m.Insert(1, row(1, "a")), m.Insert(1, row(2, None)), **BOTH)
+    mirror.apply(m.Insert(1, row(1, "a")), m.Insert(1, row(1, "a")), **BOTH)
+    mirror.apply(m.Update(1, row(3, "x"), old=row(1, "a")), m.Delete(1, old=row(1, "a")), **BOTH)
+    report = mirror.apply(
+        m.Delete(1, old=row(2, None)), m.Delete(1, old=row(4, "?")), m.Delete(1, old=row(1, "a")), **BOTH
+    )
+    assert {one.deletes_without_row for one in report.tables} == {1}
+    assert spans(mirror, "t__history", "id", "note") == [
+        (1, "a", 100, 400, "c"),
+        (2, None, 100, 400, "c"),
+        (1, "a", 200, 300, "c"),
+        (1, "a", 200, 300, "c"),
+        (3, "x", 300, None, "u"),
+    ]
+
+
+def test_times_never_go_back_over_runs_and_tables(mirror: SmallMirror) -> None:
+    one, other = relation(1, "one", {"id": INT4}), relation(2, "other", {"id": INT4})
+    times = {100: 50, 200: 90, 300: 70, 400: 80, 500: 95}
+    told = {100: (one, other, m.Insert(1, row(1))), 200: (m.Insert(2, row(1)),), 300: (m.Delete(1, key=row(1)),)}
+    told |= {400: (m.Insert(1, row(2)),), 500: (m.Truncate((1, 2), 0),)}
+    for number, (lsn, changes) in enumerate(told.items(), start=1):
+        messages = [m.Begin(lsn, times[lsn], number), *changes, m.Commit(0, lsn, lsn + 8, times[lsn])]
+        mirror.captures.joinpath(f"{number:03}.bin").write_bytes(frame(messages, Framing.RAW))
+        if number in (2, 4, 5):
+            mirror.apply(**BOTH)
+    found = {name: history(mirror.spark, mirror.location(f"{name}__history")) for name in ("one", "other")}
+    micros = {
+        name: sorted(
+            zip(*(table.column(end).cast("int64").to_pylist() for end in ("__START_AT", "__END_AT")), strict=True)
+        )
+        for name, table in found.items()
+    }
+    since = POSTGRES_EPOCH_UNIX_MICROS
+    assert micros["one"] == [(since + 50, since + 90), (since + 90, since + 95)]
+    assert micros["other"] == [(since + 90, since + 95)]
+    assert as_of_time(found["one"], since + 94).column("id").to_pylist() == [2]
+
+
+@pytest.mark.full
+def test_a_history_follows_its_sources_columns(mirror: SmallMirror) -> None:
+    mirror.apply(relation(1, "t", {"id": INT4, "a": INT4, "b": TEXT}), m.Insert(1, row(1, 10, "x")), **BOTH)
+    wider = relation(1, "t", {"id": INT8, "a": INT8, "b": TEXT, "c": TEXT})
+    mirror.apply(wider, m.Update(1, row(1, 11, "x", "z")), m.Insert(1, row(1 << 40, 12, "y", None)), **BOTH)
+    renamed = relation(1, "t", {"id": INT8, "n": INT8, "b": TEXT, "c": TEXT})
+    mirror.apply(renamed, m.Delete(1, key=row(1, None, None, None)), **BOTH)
+    assert spans(mirror, "t__history", "id", "n", "b", "c") == [
+        (1, 10, "x", None, 100, 200, "c"),
+        (1, 11, "x", "z", 200, 300, "u"),
+        (1 << 40, 12, "y", None, 200, None, "c"),
+    ]
+    assert "OVERWRITE" not in mirror.history("t__history")
+
+
+@pytest.mark.parametrize("step", further(["plan written", "table applied", "history written"], but=("table applied",)))
+def test_a_run_that_is_stopped_writes_no_version_twice(
+    mirror: SmallMirror, stop: Callable[[str], None], step: str
+) -> None:
+    t = relation(1, "t", {"id": INT4, "note": TEXT})
+    mirror.apply(t, m.Insert(1, row(1, "a")), **BOTH)
+    stop(step)
+    with pytest.raises(StoppedError):
+        mirror.apply(m.Update(1, row(1, "b")), m.Insert(1, row(2, "c")), **BOTH)
+    mirror.apply(**BOTH)
+    mirror.apply(m.Delete(1, key=row(2, None)), **BOTH)
+    assert spans(mirror, "t__history", "id", "note") == [
+        (1, "a", 100, 200, "c"),
+        (1, "b", 200, None, "u"),
+        (2, "c", 200, 300, "c"),
+    ]
+
+
+@pytest.mark.full
+def test_what_has_ended_is_not_touched_again(mirror: SmallMirror) -> None:
+    config = {"outputs": ["history"], "table_properties": {"delta.enableDeletionVectors": "false"}}
+    t = relation(1, "t", {"id": INT4, "note": TEXT})
+    mirror.write(t, *(m.Insert(1, row(number, "a")) for number in range(5)))
+    mirror.apply(m.Truncate((1,), 0), **config)
+    location = mirror.location("t__history")
+    ended = {Path(path).name for path in mirror.spark.read.format("delta").load(str(location)).inputFiles()}
+    mirror.apply(m.Insert(1, row(1, "b")), m.Insert(1, row(2, "b")), **config)
+    mirror.apply(m.Delete(1, key=row(1, None)), m.Truncate((1,), 0), **config)
+    files = {Path(path).name for path in mirror.spark.read.format("delta").load(str(location)).inputFiles()}
+    assert ended <= files
+    assert [one[2:4] for one in spans(mirror, "t__history", "id", "note")] == [(100, 200)] * 5 + [(300, 400)] * 2
+
+
+@pytest.mark.full
+def test_a_history_that_lacks_changes_is_not_switched_on_again(mirror: SmallMirror) -> None:
+    t = relation(1, "t", {"id": INT4})
+    mirror.apply(t, m.Insert(1, row(1)))
+    report = mirror.apply(m.Update(1, row(1)), **BOTH)
+    (found,) = [one for one in report.tables if one.name == "s.t (history)"]
+    assert "begins with this run" in "; ".join(found.notes)
+    assert spans(mirror, "t__history", "id") == [(1, 200, None, "u")]
+    mirror.apply(m.Insert(1, row(2)))
+    mirror.write(m.Insert(1, row(3)))
+    with pytest.raises(ConfigError, match="the history is switched on again, but lacks"):
+        mirror.apply(**BOTH)
+
+
+@pytest.mark.full
+def test_each_change_is_a_version_if_that_is_wanted(mirror: SmallMirror) -> None:
+    keep = {"outputs": ["history"], "history_changes": "keep"}
+    t = relation(1, "t", {"id": INT4, "note": TEXT})
+    mirror.apply(t, m.Insert(1, row(1, "a")), m.Update(1, row(1, "b")), m.Insert(1, row(2, "c")), **keep)
+    mirror.apply(m.Update(1, row(1, "d")), m.Delete(1, key=row(1, None)), m.Insert(1, row(1, "e")), **keep)
+    assert spans(mirror, "t__history", "id", "note") == [
+        (1, "a", 100, 100, "c"),
+        (1, "b", 100, 200, "u"),
+        (2, "c", 100, None, "c"),
+        (1, "d", 200, 200, "u"),
+        (1, "e", 200, None, "c"),
+    ]

@@ -1,0 +1,269 @@
+"""Versions of rows are what a plain replay of the changes makes them, in however many runs they are written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.event_model import ADD, DELETE, INSERT, MOVE, REMOVE, UPDATE, Event, State, play
+from support.version_model import (
+    TRUNCATE,
+    Change,
+    Copies,
+    Table,
+    Version,
+    copies_of,
+    in_transactions,
+    versions_of,
+)
+from walreplay.sink.events import Identity, Mode
+
+keys = st.integers(0, 5)
+pairs = st.tuples(st.booleans(), st.booleans())
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How changes are applied: in runs that end with these transactions, each of two files and so many buckets.
+
+    The first one may be told that the table is new.
+    """
+
+    ends: frozenset[int]
+    buckets: int
+    keep: bool
+    cut: int
+    fresh: bool
+
+
+def rows_of(versions: Iterable[Version]) -> list[str]:
+    """Give versions in an order."""
+    return sorted(repr(version.row) for version in versions)
+
+
+@st.composite
+def histories(draw: st.DrawFn, *actions: int) -> list[Change]:
+    """Give transactions of one to several changes, whose ordinals leave gaps."""
+    changes: list[Change] = []
+    value = 10
+    for number in range(draw(st.integers(1, 12))):
+        for ordinal in range(draw(st.integers(1, 5))):
+            action, key, old = draw(st.sampled_from(actions)), draw(keys), draw(keys)
+            keeps = (False, False) if action in (DELETE, TRUNCATE) else draw(pairs)
+            if action == MOVE and key == old:
+                continue
+            value += 2
+            event = Event(action, key, (value, value + 1), keeps, old, lsn=100 + number)
+            letter = {INSERT: "c", UPDATE: "u", MOVE: "u", DELETE: "d", TRUNCATE: "t"}[action]
+            # A key change whose new row is whole comes as a delete and an insert.
+            if action in (INSERT, DELETE) and draw(st.integers(0, 3)) == 0:
+                letter = "u"
+            changes.append(Change(event, 3 * ordinal, letter))
+    return changes
+
+
+deliveries = st.builds(
+    Delivery,
+    ends=st.frozensets(st.integers(0, 11), max_size=4),
+    buckets=st.integers(1, 3),
+    keep=st.booleans(),
+    cut=st.integers(0, 8),
+    fresh=st.booleans(),
+)
+
+
+def runs_of(changes: list[Change], delivery: Delivery) -> Iterator[list[Change]]:
+    transactions = list(in_transactions(changes))
+    run: list[Change] = []
+    for number, transaction in enumerate(transactions):
+        run += transaction
+        if number in delivery.ends or number == len(transactions) - 1:
+            yield run
+            run = []
+
+
+def check(changes: list[Change], delivery: Delivery) -> None:
+    table = Table()
+    for number, run in enumerate(runs_of(changes, delivery)):
+        fresh = delivery.fresh and number == 0
+        table.apply(run, keep=delivery.keep, buckets=delivery.buckets, cut=delivery.cut, fresh=fresh)
+    assert table.rows == rows_of(versions_of(changes, keep=delivery.keep))
+    state: State = {}
+    for transaction in in_transactions(changes):
+        for change in transaction:
+            state = {} if change.action == TRUNCATE else play(state, [change.event])
+        assert table.as_of(transaction[0].lsn) == state
+    assert {one.key: one.values for one in table.versions if one.end is None} == state
+
+
+@given(histories(INSERT, UPDATE, UPDATE, DELETE), deliveries)
+def test_versions_without_moves(changes: list[Change], delivery: Delivery) -> None:
+    check(changes, delivery)
+
+
+@given(histories(INSERT, UPDATE, UPDATE, DELETE, MOVE, MOVE), deliveries)
+def test_versions_of_rows_that_change_their_keys(changes: list[Change], delivery: Delivery) -> None:
+    check(changes, delivery)
+
+
+@given(histories(INSERT, UPDATE, UPDATE, DELETE, MOVE, TRUNCATE), deliveries)
+def test_versions_that_truncates_end(changes: list[Change], delivery: Delivery) -> None:
+    check(changes, delivery)
+
+
+@given(histories(UPDATE, MOVE), deliveries)
+def test_chains_and_swaps_of_moves(changes: list[Change], delivery: Delivery) -> None:
+    check(changes, delivery)
+
+
+class Whole:
+    """Rows of a table that sends whole old rows; inside of a transaction a key may have several."""
+
+    def __init__(self) -> None:
+        self.rows: list[Version] = []
+        self.all: list[Version] = []
+        self.changes: list[Change] = []
+        self.inserted: set[int] = set()
+
+    def add(self, key: int, values: tuple[int, int], lsn: int, ordinal: int, op: str) -> None:
+        self.rows.append(Version(key, values, lsn, ordinal, op))
+        self.all.append(self.rows[-1])
+        self.changes.append(Change(Event(ADD, key, values, lsn=lsn), ordinal, op))
+        if op == "c":
+            self.inserted.add(key)
+
+    def remove(self, row: Version, lsn: int, ordinal: int, op: str) -> None:
+        # Equal rows are told apart by nothing: the newest one of the same transaction goes.
+        equal = [one for one in self.rows if one.image == row.image]
+        row = max(equal, key=lambda one: (one.start, one.ordinal))
+        row.end = lsn
+        self.rows.remove(row)
+        assert row.values[0] is not None
+        assert row.values[1] is not None
+        event = Event(REMOVE, row.key, (row.values[0], row.values[1]), lsn=lsn)
+        self.changes.append(Change(event, ordinal, op))
+
+    def end(self, lsn: int, ordinal: int, *, keep: bool) -> None:
+        """Leave each key one row; say of rows that were inserted, and then updated, that they were inserted."""
+        taken: set[int] = set()
+        for row in list(self.rows):
+            if row.key in taken:
+                twin = next(one for one in reversed(self.rows) if one.key == row.key)
+                self.remove(twin, lsn, ordinal, "d")
+            taken.add(row.key)
+        for row in self.rows:
+            if row.start == lsn and row.key in self.inserted and not keep:
+                row.op = "c"
+        self.inserted.clear()
+
+
+@st.composite
+def deferrable(draw: st.DrawFn, *, keep: bool) -> Whole:
+    whole = Whole()
+    value = st.integers(0, 2)
+    for lsn in range(100, 100 + draw(st.integers(1, 8))):
+        for ordinal in range(draw(st.integers(1, 7))):
+            what = draw(st.sampled_from("iuuuumdt" if draw(st.booleans()) else "iuuud"))
+            if what == "i":
+                whole.add(draw(keys), (draw(value), draw(value)), lsn, ordinal, "c")
+            elif what == "t":
+                for row in whole.rows:
+                    row.end = lsn
+                whole.rows.clear()
+                whole.inserted.clear()
+                whole.changes.append(Change(Event(TRUNCATE, 0, lsn=lsn), ordinal, "t"))
+            elif whole.rows:
+                row = draw(st.sampled_from(whole.rows))
+                whole.remove(row, lsn, ordinal, "d" if what == "d" else "u")
+                if what != "d":
+                    key = row.key if what == "u" else draw(keys)
+                    whole.add(key, (draw(value), draw(value)), lsn, ordinal, "u")
+        whole.end(lsn, 50, keep=keep)
+    return whole
+
+
+@given(st.data(), deliveries)
+def test_versions_of_keys_that_two_rows_have_for_a_moment(data: st.DataObject, delivery: Delivery) -> None:
+    whole = data.draw(deferrable(keep=delivery.keep))
+    table = Table()
+    for run in runs_of(whole.changes, delivery):
+        # The images of a transaction's rows are compared among themselves, whatever file they are in.
+        table.apply(run, keep=delivery.keep, buckets=delivery.buckets, cut=delivery.cut)
+    lasting = [version for version in whole.all if delivery.keep or version.start != version.end]
+    assert table.rows == rows_of(lasting)
+    assert table.missing == 0
+    for lsn in {change.lsn for change in whole.changes}:
+        there = [one for one in lasting if one.start <= lsn and (one.end is None or one.end > lsn)]
+        assert table.as_of(lsn) == {version.key: version.values for version in there}
+
+
+@st.composite
+def images(draw: st.DrawFn, *actions: int) -> list[Change]:
+    changes: list[Change] = []
+    for lsn in range(100, 100 + draw(st.integers(1, 10))):
+        for ordinal in range(draw(st.integers(1, 5))):
+            action = draw(st.sampled_from(actions))
+            event = Event(action, draw(st.integers(0, 1)), (draw(st.integers(0, 1)), 7), lsn=lsn)
+            letter = {ADD: "c", INSERT: "c", REMOVE: "d", TRUNCATE: "t"}[action]
+            changes.append(Change(event, ordinal, letter))
+            if action == REMOVE and draw(st.booleans()):
+                changes.append(Change(replace(event, action=ADD, key=draw(st.integers(0, 1))), ordinal, "u"))
+    return changes
+
+
+@given(images(ADD, ADD, REMOVE, REMOVE, TRUNCATE) | images(ADD, REMOVE), deliveries)
+def test_versions_of_equal_rows(changes: list[Change], delivery: Delivery) -> None:
+    table = Copies()
+    identity = Identity(Mode.MULTISET)
+    for run in runs_of(changes, delivery):
+        table.apply(run, keep=delivery.keep, identity=identity, buckets=delivery.buckets, cut=delivery.cut)
+    versions, missing = copies_of(changes, keep=delivery.keep)
+    assert rows_of(table.versions) == rows_of(versions)
+    assert table.missing == missing
+    state = Counter[Any]()
+    for transaction in in_transactions(changes):
+        for change in transaction:
+            if change.action == TRUNCATE:
+                state.clear()
+            elif change.action == ADD:
+                state[(change.event.key, *change.event.values)] += 1
+            elif state[(change.event.key, *change.event.values)]:
+                state[(change.event.key, *change.event.values)] -= 1
+        lsn = transaction[0].lsn
+        there = [one for one in table.versions if one.start <= lsn and (one.end is None or one.end > lsn)]
+        assert Counter(version.image for version in there) == +state
+
+
+@given(images(INSERT, INSERT, TRUNCATE), deliveries)
+def test_versions_of_rows_that_are_only_added(changes: list[Change], delivery: Delivery) -> None:
+    table = Copies()
+    identity = Identity(Mode.APPEND)
+    for run in runs_of(changes, delivery):
+        table.apply(run, keep=delivery.keep, identity=identity, buckets=delivery.buckets, cut=delivery.cut)
+    assert rows_of(table.versions) == rows_of(copies_of(changes, keep=delivery.keep)[0])
+
+
+@given(
+    histories(INSERT, UPDATE, UPDATE, UPDATE, UPDATE, DELETE, MOVE, TRUNCATE)
+    | histories(UPDATE, UPDATE, UPDATE, INSERT),
+    deliveries,
+    st.sampled_from([(1,), (2,), (1, 2), ()]),
+)
+def test_only_watched_columns_begin_versions(
+    changes: list[Change], delivery: Delivery, watched: tuple[int, ...]
+) -> None:
+    # Few values, so that many are the same.
+    changes = [
+        replace(one, event=replace(one.event, values=(one.event.values[0] // 2 % 3, one.event.values[1] // 4 % 2)))
+        for one in changes
+    ]
+    table = Table()
+    for number, run in enumerate(runs_of(changes, delivery)):
+        options: Any = {"watched": watched, "fresh": delivery.fresh and number == 0}
+        table.apply(run, keep=delivery.keep, buckets=delivery.buckets, cut=delivery.cut, **options)
+    assert table.rows == rows_of(versions_of(changes, keep=delivery.keep, watched=watched))

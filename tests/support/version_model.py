@@ -1,0 +1,461 @@
+"""Histories in the plainest form: a list of versions, changed by one event after the other; and what folded rows do.
+
+A key is an integer; the key 4, and values that 5 divides, are such that their columns cannot hold them: they are
+rescued.  A value that nobody knows is None.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from support.event_model import ADD, DELETE, INSERT, KEYED, MOVE, NAMES, REMOVE, UPDATE, Event, Values, build
+from walreplay.sink.events import (
+    OPERATIONS,
+    Events,
+    Identity,
+    Marks,
+    Mode,
+    concat,
+    from_ipc,
+    image_hashes,
+    rejoin,
+    to_ipc,
+)
+from walreplay.sink.routes import NO_ROUTES, Routes, components, links_of, route, split
+from walreplay.sink.versions import Emptied, settled_versions, version_rows, version_schema
+from walreplay.sink.watched import continue_bases
+
+TRUNCATE: Final = -1
+TRACKED: Final = (1, 2)
+RESCUED_KEY: Final = 4
+
+
+@dataclass(frozen=True)
+class Change:
+    """An event, or a truncate, with its place in its transaction and the letter of its kind."""
+
+    event: Event
+    ordinal: int
+    op: str
+
+    @property
+    def lsn(self) -> int:
+        return self.event.lsn
+
+    @property
+    def action(self) -> int:
+        return self.event.action
+
+
+@dataclass(eq=False)
+class Version:
+    """A version of a row; ``end`` is a commit LSN."""
+
+    key: int
+    values: Values
+    start: int
+    ordinal: int
+    op: str
+    end: int | None = None
+    updated: Version | None = None
+    """The version that an update has made this one of."""
+
+    @property
+    def image(self) -> tuple[Any, ...]:
+        return (self.key, *self.values)
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        return (self.key, *self.values, self.start, time_of(self.start), self.ordinal, self.op, *self.ends)
+
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        return self.end, None if self.end is None else time_of(self.end)
+
+
+def time_of(lsn: int) -> int:
+    """Give a time that rises with the commit LSN."""
+    return 1_000_000 + 7 * lsn
+
+
+def in_transactions(changes: Iterable[Change]) -> Iterator[list[Change]]:
+    """Divide changes."""
+    group: list[Change] = []
+    for change in changes:
+        if group and change.lsn != group[0].lsn:
+            yield group
+            group = []
+        group.append(change)
+    if group:
+        yield group
+
+
+def versions_of(changes: Iterable[Change], *, keep: bool, watched: Sequence[int] | None = None) -> list[Version]:
+    """Play changes one by one.  Without ``keep``, only what is there at a transaction's beginning or end counts.
+
+    Args:
+        watched: only changes of these columns begin versions.
+    """
+    there: dict[int, Version] = {}
+    found: list[Version] = []
+    for group in in_transactions(changes):
+        made: list[Version] = []
+        lsn = group[0].lsn
+        for change in group:
+            for gone in _play(there, change, made, keep=keep):
+                gone.end = lsn
+            if keep and made and watched is not None:
+                _go_on(there, made, made[-1], made[-1].updated, watched)
+        for version in list(made):
+            before = version.updated
+            while before is not None and before.start == lsn:
+                before = before.updated
+            if version.end is None and not keep and watched is not None:
+                _go_on(there, made, version, before, watched)
+        found += [version for version in made if keep or version.end != lsn]
+    return found
+
+
+def _go_on(
+    there: dict[int, Version], made: list[Version], version: Version, before: Version | None, watched: Sequence[int]
+) -> None:
+    """Make a change in the version before, if no watched column differs."""
+    if before is None or there.get(version.key) is not version:
+        return
+    if all(before.values[number - 1] == version.values[number - 1] for number in watched):
+        before.values, before.end = version.values, None
+        there[version.key] = before
+        made.remove(version)
+
+
+def _play(there: dict[int, Version], change: Change, made: list[Version], *, keep: bool) -> list[Version]:
+    """Change the rows; give the versions that end, and add the one that begins."""
+    event = change.event
+    if event.action == TRUNCATE:
+        gone = list(there.values())
+        there.clear()
+        return gone
+    before = there.pop(event.key, None)
+    gone = [] if before is None else [before]
+    if event.action == DELETE:
+        return gone
+    if event.action == MOVE:
+        before = there.pop(event.old, None)
+        gone += [] if before is None else [before]
+    if event.action == INSERT:
+        before = None
+    old: Values = (None, None) if before is None else before.values
+    one, two = (was if keeps else value for was, value, keeps in zip(old, event.values, event.keeps, strict=True))
+    is_new = before is not None and before.start == event.lsn and not keep
+    op = before.op if before is not None and is_new else change.op
+    version = Version(event.key, (one, two), event.lsn, change.ordinal, op)
+    version.updated = before if event.action == UPDATE else None
+    there[event.key] = version
+    made.append(version)
+    return gone
+
+
+@dataclass
+class Copies:
+    """A history of rows without a key, as folded rows change it."""
+
+    versions: list[Version] = field(default_factory=list)
+    missing: int = 0
+
+    def apply(self, changes: Sequence[Change], *, keep: bool, identity: Identity, buckets: int, cut: int) -> None:
+        """Fold the changes of a run, and do what the rows say; see `Table.apply`."""
+        emptied = emptied_of(changes)
+        rows: list[dict[str, Any]] = []
+        for events in staged([changes[:cut], changes[cut:]], identity, buckets):
+            rows += fold(events, emptied, keep=keep, identity=identity)
+        there: dict[tuple[Any, ...], list[Version]] = {}
+        for version in sorted(self.versions, key=lambda one: (one.start, one.ordinal)):
+            if version.end is None:
+                there.setdefault(version.image, []).append(version)
+        for row in sorted(
+            (row for row in rows if not row["opens"]), key=lambda row: (row["closes_lsn"] or 0, row["ordinal"])
+        ):
+            found = there.get(_version(row, {}).image) if row["closes"] else None
+            if found:
+                closed = found.pop()
+                closed.end = row["closes_lsn"]
+            else:
+                self.missing += row["expected"]
+        for versions in there.values():
+            for version in versions:
+                version.end = int(emptied.lsn[0]) if len(emptied.lsn) else None
+        self.versions += [_version(row, {}) for row in rows if row["opens"]]
+
+
+def copies_of(changes: Iterable[Change], *, keep: bool) -> tuple[list[Version], int]:
+    """Play added and removed rows one by one: the newest copy goes.  Give the versions, and how many were missing."""
+    there: dict[tuple[Any, ...], list[Version]] = {}
+    found: list[Version] = []
+    missing = 0
+    for change in changes:
+        version = Version(change.event.key, change.event.values, change.lsn, change.ordinal, change.op)
+        if change.action == TRUNCATE:
+            for gone in (one for versions in there.values() for one in versions):
+                gone.end = change.lsn
+            there.clear()
+        elif change.action != REMOVE:
+            there.setdefault(version.image, []).append(version)
+            found.append(version)
+        elif there.get(version.image):
+            there[version.image].pop().end = change.lsn
+        else:
+            missing += 1
+    return [version for version in found if keep or version.end != version.start], missing
+
+
+@dataclass
+class Table:
+    """A history, as folded rows change it."""
+
+    versions: list[Version] = field(default_factory=list)
+    missing: int = 0
+
+    def apply(
+        self,
+        changes: Sequence[Change],
+        *,
+        keep: bool,
+        buckets: int = 1,
+        cut: int = 0,
+        watched: Sequence[int] | None = None,
+        fresh: bool = False,
+    ) -> None:
+        """Fold the changes of a run, and do what the rows say.
+
+        Args:
+            cut: how many of the changes are in the first of two files.
+            watched, fresh: see `version_rows`.
+        """
+        emptied = emptied_of(changes)
+        bases = {version.key: version for version in self.versions if version.end is None}
+        assert not (fresh and bases)
+        rows: list[dict[str, Any]] = []
+        for events in staged([changes[:cut], changes[cut:]], KEYED, buckets):
+            found = fold(events, emptied, keep=keep, watched=watched, fresh=fresh)
+            rows += found if watched is None else _decided(found, bases, watched)
+        self._merge(rows, bases, emptied)
+
+    def _merge(self, rows: list[dict[str, Any]], bases: dict[int, Version], emptied: Emptied) -> None:
+        opened = [_version(row, bases) for row in rows if row["opens"]]
+        touched: set[int] = set()
+        for row in rows:
+            assert not (row["opens"] and row["closes"])
+            if row["opens"]:
+                assert not row["expected"]
+                assert not row["claimed"]
+                continue
+            key, replaces = _key(row["b0"], row["base_rescued"]), row.get("replaces", False)
+            assert (row["closes"] or replaces) == (key is not None)
+            if key is None or key not in bases:
+                assert not replaces
+                self.missing += row["expected"]
+                continue
+            assert key not in touched, "a base is closed twice"
+            assert not row["claimed"], "a key that should be free has a row"
+            touched.add(key)
+            if replaces:
+                bases[key].values = _version(row, bases).values
+            bases[key].end = row["closes_lsn"]
+            assert row["closes_at"] == bases[key].ends[1]
+        for key, base in bases.items():
+            if key not in touched and len(emptied.lsn):
+                base.end = int(emptied.lsn[0])
+        self.versions += opened
+
+    @property
+    def rows(self) -> list[str]:
+        """Give all versions, in an order."""
+        return sorted(repr(version.row) for version in self.versions)
+
+    def as_of(self, lsn: int) -> dict[int, Values]:
+        """Give the rows that were there at a moment."""
+        seen = [one for one in self.versions if one.start <= lsn and (one.end is None or one.end > lsn)]
+        state = {version.key: version.values for version in seen}
+        assert len(state) == len(seen), "two rows have one key"
+        return state
+
+
+def staged(files: Iterable[Sequence[Change]], identity: Identity, buckets: int) -> Iterator[Events]:
+    """Bring the events of files to the buckets where they meet, as tasks do."""
+    links: list[Routes] = []
+    parts: dict[int, dict[int, list[Events]]] = {}
+    for number, changes in enumerate(files):
+        events = build_marked([change for change in changes if change.action != TRUNCATE], identity)
+        if not events.rows:
+            continue
+        found = links_of(events, identity, NAMES)
+        if found is not None:
+            links.append(found)
+        for bucket, part in split(events, identity, NAMES, buckets):
+            parts.setdefault(bucket, {}).setdefault(number, []).append(from_ipc(to_ipc(part)))
+    routes = dict(components(links).split(buckets))
+    routed: dict[int, dict[int, list[Events]]] = {}
+    for bucket, of_files in parts.items():
+        for number, part in ((number, part) for number, some in of_files.items() for part in some):
+            for to, moved in route(part, identity, NAMES, routes.get(bucket, NO_ROUTES), buckets):
+                routed.setdefault(to, {}).setdefault(number, []).append(from_ipc(to_ipc(moved)))
+    for of_files in routed.values():
+        yield concat([rejoin(of_files[number]) for number in sorted(of_files)])
+
+
+def emptied_of(changes: Iterable[Change]) -> Emptied:
+    """Give the truncates among changes."""
+    found = [change for change in changes if change.action == TRUNCATE]
+    return Emptied(
+        np.array([change.lsn for change in found], np.int64),
+        np.array([change.ordinal for change in found], np.int64),
+        np.array([time_of(change.lsn) for change in found], np.int64),
+    )
+
+
+def build_marked(changes: Sequence[Change], identity: Identity = KEYED) -> Events:
+    """Make events of changes without truncates, with marks and rescued texts."""
+    events = build([change.event for change in changes])
+    events.marks = Marks(
+        np.array([change.ordinal for change in changes], np.int64),
+        np.array([OPERATIONS.index(change.op) for change in changes], np.uint8),
+        np.array([time_of(change.lsn) for change in changes], np.int64),
+    )
+    texts: list[dict[str, str]] = [{} for _ in changes]
+    for number, column in enumerate(events.columns):
+        values = column.to_pylist()
+        for text, value in zip(texts, values, strict=True):
+            if value is not None and _is_rescued(number, value):
+                text[NAMES[number]] = str(value)
+        events.columns[number] = pa.array(
+            [None if value is None or _is_rescued(number, value) else value for value in values], pa.int64()
+        )
+    events.rescued = pa.array([json.dumps(text, sort_keys=True) if text else None for text in texts], pa.string())
+    if events.old_key is not None:
+        olds = events.old_key[0].to_pylist()
+        is_rescued = [old == RESCUED_KEY for old in olds]
+        rescued = [json.dumps({"key": str(old)}) if hit else None for old, hit in zip(olds, is_rescued, strict=True)]
+        events.old_key = [pa.array([None if h else o for o, h in zip(olds, is_rescued, strict=True)], pa.int64())]
+        events.old_rescued = pa.array(rescued, pa.string())
+    if identity.mode is not Mode.KEYED:
+        events.action = np.where(events.action == REMOVE, -1, np.where(events.action == ADD, 1, events.action))
+        events.expected, events.image = events.expected.astype(np.int64), None
+    elif events.image is not None:
+        events.image = image_hashes(events, identity)
+    return events
+
+
+def _is_rescued(number: int, value: int) -> bool:
+    return value == RESCUED_KEY if number == 0 else value % 5 == 0
+
+
+def fold(
+    events: Events,
+    emptied: Emptied,
+    *,
+    keep: bool,
+    identity: Identity = KEYED,
+    watched: Sequence[int] | None = None,
+    fresh: bool = False,
+) -> list[dict[str, Any]]:
+    """Give the rows of a bucket's events."""
+    events = settled_versions(events, identity, NAMES, None, emptied, keep=keep)
+    rows: list[dict[str, Any]] = []
+    for batch in version_rows(events, emptied, identity, NAMES, TRACKED, keep=keep, watched=watched, fresh=fresh):
+        rows += _dicts(batch)
+    return rows
+
+
+def _dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    times = {name: batch.column(name).cast(pa.int64()) for name in ("start_at", "end_at", "closes_at")}
+    whole = batch.to_pydict() | {name: column.to_pylist() for name, column in times.items()}
+    return [dict(zip(whole, values, strict=True)) for values in zip(*whole.values(), strict=True)]
+
+
+def _decided(rows: list[dict[str, Any]], bases: dict[int, Version], watched: Sequence[int]) -> list[dict[str, Any]]:
+    """Join rows with their bases, and have it decided which versions go on with them."""
+    joined, others = list[dict[str, Any]](), list[dict[str, Any]]()
+    for row in rows:
+        key = _key(row["b0"], row["base_rescued"])
+        if key is None:
+            assert not row["may_continue"]
+            others.append(row)
+            continue
+        base = bases.get(key)
+        olds: Values = (None, None) if base is None else base.values
+        texts, rescued = json.loads(row["rescued"] or "{}"), dict[str, str]()
+        filled = dict(row) | {"key": key, "found": base is not None}
+        for number, old in zip(TRACKED, olds, strict=True):
+            is_rescued = old is not None and _is_rescued(number, old)
+            if number in watched:
+                filled[f"o{number}"] = None if is_rescued else old
+                rescued |= {NAMES[number]: str(old)} if is_rescued else {}
+            if row[f"k{number}"]:
+                texts |= {NAMES[number]: str(old)} if is_rescued else {}
+                filled |= {f"c{number}": None if is_rescued else old, f"k{number}": False}
+        filled |= {"rescued": json.dumps(texts, sort_keys=True) if texts else None}
+        filled |= {"o_rescued": json.dumps(rescued, sort_keys=True) if rescued else None}
+        joined.append(filled)
+    joined.sort(key=lambda row: (row["key"], row["opens"], row["start_lsn"] or 0, row["ordinal"]))
+    schema = version_schema((pa.int64(),) * 3, KEYED, TRACKED, watched=True)
+    olds_of = [pa.field(f"o{number}", pa.int64()) for number in watched]
+    schema = pa.schema([*schema, pa.field("found", pa.bool_()), pa.field("o_rescued", pa.string()), *olds_of])
+    batches = pa.Table.from_pylist(joined, schema).to_batches(max_chunksize=3)
+    for batch in continue_bases(batches, KEYED, NAMES, watched):
+        others += _dicts(batch)
+    return others
+
+
+def _key(column: int | None, rescued: str | None) -> int | None:
+    return column if rescued is None else int(json.loads(rescued)["key"])
+
+
+def _version(row: dict[str, Any], bases: dict[int, Version]) -> Version:
+    texts = json.loads(row["rescued"] or "{}")
+    key = int(texts["key"]) if "key" in texts else row["c0"]
+    assert key is not None
+    values: list[int | None] = []
+    for number in TRACKED:
+        name = NAMES[number]
+        if row.get(f"k{number}"):
+            assert name not in texts
+            assert row[f"c{number}"] is None
+            at = _key(row["b0"], row["base_rescued"])
+            assert at is not None
+            base = bases.get(at)
+            values.append(None if base is None else base.values[number - 1])
+        else:
+            values.append(int(texts[name]) if name in texts else row[f"c{number}"])
+    assert row["unknown"] <= (None in values)
+    version = Version(key, (values[0], values[1]), row["start_lsn"], row["ordinal"], row["op"], row["end_lsn"])
+    assert row["start_at"] == (time_of(version.start) if row["opens"] else None)
+    assert row["end_at"] == (version.ends[1] if row["opens"] else None)
+    return version
+
+
+__all__ = [
+    "ADD",
+    "DELETE",
+    "INSERT",
+    "MOVE",
+    "REMOVE",
+    "TRUNCATE",
+    "UPDATE",
+    "Change",
+    "Copies",
+    "Table",
+    "Version",
+    "build_marked",
+    "copies_of",
+    "emptied_of",
+    "fold",
+    "in_transactions",
+    "time_of",
+    "versions_of",
+]
