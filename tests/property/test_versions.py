@@ -285,3 +285,17 @@ def test_a_change_that_its_own_transaction_ends_is_never_seen(last: int, ends: f
     first = min(table.versions, key=lambda one: one.start)
     assert (first.values, first.start, first.end) == ((7, 8), 100, 101)
     assert len(table.versions) == (2 if last == MOVE else 1)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_truncate_takes_several_rows_of_a_key_that_one_transaction_has_made(keep: bool) -> None:
+    changes = [
+        Change(Event(ADD, 1, (1, 1), lsn=100), 0, "c"),
+        Change(Event(ADD, 1, (2, 2), lsn=101), 0, "c"),
+        Change(Event(TRUNCATE, 0, lsn=101), 1, "t"),
+        Change(Event(ADD, 1, (3, 3), lsn=101), 2, "c"),
+    ]
+    table = Table()
+    table.apply(changes, keep=keep)
+    spans = sorted((one.values, one.start, one.end) for one in table.versions)
+    assert spans == [((1, 1), 100, 101), *([((2, 2), 101, 101)] * keep), ((3, 3), 101, None)]
