@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -228,12 +229,13 @@ def test_versions_of_equal_rows(changes: list[Change], delivery: Delivery) -> No
     state = Counter[Any]()
     for transaction in in_transactions(changes):
         for change in transaction:
+            image = (change.event.key, *change.event.values)
             if change.action == TRUNCATE:
                 state.clear()
             elif change.action == ADD:
-                state[(change.event.key, *change.event.values)] += 1
-            elif state[(change.event.key, *change.event.values)]:
-                state[(change.event.key, *change.event.values)] -= 1
+                state[image] += 1
+            elif state[image]:
+                state[image] -= 1
         lsn = transaction[0].lsn
         there = [one for one in table.versions if one.start <= lsn and (one.end is None or one.end > lsn)]
         assert Counter(version.image for version in there) == +state
@@ -267,3 +269,33 @@ def test_only_watched_columns_begin_versions(
         options: Any = {"watched": watched, "fresh": delivery.fresh and number == 0}
         table.apply(run, keep=delivery.keep, buckets=delivery.buckets, cut=delivery.cut, **options)
     assert table.rows == rows_of(versions_of(changes, keep=delivery.keep, watched=watched))
+
+
+@pytest.mark.parametrize("last", [DELETE, TRUNCATE, MOVE], ids=["deleted", "truncated", "moved"])
+@pytest.mark.parametrize("ends", [frozenset(), frozenset({0})], ids=["in one run", "in two"])
+def test_a_change_that_its_own_transaction_ends_is_never_seen(last: int, ends: frozenset[int]) -> None:
+    changes = [
+        Change(Event(INSERT, 1, (7, 8), lsn=100), 0, "c"),
+        Change(Event(UPDATE, 1, (7, 9), lsn=101), 0, "u"),
+        Change(Event(last, 2 if last == MOVE else 1, (7, 9), old=1, lsn=101), 1, "d"),
+    ]
+    table = Table()
+    for run in runs_of(changes, Delivery(ends, 1, keep=False, cut=0, fresh=False)):
+        table.apply(run, keep=False, watched=(1,))
+    first = min(table.versions, key=lambda one: one.start)
+    assert (first.values, first.start, first.end) == ((7, 8), 100, 101)
+    assert len(table.versions) == (2 if last == MOVE else 1)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_truncate_takes_several_rows_of_a_key_that_one_transaction_has_made(keep: bool) -> None:
+    changes = [
+        Change(Event(ADD, 1, (1, 1), lsn=100), 0, "c"),
+        Change(Event(ADD, 1, (2, 2), lsn=101), 0, "c"),
+        Change(Event(TRUNCATE, 0, lsn=101), 1, "t"),
+        Change(Event(ADD, 1, (3, 3), lsn=101), 2, "c"),
+    ]
+    table = Table()
+    table.apply(changes, keep=keep)
+    spans = sorted((one.values, one.start, one.end) for one in table.versions)
+    assert spans == [((1, 1), 100, 101), *([((2, 2), 101, 101)] * keep), ((3, 3), 101, None)]

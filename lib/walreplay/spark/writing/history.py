@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _SOURCE: Final = "walreplay_versions"
 _CLOSING: Final = "walreplay_closing"
 
+_OWN_PLACE: Final = ("start_lsn AS base_lsn", "ordinal AS base_ordinal")
+"""What a row that opens a version has as the place of the version that it closes: to spread it, it closes none."""
+
 _TOTALS: Final = {
     "unknown": "count_if(opens AND unknown)",
     "live": "count_if(expected AND NOT closes AND NOT deleted)",
@@ -53,9 +56,8 @@ def merge_versions(spark: SparkSession, rows: DataFrame, merge: Merge) -> Writte
             return _merge_images(spark, kept, found, merge)
         if merge.identity.mode is Mode.KEYED:
             return _merge_keyed(spark, kept, found, merge)
-        kept.createOrReplaceTempView(_SOURCE)
-        # No row closes a single version; but a condition that is none would compare each row with each.
-        return _commit(spark, merge, f"t.{quote(_names(merge).start_lsn)} = s.closes_lsn", _lost(found))
+        kept.selectExpr("*", *_OWN_PLACE).createOrReplaceTempView(_SOURCE)
+        return _commit(spark, merge, _same_version(merge), _lost(found))
 
 
 def _names(merge: Merge) -> HistoryNames:
@@ -85,6 +87,12 @@ def _lost(found: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> Co
     )
 
 
+def _same_version(merge: Merge) -> str:
+    """Write the condition that a row closes a version by its place."""
+    names = _names(merge)
+    return f"t.{quote(names.start_lsn)} = s.base_lsn AND t.{quote(names.ordinal)} = s.base_ordinal"
+
+
 def _commit(spark: SparkSession, merge: Merge, match: str, counts: Counts) -> Written:
     """MERGE what the view has.
 
@@ -92,9 +100,37 @@ def _commit(spark: SparkSession, merge: Merge, match: str, counts: Counts) -> Wr
         match: finds a closing row's version among the open ones.
     """
     counts.check(merge)
+    if merge.empties is None:
+        return _merged(spark, merge, match, counts)
+    rows = spark.table(_SOURCE).unionByName(_emptied(spark, merge, match, *merge.empties))
+    with kept_rows(spark, rows, {"rows": "count(1)"}) as (kept, _):
+        kept.createOrReplaceTempView(_SOURCE)
+        return _merged(spark, merge, match, counts)
+
+
+def _merged(spark: SparkSession, merge: Merge, match: str, counts: Counts) -> Written:
     with delta.committing(spark, counts.counted(merge)):
         metrics = delta.merge(spark, _statement(merge, match))
     return Written(counts, metrics)
+
+
+def _emptied(spark: SparkSession, merge: Merge, match: str, lsn: int, time: int) -> DataFrame:
+    """Give rows that close, by a truncate, the open versions that no other row closes.
+
+    To a MERGE that says so by NOT MATCHED BY SOURCE, each of the table's files would be one to be written anew.
+    """
+    names, rescued = _names(merge), merge.metadata.rescued_data
+    values = {"closes": "true", "matches": "true", "closes_lsn": f"{lsn}L", "closes_at": f"timestamp_micros({time})"}
+    values |= dict.fromkeys(("opens", "deleted", "expected", "claimed", "unknown"), "false")
+    values |= {"base_lsn": f"t.{quote(names.start_lsn)}", "base_ordinal": f"t.{quote(names.ordinal)}"}
+    values |= {f"b{k}": f"t.{quote(merge.shape.columns[n].name)}" for k, n in enumerate(merge.identity.key)}
+    if rescued is not None:
+        values["base_rescued"] = f"t.{quote(rescued)}"
+    kinds = {field.name: field.dataType.simpleString() for field in spark.table(_SOURCE).schema.fields}
+    listed = ", ".join(f"CAST({values.get(name, 'NULL')} AS {kind}) AS {name}" for name, kind in kinds.items())
+    return spark.sql(
+        f"SELECT {listed} FROM {_open_rows(merge)} AS t LEFT ANTI JOIN {_SOURCE} AS s ON s.closes AND {match}"
+    )
 
 
 def _statement(merge: Merge, match: str) -> str:
@@ -102,18 +138,11 @@ def _statement(merge: Merge, match: str) -> str:
     end_at, end_lsn = f"t.{quote(names.end_at)}", f"t.{quote(names.end_lsn)}"
     columns = ", ".join(target for target, _ in merge.pairs)
     values = ", ".join(f"s.{source}" for _, source in merge.pairs)
-    emptied = ""
-    if merge.empties is not None:
-        lsn, time = merge.empties
-        emptied = (
-            f" WHEN NOT MATCHED BY SOURCE AND {end_lsn} IS NULL THEN UPDATE SET "
-            f"{end_at} = timestamp_micros({time}), {end_lsn} = {lsn}L"
-        )
     return (
         f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s ON s.closes AND {_is_open(merge)} AND {match} "
         f"{refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
         f"WHEN MATCHED THEN UPDATE SET {end_at} = s.closes_at, {end_lsn} = s.closes_lsn "
-        f"WHEN NOT MATCHED AND s.opens THEN INSERT ({columns}) VALUES ({values}){emptied}"
+        f"WHEN NOT MATCHED AND s.opens THEN INSERT ({columns}) VALUES ({values})"
     )
 
 
@@ -195,13 +224,13 @@ def _merge_images(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any]
             f"SELECT {columns}, o.base_lsn, o.base_ordinal FROM {_CLOSING} AS s LEFT JOIN ({there}) AS o "
             "ON s.image = o.image AND s.nth = o.nth"
         )
-        opened = kept.where("opens").selectExpr("*", "start_lsn AS base_lsn", "ordinal AS base_ordinal")
+        opened = kept.where("opens").selectExpr("*", *_OWN_PLACE)
         totals = {"missing": "count_if(closes AND expected AND base_lsn IS NULL)"}
         with kept_rows(spark, opened.unionByName(ended), totals) as (rows, known):
             rows.createOrReplaceTempView(_SOURCE)
             lost = (found.get("live") or 0) + (found.get("gone") or 0)
             counts = _lost({"unknown": found.get("unknown")}, deletes=(known["missing"] or 0) + lost)
-            return _commit(spark, merge, f"{start} = s.base_lsn AND {number} = s.base_ordinal", counts)
+            return _commit(spark, merge, _same_version(merge), counts)
 
 
 __all__ = ["merge_versions"]
