@@ -261,7 +261,7 @@ def test_a_rebuild_whose_process_is_killed_is_finished(spark: SparkSession, tmp_
     command, config = ("rebuild", "--table", r"s\..*"), tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump(SAID))
     for step in ("decoded", "rows replaced"):
-        scratch = tmp_path / step
+        scratch = tmp_path / step.replace(" ", "_")
         scratch.mkdir()
         run_until_killed(small.captures, Path(small.target), step, 1, scratch=scratch, config=config, command=command)
     forget(spark)
