@@ -33,7 +33,7 @@ def test_scripts_are_listed_printed_and_copied(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing.sql"], "There are base.sh, copies.sql, describe.sql, snapshot.sh"),
+        (["nothing.sql"], "There are announce.sql, base.sh, copies.sql, describe.sql, snapshot.sh"),
         (["base.sh", "--into", "x"], "Leave out the name, or --into"),
     ],
 )

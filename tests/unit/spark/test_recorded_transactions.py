@@ -13,7 +13,8 @@ from support.runs import cut, plan_run
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.spark.workers.decode import DecodeTask, decode_batches, unpack_batches
+from walreplay.spark.workers.decode import DecodeTask, decode_batches
+from walreplay.spark.workers.records import unpack_batches
 from walreplay.spark.workers.rows import PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
 from walreplay.task_settings import Origins, TaskSettings
 

@@ -22,8 +22,9 @@ import pyarrow as pa
 from walreplay.errors import from_dict
 from walreplay.spark.captures.files import files_a_batch, number_files, read_files
 from walreplay.spark.delta.sql_types import sql_schema
-from walreplay.spark.workers.decode import DecodeTask, decode_batches, decode_carried, unpack_batches
+from walreplay.spark.workers.decode import DecodeTask, decode_batches, decode_carried
 from walreplay.spark.workers.fold import FoldTask, link_batches, route_batches
+from walreplay.spark.workers.records import unpack_batches
 from walreplay.spark.workers.rows import ERROR_TABLE, ROUTE, USES_TABLE, Scanned, Total, Work, links_table
 from walreplay.transactions.ahead import Confirmation
 
@@ -267,7 +268,7 @@ class Staging(ABC):
 
     @abstractmethod
     def staged(self, spark: SparkSession, table: int) -> Rows:
-        """Give what was staged under a table's number, in the form that `workers.decode.unpack_batches` takes."""
+        """Give what was staged under a table's number, in the form that `workers.records.unpack_batches` takes."""
 
     @abstractmethod
     def clear(self, spark: SparkSession) -> None:

@@ -39,7 +39,7 @@ class TableStaging(Staging):
         self._table = table
 
     def staged(self, spark: SparkSession, table: int) -> Rows:
-        """Give what was staged under a table's number, as `walreplay.spark.workers.decode.unpack_batches` takes it."""
+        """Give what was staged under a table's number, as `walreplay.spark.workers.records.unpack_batches` takes it."""
         return self._of_table(spark, table).select("data")
 
     def clear(self, spark: SparkSession) -> None:

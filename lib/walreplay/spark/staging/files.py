@@ -88,7 +88,7 @@ class FileStaging(Staging):
         return self._folder
 
     def staged(self, spark: SparkSession, table: int) -> Rows:
-        """Give what was staged under a table's number, as `walreplay.spark.workers.decode.unpack_batches` takes it."""
+        """Give what was staged under a table's number, as `walreplay.spark.workers.records.unpack_batches` takes it."""
         tasks = 1 + self._sizes[table] // _BYTES_A_TASK
         return self._rows(spark, Wanted(table, least_bucket=NO_BUCKET, void=self._void), tasks, Sharing.IN_TURN)
 

@@ -16,8 +16,8 @@ from walreplay.decode.rescued import read_rescued
 from walreplay.errors import WalReplayError
 from walreplay.listing import release_pages
 from walreplay.protocol.messages import Relation, Type
-from walreplay.spark.workers.decode import _transactions
 from walreplay.spark.workers.process import spark_task
+from walreplay.spark.workers.records import transactions_of
 from walreplay.spark.workers.scan import capture_files
 from walreplay.task_settings import TaskSettings
 from walreplay.transactions.plan import FilePlan
@@ -73,7 +73,7 @@ def record_batches(batches: Iterable[pa.RecordBatch], *, task: AuditTask) -> Ite
         except WalReplayError as problem:
             error = json.dumps(problem.at(path=path).to_dict())
         recorded, _ = decoder.take_recorded()
-        for batch in _transactions(recorded, task.settings):
+        for batch in transactions_of(recorded, task.settings):
             if batch.num_rows:
                 yield _as_recorded(batch)
         if error is not None:

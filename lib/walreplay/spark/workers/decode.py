@@ -32,15 +32,13 @@ from walreplay.sink.routes import links_of, split
 from walreplay.sink.showing import Shown, show
 from walreplay.sink.soft_deletes import with_deleted_column
 from walreplay.spark.workers.process import spark_task
+from walreplay.spark.workers.records import messages_of, transactions_of
 from walreplay.spark.workers.rows import (
-    _TIMESTAMP,
     ERROR_TABLE,
-    MESSAGE,
     MESSAGES_TABLE,
     NO_RELATION,
     PARTS,
     PARTS_TABLE,
-    TRANSACTION,
     TRANSACTIONS_TABLE,
     USES_TABLE,
     links_table,
@@ -55,7 +53,7 @@ from walreplay.transactions.schedule import file_of
 from walreplay.types.base import ColumnType
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +260,8 @@ def staged_rows(
             # Rows of one ``info`` are told as one: no two are equal.
             info = json.dumps([unit[0].sequence, commits.last, *used])
             yield staged_row(USES_TABLE, NO_RELATION, unit[0].sequence, info)
-    whole, parts = _transactions(recorded, task.settings)
-    for table, rows in ((TRANSACTIONS_TABLE, whole), (PARTS_TABLE, parts), (MESSAGES_TABLE, _messages(messages))):
+    whole, parts = transactions_of(recorded, task.settings)
+    for table, rows in ((TRANSACTIONS_TABLE, whole), (PARTS_TABLE, parts), (MESSAGES_TABLE, messages_of(messages))):
         if rows.num_rows:
             yield staged_row(table, NO_RELATION, steps[0].sequence, "", data=batch_to_ipc(rows))
 
@@ -428,75 +426,3 @@ def _marks(changes: ChangeBatch) -> Marks:
     ordinal = changes.data.column(METADATA_COLUMNS - 1).to_numpy(zero_copy_only=False)
     operation = pc.index_in(changes.ops, pa.array(OPERATIONS)).to_numpy(zero_copy_only=False)
     return Marks(ordinal, operation.astype(np.uint8), np.zeros(changes.data.num_rows, np.int64))
-
-
-# What the ledger keeps of transactions and logical messages.
-
-
-def _transactions(recorded: Sequence[Recorded], settings: TaskSettings) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Give the transactions that lie in one file as a whole, and the parts of the others."""
-    if not recorded:
-        nothing = pa.RecordBatch.from_pylist([], schema=TRANSACTION)
-        return nothing, nothing
-
-    def joined(name: str) -> NDArray[np.int64]:
-        return np.concatenate([getattr(item.records, name) for item in recorded])
-
-    def repeated(values: Iterable[int]) -> NDArray[np.int32]:
-        return np.repeat(np.array(list(values), np.int32), [len(item.records.lsn) for item in recorded])
-
-    # One decoder has numbered them all: each list of origins begins with the one before.
-    origins = max((item.origins for item in recorded), key=len)
-    paths = list(dict.fromkeys(item.path for item in recorded))
-    origin, at = joined("origin"), joined("at")
-    dictionary = pa.DictionaryArray.from_arrays
-    batch = pa.RecordBatch.from_arrays(
-        [
-            pa.array(joined("lsn")),
-            pa.array(joined("commit_ts") + POSTGRES_EPOCH_UNIX_MICROS).view(_TIMESTAMP),
-            pa.array(joined("xid")),
-            pa.array(joined("rows")),
-            pa.array(joined("digest")),
-            dictionary(pa.array(origin.astype(np.int32)), pa.array(origins, pa.string())),
-            pa.array(np.array([settings.origins.wants(name) for name in origins])[origin]),
-            pa.array(repeated(item.session for item in recorded)),
-            dictionary(pa.array(repeated(paths.index(item.path) for item in recorded)), pa.array(paths)),
-            pa.array(at),
-        ],
-        schema=TRANSACTION,
-    )
-    whole = (at >= 0) & (repeated(item.ended for item in recorded) == 1)
-    if whole.all():
-        return batch, batch.slice(batch.num_rows)
-    return batch.filter(pa.array(whole)), batch.filter(pa.array(~whole))
-
-
-def _messages(messages: Iterable[LogicalMessage]) -> pa.RecordBatch:
-    rows = [
-        {
-            "lsn": one.lsn,
-            "prefix": one.prefix,
-            "content": one.content,
-            "transactional": one.commit_lsn is not None,
-            "commit_lsn": one.commit_lsn,
-            "commit_ts": None if one.commit_time is None else one.commit_time + POSTGRES_EPOCH_UNIX_MICROS,
-            "xid": one.xid,
-            "ordinal": one.ordinal,
-        }
-        for one in messages
-    ]
-    return pa.RecordBatch.from_pylist(rows, schema=MESSAGE)
-
-
-@spark_task
-def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give the staged records of transactions or messages as rows."""
-    for batch in batches:
-        for value in batch.column("data"):
-            with pa.ipc.open_stream(value.as_buffer()) as reader:
-                for rows in reader:
-                    columns = [
-                        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-                        for column in rows.columns
-                    ]
-                    yield pa.RecordBatch.from_arrays(columns, names=rows.schema.names)

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from walreplay.sink.data_files import DataFile, DataFileWriter, FileColumn
 from walreplay.sink.events import Mode
 from walreplay.sink.rewriting import MOST_BYTES, Before, rewrite
-from walreplay.spark.workers.decode import unpack_batches
 from walreplay.spark.workers.fold import FoldTask, fold_batches
 from walreplay.spark.workers.process import spark_task
+from walreplay.spark.workers.records import unpack_batches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
