@@ -14,6 +14,7 @@ def test_scripts_are_listed_printed_and_copied(capsys, tmp_path):
     assert main(["sql"]) == 0
     listed = capsys.readouterr().out
     assert [name for name in script_names() if name in listed] == [
+        "announce.sql",
         "base.sh",
         "copies.sql",
         "describe.sql",
