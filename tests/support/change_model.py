@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,15 +90,19 @@ def comparable(value: Any) -> Any:
     return [comparable(one) for one in value] if isinstance(value, list) else value
 
 
-def assert_logs_changes(spark: SparkSession, report: walreplay.RunReport, captures: Sequence[str | Path]) -> None:
-    """Check every change log of a target against what the captures say."""
+def assert_logs_changes(spark: SparkSession, logs: Mapping[str, str], captures: Sequence[str | Path]) -> None:
+    """Check the change logs of a target, all of them, against what the captures say.
+
+    Args:
+        logs: where they are, by their source tables' names.
+    """
     batches = walreplay.read_changes([str(path) for path in captures])
     expected = changes_of(batches)
     places = {
         (line.path, line.offset) for line in transcribe([str(path) for path in captures]) if line.message in CHANGED
     }
-    assert logs_of(report).keys() == expected.keys()
-    for name, location in logs_of(report).items():
+    assert logs.keys() == expected.keys()
+    for name, location in logs.items():
         found = logged(spark, location)
         columns = list(found[0])
         assert columns[: len(FIRST)] == FIRST

@@ -1,0 +1,102 @@
+"""Recorded captures as mirrors, histories and change logs at once: as of moments, in several runs, and in one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import walreplay
+from support.captures import Case, case
+from support.change_model import assert_logs_changes, comparable, folded
+from support.extent import further
+from support.history_model import Truth, assert_is_history, history, versions
+from support.moments import applied_at, assert_holds, moments, outputs_at, third_of
+from support.truth import assert_equal, read_tables, source_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+ALL: Mapping[str, Any] = {"outputs": ["mirror", "history", "changelog"]}
+
+CAPTURES = [
+    *("o01", "o02", "o03", "o04", "o05", "o06", "o07", "o08", "o10", "o11", "o12", "o13", "o17", "o18", "o19", "o20"),
+    *("o21", "o22", "o23", "o24", "o25", "o26"),
+]
+"""Those that can be replayed row by row."""
+
+_NOT_AS_SENT = ("o04", "o10", "o20", "o24", "o25", "o26")
+"""Those whose columns change, or whose sessions overlap: what is read later is not what was written."""
+
+_OF_EACH_KIND = ("o18",)
+
+_MOMENTS = 40 if os.environ.get("WALREPLAY_LONG") else 2
+"""Ends of each capture, half of them LSNs: ``WALREPLAY_LONG=1`` tries many."""
+
+_CUTS = 25
+"""Transactions behind which each history is looked at."""
+
+
+@pytest.mark.parametrize("name", further(CAPTURES, but=_OF_EACH_KIND))
+def test_all_outputs_hold_what_the_source_held(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    recorded = case(name)
+    captures, parts, whole = str(recorded.folder), tmp_path / "parts", tmp_path / "whole"
+    ends = [end for end in moments(recorded, _MOMENTS) if applied_at(recorded, end)]
+    assert ends
+    for end in ends:
+        report = walreplay.backfill(spark, captures, parts, ALL, run_bytes=third_of(recorded), **end)
+        assert report.applied_lsn == max(lsn for lsn, _, _ in applied_at(recorded, end))
+        assert_holds(spark, parts, recorded, end)
+    walreplay.apply(spark, captures, parts, ALL)
+    # In one run, by statements.
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
+    walreplay.apply(spark, captures, whole, ALL)
+    for target in (parts, whole):
+        found = outputs_at(target)
+        assert_equal(read_tables(spark, found["mirror"]), source_tables(recorded))
+        assert found["mirror"].keys() == found["history"].keys() == found["changelog"].keys()
+    _assert_histories(spark, parts, whole, recorded)
+    if name not in _NOT_AS_SENT:
+        _assert_logs(spark, parts, recorded)
+        _assert_logs(spark, whole, recorded)
+
+
+def _assert_histories(spark: SparkSession, parts: Path, whole: Path, recorded: Case) -> None:
+    found = {name: history(spark, location) for name, location in outputs_at(whole)["history"].items()}
+    assert_is_history(found, Truth.of(recorded, _CUTS))
+    for name, location in outputs_at(parts)["history"].items():
+        assert versions(history(spark, location)) == versions(found[name]), name
+
+
+def _assert_logs(spark: SparkSession, target: Path, recorded: Case) -> None:
+    """Check that logs have what was sent, and that folding them gives the mirror."""
+    found = outputs_at(target)
+    logs = {name: str(location) for name, location in found["changelog"].items()}
+    files = [str(path) for path in recorded.files]
+    assert_logs_changes(spark, logs, files)
+    newest = {batch.relation.qualified_name: batch.relation for batch in walreplay.read_changes(files)}
+    for name, location in logs.items():
+        relation_ = newest[name]
+        log = spark.read.format("delta").load(location)
+        columns = [column.name for column in relation_.columns]
+        key = [column.name for column in relation_.columns if column.key] if relation_.replica_identity != "f" else []
+        mirror = spark.read.format("delta").load(str(found["mirror"][name])).select(*(f"`{one}`" for one in columns))
+        if relation_.replica_identity != "f" and not key:
+            rows = log.where("__op = 'c'").select(*mirror.columns)
+        elif key and log.where("size(__unchanged) > 0 AND __before IS NOT NULL").count():
+            # A value that was not sent with another key is the old key's.
+            continue
+        elif key and log.where(" OR ".join(f"`{one}` IS NULL" for one in key)).where("__op <> 't'").count():
+            # Keys that their columns cannot hold are told apart by the rescued texts alone.
+            continue
+        else:
+            rows = folded(log, key, columns)
+        told, expected = ([comparable(list(one)) for one in frame.collect()] for frame in (rows, mirror))
+        assert sorted(map(repr, told)) == sorted(map(repr, expected)), name
