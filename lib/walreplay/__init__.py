@@ -23,32 +23,39 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from walreplay.changes import ChangeBatch, read_changes
     from walreplay.errors import WalReplayError
-    from walreplay.report import RunReport
-    from walreplay.settings import Settings
+    from walreplay.report import RunReport, SourceReport, SourcesReport
+    from walreplay.settings import Configuration, Settings, source_settings
     from walreplay.spark.index.audit import audit
     from walreplay.spark.index.audited import AuditReport
     from walreplay.spark.index.building import IndexReport, index
     from walreplay.spark.job.apply import apply
     from walreplay.spark.job.backfill import backfill
+    from walreplay.spark.job.by_source import apply_sources, sources_status
     from walreplay.spark.job.load import load
     from walreplay.spark.ledger.status import Cut, TargetStatus, status, versions_at
 
 __all__ = [
     "AuditReport",
     "ChangeBatch",
+    "Configuration",
     "Cut",
     "IndexReport",
     "RunReport",
     "Settings",
+    "SourceReport",
+    "SourcesReport",
     "TargetStatus",
     "WalReplayError",
     "__version__",
     "apply",
+    "apply_sources",
     "audit",
     "backfill",
     "index",
     "load",
     "read_changes",
+    "source_settings",
+    "sources_status",
     "status",
     "versions_at",
 ]
@@ -58,18 +65,24 @@ __version__ = "0.1.0"
 _HOMES: Final = {
     "AuditReport": "walreplay.spark.index.audited",
     "ChangeBatch": "walreplay.changes",
+    "Configuration": "walreplay.settings",
     "Cut": "walreplay.spark.ledger.status",
     "IndexReport": "walreplay.spark.index.building",
     "RunReport": "walreplay.report",
     "Settings": "walreplay.settings",
+    "SourceReport": "walreplay.report",
+    "SourcesReport": "walreplay.report",
     "TargetStatus": "walreplay.spark.ledger.status",
     "WalReplayError": "walreplay.errors",
     "apply": "walreplay.spark.job.apply",
+    "apply_sources": "walreplay.spark.job.by_source",
     "audit": "walreplay.spark.index.audit",
     "backfill": "walreplay.spark.job.backfill",
     "index": "walreplay.spark.index.building",
     "load": "walreplay.spark.job.load",
     "read_changes": "walreplay.changes",
+    "source_settings": "walreplay.settings",
+    "sources_status": "walreplay.spark.job.by_source",
     "status": "walreplay.spark.ledger.status",
     "versions_at": "walreplay.spark.ledger.status",
 }

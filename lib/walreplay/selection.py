@@ -160,7 +160,7 @@ def select(
     schema = relation.namespace or _CATALOG_NAMESPACE
     if not settings.wants_table(schema, relation.name) or output not in settings.outputs_of(schema, relation.name):
         return None
-    table = settings.table(schema, relation.name) or TableSettings(source_schema=schema, source_table=relation.name)
+    table = settings.options_of(schema, relation.name)
     history = versions if relation in versions else (*versions, relation)
     is_log = output is Output.CHANGELOG
     soft_deletes = not is_log and _first(table.soft_deletes, settings.soft_deletes)

@@ -23,10 +23,14 @@ _PATIENCE = 600.0
 
 
 def run_until_killed(
-    captures: Path, target: Path, step: str, count: int, *, scratch: Path, config: Path | None = None
+    captures: Path | None, target: Path, step: str, count: int, *, scratch: Path, config: Path | None = None
 ) -> list[str]:
-    """Run the program until it kills itself, and give the steps that it had done."""
-    arguments = [str(captures), str(target), step, str(count)]
+    """Run the program until it kills itself, and give the steps that it had done.
+
+    Args:
+        captures: None for a configuration with sources.
+    """
+    arguments = ["" if captures is None else str(captures), str(target), step, str(count)]
     if config is not None:
         arguments += ["itself", str(config)]
     exit_code, stdout, stderr = _run(arguments, scratch)
@@ -87,7 +91,8 @@ def main(captures: str, target: str, step: str, count: str, what: str = "itself"
     steps.on_step = on_step
     speak_into(Path.cwd())
     settings = ["--config", config] if config else []
-    sys.exit(cli.main(["apply", "--captures", captures, "--target", target, "--quiet", *settings]))
+    given = ["--captures", captures] if captures else []
+    sys.exit(cli.main(["apply", *given, "--target", target, "--quiet", *settings]))
 
 
 def _kill_workers() -> None:

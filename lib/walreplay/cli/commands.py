@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
+from typing import Annotated, Final
 
 import typer
 
 import walreplay
 from walreplay.cli.archives import write_audit, write_index
 from walreplay.cli.arguments import size_of
+from walreplay.cli.by_source import apply_by_source, look_by_source, refuse_sources, settings_of, status_by_source
 from walreplay.cli.results import (
     cut_to_dict,
     inspection_to_dict,
@@ -19,21 +19,13 @@ from walreplay.cli.results import (
     write_report,
     write_status,
 )
-from walreplay.console import Output, progress_shown
+from walreplay.cli.running import asked as _asked
+from walreplay.cli.running import captures_given, print_with_rows
+from walreplay.cli.running import configuration as _configuration
+from walreplay.cli.running import print_report as _print
+from walreplay.cli.running import run as _run
+from walreplay.console import Output
 from walreplay.errors import ConfigError
-
-if TYPE_CHECKING:
-    from walreplay.progress import Progress
-    from walreplay.report import RunReport
-    from walreplay.settings import Settings
-
-
-class _Dictable(Protocol):
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-_Report = TypeVar("_Report", bound=_Dictable)
-_Answer = TypeVar("_Answer")
 
 app = typer.Typer(
     name="walreplay",
@@ -48,7 +40,17 @@ TRACEBACK_VARIABLE: Final = "WALREPLAY_TRACEBACK"
 _NOT_WHOLE: Final = 3
 """The exit code of an audit that has found something damaged or missing."""
 
-_Captures = Annotated[str, typer.Option("--captures", help="Folder of the capture files.", metavar="URI")]
+_Captures = Annotated[
+    str | None,
+    typer.Option("--captures", help="Folder of the capture files, if the configuration has no sources.", metavar="URI"),
+]
+_Sources = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source", help="Only this source of the configuration; several by several --source.", metavar="NAME"
+    ),
+]
+_AtOnce = Annotated[int, typer.Option("--at-once", help="So many sources at the same time.", metavar="N", min=1)]
 _Config = Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")]
 _Index = Annotated[
     str | None,
@@ -90,9 +92,11 @@ def _root(
 
 @app.command("apply")
 def apply_command(
-    captures: _Captures,
     target: _Target,
+    captures: _Captures = None,
     config: _Config = None,
+    source: _Sources = None,
+    at_once: _AtOnce = 1,
     allow_gaps: _AllowGaps = False,
     accept_changed_tables: _AcceptChangedTables = False,
     show: _Show = 0,
@@ -101,21 +105,28 @@ def apply_command(
     with_traceback: _Traceback = False,
 ) -> None:
     """Apply new captures to the Delta tables of the target."""
-    settings = _settings(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
+    found = _configuration(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
+    if found.sources:
+        apply_by_source(target, found, source, at_once, captures=captures, show=show, as_json=as_json, quiet=quiet)
+        return
+    refuse_sources(source, at_once)
+    place, settings = captures_given(captures), found.single()
     spark, report = _run(
         lambda spark, progress: walreplay.apply(
-            spark, captures=captures, target=target, config=settings, progress=progress
+            spark, captures=place, target=target, config=settings, progress=progress
         ),
         quiet=quiet,
     )
-    _print_with_rows(spark, report, as_json=as_json, show=show)
+    print_with_rows(spark, report, as_json=as_json, show=show)
 
 
 @app.command("backfill")
 def backfill_command(
-    captures: _Captures,
     target: _Target,
+    captures: _Captures = None,
     config: _Config = None,
+    source: _Sources = None,
+    at_once: _AtOnce = 1,
     until_lsn: Annotated[
         str | None, typer.Option("--until-lsn", help="The last commit LSN that is wanted.", metavar="X/X")
     ] = None,
@@ -141,11 +152,28 @@ def backfill_command(
 
     until_of(until_lsn, until_time)  # said before Spark starts, if it cannot be read
     size = None if run_bytes is None else size_of(run_bytes, "--run-bytes")
-    settings = _settings(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
+    found = _configuration(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
+    if found.sources:
+        apply_by_source(
+            target,
+            found,
+            source,
+            at_once,
+            captures=captures,
+            show=show,
+            as_json=as_json,
+            quiet=quiet,
+            until_lsn=until_lsn,
+            until_time=until_time,
+            run_bytes=size,
+        )
+        return
+    refuse_sources(source, at_once)
+    place, settings = captures_given(captures), found.single()
     spark, report = _run(
         lambda spark, progress: walreplay.backfill(
             spark,
-            captures=captures,
+            captures=place,
             target=target,
             config=settings,
             until_lsn=until_lsn,
@@ -155,7 +183,7 @@ def backfill_command(
         ),
         quiet=quiet,
     )
-    _print_with_rows(spark, report, as_json=as_json, show=show)
+    print_with_rows(spark, report, as_json=as_json, show=show)
 
 
 @app.command("load")
@@ -194,12 +222,16 @@ def load_command(
     escape: Annotated[str | None, typer.Option("--escape", help="As COPY was given it.", metavar="TEXT")] = None,
     header: Annotated[bool, typer.Option("--header", help="The first line has the columns' names.")] = False,
     config: _Config = None,
+    of_source: Annotated[
+        str | None,
+        typer.Option("--source", help="The source of the configuration that has the rows.", metavar="NAME"),
+    ] = None,
     as_json: _Json = False,
     quiet: _Quiet = False,
     with_traceback: _Traceback = False,
 ) -> None:
     """Give tables the rows that they had before the capture began."""
-    settings = _settings(config)
+    settings = settings_of(_configuration(config), of_source)
     _, report = _run(
         lambda spark, progress: walreplay.load(
             spark,
@@ -227,24 +259,31 @@ def load_command(
 
 @app.command("index")
 def index_command(
-    captures: _Captures,
+    captures: _Captures = None,
     index: _Index = None,
     config: _Config = None,
+    source: _Sources = None,
     as_json: _Json = False,
     quiet: _Quiet = False,
     with_traceback: _Traceback = False,
 ) -> None:
     """Write down what is in each capture file, so that later commands need not read it to know."""
-    settings = _settings(config)
-    _, report = _run(lambda spark, progress: walreplay.index(spark, captures, index, settings, progress), quiet=quiet)
+    found = _configuration(config)
+    if found.sources:
+        look_by_source("index", found, source, captures=captures, index=index, as_json=as_json, quiet=quiet)
+        return
+    refuse_sources(source, 1)
+    place, settings = captures_given(captures), found.single()
+    _, report = _run(lambda spark, progress: walreplay.index(spark, place, index, settings, progress), quiet=quiet)
     _print(report, write_index, as_json=as_json)
 
 
 @app.command("audit")
 def audit_command(
-    captures: _Captures,
+    captures: _Captures = None,
     index: _Index = None,
     config: _Config = None,
+    source: _Sources = None,
     values: Annotated[
         bool, typer.Option("--values", help="Decode everything: rows, bytes and rescued values by table.")
     ] = False,
@@ -253,9 +292,18 @@ def audit_command(
     with_traceback: _Traceback = False,
 ) -> None:
     """Show what an archive holds, and all that is damaged or missing; exit code 3 if anything is."""
-    settings = _settings(config)
+    found = _configuration(config)
+    if found.sources:
+        is_whole = look_by_source(
+            "audit", found, source, captures=captures, index=index, as_json=as_json, quiet=quiet, values=values
+        )
+        if not is_whole:
+            raise typer.Exit(_NOT_WHOLE)
+        return
+    refuse_sources(source, 1)
+    place, settings = captures_given(captures), found.single()
     _, report = _run(
-        lambda spark, progress: walreplay.audit(spark, captures, index, settings, progress, values=values),
+        lambda spark, progress: walreplay.audit(spark, place, index, settings, progress, values=values),
         quiet=quiet,
     )
     _print(report, write_audit, as_json=as_json)
@@ -318,10 +366,16 @@ def status_command(
         int | None,
         typer.Option("--at", help="Show the Delta version that each table had after this run.", metavar="RUN"),
     ] = None,
+    config: _Config = None,
+    source: _Sources = None,
     as_json: _Json = False,
     with_traceback: _Traceback = False,
 ) -> None:
     """Show a target's runs, its applied LSN, and the transactions that are still open."""
+    given = None if config is None else _configuration(config)
+    if source or (given is not None and given.sources):
+        status_by_source(target, given, source, at, as_json=as_json)
+        return
     output = Output()
     if at is not None:
         cut = _asked(lambda spark: walreplay.versions_at(spark, target, at))
@@ -343,54 +397,3 @@ def _check_framing(framing: str | None) -> None:
     known = [item.value for item in Framing]
     if framing is not None and framing not in known:
         raise ConfigError(f"--framing {framing}: there is no such framing", remedy=f"There are {', '.join(known)}")
-
-
-def _settings(config: str | None, *, allow_gaps: bool = False, accept_changed_tables: bool = False) -> Settings:
-    from walreplay.settings import load_settings
-
-    settings = load_settings(config)
-    if allow_gaps:
-        settings = settings.allowing_gaps()
-    return settings.accepting_changed_tables() if accept_changed_tables else settings
-
-
-def _run(work: Callable[[Any, Progress], _Report], *, quiet: bool) -> tuple[Any, _Report]:
-    """Start Spark, and do some work with it under the progress display."""
-    progress = progress_shown(quiet=quiet)
-    try:
-        progress.stage("start Spark", None)
-        from walreplay.spark.session.session import build_session
-
-        spark = build_session(progress=progress)
-        return spark, work(spark, progress)
-    finally:
-        progress.done()
-
-
-def _asked(question: Callable[[Any], _Answer]) -> _Answer:
-    """Start Spark, and ask something of it without the progress display."""
-    from walreplay.spark.session.session import build_session
-
-    return question(build_session(progress=progress_shown(quiet=False)))
-
-
-def _print(report: _Report, write: Callable[[Output, _Report], None], *, as_json: bool) -> None:
-    output = Output()
-    if as_json:
-        output.json(report.to_dict(), indent=2)
-    else:
-        write(output, report)
-
-
-def _print_with_rows(spark: Any, report: RunReport, *, as_json: bool, show: int) -> None:
-    """Print a report, and for people the first rows of each of its tables."""
-    _print(report, write_report, as_json=as_json)
-    if as_json or not show:
-        return
-    from walreplay.spark.delta.preview import first_rows
-
-    output = Output()
-    for table in report.tables:
-        columns, rows = first_rows(spark, table.location, show)
-        output.line()
-        output.table(columns, rows, title=table.name)

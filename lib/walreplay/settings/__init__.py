@@ -4,13 +4,21 @@ Every problem is a `walreplay.errors.ConfigError` with the file, the line, the k
 unknown key it also names the nearest right one.  Spark's workers do not import this package: what tasks need of the
 configuration is in `walreplay.task_settings`.
 
-Entry points: `Settings`, `load_settings`, `make_settings`.
+`Settings` are of one source; a `Configuration` may have several, and gives each one's.
+
+Entry points: `Settings`, `load_settings`, `make_settings`; `Configuration`, `make_configuration`, `source_settings`.
 
 Uses: types.
 Used by: cli, selection, spark, walreplay.
 """
 
-from walreplay.settings.document import load_settings, make_settings
+from walreplay.settings.document import (
+    load_configuration,
+    load_settings,
+    make_configuration,
+    make_settings,
+    source_settings,
+)
 from walreplay.settings.keys import same_columns
 from walreplay.settings.model import (
     COMMIT_LSN,
@@ -27,12 +35,14 @@ from walreplay.settings.model import (
     TableSettings,
     TypeChangePolicy,
 )
+from walreplay.settings.sources import Configuration, SourceSettings
 
 __all__ = [
     "COMMIT_LSN",
     "COMMIT_TS",
     "DEFAULT_BUCKET_BYTES",
     "CaptureSettings",
+    "Configuration",
     "DropColumnPolicy",
     "MetadataSettings",
     "MissingRowPolicy",
@@ -40,9 +50,13 @@ __all__ = [
     "OriginSettings",
     "RecreatePolicy",
     "Settings",
+    "SourceSettings",
     "TableSettings",
     "TypeChangePolicy",
+    "load_configuration",
     "load_settings",
+    "make_configuration",
     "make_settings",
     "same_columns",
+    "source_settings",
 ]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     model_validator,
@@ -30,6 +28,7 @@ from walreplay.settings.keys import (
     check_output_name,
     check_outputs,
     check_renames,
+    check_schema_template,
     check_table_name,
     check_type,
     each_once,
@@ -39,9 +38,13 @@ from walreplay.settings.keys import (
     split_expressions,
 )
 from walreplay.settings.properties import check_properties, texts_of
+from walreplay.settings.strict import OfSource, StrictModel
 from walreplay.task_settings import Origins, TaskSettings
 from walreplay.types.options import BinaryMode, DecimalMode, TypeOptions
 from walreplay.types.text import codec_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 FramingName = Literal[
     "auto",
@@ -111,11 +114,7 @@ ClusterColumns = Annotated[
 ]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class CaptureSettings(_Model):
+class CaptureSettings(StrictModel):
     """Which files are captures, and their framing and order."""
 
     framing: FramingName = "auto"
@@ -128,7 +127,7 @@ class CaptureSettings(_Model):
     """Continue where the bytes prove, or the files' numbers suggest, that something is missing."""
 
 
-class OriginSettings(_Model):
+class OriginSettings(StrictModel):
     """Whose changes are wanted, by replication origin."""
 
     include: OriginNames | None = None
@@ -146,7 +145,7 @@ class OriginSettings(_Model):
         return Origins(self.include, self.exclude)
 
 
-class MetadataSettings(_Model):
+class MetadataSettings(StrictModel):
     """The names of a mirror table's metadata columns; None leaves a column out."""
 
     commit_lsn: Name | None = COMMIT_LSN
@@ -191,7 +190,7 @@ class MetadataSettings(_Model):
         return tuple(name for name in (*given, *commit) if name is not None)
 
 
-class TableSettings(_Model):
+class TableSettings(StrictModel):
     """The options of one source table; None takes the value for all tables."""
 
     source_schema: Name
@@ -266,21 +265,21 @@ class TableSettings(_Model):
         return self
 
 
-class ObjectSettings(_Model):
+class ObjectSettings(StrictModel):
     """One entry of ``objects``."""
 
     table: TableSettings
 
 
+def _source_names(objects: tuple[ObjectSettings, ...]) -> list[tuple[str, str]]:
+    return [(item.table.source_schema, item.table.source_table) for item in objects]
+
+
 def _each_table_once(objects: tuple[ObjectSettings, ...]) -> tuple[ObjectSettings, ...]:
-    names = [(item.table.source_schema, item.table.source_table) for item in objects]
+    names = _source_names(objects)
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"must name each table once, and {'.'.join(name)} stands there twice")
-    places = [item.table.destination for item in objects]
-    for place in places:
-        if places.count(place) > 1:
-            raise ValueError(f"two of the tables have the destination {'.'.join(place)}")
     return objects
 
 
@@ -288,12 +287,14 @@ def _output_names() -> dict[Literal["changelog"], str]:
     return {"changelog": DEFAULT_LOG_NAME}
 
 
-class Settings(_Model):
+class Settings(OfSource):
     """The whole configuration; the defaults suit most users."""
 
     source: Name | None = None
     """What makes one stream of transactions; None takes the captures' root for its name."""
     captures: Annotated[CaptureSettings, BeforeValidator(none_is_empty)] = CaptureSettings()
+    destination_schema: Annotated[Name, AfterValidator(check_schema_template)] | None = None
+    """The schema of mirror tables whose entry under ``objects`` names none; None takes the source's."""
     origins: Annotated[OriginSettings, BeforeValidator(none_is_empty)] = OriginSettings()
     objects: Annotated[
         tuple[ObjectSettings, ...],
@@ -355,6 +356,10 @@ class Settings(_Model):
                 raise ValueError(f"{name} has a column_mask_hash, which needs a column_mask_salt")
             if table.soft_deletes and self.metadata_columns.deleted is None:
                 raise ValueError(f"{name} has soft_deletes, which need metadata_columns.deleted")
+        places = [self.options_of(*found).destination for found in _source_names(self.objects)]
+        for place in places:
+            if places.count(place) > 1:
+                raise ValueError(f"under objects, two of the tables have the destination {'.'.join(place)}")
         for name in self.output_names.values():
             if "{table}" not in name:
                 raise ValueError(f"output_names must have {{table}} in {name!r}: all tables would have one name else")
@@ -363,7 +368,7 @@ class Settings(_Model):
         return self
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Settings:
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
         """Check values that came as a mapping.
 
         Raises:
@@ -371,15 +376,15 @@ class Settings(_Model):
         """
         return validated(cls, values, path=None, document=None)
 
-    def accepting_changed_tables(self) -> Settings:
+    def accepting_changed_tables(self) -> Self:
         """Give the same settings with ``accept_changed_tables`` set."""
         return self.model_copy(update={"accept_changed_tables": True})
 
-    def allowing_gaps(self) -> Settings:
+    def allowing_gaps(self) -> Self:
         """Give the same settings with ``captures: allow_gaps`` set."""
         return self.model_copy(update={"captures": self.captures.model_copy(update={"allow_gaps": True})})
 
-    def with_run_bytes(self, size: int) -> Settings:
+    def with_run_bytes(self, size: int) -> Self:
         """Give the same settings with another ``run_bytes``.
 
         Raises:
@@ -409,6 +414,13 @@ class Settings(_Model):
             if (item.table.source_schema, item.table.source_table) == (schema, table):
                 return item.table
         return None
+
+    def options_of(self, schema: str, table: str) -> TableSettings:
+        """Give the options of a source table, with the schema that its mirror has."""
+        found = self.table(schema, table) or TableSettings(source_schema=schema, source_table=table)
+        if self.destination_schema is None or found.destination_schema is not None:
+            return found
+        return found.model_copy(update={"destination_schema": self.destination_schema.replace("{schema}", schema)})
 
     def properties_of(self, table: TableSettings) -> tuple[tuple[str, str], ...]:
         """Give the properties of a mirror table, in one order."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from walreplay.errors import ConfigError
 
 LEDGER_SCHEMA: Final = "_walreplay"
+_SOURCES: Final = "sources"
+"""The folder, inside the ledger's, of the ledgers of several sources."""
 _CATALOG = re.compile(r"[A-Za-z_][A-Za-z0-9_\-]*(\.[A-Za-z_][A-Za-z0-9_\-]*)?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 _NOT_IN_CATALOGS = re.compile(rf"(?:[^A-Za-z0-9_]|_(?=_x)|\A_(?={LEDGER_SCHEMA[1:]}))+", re.IGNORECASE | re.ASCII)
@@ -76,10 +78,12 @@ class Target:
     Attributes:
         root: a folder's URI, or None.
         catalog: the parts before a table's schema: ``catalog``, or ``catalog.schema`` if all tables share one schema.
+        source: the source, of several that share the place, whose ledger is meant; None for a place of one source.
     """
 
     root: str | None
     catalog: tuple[str, ...] = ()
+    source: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Target:
@@ -101,6 +105,10 @@ class Target:
             remedy="Give a folder's URI (./mirror, s3a://bucket/mirror), a catalog, or catalog.schema",
         )
 
+    def of_source(self, name: str | None) -> Target:
+        """Give the same place, with the ledger of one of its sources; None for that of a place of one source."""
+        return replace(self, source=name)
+
     @property
     def text(self) -> str:
         """The target as people write it."""
@@ -117,12 +125,21 @@ class Target:
         return TableName(parts=(*self.catalog, encode_for_catalog(namespace), encoded))
 
     def ledger(self, name: str) -> TableName:
-        """Give a table of the ledger."""
+        """Give a table of the ledger.
+
+        Each of several sources has tables of its own: a folder, or a schema, that no table of PostgreSQL's can have.
+        """
         if self.root is not None:
-            return TableName(path=f"{self.root}/{LEDGER_SCHEMA}/{name}")
+            return TableName(path=f"{self.root}/{self.ledger_folder}/{name}")
+        schema = LEDGER_SCHEMA if self.source is None else f"{LEDGER_SCHEMA}_{encode_for_catalog(self.source)}"
         if len(self.catalog) == 2:
-            return TableName(parts=(*self.catalog, f"{LEDGER_SCHEMA}_{name}"))
-        return TableName(parts=(*self.catalog, LEDGER_SCHEMA, name))
+            return TableName(parts=(*self.catalog, f"{schema}_{name}"))
+        return TableName(parts=(*self.catalog, schema, name))
+
+    @property
+    def ledger_folder(self) -> str:
+        """The ledger's folder, below the root."""
+        return LEDGER_SCHEMA if self.source is None else f"{LEDGER_SCHEMA}/{_SOURCES}/{encode_name(self.source)}"
 
     def relative(self, table: TableName) -> TableName:
         """Give a table's name for the ledger: below the folder it begins with ``./``, so that the folder may move."""

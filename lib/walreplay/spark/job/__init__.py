@@ -2,9 +2,10 @@
 
 It decides the order, and leaves the work to the rooms below.
 
-`apply` does one run after the other, `applying` is one run behind its plan.  `backfill` ends the runs at a moment.
+`apply` does one run after the other, `applying` is one run behind its plan.  `backfill` ends the runs at a moment,
+`by_source` does them for each of several sources.
 
-Entry points: `apply.apply` and `backfill.backfill`, which are `walreplay.apply` and `walreplay.backfill`.
+Entry points: `apply.apply`, `backfill.backfill` and `by_source.apply_sources`.
 
 Uses: captures, checks, decode, delta, index, ledger, loading, planning, protocol, session, settings, staging, tables,
 transactions, workers, writing.

@@ -43,8 +43,8 @@ class Work:
     Attributes:
         size: bytes of the files that the plan reads.
         before: the ledger's state, of an interrupted run its own.
-        begin: gives the run's state, in which the plan stands written under its number; called once the files have
-            proved to be decodable.
+        begin: gives the run's state, in which the plan stands written under its number, with the places that it takes
+            (`State.places`); called once the files have proved to be decodable.
         ahead: what was decoded with the scan.
         resumed: the run was begun before; some tables may have its commit.
     """
@@ -52,7 +52,7 @@ class Work:
     plan: Plan
     size: int
     before: State | None
-    begin: Callable[[Plan, int], State]
+    begin: Callable[[Plan, int, tuple[str, ...]], State]
     ahead: AheadScan | None = None
     resumed: bool = False
 
@@ -170,13 +170,13 @@ class Applying:
         )
         with run.stage("check"):
             self._check_server(tables.placement, work, decoded.history)
-        with run.stage("plan"):
+        with run.stage("plan"), run.apart(tables) as places:
             checks = table_checks(run, accepts=run.settings.accept_changed_tables)
             found = checks.check(tables, resumed=work.resumed)
             if not work.resumed:
                 plan = replace(plan, id=str(uuid.uuid4()))
             number = checks.go_back(plan, tables, found, work.before, decoded.history) if not work.resumed else 0
-            state = work.begin(plan, number)
+            state = work.begin(plan, number, places)
         steps.reached("plan written")
         commit = delta.CommitId(state.ledger, state.run, run_id(plan))
         state, copied = RunTables(run).move(tables, state, commit)

@@ -91,7 +91,7 @@ def load(
         describe: a file that ``conf/postgresql/describe.sql`` has written; without it, the tables have to be known by
             their captures.
         table: the one table (``schema.table``) that all files are of.
-        captures: where the captures lie or will lie; for a new target, if the configuration names no source.
+        captures: where the captures lie or will lie; for a new target, if the configuration does not say it.
         file_format: text, csv or binary; by default each file tells it.
         delimiter, null, quote, escape, header: what COPY was told, where that is not its default.
         replace: tables that have rows already are made anew, and a load that was interrupted is given up.
@@ -101,14 +101,16 @@ def load(
     Raises:
         WalReplayError: what stopped it.  No table is touched when the files are at fault.
     """
-    place, chosen = Target.parse(str(target)), make_settings(config)
+    chosen = make_settings(config)
+    place = Target.parse(str(target)).of_source(chosen.ledger_name)
     options = CopyOptions(kind_of(file_format), delimiter, null, quote, escape, header)
     lsn = last_lsn_of(at_lsn, consistent_point)
     described = None if describe is None else _read_description(describe)
     with spark_errors(path=place.text):
         check_places(str(source), place)
         context = RunContext.of(spark, place, chosen, progress, loads=True)
-        named = chosen.source or (None if captures is None else root_of(str(captures)))
+        known = chosen.captures_uri if captures is None else str(captures)
+        named = chosen.source or (None if known is None else root_of(known))
         return _Load(context, str(source), lsn, described, table, named, options, replace).run()
 
 
@@ -330,9 +332,10 @@ class _Load:
             else:
                 names = tuple(sorted((item.oid, item.qualified_name) for item in loaded))
                 ledger_load = Load(str(uuid.uuid4()), self.lsn, names, root_of(self.origin))
-                begun = context.ledger.write_load(
-                    state, ledger_load, number, source=source, files=chosen.count, size=chosen.size
-                )
+                with context.apart(tables) as places:
+                    begun = context.ledger.write_load(
+                        state, ledger_load, number, source=source, files=chosen.count, size=chosen.size, places=places
+                    )
         steps.reached("plan written")
         commit = delta.CommitId(begun.ledger, begun.run, begun.run_id)
         runs = [dataclasses.replace(one, commit=commit) for one in runs]

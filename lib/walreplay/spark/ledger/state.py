@@ -27,7 +27,7 @@ APPLIED: Final = "applied"
 LOADING: Final = "loading"
 """A base load stands written, and some tables may have its commit."""
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 SCHEMA: Final = pa.schema(
     [
@@ -45,6 +45,7 @@ SCHEMA: Final = pa.schema(
         ("resume", pa.string()),
         ("seen", pa.string()),
         ("tables", pa.list_(pa.string())),
+        ("places", pa.list_(pa.string())),
         ("vacated", pa.bool_()),
         ("holder", pa.string()),
     ]
@@ -99,6 +100,8 @@ class State:
         plan: the plan that it applies, while it is `PLANNED`; ``load`` what it loads, while it is `LOADING`.
         resume: where the next run starts, once it is `APPLIED`.
         tables: what is known of all mirror tables that were ever written to.
+        places: the places, as the ledger has them, that the run at work takes for its tables, and that no other source
+            of the same target may take.
         vacated: the tables that give way to others have left their places.
     """
 
@@ -115,6 +118,7 @@ class State:
     resume: Resume | None = None
     seen: Seen = Seen()
     tables: tuple[MirrorEntry, ...] = ()
+    places: tuple[str, ...] = ()
     vacated: bool = False
     load: Load | None = None
 
@@ -156,6 +160,7 @@ def values_of(state: State, holder: lock.Holder | None, target: Target) -> dict[
         "resume": None if state.resume is None else resume_to_json(state.resume),
         "seen": json.dumps(asdict(state.seen)),
         "tables": [replace(entry, table=target.relative(entry.table)).to_json() for entry in state.tables],
+        "places": list(state.places),
         "vacated": state.vacated,
         "holder": None if holder is None else holder.to_json(),
     }
@@ -179,6 +184,7 @@ def state_of(row: Row, target: Target) -> State:
         resume=None if row.resume is None else resume_from_json(row.resume),
         seen=Seen(**json.loads(row.seen)),
         tables=tuple(replace(entry, table=target.absolute(entry.table)) for entry in entries),
+        places=tuple(row.places),
         vacated=bool(row.vacated),
     )
 
