@@ -14,6 +14,7 @@ def test_scripts_are_listed_printed_and_copied(capsys, tmp_path):
     assert main(["sql"]) == 0
     listed = capsys.readouterr().out
     assert [name for name in script_names() if name in listed] == [
+        "announce.sql",
         "base.sh",
         "copies.sql",
         "describe.sql",
@@ -33,7 +34,7 @@ def test_scripts_are_listed_printed_and_copied(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing.sql"], "There are base.sh, copies.sql, describe.sql, snapshot.sh"),
+        (["nothing.sql"], "There are announce.sql, base.sh, copies.sql, describe.sql, snapshot.sh"),
         (["base.sh", "--into", "x"], "Leave out the name, or --into"),
     ],
 )

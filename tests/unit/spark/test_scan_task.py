@@ -11,7 +11,7 @@ from walreplay.errors import EncodingMismatch, from_dict
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
-from walreplay.spark.captures.files import _tasks_for
+from walreplay.spark.captures.files import tasks_for
 from walreplay.spark.workers import scan as workers
 from walreplay.spark.workers.scan import ScanTask, scan_batches
 from walreplay.types.text import codec_of
@@ -64,14 +64,14 @@ def test_scans_are_told_some_at_a_time(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("files", "tasks"), [(1, None), (32, None), (33, 33), (64, 64), (200, 64), (10_000, 2_500)])
 def test_many_files_are_shared_out_to_tasks_of_a_few(files, tasks):
-    assert _tasks_for(files, files * 32 * MEGABYTE, None) == tasks
+    assert tasks_for(files, files * 32 * MEGABYTE, None) == tasks
 
 
 @pytest.mark.parametrize(("size", "tasks"), [(0, 64), (1_000, 64), (MEGABYTE, 312), (8 * MEGABYTE, 2_500)])
 def test_of_small_files_many_go_into_one_task(size, tasks):
-    assert _tasks_for(10_000, 10_000 * size, None) == tasks
+    assert tasks_for(10_000, 10_000 * size, None) == tasks
 
 
 @pytest.mark.parametrize(("files", "tasks"), [(32, None), (33, 8), (10_000, 8)])
 def test_in_local_mode_tasks_go_by_the_cores(files, tasks):
-    assert _tasks_for(files, files * 32 * MEGABYTE, 2) == tasks
+    assert tasks_for(files, files * 32 * MEGABYTE, 2) == tasks
