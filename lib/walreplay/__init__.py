@@ -23,14 +23,15 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from walreplay.changes import ChangeBatch, read_changes
     from walreplay.errors import WalReplayError
-    from walreplay.report import Forecast, RunReport
-    from walreplay.settings import Settings
+    from walreplay.report import Forecast, RunReport, SourceReport, SourcesReport
+    from walreplay.settings import Configuration, Settings, source_settings
     from walreplay.spark.index.audit import audit
     from walreplay.spark.index.audited import AuditReport
     from walreplay.spark.index.building import IndexReport, index
     from walreplay.spark.job.apply import apply
     from walreplay.spark.job.as_of import AsOf, as_of
     from walreplay.spark.job.backfill import backfill, forecast
+    from walreplay.spark.job.by_source import apply_sources, sources_status
     from walreplay.spark.job.load import load
     from walreplay.spark.job.rebuild import rebuild
     from walreplay.spark.ledger.status import Cut, TargetStatus, status, versions_at
@@ -39,15 +40,19 @@ __all__ = [
     "AsOf",
     "AuditReport",
     "ChangeBatch",
+    "Configuration",
     "Cut",
     "Forecast",
     "IndexReport",
     "RunReport",
     "Settings",
+    "SourceReport",
+    "SourcesReport",
     "TargetStatus",
     "WalReplayError",
     "__version__",
     "apply",
+    "apply_sources",
     "as_of",
     "audit",
     "backfill",
@@ -56,6 +61,8 @@ __all__ = [
     "load",
     "read_changes",
     "rebuild",
+    "source_settings",
+    "sources_status",
     "status",
     "versions_at",
 ]
@@ -66,14 +73,18 @@ _HOMES: Final = {
     "AsOf": "walreplay.spark.job.as_of",
     "AuditReport": "walreplay.spark.index.audited",
     "ChangeBatch": "walreplay.changes",
+    "Configuration": "walreplay.settings",
     "Cut": "walreplay.spark.ledger.status",
     "Forecast": "walreplay.report",
     "IndexReport": "walreplay.spark.index.building",
     "RunReport": "walreplay.report",
     "Settings": "walreplay.settings",
+    "SourceReport": "walreplay.report",
+    "SourcesReport": "walreplay.report",
     "TargetStatus": "walreplay.spark.ledger.status",
     "WalReplayError": "walreplay.errors",
     "apply": "walreplay.spark.job.apply",
+    "apply_sources": "walreplay.spark.job.by_source",
     "as_of": "walreplay.spark.job.as_of",
     "audit": "walreplay.spark.index.audit",
     "backfill": "walreplay.spark.job.backfill",
@@ -82,6 +93,8 @@ _HOMES: Final = {
     "load": "walreplay.spark.job.load",
     "read_changes": "walreplay.changes",
     "rebuild": "walreplay.spark.job.rebuild",
+    "source_settings": "walreplay.settings",
+    "sources_status": "walreplay.spark.job.by_source",
     "status": "walreplay.spark.ledger.status",
     "versions_at": "walreplay.spark.ledger.status",
 }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+from walreplay.errors import WalReplayError
 from walreplay.lsn import format_lsn
+
+_Result = TypeVar("_Result")
 
 Action: TypeAlias = Literal["created", "merged", "appended", "overwritten", "unchanged", "set aside"]
 Status: TypeAlias = Literal["applied", "loaded", "rebuilt", "nothing new"]
@@ -195,3 +198,70 @@ class Forecast:
         for name in ("seconds", "estimated_seconds"):
             found[name] = None if found[name] is None else round(found[name], 3)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport(Generic[_Result]):
+    """What came of one of several sources.
+
+    Attributes:
+        result: its report; None if it has failed, and then ``error`` says why.
+    """
+
+    source: str
+    result: _Result | None
+    error: Exception | None
+    seconds: float
+
+    @property
+    def problem(self) -> str | None:
+        """What has gone wrong, in one line without values; None if nothing has."""
+        if self.error is None or isinstance(self.error, WalReplayError):
+            return None if self.error is None else str(self.error)
+        return f"{type(self.error).__name__}, a fault of walreplay"
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesReport(Generic[_Result]):
+    """What came of the sources of one target, in the configuration's order."""
+
+    sources: tuple[SourceReport[_Result], ...]
+
+    @property
+    def results(self) -> dict[str, _Result]:
+        """The reports of the sources that have not failed, by their names."""
+        return {one.source: one.result for one in self.sources if one.result is not None}
+
+    @property
+    def failed(self) -> tuple[SourceReport[_Result], ...]:
+        """The sources that have failed."""
+        return tuple(one for one in self.sources if one.error is not None)
+
+    def raise_first(self) -> None:
+        """Raise the error of the first source that has failed, if one has."""
+        for one in self.failed:
+            assert one.error is not None
+            raise one.error
+
+    def to_dict(self, plain: Callable[[Any], dict[str, Any]] | None = None) -> dict[str, Any]:
+        """Give the report as values for JSON.
+
+        Args:
+            plain: does so with a source's report; None for what has a ``to_dict`` itself.
+        """
+
+        def of(result: Any) -> Any:
+            return None if result is None else (result.to_dict() if plain is None else plain(result))
+
+        return {
+            "sources": [
+                {
+                    "source": one.source,
+                    "status": "failed" if one.error is not None else "done",
+                    "error": one.problem,
+                    "report": of(one.result),
+                    "seconds": round(one.seconds, 3),
+                }
+                for one in self.sources
+            ]
+        }

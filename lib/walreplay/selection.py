@@ -180,7 +180,7 @@ def select(
     schema = relation.namespace or _CATALOG_NAMESPACE
     if not settings.wants_table(schema, relation.name) or output not in settings.outputs_of(schema, relation.name):
         return None
-    table = settings.table(schema, relation.name) or TableSettings(source_schema=schema, source_table=relation.name)
+    table = settings.options_of(schema, relation.name)
     history = versions if relation in versions else (*versions, relation)
     is_mirror = output is Output.MIRROR
     soft_deletes = is_mirror and _first(table.soft_deletes, settings.soft_deletes)

@@ -10,9 +10,15 @@ import pytest
 
 import walreplay
 from support.truth import mirror_tables
+from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.target import TableName
+from walreplay.spark.planning.placement import Move
+from walreplay.spark.tables.move import move
+from walreplay.spark.writing.statements import StatementWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,3 +89,29 @@ def test_tables_that_trade_places_are_not_taken_for_each_other(
     for oid, name in swapped.items():
         found = spark.read.format("delta").load(str(tables[f"s.{name}"])).select("id", "v").collect()
         assert sorted(map(tuple, found)) == [(0, f"{oid}.0"), (1, "changed"), (2, f"{oid}.2")]
+
+
+def test_a_table_that_is_copied_to_its_place_does_not_take_anothers(spark: SparkSession) -> None:
+    """A catalog renames nothing; what lies at the new place may be of a ledger that this one knows nothing of."""
+    here, there = (TableName(parts=("spark_catalog", "moved_by_copy", name)) for name in ("here", "there"))
+    commit, checked = delta.CommitId("ledger", 7), list[object]()
+
+    def to(destination: TableName) -> None:
+        step = Move(1, "s.t", here, destination, set_aside=False)
+        move(spark.newSession(), StatementWriter(), step, commit, lambda **_: checked.append(None), None)
+
+    spark.sql("CREATE SCHEMA spark_catalog.moved_by_copy")
+    try:
+        for name, rows in ((here, 3), (there, 2)):
+            spark.range(rows).write.format("delta").saveAsTable(name.sql)
+        with pytest.raises(TargetError, match="a table cannot be moved here, for something is there"):
+            to(there)
+        assert (spark.table(here.sql).count(), spark.table(there.sql).count()) == (3, 2)
+        # What a run before has left without rows is nobody's; and a copy that was made is not made again.
+        spark.sql(f"DELETE FROM {there.sql}")
+        to(there)
+        to(there)
+        assert not spark.catalog.tableExists(here.sql)
+        assert spark.table(there.sql).count() == 3
+    finally:
+        spark.sql("DROP SCHEMA spark_catalog.moved_by_copy CASCADE")

@@ -24,7 +24,7 @@ _PATIENCE = 600.0
 
 
 def run_until_killed(
-    captures: Path,
+    captures: Path | None,
     target: Path,
     step: str,
     count: int,
@@ -36,9 +36,11 @@ def run_until_killed(
     """Run the program until it kills itself, and give the steps that it had done.
 
     Args:
+        captures: None for a configuration with sources.
         command: what it does, with the command's own options.
     """
-    arguments = [str(captures), str(target), step, str(count), "itself", str(config or ""), *command]
+    arguments = ["" if captures is None else str(captures), str(target), step, str(count)]
+    arguments += ["itself", str(config or ""), *command]
     exit_code, stdout, stderr = _run(arguments, scratch)
     assert exit_code == -signal.SIGKILL, f"the run ended by itself with {exit_code}:\n{stdout}\n{stderr}"
     return stdout.splitlines()
@@ -99,7 +101,8 @@ def main(
     steps.on_step = on_step
     speak_into(Path.cwd())
     settings = ["--config", config] if config else []
-    sys.exit(cli.main([*(command or ["apply"]), "--captures", captures, "--target", target, "--quiet", *settings]))
+    given = ["--captures", captures] if captures else []
+    sys.exit(cli.main([*(command or ["apply"]), *given, "--target", target, "--quiet", *settings]))
 
 
 def _kill_workers() -> None:

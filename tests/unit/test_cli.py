@@ -147,7 +147,8 @@ def test_a_wrong_configuration_stops_before_spark_is_started(applied, tmp_path, 
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["apply"], "--captures"),
+        (["apply"], "--target"),
+        (["apply", "--target", "y"], "--captures"),
         (["apply", "--captures", "x", "--target", "y", "--nothing"], "--nothing"),
         (["apply", "--captures", "x", "--target", "y", "--show", "many"], "--show"),
         (["aply"], "aply"),

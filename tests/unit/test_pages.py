@@ -29,9 +29,9 @@ from support.pages import (
     pages,
     tagged,
 )
-from walreplay.cli.commands import app
+from walreplay.cli.questions import app
 from walreplay.errors import ConfigError
-from walreplay.settings import Settings, load_settings
+from walreplay.settings import Configuration, load_configuration, load_settings
 from walreplay.settings.model import MetadataSettings
 
 PACKAGE = Path(walreplay.__file__).parent
@@ -159,7 +159,7 @@ def test_every_configuration_is_one(block: Block, tmp_path: Path) -> None:
     for number, text in enumerate(alternatives(block.text)):
         file = tmp_path / f"{number}.yaml"
         file.write_text(text, encoding="utf-8")
-        assert load_settings(file) != Settings()
+        assert load_configuration(file) != Configuration()
 
 
 def test_both_halves_of_an_alternative_are_tried(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def options_of(command: str) -> dict[str, tuple[str, bool]]:
 
 
 def test_the_synopsis_has_the_programs_options_and_no_others() -> None:
-    text = block("README.md", "walreplay apply    --captures URI").text
+    text = block("README.md", "walreplay apply    --target URI").text
     shown = dict(map(shown_options, text.splitlines()))
     program = {name: options_of(name) for name in typer.main.get_command(app).commands}  # type: ignore[attr-defined]
     for options in program.values():

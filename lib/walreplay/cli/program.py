@@ -11,7 +11,8 @@ from typing import Final
 
 import typer
 
-from walreplay.cli.commands import TRACEBACK_VARIABLE, app
+from walreplay.cli.options import TRACEBACK_VARIABLE
+from walreplay.cli.questions import app
 from walreplay.console import Output, drop_output, guarded
 from walreplay.errors import WalReplayError
 from walreplay.spark.session.failures import failure_of

@@ -4,27 +4,38 @@ Every problem is a `walreplay.errors.ConfigError` with the file, the line, the k
 unknown key it also names the nearest right one.  Spark's workers do not import this package: what tasks need of the
 configuration is in `walreplay.task_settings`.
 
-Entry points: `Settings`, `load_settings`, `make_settings`.
+`Settings` are of one source; a `Configuration` may have several, and gives each one's.
+
+Entry points: `Settings`, `load_settings`, `make_settings`; `Configuration`, `make_configuration`, `source_settings`.
 
 Uses: types.
 Used by: cli, selection, spark, walreplay.
 """
 
-from walreplay.settings.document import load_settings, make_settings
+from walreplay.settings.document import (
+    load_configuration,
+    load_settings,
+    make_configuration,
+    make_settings,
+    source_settings,
+)
 from walreplay.settings.keys import same_columns
 from walreplay.settings.model import (
+    CaptureSettings,
+    MetadataSettings,
+    OriginSettings,
+    Settings,
+    TableSettings,
+)
+from walreplay.settings.sources import Configuration, SourceSettings
+from walreplay.settings.values import (
     COMMIT_LSN,
     COMMIT_TS,
     DEFAULT_BUCKET_BYTES,
-    CaptureSettings,
     DropColumnPolicy,
-    MetadataSettings,
     MissingRowPolicy,
     OrderName,
-    OriginSettings,
     RecreatePolicy,
-    Settings,
-    TableSettings,
     TypeChangePolicy,
 )
 
@@ -33,6 +44,7 @@ __all__ = [
     "COMMIT_TS",
     "DEFAULT_BUCKET_BYTES",
     "CaptureSettings",
+    "Configuration",
     "DropColumnPolicy",
     "MetadataSettings",
     "MissingRowPolicy",
@@ -40,9 +52,13 @@ __all__ = [
     "OriginSettings",
     "RecreatePolicy",
     "Settings",
+    "SourceSettings",
     "TableSettings",
     "TypeChangePolicy",
+    "load_configuration",
     "load_settings",
+    "make_configuration",
     "make_settings",
     "same_columns",
+    "source_settings",
 ]

@@ -12,6 +12,7 @@ import yaml
 from walreplay.errors import ConfigError
 from walreplay.settings.explain import validated
 from walreplay.settings.model import Settings
+from walreplay.settings.sources import Configuration
 
 _MOST_TEXT: Final = 16 << 20
 
@@ -21,13 +22,22 @@ _MOST_NESTED: Final = 50
 
 
 def load_settings(path: str | os.PathLike[str] | None) -> Settings:
+    """Read the settings of one source from a YAML file; None gives the defaults.
+
+    Raises:
+        ConfigError: as `load_configuration` does; or the file has several sources.
+    """
+    return load_configuration(path).single()
+
+
+def load_configuration(path: str | os.PathLike[str] | None) -> Configuration:
     """Read a YAML file; None gives the defaults.
 
     Raises:
         ConfigError: the file cannot be read, is no YAML, or holds what is not allowed.
     """
     if path is None:
-        return Settings()
+        return Configuration()
     name = os.fspath(path)
     try:
         with Path(name).open(encoding="utf-8") as file:
@@ -53,16 +63,40 @@ def load_settings(path: str | os.PathLike[str] | None) -> Settings:
         raise ConfigError(f"not YAML: {' '.join(str(error).split())}", path=name) from None
     except ValueError as error:  # a date that does not exist
         raise ConfigError(f"not YAML: {error}", path=name) from None
-    return validated(Settings, {} if values is None else values, path=name, document=document)
+    return validated(Configuration, {} if values is None else values, path=name, document=document)
 
 
 def make_settings(config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None) -> Settings:
-    """Give the settings for what a caller passes: None, a file, a mapping, or settings."""
-    if isinstance(config, Settings):
+    """Give the settings of one source, for what a caller passes: None, a file, a mapping, or settings.
+
+    Raises:
+        ConfigError: something is not allowed there, or it has several sources.
+    """
+    if isinstance(config, Settings) and not isinstance(config, Configuration):
         return config
-    if isinstance(config, Mapping):
-        return Settings.from_mapping(config)
-    return load_settings(config)
+    return make_configuration(config).single()
+
+
+def make_configuration(config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None) -> Configuration:
+    """Give the configuration, which may have several sources, for what a caller passes.
+
+    Raises:
+        ConfigError: something is not allowed there.
+    """
+    if isinstance(config, Configuration):
+        return config
+    if isinstance(config, Settings):
+        return Configuration.from_mapping({key: getattr(config, key) for key in config.model_fields_set})
+    return Configuration.from_mapping(config) if isinstance(config, Mapping) else load_configuration(config)
+
+
+def source_settings(config: str | os.PathLike[str] | Mapping[str, Any] | Configuration, name: str) -> Settings:
+    """Give the settings of one of a configuration's sources; with them everything goes to its own ledger.
+
+    Raises:
+        ConfigError: there is no such source, or something is not allowed.
+    """
+    return make_configuration(config).of(name)
 
 
 def _refuse_deep(text: str, path: str) -> None:

@@ -91,9 +91,15 @@ def _nearest(place: _Place, model: type[BaseModel]) -> str | None:
 
 def _model_at(outermost: type[BaseModel], place: _Place) -> type[BaseModel] | None:
     model: type[BaseModel] | None = outermost
+    is_name = False
     for part in place:
-        if isinstance(part, str) and model is not None:
-            model = _model_in(model.model_fields[part].annotation) if part in model.model_fields else None
+        if isinstance(part, str) and model is not None and not is_name:
+            annotation = model.model_fields[part].annotation if part in model.model_fields else None
+            # What is behind it is a name that the user has given, and not a key.
+            is_name = typing.get_origin(annotation) is dict
+            model = _model_in(annotation)
+        else:
+            is_name = False
     return model
 
 

@@ -91,6 +91,13 @@ def check_table_name(name: str) -> str:
     return name
 
 
+def check_schema_template(name: str) -> str:
+    """Refuse braces that stand for nothing."""
+    if any(brace in name.replace("{schema}", "") for brace in "{}"):
+        raise ValueError("knows {schema}, which stands for the source's schema, and no other braces")
+    return name
+
+
 def check_scd_type(value: Any) -> Any:
     """Accept Lakeflow's names of the SCD types as well."""
     known = {"SCD_TYPE_1": 1, "SCD_TYPE_2": 2}.get(value, value) if isinstance(value, str) else value

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     SecretStr,
@@ -22,107 +20,52 @@ from walreplay.names import RESERVED_COLUMNS
 from walreplay.outputs import Output
 from walreplay.settings.explain import validated
 from walreplay.settings.keys import (
-    check_clustering,
     check_encoding,
-    check_expressions,
-    check_operations,
-    check_origins,
-    check_output_name,
-    check_outputs,
     check_renames,
     check_scd_type,
+    check_schema_template,
     check_table_name,
-    check_type,
-    defaults_of,
-    each_once,
     expression,
     none_is_empty,
     same_columns,
-    split_expressions,
 )
 from walreplay.settings.narrowed import NOT_NARROWED, Narrowed
-from walreplay.settings.properties import check_properties, texts_of
+from walreplay.settings.strict import OfSource, StrictModel
+from walreplay.settings.values import (
+    COMMIT_LSN,
+    COMMIT_TS,
+    DEFAULT_BUCKET_BYTES,
+    DEFAULT_NAMES,
+    AddedDefaults,
+    ClusterColumns,
+    ColumnNames,
+    DropColumnPolicy,
+    Expressions,
+    FramingName,
+    FurtherOutput,
+    HistoryChanges,
+    MissingRowPolicy,
+    Name,
+    Operation,
+    Operations,
+    OrderName,
+    OriginNames,
+    OutputNames,
+    Outputs,
+    RecreatePolicy,
+    TableProperties,
+    TypeChangePolicy,
+    TypeOverrides,
+)
 from walreplay.task_settings import Origins, TaskSettings
 from walreplay.types.options import BinaryMode, DecimalMode, TypeOptions
 from walreplay.types.text import codec_of
 
-FramingName = Literal[
-    "auto",
-    "raw",
-    "recvlogical",
-    "copydata",
-    "pgcopy",
-    "walsender",
-    "length",
-    "length_le",
-    "length_self",
-    "length_self_le",
-]
-OrderName = Literal["natural", "path", "modified"]
-TypeChangePolicy = Literal["rewrite", "stop"]
-RecreatePolicy = Literal["replace", "keep", "stop"]
-DropColumnPolicy = Literal["keep", "drop"]
-MissingRowPolicy = Literal["warn", "stop"]
-HistoryChanges = Literal["collapse", "keep"]
-OutputName = Literal["mirror", "history", "changelog"]
-FurtherOutput = Literal["history", "changelog"]
-Operation = Literal["c", "u", "d", "t"]
-"""Debezium's letters: inserts, updates, deletes, truncates."""
-
-DEFAULT_BUCKET_BYTES: Final = 64 << 20
-
-COMMIT_LSN: Final = "__commit_lsn"
-COMMIT_TS: Final = "__commit_ts"
-
-DEFAULT_NAMES: Final[Mapping[FurtherOutput, str]] = {"history": "{table}__history", "changelog": "{table}__changes"}
-"""What histories and change logs are called; ``{table}`` stands for the mirror's name."""
-
-Name = Annotated[str, Field(min_length=1)]
-# YAML has lists, never tuples: the sequence itself is taken leniently, its items are not.
-ColumnNames = Annotated[tuple[Name, ...], Field(strict=False, min_length=1), AfterValidator(each_once("column"))]
-OriginNames = Annotated[
-    tuple[Name, ...],
-    Field(strict=False, min_length=1),
-    AfterValidator(each_once("origin")),
-    AfterValidator(check_origins),
-]
-Expressions = Annotated[
-    tuple[Name, ...],
-    Field(strict=False, min_length=1),
-    AfterValidator(check_expressions),
-    BeforeValidator(split_expressions),
-]
-Operations = Annotated[
-    tuple[Operation, ...],
-    Field(strict=False),
-    AfterValidator(each_once("operation")),
-    BeforeValidator(check_operations),
-]
-
-Outputs = Annotated[
-    tuple[OutputName, ...],
-    Field(strict=False, min_length=1),
-    AfterValidator(each_once("output")),
-    BeforeValidator(check_outputs),
-]
-OutputNames = dict[FurtherOutput, Annotated[Name, AfterValidator(check_output_name)]]
-
-AddedDefaults = Annotated[dict[Name, str], Field(min_length=1), BeforeValidator(defaults_of)]
-
-TypeOverrides = Annotated[dict[Name, Annotated[Name, AfterValidator(check_type)]], Field(min_length=1)]
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
-TableProperties = Annotated[dict[Name, str], AfterValidator(check_properties), BeforeValidator(texts_of)]
-ClusterColumns = Annotated[
-    tuple[Name, ...], Field(strict=False), AfterValidator(each_once("column")), AfterValidator(check_clustering)
-]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class CaptureSettings(_Model):
+class CaptureSettings(StrictModel):
     """Which files are captures, and their framing and order."""
 
     framing: FramingName = "auto"
@@ -135,7 +78,7 @@ class CaptureSettings(_Model):
     """Continue where the bytes prove, or the files' numbers suggest, that something is missing."""
 
 
-class OriginSettings(_Model):
+class OriginSettings(StrictModel):
     """Whose changes are wanted, by replication origin."""
 
     include: OriginNames | None = None
@@ -153,7 +96,7 @@ class OriginSettings(_Model):
         return Origins(self.include, self.exclude)
 
 
-class MetadataSettings(_Model):
+class MetadataSettings(StrictModel):
     """The names of a mirror table's metadata columns; None leaves a column out."""
 
     commit_lsn: Name | None = COMMIT_LSN
@@ -209,7 +152,7 @@ class MetadataSettings(_Model):
         return self.start_at, self.end_at, self.start_lsn, self.end_lsn, self.ordinal, self.op
 
 
-class TableSettings(_Model):
+class TableSettings(StrictModel):
     """The options of one source table; None takes the value for all tables."""
 
     source_schema: Name
@@ -294,21 +237,21 @@ class TableSettings(_Model):
         return self
 
 
-class ObjectSettings(_Model):
+class ObjectSettings(StrictModel):
     """One entry of ``objects``."""
 
     table: TableSettings
 
 
+def _source_names(objects: tuple[ObjectSettings, ...]) -> list[tuple[str, str]]:
+    return [(item.table.source_schema, item.table.source_table) for item in objects]
+
+
 def _each_table_once(objects: tuple[ObjectSettings, ...]) -> tuple[ObjectSettings, ...]:
-    names = [(item.table.source_schema, item.table.source_table) for item in objects]
+    names = _source_names(objects)
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"must name each table once, and {'.'.join(name)} stands there twice")
-    places = [item.table.destination for item in objects]
-    for place in places:
-        if places.count(place) > 1:
-            raise ValueError(f"two of the tables have the destination {'.'.join(place)}")
     return objects
 
 
@@ -316,12 +259,14 @@ def _output_names() -> dict[FurtherOutput, str]:
     return dict(DEFAULT_NAMES)
 
 
-class Settings(_Model):
+class Settings(OfSource):
     """The whole configuration; the defaults suit most users."""
 
     source: Name | None = None
     """What makes one stream of transactions; None takes the captures' root for its name."""
     captures: Annotated[CaptureSettings, BeforeValidator(none_is_empty)] = CaptureSettings()
+    destination_schema: Annotated[Name, AfterValidator(check_schema_template)] | None = None
+    """The schema of mirror tables whose entry under ``objects`` names none; None takes the source's."""
     origins: Annotated[OriginSettings, BeforeValidator(none_is_empty)] = OriginSettings()
     objects: Annotated[
         tuple[ObjectSettings, ...],
@@ -390,6 +335,10 @@ class Settings(_Model):
                 raise ValueError(f"{name} has soft_deletes, which need metadata_columns.deleted")
             if table.scd_type == 2 and table.outputs is not None and {"mirror", "history"} <= {*table.outputs}:
                 raise ValueError(f"{name} has scd_type 2, a history in place of its mirror, and outputs with both")
+        places = [self.options_of(*found).destination for found in _source_names(self.objects)]
+        for place in places:
+            if places.count(place) > 1:
+                raise ValueError(f"under objects, two of the tables have the destination {'.'.join(place)}")
         for name in self.output_names.values():
             if "{table}" not in name:
                 raise ValueError(f"output_names must have {{table}} in {name!r}: all tables would have one name else")
@@ -398,7 +347,7 @@ class Settings(_Model):
         return self
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Settings:
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
         """Check values that came as a mapping.
 
         Raises:
@@ -406,15 +355,15 @@ class Settings(_Model):
         """
         return validated(cls, values, path=None, document=None)
 
-    def accepting_changed_tables(self) -> Settings:
+    def accepting_changed_tables(self) -> Self:
         """Give the same settings with ``accept_changed_tables`` set."""
         return self.model_copy(update={"accept_changed_tables": True})
 
-    def allowing_gaps(self) -> Settings:
+    def allowing_gaps(self) -> Self:
         """Give the same settings with ``captures: allow_gaps`` set."""
         return self.model_copy(update={"captures": self.captures.model_copy(update={"allow_gaps": True})})
 
-    def with_run_bytes(self, size: int) -> Settings:
+    def with_run_bytes(self, size: int) -> Self:
         """Give the same settings with another ``run_bytes``.
 
         Raises:
@@ -478,6 +427,13 @@ class Settings(_Model):
             if (item.table.source_schema, item.table.source_table) == (schema, table):
                 return item.table
         return None
+
+    def options_of(self, schema: str, table: str) -> TableSettings:
+        """Give the options of a source table, with the schema that its mirror has."""
+        found = self.table(schema, table) or TableSettings(source_schema=schema, source_table=table)
+        if self.destination_schema is None or found.destination_schema is not None:
+            return found
+        return found.model_copy(update={"destination_schema": self.destination_schema.replace("{schema}", schema)})
 
     def properties_of(self, table: TableSettings) -> tuple[tuple[str, str], ...]:
         """Give the properties of a mirror table, in one order."""

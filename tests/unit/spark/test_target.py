@@ -114,8 +114,9 @@ def test_an_empty_namespace_is_pg_catalog():
 @pytest.mark.parametrize(
     ("namespace", "name"), [("shop", "orders"), ("", "a.b"), ("_a_", "__x__b_"), ("a_x__b", "_x2e__"), ("Ü", "x__")]
 )
-def test_a_table_of_a_side_target_stands_for_one_of_the_target(text, namespace, name):
-    target = Target.parse(text)
+@pytest.mark.parametrize("source", [None, "eu", "EU-2.x"])
+def test_a_table_of_a_side_target_stands_for_one_of_the_target(text, namespace, name, source):
+    target = Target.parse(text).of_source(source)
     side = target.side("0f3a")
     table = side.table(namespace, name)
     assert target.of_side(side, table) == target.table(namespace, name)

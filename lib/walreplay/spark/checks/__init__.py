@@ -2,8 +2,8 @@
 
 It reads, and restores tables whose ledger is older than they are (`setting_back`).  It applies no changes.
 
-Entry points: `places.check_places`, `tables.TableChecks`.
+Entry points: `places.check_places`, `tables.TableChecks`, `siblings.apart_from_siblings`.
 
-Uses: delta, ledger, planning, session, sink, staging, transactions, workers.
+Uses: delta, ledger, planning, session, sink, staging, transactions, workers, writing.
 Used by: job.
 """

@@ -1,9 +1,10 @@
-"""Check that captures and target do not lie inside one another, before anything is done."""
+"""Check that captures and target, and the captures of several sources, do not lie inside one another."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
@@ -36,6 +37,27 @@ def check_places(captures: str, target: Target) -> None:
     raise ConfigError(problem, path=target.text, remedy="Give each a folder of its own, beside the other")
 
 
+def check_apart(captures: Mapping[str, str], recursive: Collection[str]) -> None:
+    """Refuse a source whose captures lie among those of another one.
+
+    Args:
+        captures: the place of each source's, by its name.
+        recursive: the sources that read folders inside folders, too.
+
+    Raises:
+        ConfigError: naming both.
+    """
+    for outer, holding in captures.items():
+        for inner, held in captures.items():
+            mine, other = _parts(holding), _parts(held)
+            if outer in recursive and len(mine) < len(other) and _holds(mine, other):
+                raise ConfigError(
+                    f"the captures of the source {inner} lie in those of {outer}, which would read them as its own",
+                    path=held,
+                    remedy=f"Give each a folder of its own, beside the other; or set recursive: false for {outer}",
+                )
+
+
 def _holds(outer: tuple[str, ...], inner: tuple[str, ...]) -> bool:
     """Say whether a folder, whose path may contain globs, contains another one."""
     if len(outer) > len(inner):
@@ -57,4 +79,4 @@ def _parts(place: str) -> tuple[str, ...]:
     return ("", "", *Path(os.path.realpath(place)).parts[1:])
 
 
-__all__ = ["check_places"]
+__all__ = ["check_apart", "check_places"]

@@ -10,6 +10,8 @@ from typing import Final
 from walreplay.errors import ConfigError
 
 LEDGER_SCHEMA: Final = "_walreplay"
+_SOURCES: Final = "sources"
+"""The folder, inside the ledger's, of the ledgers of several sources."""
 _CATALOG = re.compile(r"[A-Za-z_][A-Za-z0-9_\-]*(\.[A-Za-z_][A-Za-z0-9_\-]*)?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 _NOT_IN_CATALOGS = re.compile(rf"(?:[^A-Za-z0-9_]|_(?=_x)|\A_(?={LEDGER_SCHEMA[1:]}))+", re.IGNORECASE | re.ASCII)
@@ -81,11 +83,13 @@ class Target:
         root: a folder's URI, or None.
         catalog: the parts before a table's schema: ``catalog``, or ``catalog.schema`` if all tables share one schema.
         beside: the name of a target within a catalog's target, see `side`; empty for any other.
+        source: the source, of several that share the place, whose ledger is meant; None for a place of one source.
     """
 
     root: str | None
     catalog: tuple[str, ...] = ()
     beside: str = ""
+    source: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Target:
@@ -107,6 +111,10 @@ class Target:
             remedy="Give a folder's URI (./mirror, s3a://bucket/mirror), a catalog, or catalog.schema",
         )
 
+    def of_source(self, name: str | None) -> Target:
+        """Give the same place, with the ledger of one of its sources; None for that of a place of one source."""
+        return replace(self, source=name)
+
     @property
     def text(self) -> str:
         """The target as people write it."""
@@ -127,14 +135,23 @@ class Target:
         return TableName(parts=(*self.catalog, encode_for_catalog(namespace), encoded))
 
     def ledger(self, name: str) -> TableName:
-        """Give a table of the ledger."""
+        """Give a table of the ledger.
+
+        Each of several sources has tables of its own: a folder, or a schema, that no table of PostgreSQL's can have.
+        """
         if self.root is not None:
-            return TableName(path=f"{self.root}/{LEDGER_SCHEMA}/{name}")
+            return TableName(path=f"{self.root}/{self.ledger_folder}/{name}")
+        schema = LEDGER_SCHEMA if self.source is None else f"{LEDGER_SCHEMA}_{encode_for_catalog(self.source)}"
         if self.beside:
             name = f"{self.beside}_{name}"
         if len(self.catalog) == 2:
-            return TableName(parts=(*self.catalog, f"{LEDGER_SCHEMA}_{name}"))
-        return TableName(parts=(*self.catalog, LEDGER_SCHEMA, name))
+            return TableName(parts=(*self.catalog, f"{schema}_{name}"))
+        return TableName(parts=(*self.catalog, schema, name))
+
+    @property
+    def ledger_folder(self) -> str:
+        """The ledger's folder, below the root."""
+        return LEDGER_SCHEMA if self.source is None else f"{LEDGER_SCHEMA}/{_SOURCES}/{encode_name(self.source)}"
 
     def side(self, name: str) -> Target:
         """Give a target of its own within the ledger's place, in which tables are made before they come to theirs.
@@ -143,7 +160,7 @@ class Target:
             name: of letters and digits.
         """
         if self.root is not None:
-            return Target(f"{self.root}/{LEDGER_SCHEMA}/rebuild/{name}")
+            return Target(f"{self.root}/{self.ledger_folder}/rebuild/{name}")
         return replace(self, beside=f"rebuild_{name}")
 
     def of_side(self, side: Target, table: TableName) -> TableName:

@@ -85,7 +85,8 @@ def run_job(
     Args:
         until: the last transaction that is wanted; None for the captures' end.
     """
-    place, settings = Target.parse(str(target)), make_settings(config)
+    settings = make_settings(config)
+    place = Target.parse(str(target)).of_source(settings.ledger_name)
     with spark_errors(path=place.text):
         check_places(str(captures), place)
         return Job(RunContext.of(spark, place, settings, progress), str(captures), until).apply()
@@ -204,7 +205,7 @@ class Job:
             if idle is not None:
                 return idle
 
-            def write_plan(decoded: Plan, run: int) -> State:
+            def write_plan(decoded: Plan, run: int, places: tuple[str, ...]) -> State:
                 return self.run.ledger.write_plan(
                     state,
                     decoded,
@@ -214,6 +215,7 @@ class Job:
                     files=len(reading.files),
                     size=reading.size,
                     seen=new.seen(found.files, plan.resume.last_path),
+                    places=places,
                 )
 
             work = Work(plan, reading.size, state, write_plan, ahead=ahead)
@@ -263,8 +265,13 @@ class Job:
         if fence is not None:
             # If the interrupted run was only paused, it can rename nothing from here on.
             fence.take_down_others()
+
+        def begun(_: Plan, __: int, places: tuple[str, ...]) -> State:
+            # Another configuration may want its tables elsewhere.
+            return interrupted if places == interrupted.places else self.run.ledger.take_places(interrupted, places)
+
         with self.run.staging() as staging:
-            work = Work(plan, interrupted.bytes, interrupted, lambda *_: interrupted, resumed=True)
+            work = Work(plan, interrupted.bytes, interrupted, begun, resumed=True)
             return self._applied(staging, work)
 
     # What there is to do

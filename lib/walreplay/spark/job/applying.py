@@ -14,6 +14,7 @@ from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, to_datetime
 from walreplay.outputs import source_oid
 from walreplay.report import RunReport, TableReport
 from walreplay.sink.axis import NO_AXIS, NO_TIME, Axis
+from walreplay.spark.checks.siblings import taken_by
 from walreplay.spark.checks.tables import Found, TableChecks
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.job.ahead import AheadScan
@@ -44,8 +45,8 @@ class Work:
     Attributes:
         size: bytes of the files that the plan reads.
         before: the ledger's state, of an interrupted run its own.
-        begin: gives the run's state, in which the plan stands written under its number; called once the files have
-            proved to be decodable.
+        begin: gives the run's state, in which the plan stands written under its number, with the places that it takes
+            (`State.places`); called once the files have proved to be decodable.
         ahead: what was decoded with the scan.
         resumed: the run was begun before; some tables may have its commit.
     """
@@ -53,7 +54,7 @@ class Work:
     plan: Plan
     size: int
     before: State | None
-    begin: Callable[[Plan, int], State]
+    begin: Callable[[Plan, int, tuple[str, ...]], State]
     ahead: AheadScan | None = None
     resumed: bool = False
 
@@ -177,13 +178,13 @@ class Applying:
         )
         with run.stage("check"):
             self._check_server(tables.placement, work, decoded.history)
-        with run.stage("plan"):
+        with run.stage("plan"), run.apart(taken_by(tables)) as places:
             checks = table_checks(run, accepts=run.settings.accept_changed_tables)
             found = checks.check(tables, resumed=work.resumed)
             if not work.resumed:
                 plan = replace(plan, id=str(uuid.uuid4()))
             number = checks.go_back(plan, tables, found, work.before, decoded.history) if not work.resumed else 0
-            state = work.begin(plan, number)
+            state = work.begin(plan, number, places)
         steps.reached("plan written")
         commit = delta.CommitId(state.ledger, state.run, run_id(plan))
         state, copied = RunTables(run).move(tables, state, commit)

@@ -85,7 +85,8 @@ def as_of(
         ConfigError: the moment or the expression cannot be read.
         TargetError: the target holds nothing, or is not there yet.
     """
-    place, configured = Target.parse(str(target)), make_settings(config)
+    configured = make_settings(config)
+    place = Target.parse(str(target)).of_source(configured.ledger_name)
     lsn, time = _moment(moment)
     wanted = _expression(table)
     own = own_session(spark)
@@ -102,9 +103,8 @@ def as_of(
                 remedy="Ask for an earlier LSN, or apply more captures",
             )
         found = _Found.of(own, place, high if lsn is None else lsn, time)
-        mirrors = (
-            {} if found.run is None else {one.name: one.sql for one in versions_at(own, place.text, found.run).tables}
-        )
+        cut = None if found.run is None else versions_at(own, place.text, found.run, place.source)
+        mirrors = {} if cut is None else {one.name: one.sql for one in cut.tables}
     relations = {relation.oid: relation for relation in state.resume.relations}
     tables = []
     for entry in sorted(state.tables, key=lambda entry: entry.name):

@@ -111,7 +111,7 @@ def forecast(
         WalReplayError: what would stop it, as far as a scan shows it.
     """
     call = _call(spark, str(target), config, until_lsn, until_time, table, outputs, from_lsn, run_bytes)
-    place, until = Target.parse(str(target)), call.until
+    place, until = Target.parse(str(target)).of_source(call.settings.ledger_name), call.until
     if call.rebuilds and call.resume is not None:
         until = Until(lsn=call.resume.place.high_lsn)
     with spark_errors(path=place.text):
@@ -159,7 +159,7 @@ def _call(
         _check_first(first, until, settings)
     if table is None and named is None and first is None:
         return _Call(settings, narrowed, until)
-    state = _state_of(spark, target)
+    state = _state_of(spark, Target.parse(target).of_source(settings.ledger_name))
     others = _others(state, narrowed)
     if others and (until is not None or first is not None):
         raise TargetError(
@@ -187,8 +187,7 @@ def _check_first(first: int, until: Until | None, settings: Settings) -> None:
         )
 
 
-def _state_of(spark: SparkSession, target: str) -> State | None:
-    place = Target.parse(target)
+def _state_of(spark: SparkSession, place: Target) -> State | None:
     with spark_errors(path=place.text), catalog_errors(place):
         return Ledger(spark, place, choose_writer(spark, place)).read()
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from walreplay.errors import TargetError
 from walreplay.progress import NoProgress, Progress
 from walreplay.settings import Settings
+from walreplay.spark.checks.siblings import apart_from_siblings
 from walreplay.spark.delta.statements import SMALL_STATE
 from walreplay.spark.delta.storage import storage_errors
-from walreplay.spark.delta.target import Target
+from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger.ledger import Ledger
 from walreplay.spark.session.isolation import has_own_sessions, own_session, quiet_queries
 from walreplay.spark.session.isolation import settings as delta_settings
@@ -21,7 +22,7 @@ from walreplay.spark.writing.base import TableWriter
 from walreplay.spark.writing.choice import choose_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -106,6 +107,11 @@ class RunContext:
                     staging.clear(self.own)
                 except TargetError as error:
                     self.warnings.append(str(error))
+
+    def apart(self, wanted: Mapping[TableName, str]) -> AbstractContextManager[tuple[str, ...]]:
+        """Give the places that the run takes, to be written with its plan; see `apart_from_siblings`."""
+        siblings = self.settings.siblings
+        return apart_from_siblings(self.own, self.target, self.writer, siblings, wanted, self.at_once)
 
     @property
     def at_once(self) -> int:

@@ -11,7 +11,7 @@ from walreplay.report import RunReport, TableReport
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.storage import storage_errors
 from walreplay.spark.job.context import RunContext
-from walreplay.spark.ledger.state import Replacement, State
+from walreplay.spark.ledger.state import Rebuild, Replacement, State
 from walreplay.spark.planning.registry import left_at
 from walreplay.spark.planning.table_run import step_of
 from walreplay.spark.session import steps
@@ -31,6 +31,17 @@ class Installing:
 
     context: RunContext
     captures: str
+
+    def begin(self, state: State, rebuild: Rebuild, number: int) -> State:
+        """Write down what is to be put in place; give the ledger's state with it.
+
+        Args:
+            number: the rebuild's, as a run.
+        """
+        there = {entry.oid for entry in state.tables if not entry.set_aside}
+        made = {one.entry.table: one.entry.name for one in rebuild.tables if one.entry.oid not in there}
+        with self.context.apart(made) as places:
+            return self.context.ledger.write_rebuild(state, rebuild, number, places=places)
 
     def finish(self, state: State, *, resumed: bool) -> tuple[State, RunReport]:
         """Put the rows in their tables, remove the tables that they were made in, and record it.

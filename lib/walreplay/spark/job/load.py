@@ -35,6 +35,7 @@ from walreplay.spark.captures.base_frame import FrameOfBase
 from walreplay.spark.captures.files import root_of
 from walreplay.spark.checks.places import check_places
 from walreplay.spark.checks.setting_back import highest_of, highest_runs
+from walreplay.spark.checks.siblings import taken_by
 from walreplay.spark.checks.tables import Found
 from walreplay.spark.checks.unique import check_unique
 from walreplay.spark.delta import statements as delta
@@ -105,7 +106,7 @@ def load(
         publication: of a database: whose tables are read.
         snapshot: of a database: the name of a snapshot that is exported for the time of the load.
         connections: of a database: how many sessions read at a time (by default 8).
-        captures: where the captures lie or will lie; for a new target, if the configuration names no source.
+        captures: where the captures lie or will lie; for a new target, if the configuration does not say it.
         file_format: text, csv or binary; by default each file tells it.
         delimiter, null, quote, escape, header: what COPY was told, where that is not its default.
         replace: tables that have rows already are made anew, and a load that was interrupted is given up.
@@ -115,7 +116,8 @@ def load(
     Raises:
         WalReplayError: what stopped it.  No table is touched when the files are at fault.
     """
-    place, chosen = Target.parse(str(target)), make_settings(config)
+    chosen = make_settings(config)
+    place = Target.parse(str(target)).of_source(chosen.ledger_name)
     options = CopyOptions(kind_of(file_format), delimiter, null, quote, escape, header)
     lsn = last_lsn_of(at_lsn, consistent_point)
     described = None if describe is None else _read_description(describe)
@@ -123,7 +125,8 @@ def load(
         if isinstance(source, (str, os.PathLike)) and not str(source).startswith(SCHEME):
             check_places(str(source), place)
         context = RunContext.of(spark, place, chosen, progress, loads=True)
-        named = chosen.source or (None if captures is None else root_of(str(captures)))
+        known = chosen.captures_uri if captures is None else str(captures)
+        named = chosen.source or (None if known is None else root_of(known))
         asked = publication, snapshot, connections
         base: BaseSource
         if isinstance(source, str) and source.startswith(SCHEME):
@@ -328,9 +331,10 @@ class _Load:
             else:
                 names = tuple(sorted((item.oid, item.qualified_name) for item in loaded))
                 ledger_load = Load(str(uuid.uuid4()), self.lsn, names, self.base.place)
-                begun = context.ledger.write_load(
-                    state, ledger_load, number, source=source, files=rows.files, size=rows.size or 0
-                )
+                with context.apart(taken_by(tables)) as places:
+                    begun = context.ledger.write_load(
+                        state, ledger_load, number, source=source, files=rows.files, size=rows.size or 0, places=places
+                    )
         steps.reached("plan written")
         commit = delta.CommitId(begun.ledger, begun.run, begun.run_id)
         runs = [dataclasses.replace(one, commit=commit) for one in runs]

@@ -87,8 +87,8 @@ def rebuild(
             rows that captures do not have.
         WalReplayError: as `walreplay.apply` does.
     """
-    place, settings = Target.parse(str(target)), make_settings(config)
-    wanted = outputs_named(outputs)
+    settings, wanted = make_settings(config), outputs_named(outputs)
+    place = Target.parse(str(target)).of_source(settings.ledger_name)
     if run_bytes is not None:
         settings = settings.with_run_bytes(run_bytes)
     tables = tables_named(table)
@@ -388,9 +388,10 @@ class _Rebuild:
             return self._nothing_wrong(state, made, unchanged)
         number = self._number(state, [one.entry for one, _ in wrong])
         rebuild = Rebuild(str(uuid.uuid4()), side.name, tuple(one for one, _ in wrong))
-        begun = self.context.ledger.write_rebuild(state, rebuild, number)
+        installing = Installing(self.context, self.captures)
+        begun = installing.begin(state, rebuild, number)
         steps.reached("rebuild written")
-        _, report = Installing(self.context, self.captures).finish(begun, resumed=False)
+        _, report = installing.finish(begun, resumed=False)
         notes = {one.entry.oid: f"{why}: made again" for one, why in wrong if why}
         told = [replace(one, notes=(notes[one.oid],)) for one in report.tables if one.oid is not None]
         return replace(
@@ -428,6 +429,8 @@ class _Rebuild:
                     remedy="Give one of them a destination_table of its own",
                 )
             if before is None and delta.exists(self.context.own, table):
+                with self.context.apart({table: source.name}):
+                    pass  # another source's it may be, and then that is said
                 raise TargetError(
                     "the table is there already, but was not made by this target's ledger",
                     table=source.name,

@@ -253,11 +253,13 @@ class Ledger:
         files: int,
         size: int,
         seen: Seen,
+        places: Sequence[str] = (),
     ) -> State:
         """Write a run's plan to ``state``, before any of it is applied.
 
         Args:
             run: its number.
+            places: see `State`.
         """
         state = State(
             ledger=self.id,
@@ -271,15 +273,27 @@ class Ledger:
             plan=plan,
             seen=seen,
             tables=before.tables if before else (),
+            places=tuple(places),
         )
         self._state.write(state)
         return state
 
-    def write_load(self, before: State | None, load: Load, run: int, *, source: str, files: int, size: int) -> State:
+    def write_load(
+        self,
+        before: State | None,
+        load: Load,
+        run: int,
+        *,
+        source: str,
+        files: int,
+        size: int,
+        places: Sequence[str] = (),
+    ) -> State:
         """Write a base load to ``state``, before any of it reaches a table; where the next run starts stays.
 
         Args:
             run: its number.
+            places: see `State`.
         """
         state = State(
             ledger=self.id,
@@ -293,21 +307,29 @@ class Ledger:
             resume=before.resume if before else None,
             seen=before.seen if before else Seen(),
             tables=before.tables if before else (),
+            places=tuple(places),
             load=load,
         )
         self._state.write(state)
         return state
 
-    def write_rebuild(self, before: State, rebuild: Rebuild, run: int) -> State:
+    def write_rebuild(self, before: State, rebuild: Rebuild, run: int, *, places: Sequence[str] = ()) -> State:
         """Write what tables are made again of to ``state``, before any of them has it.
 
         Args:
             run: its number.
+            places: see `State`.
         """
         state = replace(before, run=run, phase=REBUILDING, started_at=now(), finished_at=None, files=0, bytes=0)
-        state = replace(state, rebuild=rebuild)
+        state = replace(state, rebuild=rebuild, places=tuple(places))
         self._state.write(state)
         return state
+
+    def take_places(self, state: State, places: Sequence[str]) -> State:
+        """Write to ``state`` that an interrupted run takes other places than it has begun with."""
+        taken = replace(state, places=tuple(places))
+        self._state.write(taken)
+        return taken
 
     def note_vacated(self, state: State) -> State:
         """Write to ``state`` that the tables which give way to others have left their places."""
@@ -372,16 +394,7 @@ class Ledger:
         resumed: bool,
     ) -> State:
         upto_lsn, upto_commit_time = reached
-        ended = replace(
-            state,
-            phase=APPLIED,
-            finished_at=now(),
-            plan=None,
-            load=None,
-            rebuild=None,
-            vacated=False,
-            tables=tuple(sorted(tables, key=lambda entry: entry.oid)),
-        )
+        ended = state.ended(tables)
         run = [
             (
                 state.run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, Final
@@ -30,7 +31,7 @@ LOADING: Final = "loading"
 REBUILDING: Final = "rebuilding"
 """What tables are made again of stands written, and some may have its commit."""
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 
 SCHEMA: Final = pa.schema(
     [
@@ -48,6 +49,7 @@ SCHEMA: Final = pa.schema(
         ("resume", pa.string()),
         ("seen", pa.string()),
         ("tables", pa.list_(pa.string())),
+        ("places", pa.list_(pa.string())),
         ("vacated", pa.bool_()),
         ("holder", pa.string()),
     ]
@@ -163,6 +165,8 @@ class State:
             ``rebuild`` what it puts in place, while it is `REBUILDING`.
         resume: where the next run starts, once it is `APPLIED`.
         tables: what is known of all mirror tables that were ever written to.
+        places: the places, as the ledger has them, that the run at work takes for its tables, and that no other source
+            of the same target may take.
         vacated: the tables that give way to others have left their places.
     """
 
@@ -179,6 +183,7 @@ class State:
     resume: Resume | None = None
     seen: Seen = Seen()
     tables: tuple[MirrorEntry, ...] = ()
+    places: tuple[str, ...] = ()
     vacated: bool = False
     load: Load | None = None
     rebuild: Rebuild | None = None
@@ -192,6 +197,20 @@ class State:
             return RunId(beside.id, *applied)
         assert self.plan is not None
         return run_id(self.plan)
+
+    def ended(self, tables: Sequence[MirrorEntry]) -> State:
+        """Give the state behind the run at work, which has left these tables."""
+        return replace(
+            self,
+            phase=APPLIED,
+            finished_at=now(),
+            plan=None,
+            load=None,
+            rebuild=None,
+            places=(),
+            vacated=False,
+            tables=tuple(sorted(tables, key=lambda entry: entry.oid)),
+        )
 
 
 def run_id(plan: Plan) -> RunId | None:
@@ -226,6 +245,7 @@ def values_of(state: State, holder: lock.Holder | None, target: Target) -> dict[
         "resume": None if state.resume is None else resume_to_json(state.resume),
         "seen": json.dumps(asdict(state.seen)),
         "tables": [replace(entry, table=target.relative(entry.table)).to_json() for entry in state.tables],
+        "places": list(state.places),
         "vacated": state.vacated,
         "holder": None if holder is None else holder.to_json(),
     }
@@ -250,6 +270,7 @@ def state_of(row: Row, target: Target) -> State:
         resume=None if row.resume is None else resume_from_json(row.resume),
         seen=Seen(**json.loads(row.seen)),
         tables=tuple(replace(entry, table=target.absolute(entry.table)) for entry in entries),
+        places=tuple(row.places),
         vacated=bool(row.vacated),
     )
 

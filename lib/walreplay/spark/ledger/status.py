@@ -126,13 +126,16 @@ class Cut:
     tables: tuple[TableVersion, ...]
 
 
-def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
+def status(spark: SparkSession, target: str | os.PathLike[str], source: str | None = None) -> TargetStatus:
     """Read a target's ledger.
+
+    Args:
+        source: of a target with several sources, the one whose ledger is read.
 
     Raises:
         TargetError: when there is none.
     """
-    place = Target.parse(str(target))
+    place = Target.parse(str(target)).of_source(source)
     own = own_session(spark)
     with spark_errors(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
         ledger = Ledger(spark, place, choose_writer(spark, place), loads=True)
@@ -149,13 +152,16 @@ def status(spark: SparkSession, target: str | os.PathLike[str]) -> TargetStatus:
     return TargetStatus(place.text, applied, applied_ts, running, tuple(runs), _open_transactions(state))
 
 
-def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int) -> Cut:
+def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, source: str | None = None) -> Cut:
     """Give the Delta version of every mirror table after a run.
+
+    Args:
+        source: of a target with several sources, the one whose tables and runs are meant.
 
     Raises:
         TargetError: when there is no such run, or it has not come to its end.
     """
-    place = Target.parse(str(target))
+    place = Target.parse(str(target)).of_source(source)
     own = own_session(spark)
     table = place.ledger("runs")
     failures = spark_errors(path=place.text)
@@ -197,11 +203,18 @@ def _table_version(target: Target, name: str, location: str, version: int) -> Ta
     return TableVersion(name, location, version, f"SELECT * FROM {table.sql} VERSION AS OF {version}")
 
 
-def _nothing_applied(target: Target, running: RunAtWork | None = None) -> TargetError:
-    return TargetError(
-        "nothing was applied to this target yet" + ("; its first run is at work" if running and running.alive else ""),
+class NothingApplied(TargetError):
+    """Nothing was applied to a target yet."""
+
+
+def _nothing_applied(target: Target, running: RunAtWork | None = None) -> NothingApplied:
+    whose = "" if target.source is None else f" from the source {target.source}"
+    several = "; of a target with several sources, name one with --source, or give --config"
+    first = "; its first run is at work" if running and running.alive else ""
+    return NothingApplied(
+        f"nothing was applied to this target yet{whose}{first}",
         path=target.text,
-        remedy="Check --target; begin with apply",
+        remedy=f"Check --target; begin with apply{several if target.source is None else ''}",
     )
 
 

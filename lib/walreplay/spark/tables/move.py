@@ -19,7 +19,7 @@ from walreplay.sink.features import needed_by
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.fence import Fence
 from walreplay.spark.delta.mounted import local_folder
-from walreplay.spark.delta.target import LEDGER_SCHEMA, TableName, Target
+from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.planning.placement import Move
 from walreplay.spark.writing.base import TableWriter
 from walreplay.spark.writing.comments import say
@@ -80,6 +80,14 @@ def move(
         there = delta.exists(spark, step.destination)
         comment = delta.comment_of(spark, step.source)
         if not there or delta.find_commit(spark, step.destination, commit) is None:
+            # What a run before could not remove is without rows.
+            if there and not delta.read(spark, step.destination).isEmpty():
+                raise TargetError(
+                    "a table cannot be moved here, for something is there",
+                    table=step.name,
+                    path=step.destination.text,
+                    remedy="Move it away, and run again",
+                )
             mode, rows = "overwrite" if there else "append", delta.read(spark, step.source)
             if there:
                 ensure(spark, writer, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
@@ -104,7 +112,7 @@ def fence_of(spark: SparkSession, target: Target, run_id: str) -> Fence | None:
         run_id: the id of the lock's holder.
     """
     root = local_folder(spark, target.root)
-    return None if root is None else Fence(root, str(Path(root, LEDGER_SCHEMA)), run_id)
+    return None if root is None else Fence(root, str(Path(root, target.ledger_folder)), run_id)
 
 
 def _remove(spark: SparkSession, table: TableName, check_lock: Callable[[], None]) -> str | None:

@@ -46,7 +46,8 @@ def _drop(spark: SparkSession, side: Target) -> None:
     if not spark.catalog.databaseExists(schema.sql):
         return
     for row in spark.sql(f"SHOW TABLES IN {schema.sql}").collect():
-        if row.tableName.startswith(prefix):
+        # Catalogs keep names in lower case.
+        if row.tableName.lower().startswith(prefix.lower()):
             spark.sql(f"DROP TABLE IF EXISTS {schema.sql}.{quote(row.tableName)}")
 
 

@@ -82,9 +82,7 @@ class Assigned:
     Attributes:
         number: the version's among those of relations.
         types: of the version's columns.
-        mirror: the table that has the rows as they are in the end.
-        log: the table that has each change.
-        history: the table that has each version of its rows.
+        mirror, log, history: the tables of the rows as they are in the end, of each change, of each version of a row.
     """
 
     number: int

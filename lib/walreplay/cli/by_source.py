@@ -1,0 +1,290 @@
+"""The commands for a configuration with several sources: each source's result, and a summary of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import walreplay
+from walreplay.cli.archives import write_audit, write_index
+from walreplay.cli.results import (
+    cut_to_dict,
+    status_to_dict,
+    write_cut,
+    write_report,
+    write_status,
+)
+from walreplay.cli.running import asked, captures_given, print_rows, run
+from walreplay.console import Output
+from walreplay.errors import ConfigError
+from walreplay.lsn import format_lsn
+
+if TYPE_CHECKING:
+    from walreplay.report import RunReport, SourceReport, SourcesReport
+    from walreplay.settings import Configuration, Settings
+    from walreplay.spark.ledger.status import TargetStatus
+
+_Result = TypeVar("_Result")
+
+
+def _refuse_sources(names: Sequence[str] | None, at_once: int) -> None:
+    """Refuse options that are for several sources, where the configuration has none.
+
+    Raises:
+        ConfigError: one is given.
+    """
+    if names or at_once != 1:
+        raise ConfigError(
+            f"{'--source' if names else '--at-once'} is given, and the configuration has no sources",
+            remedy="Give a --config with sources, or leave it out",
+        )
+
+
+def settings_of(config: Configuration, source: str | None) -> Settings:
+    """Give the settings of the one source that is named, or of a configuration without sources.
+
+    Raises:
+        ConfigError: there is no such source; or none is named, and there are several.
+    """
+    if source is not None:
+        return config.of(source)
+    if config.sources:
+        raise ConfigError(
+            f"the configuration has sources ({', '.join(config.sources)})", remedy="Name one of them, with --source"
+        )
+    return config.single()
+
+
+def place_of(
+    config: Configuration, names: Sequence[str] | None, at_once: int, captures: str | None, what: str = ""
+) -> tuple[str, Settings]:
+    """Give the captures and the settings of what is done with one source, or with a configuration without sources.
+
+    Args:
+        names: the sources that are given.
+        captures: those that are given.
+        what: is done with one source only.
+
+    Raises:
+        ConfigError: the configuration has sources, and not just one of them is given; or it has none, and one is.
+    """
+    if not config.sources:
+        _refuse_sources(names, at_once)
+        return captures_given(captures), config.single()
+    _refuse_captures(captures, config)
+    settings = _one_of(config, names, what)
+    assert settings.captures_uri is not None
+    return settings.captures_uri, settings
+
+
+def settings_to_ask(config: Configuration | None, names: Sequence[str] | None) -> Settings | None:
+    """Give the settings by which tables are read as of a moment.
+
+    Args:
+        config: None for the defaults; a source may be named all the same.
+
+    Raises:
+        ConfigError: there are several sources, and not just one is named.
+    """
+    if config is not None and not config.sources:
+        _refuse_sources(names, 1)
+        return config.single()
+    if config is None and not names:
+        return None
+    return _one_of(_named(names) if config is None else config, names, "--as-of")
+
+
+def _one_of(config: Configuration, names: Sequence[str] | None, what: str) -> Settings:
+    chosen = config.chosen(names)
+    if len(chosen) != 1:
+        raise ConfigError(
+            f"{what} is of one source, and these are several: {', '.join(chosen)}",
+            remedy="Name one of them, with --source",
+        )
+    return config.of(chosen[0])
+
+
+def _named(names: Sequence[str] | None) -> Configuration:
+    """Give a configuration of sources that are named alone."""
+    from walreplay.settings import Configuration
+
+    return Configuration.from_mapping({"sources": {name: {"captures": "."} for name in names or ()}})
+
+
+def apply_by_source(
+    target: str,
+    config: Configuration,
+    names: Sequence[str] | None,
+    at_once: int,
+    *,
+    captures: str | None,
+    show: int,
+    as_json: bool,
+    quiet: bool,
+    **ends: Any,
+) -> None:
+    """Apply what is new of each source, or up to an end, and print it.
+
+    Args:
+        ends: as `walreplay.apply_sources` takes them.
+    """
+    _refuse_captures(captures, config)
+    config.chosen(names)  # said before Spark starts
+    spark, report = run(
+        lambda spark, progress: walreplay.apply_sources(
+            spark, target, config, sources=names, at_once=at_once, progress=progress, **ends
+        ),
+        quiet=quiet,
+    )
+    output = Output()
+    if as_json:
+        output.json(report.to_dict(), indent=2)
+    else:
+        for one in report.sources:
+            _begin(output, one)
+            if one.result is not None:
+                write_report(output, one.result)
+                print_rows(spark, one.result, show)
+        _write_applied(output, report)
+    report.raise_first()
+
+
+def look_by_source(
+    command: str,
+    config: Configuration,
+    names: Sequence[str] | None,
+    *,
+    captures: str | None,
+    index: str | None,
+    as_json: bool,
+    quiet: bool,
+    values: bool = False,
+) -> bool:
+    """Index or audit the captures of each source, and print what was found.
+
+    Args:
+        command: ``index`` or ``audit``.
+
+    Returns:
+        whether everything is whole, as far as it was looked at.
+    """
+    _refuse_captures(captures, config)
+    chosen = config.chosen(names)
+    if index is not None and len(chosen) > 1:
+        raise ConfigError("--index is the index of one source's captures", remedy="Name the source, with --source")
+
+    def look(spark: Any, progress: Any) -> SourcesReport[Any]:
+        from walreplay.spark.job.by_source import Source, each_source
+
+        def work(source: Source) -> Any:
+            if command == "index":
+                return walreplay.index(spark, source.captures, index, source.settings, source.progress)
+            return walreplay.audit(spark, source.captures, index, source.settings, source.progress, values=values)
+
+        return each_source(spark, config, work, sources=chosen, progress=progress)
+
+    _, report = run(look, quiet=quiet)
+    output = Output()
+    write: Callable[[Output, Any], None] = write_index if command == "index" else write_audit
+    if as_json:
+        output.json(report.to_dict(), indent=2)
+    else:
+        for one in report.sources:
+            _begin(output, one)
+            if one.result is not None:
+                write(output, one.result)
+    for one in report.sources:
+        if one.error is not None:
+            raise one.error
+        if command == "audit" and one.result is not None and not one.result.is_whole:
+            return False
+    return True
+
+
+def status_by_source(
+    target: str, config: Configuration | None, names: Sequence[str] | None, at: int | None, *, as_json: bool
+) -> None:
+    """Show what a target holds of each source, or which versions of its tables belong to one's run.
+
+    Args:
+        config: None for sources that are named alone.
+        at: the run, of one source.
+    """
+    config = _named(names) if config is None else config
+    chosen = config.chosen(names)
+    output = Output()
+    if at is not None:
+        if len(chosen) != 1:
+            raise ConfigError("--at is the number of one source's run", remedy="Name the source, with --source")
+        cut = asked(lambda spark: walreplay.versions_at(spark, target, at, chosen[0]))
+        if as_json:
+            output.json(cut_to_dict(cut), indent=2)
+        else:
+            write_cut(output, cut)
+        return
+    report = asked(lambda spark: walreplay.sources_status(spark, target, config, sources=chosen))
+    if as_json:
+        output.json(report.to_dict(status_to_dict), indent=2)
+    else:
+        for one in report.sources:
+            _begin(output, one)
+            if one.result is not None:
+                write_status(output, one.result)
+            elif one.error is None:
+                output.line("nothing was applied yet")
+        _write_standing(output, report)
+    report.raise_first()
+
+
+def _refuse_captures(captures: str | None, config: Configuration) -> None:
+    if captures is not None:
+        config.single()
+
+
+def _begin(output: Output, one: SourceReport[_Result]) -> None:
+    output.line(f"source {one.source}", style="bold")
+    if one.error is not None:
+        output.line(f"failed: {one.problem}", style="red")
+
+
+def _write_applied(output: Output, report: SourcesReport[RunReport]) -> None:
+    rows: list[tuple[Any, ...]] = []
+    for one in report.sources:
+        done = one.result
+        if done is None:
+            rows.append((one.source, "failed", None, None, None, None, None, one.seconds))
+            continue
+        lsn = None if done.applied_lsn is None else format_lsn(done.applied_lsn)
+        counts = (done.files, done.transactions, done.changes, len(done.tables))
+        rows.append((one.source, done.status, *counts, lsn, one.seconds))
+    output.line()
+    output.table(("source", "state", "files", "transactions", "changes", "tables", "LSN", "seconds"), rows)
+
+
+def _write_standing(output: Output, report: SourcesReport[TargetStatus | None]) -> None:
+    rows: list[tuple[Any, ...]] = []
+    for one in report.sources:
+        found = one.result
+        if found is None:
+            rows.append((one.source, "failed" if one.error is not None else "nothing applied", None, None, None, None))
+            continue
+        state = found.runs[-1].state if found.runs else None
+        if found.at_work is not None:
+            state = "at work" if found.at_work.alive else "interrupted"
+        run_number = found.runs[-1].run if found.runs else None
+        lsn = None if found.applied_lsn is None else format_lsn(found.applied_lsn)
+        when = found.applied_commit_ts
+        committed = None if when is None else when.isoformat(sep=" ", timespec="seconds")
+        rows.append((one.source, state, run_number, lsn, committed, len(found.open_transactions)))
+    output.line()
+    output.table(("source", "state", "run", "LSN", "committed", "open transactions"), rows)
+
+
+__all__ = [
+    "apply_by_source",
+    "look_by_source",
+    "place_of",
+    "settings_of",
+    "settings_to_ask",
+    "status_by_source",
+]

@@ -1,0 +1,55 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+TRACEBACK_VARIABLE: Final = "WALREPLAY_TRACEBACK"
+
+Captures = Annotated[
+    str | None,
+    typer.Option("--captures", help="Folder of the capture files, if the configuration has no sources.", metavar="URI"),
+]
+Sources = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source", help="Only this source of the configuration; several by several --source.", metavar="NAME"
+    ),
+]
+AtOnce = Annotated[int, typer.Option("--at-once", help="So many sources at the same time.", metavar="N", min=1)]
+Config = Annotated[str | None, typer.Option("--config", help="Configuration (YAML).", metavar="FILE")]
+Index = Annotated[
+    str | None,
+    typer.Option(
+        "--index",
+        help="The index's place; else _walreplay_index in the captures' folder.",
+        metavar="URI|TABLE",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Target = Annotated[
+    str,
+    typer.Option("--target", help="Folder of the Delta tables, or catalog[.schema].", metavar="URI|CATALOG[.SCHEMA]"),
+]
+Traceback = Annotated[
+    bool, typer.Option("--traceback", help=f"Show the Python traceback of an error (or set {TRACEBACK_VARIABLE}=1).")
+]
+AllowGaps = Annotated[
+    bool, typer.Option("--allow-gaps", help="Continue where something is missing; incomplete transactions are named.")
+]
+AcceptChangedTables = Annotated[
+    bool, typer.Option("--accept-changed-tables", help="Continue from tables that somebody else has changed.")
+]
+Outputs = Annotated[
+    list[str] | None,
+    typer.Option("--output", help="mirror or changelog; else all that the configuration wants.", metavar="NAME"),
+]
+RunBytes = Annotated[
+    str | None,
+    typer.Option("--run-bytes", help="Captures that one run reads, such as 64GiB.", metavar="BYTES"),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")]
+Show = Annotated[int, typer.Option("--show", help="Print the first rows of each table.", metavar="ROWS", min=0)]

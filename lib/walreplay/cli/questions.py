@@ -1,0 +1,229 @@
+"""The commands that ask: of an archive, of files, of a target; they write to no table of a target.
+
+With this module, the program has all its commands.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+import walreplay
+from walreplay.cli.archives import write_audit, write_index
+from walreplay.cli.by_source import look_by_source, place_of, settings_to_ask, status_by_source
+from walreplay.cli.commands import app
+from walreplay.cli.options import (
+    AllowGaps,
+    Captures,
+    Config,
+    Index,
+    Json,
+    Quiet,
+    Sources,
+    Target,
+    Traceback,
+)
+from walreplay.cli.results import (
+    as_of_to_dict,
+    cut_to_dict,
+    inspection_to_dict,
+    status_to_dict,
+    write_as_of,
+    write_cut,
+    write_inspection,
+    write_status,
+)
+from walreplay.cli.running import asked, configuration, print_report, run
+from walreplay.console import Output
+from walreplay.errors import ConfigError
+
+_NOT_WHOLE: Final = 3
+"""The exit code of an audit that has found something damaged or missing."""
+
+
+@app.command("index")
+def index_command(
+    captures: Captures = None,
+    index: Index = None,
+    config: Config = None,
+    source: Sources = None,
+    allow_gaps: AllowGaps = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    with_traceback: Traceback = False,
+) -> None:
+    """Write down what is in each capture file, so that later commands need not read it to know."""
+    found = configuration(config, allow_gaps=allow_gaps)
+    if found.sources:
+        look_by_source("index", found, source, captures=captures, index=index, as_json=as_json, quiet=quiet)
+        return
+    place, settings = place_of(found, source, 1, captures)
+    _, report = run(lambda spark, progress: walreplay.index(spark, place, index, settings, progress), quiet=quiet)
+    print_report(report, write_index, as_json=as_json)
+
+
+@app.command("audit")
+def audit_command(
+    captures: Captures = None,
+    index: Index = None,
+    config: Config = None,
+    source: Sources = None,
+    values: Annotated[
+        bool, typer.Option("--values", help="Decode everything: rows, bytes and rescued values by table.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    with_traceback: Traceback = False,
+) -> None:
+    """Show what an archive holds, and all that is damaged or missing; exit code 3 if anything is."""
+    found = configuration(config)
+    if found.sources:
+        is_whole = look_by_source(
+            "audit", found, source, captures=captures, index=index, as_json=as_json, quiet=quiet, values=values
+        )
+        if not is_whole:
+            raise typer.Exit(_NOT_WHOLE)
+        return
+    place, settings = place_of(found, source, 1, captures)
+    _, report = run(
+        lambda spark, progress: walreplay.audit(spark, place, index, settings, progress, values=values),
+        quiet=quiet,
+    )
+    print_report(report, write_audit, as_json=as_json)
+    if not report.is_whole:
+        raise typer.Exit(_NOT_WHOLE)
+
+
+@app.command("inspect")
+def inspect_command(
+    paths: Annotated[list[str], typer.Argument(help="Capture files and folders.", metavar="PATH...")],
+    messages: Annotated[bool, typer.Option("--messages", help="List every message.")] = False,
+    framing: Annotated[
+        str | None,
+        typer.Option("--framing", help="Such as raw or pgcopy, if it cannot be detected.", metavar="NAME"),
+    ] = None,
+    source_encoding: Annotated[
+        str,
+        typer.Option(
+            "--source-encoding", help="The client_encoding that the captures were recorded with.", metavar="NAME"
+        ),
+    ] = "UTF8",
+    as_json: Json = False,
+    with_traceback: Traceback = False,
+) -> None:
+    """Show what capture files contain.  Needs no Spark."""
+    _check_framing(framing)
+    output = Output()
+    if messages:
+        from walreplay.transcript import transcribe
+
+        path = None
+        for line in transcribe(paths, framing, source_encoding=source_encoding):
+            if as_json:
+                values = {
+                    "path": line.path,
+                    "offset": line.offset,
+                    "message": line.message,
+                    "details": line.details,
+                }
+                output.json(values)
+                continue
+            if line.path != path:
+                path = line.path
+                output.line(path, style="bold")
+            output.line(f"{line.offset:>12}  {line.message:<16}  {line.details}".rstrip())
+        return
+    from walreplay.inspection import inspect_captures
+
+    inspection = inspect_captures(paths, framing, source_encoding=source_encoding)
+    if as_json:
+        output.json(inspection_to_dict(inspection), indent=2)
+    else:
+        write_inspection(output, inspection)
+
+
+@app.command("status")
+def status_command(
+    target: Target,
+    at: Annotated[
+        int | None,
+        typer.Option("--at", help="Show the Delta version that each table had after this run.", metavar="RUN"),
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option("--as-of", help="Write a query for each table as of this LSN or time.", metavar="TS|LSN"),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", help="With --as-of: only tables whose schema.table this matches.", metavar="RE"),
+    ] = None,
+    config: Config = None,
+    source: Sources = None,
+    as_json: Json = False,
+    with_traceback: Traceback = False,
+) -> None:
+    """Show a target's runs, its applied LSN, and the transactions that are still open."""
+    given = None if config is None else configuration(config)
+    if (as_of is not None and at is not None) or (as_of is None and table is not None):
+        raise ConfigError("--table goes with --as-of, and --at without it", remedy="Leave some of them out")
+    output = Output()
+    if as_of is not None:
+        settings = settings_to_ask(given, source)
+        moment = asked(lambda spark: walreplay.as_of(spark, target, as_of, table, settings))
+        if as_json:
+            output.json(as_of_to_dict(moment), indent=2)
+        else:
+            write_as_of(output, moment)
+        return
+    if source or (given is not None and given.sources):
+        status_by_source(target, given, source, at, as_json=as_json)
+        return
+    if given is not None:
+        raise ConfigError(
+            "--config goes with --as-of, unless it has sources", remedy="Leave it out, or give --as-of as well"
+        )
+    if at is not None:
+        cut = asked(lambda spark: walreplay.versions_at(spark, target, at))
+        if as_json:
+            output.json(cut_to_dict(cut), indent=2)
+        else:
+            write_cut(output, cut)
+        return
+    found = asked(lambda spark: walreplay.status(spark, target))
+    if as_json:
+        output.json(status_to_dict(found), indent=2)
+    else:
+        write_status(output, found)
+
+
+@app.command("sql")
+def sql_command(
+    name: Annotated[str | None, typer.Argument(help="The script to print.", metavar="NAME")] = None,
+    into: Annotated[str | None, typer.Option("--into", help="Copy all of them there.", metavar="FOLDER")] = None,
+    with_traceback: Traceback = False,
+) -> None:
+    """List, print or copy the scripts for the source: SQL and shell.  Needs no Spark."""
+    from walreplay.scripts import about, copy_scripts, script, script_names
+
+    output = Output()
+    if into is not None:
+        if name is not None:
+            raise ConfigError("all scripts are copied", remedy="Leave out the name, or --into")
+        copy_scripts(Path(into))
+    elif name is not None:
+        output.lines(script(name))
+    else:
+        output.table(("script", "what it does"), [(one, about(script(one))) for one in script_names()])
+
+
+def _check_framing(framing: str | None) -> None:
+    from walreplay.protocol.framing import Framing
+
+    known = [item.value for item in Framing]
+    if framing is not None and framing not in known:
+        raise ConfigError(f"--framing {framing}: there is no such framing", remedy=f"There are {', '.join(known)}")
+
+
+__all__ = ["app"]
