@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give a folder with the page's configuration."""
     folder = tmp_path_factory.mktemp("sources")
     text = block(PAGE, "sources:").text  # as a configuration, all of these are taken elsewhere
-    captures = {"/data/captures/eu": case("o03").folder, "/data/captures/us": case("o13").folder}
+    captures = {"/data/captures/eu": folder / "eu", "/data/captures/us": folder / "us"}
+    for place, name in zip(captures.values(), ("o03", "o13"), strict=True):
+        shutil.copytree(case(name).folder, place)  # commands leave an index there
     (folder / "lake.yaml").write_text(with_places(text, captures), encoding="utf-8")
     return folder
 
