@@ -27,11 +27,28 @@ ALL: Mapping[str, Any] = {"outputs": ["mirror", "history", "changelog"]}
 _IS_LONG = bool(os.environ.get("WALREPLAY_LONG"))
 """``WALREPLAY_LONG=1`` tries all captures, and many ends of each."""
 
-_FURTHER = ["o01", "o02", "o04", "o05", "o06", "o07", "o10", "o17", "o20", "o23", "o24", "o25"]
+_FURTHER = [
+    "o01",
+    "o02",
+    "o04",
+    "o05",
+    "o06",
+    "o07",
+    "o08",
+    "o10",
+    "o17",
+    "o20",
+    "o21",
+    "o22",
+    "o23",
+    "o24",
+    "o25",
+    "o26",
+]
 """Captures that are like others in all that outputs hang on."""
 
-CAPTURES = ["o03", "o08", "o11", "o12", "o13", "o18", "o19", "o21", "o22", "o26", *(_FURTHER if _IS_LONG else ())]
-"""Those that can be replayed row by row: cuts, values, identities, TOAST, truncates, streams, origins, partitions."""
+CAPTURES = ["o03", "o11", "o12", "o13", "o18", "o19", *(_FURTHER if _IS_LONG else ())]
+"""Those that can be replayed row by row: cuts, identities, TOAST, truncates, streams."""
 
 _NOT_AS_SENT = ("o04", "o10", "o20", "o24", "o25", "o26")
 """Those whose columns change, or whose sessions overlap: what is read later is not what was written."""
