@@ -17,7 +17,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark-classes.jsa
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=60 --durations-min=10
 
 .DEFAULT_GOAL := help
 .PHONY: help setup kernels run test test-rest test-all test-long harm mutants lint format wheel test-wheel coverage bench clean
@@ -57,7 +57,7 @@ test-all: test test-rest ## Run both: what a change has to pass before it is tak
 test-long: kernels ## Try many simulated captures (VOLUME=1000 for so many), more of a real server, every kill point
 	@WALREPLAY_LONG=$(VOLUME) $(BIN)/python -m pytest tests/property/test_simulator.py tests/integration/test_live_streams.py \
 		tests/integration/test_exactly_once.py tests/integration/test_complaints.py tests/integration/test_schema_changes.py \
-		tests/integration/test_names.py tests/integration/test_selection.py tests/integration/test_all_outputs.py
+		tests/integration/test_names.py tests/integration/test_selection.py tests/integration/test_all_outputs.py tests/integration/test_rebuild.py
 
 harm: kernels ## Measure what becomes of harmed captures: flipped bits, cuts, ranges doubled and missing (HARMS of each kind)
 	@$(BIN)/python tests/benchmark/harm.py --each $(HARMS)
