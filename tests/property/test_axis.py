@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, note
+from hypothesis import given
 from hypothesis import strategies as st
 
-from property.test_simulator import decoded
-from property.test_until import until_of, wanted, wishes
+from property.test_until import played, wishes
 from support.runs import Files, plan_run
-from support.simulator import LEAST_BYTES, Drawn, captures, play
+from support.simulator import Drawn, captures
 from walreplay.decode.change_batch import column_types
-from walreplay.errors import CaptureError
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.sink.axis import NO_TIME, Axis, Commits
 from walreplay.sink.events import from_ipc
@@ -75,23 +73,9 @@ def axis_of(plan: Plan, rows: list[dict[str, Any]], before: int) -> Axis:
 
 @given(captures, wishes, st.booleans())
 def test_the_time_of_a_change_is_that_of_the_cut_it_belongs_to(drawn: Drawn, chosen: Any, apart: bool) -> None:
-    capture = play(drawn)
-    assume(len(capture.data) >= LEAST_BYTES)
-    files = capture.stages[-1]
-    state = capture.expected(sum(map(len, files.values())))
-    assume(state.transactions)
-    try:
-        whole = plan_run(files, None)
-    except CaptureError:
-        # It may be read in two ways.
-        assume(False)
-    assert whole is not None
-    assume(decoded(whole.plan, files) == state.rows)
-    note(capture.listing())
+    files, state, ends = played(drawn, chosen)
     tops = accumulate((one.commit_time + POSTGRES_EPOCH_UNIX_MICROS for one in state.transactions), max)
     expected = dict(zip((one.commit_lsn for one in state.transactions), tops, strict=True))
-    ends = [until_of(wish, state.transactions) for wish in chosen]
-    ends.sort(key=lambda until: len(wanted(until, state.transactions)))
     for guessing in (False, True):
         stored, before = None, NO_TIME
         for until in [*ends, None]:

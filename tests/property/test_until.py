@@ -53,8 +53,8 @@ def rows_of_runs(files: Files, ends: Sequence[Until | None], state: State, *, gu
         assert applied == part.rows, f"until {until}: {difference(applied, part.rows)}"
 
 
-@given(captures, wishes)
-def test_a_run_ends_in_front_of_the_first_transaction_that_is_too_late(drawn: Drawn, chosen: list[Wish]) -> None:
+def played(drawn: Drawn, chosen: Sequence[Wish]) -> tuple[Files, State, list[Until]]:
+    """Give the files of a simulated capture, what they hold, and ends of runs, each behind the one before."""
     capture = play(drawn)
     assume(len(capture.data) >= LEAST_BYTES)
     files = capture.stages[-1]
@@ -70,6 +70,12 @@ def test_a_run_ends_in_front_of_the_first_transaction_that_is_too_late(drawn: Dr
     note(capture.listing())
     ends = [until_of(wish, state.transactions) for wish in chosen]
     ends.sort(key=lambda until: len(wanted(until, state.transactions)))
+    return files, state, ends
+
+
+@given(captures, wishes)
+def test_a_run_ends_in_front_of_the_first_transaction_that_is_too_late(drawn: Drawn, chosen: list[Wish]) -> None:
+    files, state, ends = played(drawn, chosen)
     note(f"{ends}")
     for guessing in (False, True):
         rows_of_runs(files, [*ends, None], state, guessing=guessing)

@@ -45,7 +45,9 @@ AcceptChangedTables = Annotated[
 ]
 Outputs = Annotated[
     list[str] | None,
-    typer.Option("--output", help="mirror or changelog; else all that the configuration wants.", metavar="NAME"),
+    typer.Option(
+        "--output", help="mirror, history or changelog; else all that the configuration wants.", metavar="NAME"
+    ),
 ]
 RunBytes = Annotated[
     str | None,

@@ -246,11 +246,8 @@ class Job:
         return done
 
     def _lock(self) -> State | None:
-        with self.run.stage("lock"):
-            state = self.run.ledger.acquire()
+        state = self.run.lock()
         self._check_source(state)
-        self.run.warnings.extend(self.run.ledger.warnings)
-        self.run.ledger.warnings.clear()
         return state
 
     def _install(self, interrupted: State) -> State:

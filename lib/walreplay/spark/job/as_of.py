@@ -6,15 +6,17 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.errors import ConfigError, TargetError
-from walreplay.lsn import POSTGRES_EPOCH, format_lsn, parse_lsn
+from walreplay.lsn import format_lsn, parse_lsn, to_datetime
 from walreplay.outputs import Output, output_of, source_oid
 from walreplay.protocol.messages import Relation
 from walreplay.selection import key_columns, metadata_of
 from walreplay.settings import Settings, make_settings
+from walreplay.settings.keys import expression
+from walreplay.settings.narrowed import tables_named
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.storage import catalog_errors, ledger_errors
 from walreplay.spark.delta.target import Target, quote
@@ -88,7 +90,7 @@ def as_of(
     configured = make_settings(config)
     place = Target.parse(str(target)).of_source(configured.ledger_name)
     lsn, time = _moment(moment)
-    wanted = _expression(table)
+    wanted = expression(".*" if table is None else tables_named(table))
     own = own_session(spark)
     with spark_errors(path=place.text), quiet_queries(), settings(own, delta.SMALL_STATE):
         with catalog_errors(place):
@@ -109,7 +111,7 @@ def as_of(
     tables = []
     for entry in sorted(state.tables, key=lambda entry: entry.name):
         output = output_of(entry.oid)
-        name = entry.name.removesuffix(f" ({output.value})")
+        name = entry.source_name
         if entry.set_aside or wanted.fullmatch(name) is None:
             continue
         if output is Output.MIRROR:
@@ -118,7 +120,7 @@ def as_of(
             tables.append(_history(entry, name, configured, found, time))
         else:
             tables.append(_change_log(entry, name, relations.get(source_oid(entry.oid)), configured, found))
-    return AsOf(place.text, found.lsn, None if time is None else _moment_of(time), tuple(tables))
+    return AsOf(place.text, found.lsn, None if time is None else to_datetime(time), tuple(tables))
 
 
 def _moment(moment: str | datetime) -> tuple[int | None, int | None]:
@@ -137,19 +139,8 @@ def _moment(moment: str | datetime) -> tuple[int | None, int | None]:
     return None, until.time
 
 
-def _expression(table: str | None) -> re.Pattern[str]:
-    try:
-        return re.compile(table if table is not None else ".*", re.IGNORECASE | re.DOTALL)
-    except re.error as error:
-        raise ConfigError(f"--table: {table!r} is not a regular expression: {error}") from None
-
-
-def _moment_of(micros: int) -> datetime:
-    return POSTGRES_EPOCH + timedelta(microseconds=micros)
-
-
 def _timestamp(micros: int) -> str:
-    return f"TIMESTAMP '{_moment_of(micros).isoformat(sep=' ')}'"
+    return f"TIMESTAMP '{to_datetime(micros).isoformat(sep=' ')}'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +192,7 @@ def _mirror(entry: MirrorEntry, sql: str | None, found: _Found) -> TableAsOf:
 
 
 def _columns(entry: MirrorEntry) -> list[str]:
-    return [column.name for column in entry.shape.columns if not column.dropped]
+    return [column.name for column in entry.shape.present]
 
 
 def _history(entry: MirrorEntry, name: str, configured: Settings, found: _Found, time: int | None) -> TableAsOf:

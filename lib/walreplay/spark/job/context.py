@@ -15,6 +15,7 @@ from walreplay.spark.delta.statements import SMALL_STATE
 from walreplay.spark.delta.storage import storage_errors
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger.ledger import Ledger
+from walreplay.spark.ledger.state import State
 from walreplay.spark.session.isolation import has_own_sessions, own_session, quiet_queries
 from walreplay.spark.session.isolation import settings as delta_settings
 from walreplay.spark.staging.base import Staging
@@ -87,6 +88,14 @@ class RunContext:
                     self.ledger.release()
         finally:
             self.progress.done()
+
+    def lock(self) -> State | None:
+        """Take the ledger's lock, and tell what it has found; give the state that the run begins from."""
+        with self.stage("lock"):
+            state = self.ledger.acquire()
+        self.warnings.extend(self.ledger.warnings)
+        self.ledger.warnings.clear()
+        return state
 
     @contextmanager
     def staging(self) -> Iterator[Staging]:

@@ -182,9 +182,7 @@ class _Load:
             state = context.ledger.read()
         with context.stage("list"):
             self.base.open()
-        with context.stage("lock"):
-            state = context.ledger.acquire()
-        context.warnings.extend(context.ledger.warnings)
+        state = context.lock()
         source = self._source(state)
         self._check_order(state)
         description = self._description(state)

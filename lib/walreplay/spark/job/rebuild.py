@@ -150,23 +150,16 @@ class _Rebuild:
         side = self._side(state)
         made = self._make(side, _checked(state))
         steps.reached("made beside")
-        locked = self._lock()
+        locked = self.context.lock()
         if locked is not state:
             # Another run has come to its end since; what it has applied comes to the side target too.
             state, side = locked, self._side(locked)
             made = self._make(side, _checked(state))
         return self._put_in_place(_checked(state), side, made)
 
-    def _lock(self) -> State | None:
-        with self.context.stage("lock"):
-            state = self.context.ledger.acquire()
-        self.context.warnings.extend(self.context.ledger.warnings)
-        self.context.ledger.warnings.clear()
-        return state
-
     def _finish(self, state: State) -> tuple[State | None, tuple[str, RunReport] | None]:
         """Finish a rebuild that was interrupted; give also its side target's name, and its report."""
-        locked = self._lock()
+        locked = self.context.lock()
         if locked is None or locked.rebuild is None:
             self.context.ledger.release()
             return self.context.ledger.read(), None
@@ -392,7 +385,7 @@ class _Rebuild:
         begun = installing.begin(state, rebuild, number)
         steps.reached("rebuild written")
         _, report = installing.finish(begun, resumed=False)
-        notes = {one.entry.oid: f"{why}: made again" for one, why in wrong if why}
+        notes = {one.entry.oid: f"{why}: made again" for one, why in wrong}
         told = [replace(one, notes=(notes[one.oid],)) for one in report.tables if one.oid is not None]
         return replace(
             report,

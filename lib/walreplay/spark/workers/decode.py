@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ from walreplay.transactions.schedule import file_of
 from walreplay.types.base import ColumnType
 
 if TYPE_CHECKING:
-    pass
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,12 +252,12 @@ def staged_rows(
             if assigned is not None and assigned.mirror is not None:
                 at = unit[0].sequence * PARTS + number
                 yield staged_row(assigned.mirror.table, assigned.mirror.relation, at, _info())
-        commits = taken.commits()
-        yield from _folded_rows(taken.gathered, unit[0].sequence, task, commits)
+        yield from _folded_rows(taken, unit[0].sequence, task)
         used = [task.relations[relation].number for relation in decoder.take_uses()]
-        if used or commits.last != NO_TIME:
+        last = taken.last_time
+        if used or last != NO_TIME:
             # Rows of one ``info`` are told as one: no two are equal.
-            info = json.dumps([unit[0].sequence, commits.last, *used])
+            info = json.dumps([unit[0].sequence, last, *used])
             yield staged_row(USES_TABLE, NO_RELATION, unit[0].sequence, info)
     whole, parts = transactions_of(recorded, task.settings)
     for table, rows in ((TRANSACTIONS_TABLE, whole), (PARTS_TABLE, parts), (MESSAGES_TABLE, messages_of(messages))):
@@ -297,13 +298,19 @@ class _Unit:
         self.truncated: dict[Relation, None] = {}
         self.recorded: list[Recorded] = []
 
+    @cached_property
     def commits(self) -> Commits:
-        """Give the unit's transactions in commit order."""
-        lsn, time = (
-            np.concatenate([np.zeros(0, np.int64), *(getattr(item.records, name) for item in self.recorded)])
-            for name in ("lsn", "commit_ts")
-        )
-        return Commits.of(lsn, time + POSTGRES_EPOCH_UNIX_MICROS)
+        """The unit's transactions in commit order, once it is at its end; histories alone ask for it."""
+        return Commits.of(self._of_all("lsn"), self._of_all("commit_ts") + POSTGRES_EPOCH_UNIX_MICROS)
+
+    @property
+    def last_time(self) -> int:
+        """The greatest commit time of the unit's transactions; `NO_TIME` if there are none."""
+        times = self._of_all("commit_ts")
+        return int(times.max()) + POSTGRES_EPOCH_UNIX_MICROS if len(times) else NO_TIME
+
+    def _of_all(self, name: str) -> NDArray[np.int64]:
+        return np.concatenate([np.zeros(0, np.int64), *(getattr(item.records, name) for item in self.recorded)])
 
     def take(self, batch: ChangeBatch) -> Iterator[dict[str, Any]]:
         """Take a batch; give the rows that are staged of it at once."""
@@ -386,15 +393,15 @@ class _Unit:
         part.emptied += zip(lsn.take(truncates).to_pylist(), ordinal.take(truncates).to_pylist(), strict=True)
 
 
-def _folded_rows(
-    gathered: dict[int, list[_Gathered]], sequence: int, task: DecodeTask, commits: Commits
-) -> Iterator[dict[str, Any]]:
+def _folded_rows(taken: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict[str, Any]]:
+    """Fold and stage what a unit has gathered; a history's events are staged as they are, with their times."""
+    gathered = taken.gathered
     for table in list(gathered):
         # A truncate's mark, which may be of an earlier version, stands in front of what has come behind it.
         for number, found in enumerate(gathered.pop(table), start=1):
             at = sequence * PARTS + PARTS // 2 + number
             if found.emptied:
-                tops = commits.up_to(np.array([lsn for lsn, _ in found.emptied])).tolist()
+                tops = taken.commits.up_to(np.array([lsn for lsn, _ in found.emptied])).tolist()
                 told = [(at, *one, top) for one, top in zip(found.emptied, tops, strict=True)]
                 rows = 0 if found.parts else found.rows
                 yield staged_row(table, found.relation, at, _info(emptied=told), rows=rows)
@@ -406,7 +413,7 @@ def _folded_rows(
                 events = fold_events(events, found.identity, found.names, found.table, buckets=task.buckets)
             else:
                 lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
-                events.marks = replace(events.marks, top=commits.up_to(lsn))
+                events.marks = replace(events.marks, top=taken.commits.up_to(lsn))
             links = links_of(events, found.identity, found.names)
             if links is not None:
                 yield staged_row(links_table(table), found.relation, at, "", data=links.to_ipc())
