@@ -143,6 +143,17 @@ class Layouts:
             if known is None or (layout.lsn > known.lsn and layout.count >= known.count):
                 self._by_oid[layout.oid] = _following(layout, known)
 
+    def take(self, message: m.Message, aborted: Collection[int] = ()) -> tuple[Layout, ...]:
+        """Read a message and take what it announces; give that: one announcement, or none.
+
+        Args:
+            aborted: see `add`.
+        """
+        layout = self.read(message)
+        found = () if layout is None else (layout,)
+        self.add(found, aborted)
+        return found
+
     def read(self, message: m.Message) -> Layout | None:
         """Give a message's announcement of a table; None if it is none, or has another prefix."""
         if message.prefix != self.prefix or not is_announcement(message):

@@ -302,9 +302,8 @@ class Decoder(StreamWalker):
                 self._new_types[message.oid] = message
         elif isinstance(message, m.Message):
             self._take_message(message, hidden)
-            layout = None if hidden else self._layouts.read(message)
-            if layout is not None:
-                self._layouts.add([layout], () if self._fate is None else self._fate.aborted)
+            if not hidden:
+                self._layouts.take(message, () if self._fate is None else self._fate.aborted)
         elif self._fate is None:
             self._hide_inner()
 

@@ -36,14 +36,14 @@ def add_block(state: StitchState, block: Block, walked: Walk) -> None:
     waiting = list(block.announced)
     for offset, message in block.relations:
         while waiting and waiting[0][0] < offset:
-            _announce(item, layouts, waiting.pop(0)[1])
+            item.layouts += layouts.take(waiting.pop(0)[1], item.aborted)
         relation = layouts.told(message)
         known = item.view.get(relation.oid)
         if known is not None and known.relation != relation:
             item.former.append(known.relation)
         item.view[relation.oid] = Announced(relation, state.versions.next_number())
     for _, message_ in waiting:
-        _announce(item, layouts, message_)
+        item.layouts += layouts.take(message_, item.aborted)
     for _, type_ in block.types:
         item.types[type_.oid] = replace(type_, xid=None)
     place = Place(walked.framing, stream=xid if block.continues else None)
@@ -59,7 +59,7 @@ def _take_body(state: StitchState, body: Body, item: Deferred, walked: Walk) -> 
     before = layouts.of([*dict(body.used), *(relation.oid for _, relation in relations)])
     for offset, relation in relations:
         while waiting and waiting[0][0] < offset:
-            _announce(item, layouts, waiting.pop(0)[1])
+            item.layouts += layouts.take(waiting.pop(0)[1], item.aborted)
         told = layouts.told(relation)
         if told != state.layouts.told(relation):
             # Within the transaction alone; outside of it the relation is read as before.
@@ -68,7 +68,7 @@ def _take_body(state: StitchState, body: Body, item: Deferred, walked: Walk) -> 
                 item.former.append(known.relation)
             item.view[relation.oid] = Announced(told, state.versions.next_number())
     for _, message in waiting:
-        _announce(item, layouts, message)
+        item.layouts += layouts.take(message, item.aborted)
     return before
 
 
@@ -77,13 +77,6 @@ def _layouts(state: StitchState, item: Deferred) -> Layouts:
     layouts = Layouts(state.layouts.prefix, state.layouts.all())
     layouts.add(item.layouts, item.aborted)
     return layouts
-
-
-def _announce(item: Deferred, layouts: Layouts, message: m.Message) -> None:
-    layout = layouts.read(message)
-    if layout is not None:
-        item.layouts.append(layout)
-        layouts.add([layout], item.aborted)
 
 
 def add_body(state: StitchState, body: Body, walked: Walk) -> None:

@@ -57,9 +57,7 @@ class Following:
         layouts = self._state.layouts
         while self._announced and (offset is None or self._announced[0][0] < offset):
             _, message = self._announced.popleft()
-            layout = layouts.read(message)
-            if layout is not None:
-                layouts.add([layout])
+            layouts.take(message)
 
     def _check(self, offset: int | None) -> None:
         while self._used and (offset is None or self._used[0][1] < offset):
