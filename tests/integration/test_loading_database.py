@@ -51,16 +51,29 @@ _ACCESS += "local replication all trust\nhost replication reader 127.0.0.1/32 sc
 
 
 @pytest.fixture(scope="module")
-def shop() -> Iterator[Server]:
-    """Run a server that asks for a password, with a database that has been there for a while."""
+def server() -> Iterator[Server]:
+    """Run a server that asks for a password, with a database ``prepared`` that has been there for a while."""
     with running_server(settings=on_tcp()) as server:
-        server.execute("CREATE DATABASE shop")
+        server.execute("CREATE DATABASE prepared")
         (server.home / "data" / "pg_hba.conf").write_text(_ACCESS)
         server.execute("SELECT pg_reload_conf()")
-        server.database = "shop"
+        server.database = "prepared"
         server.execute(*_READER, *SETUP)
         run_workload(server, transactions=400, seed=5, pause=lambda: None)
         yield server
+
+
+@pytest.fixture
+def shop(server: Server) -> Server:
+    """Give a test a database ``shop`` of its own, without the tables and slots of others."""
+    server.database = "postgres"
+    server.execute(
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots",
+        "DROP DATABASE IF EXISTS shop WITH (FORCE)",
+        "CREATE DATABASE shop TEMPLATE prepared",
+    )
+    server.database = "shop"
+    return server
 
 
 @pytest.fixture
