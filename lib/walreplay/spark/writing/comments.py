@@ -23,6 +23,8 @@ def say(
     before: str,
     wanted: str,
     check_lock: Callable[..., None],
+    *,
+    is_new: bool = False,
 ) -> None:
     """Change a table's comment, unless somebody else has changed it.
 
@@ -31,6 +33,7 @@ def say(
         before: the comment that walreplay wrote last; empty for none.
         wanted: the new comment; empty for none.
         check_lock: raises an error if the run has lost the lock.
+        is_new: the caller has just made the table, without a comment; to ask it takes as long as to make it.
 
     Raises:
         TargetError: somebody else has written to the table at the same time.
@@ -38,7 +41,7 @@ def say(
     transaction = writer.begin_change(spark, table)
     if transaction is not None and not transaction.may_have_properties:
         transaction = None
-    there = transaction.comment if transaction is not None else delta.comment_of(spark, table)
+    there = "" if is_new else transaction.comment if transaction is not None else delta.comment_of(spark, table)
     comment = followed(there, before, wanted)
     if comment == there:
         return
