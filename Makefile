@@ -50,11 +50,12 @@ test: $(CLASSES) kernels ## Run the tests that every change has to pass, JOBS fi
 	@$(PYTEST) -m 'not full' --hypothesis-profile=quick $(TESTS)
 
 test-rest: $(CLASSES) kernels ## Run all other cases, and the properties with ten times the examples
-	@$(PYTEST) -m 'full or property' $(TESTS)
+	@$(PYTEST) -m '(full or property) and not long' $(TESTS)
 
 test-all: test test-rest ## Run both: what a change has to pass before it is taken
 
-test-long: kernels ## Try many simulated captures (VOLUME=1000 for so many), more of a real server, every kill point
+test-long: $(CLASSES) kernels ## Try many simulated captures (VOLUME=1000 for so many), more of a real server, every kill point
+	@$(BIN)/python -m pytest -m long tests
 	@WALREPLAY_LONG=$(VOLUME) $(BIN)/python -m pytest tests/property/test_simulator.py tests/integration/test_live_streams.py \
 		tests/integration/test_exactly_once.py tests/integration/test_complaints.py tests/integration/test_schema_changes.py \
 		tests/integration/test_names.py tests/integration/test_selection.py tests/integration/test_all_outputs.py tests/integration/test_rebuild.py

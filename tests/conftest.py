@@ -24,11 +24,19 @@ _FOLDERS: Final = ("integration", "property", "unit")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark properties as what they are, and put the folders in order; inside of each the order is left to chance."""
+    """Mark properties as what they are, and put the folders in order; inside of each the order is left to chance.
+
+    What Spark's statements do takes three times as long as files do: only the tests that say so try both ways, and the
+    others where there is time for it.
+    """
     folder_of = {item: item.path.relative_to(Path(__file__).parent).parts[0] for item in items}
     for item, folder in folder_of.items():
         if folder == "property":
             item.add_marker(pytest.mark.property)
+        if item.get_closest_marker("statements") is not None and item.get_closest_marker("both_ways") is None:
+            item.add_marker(pytest.mark.long)
+        if item.get_closest_marker("statements") is not None or item.get_closest_marker("long") is not None:
+            item.add_marker(pytest.mark.full)
     items.sort(key=lambda item: _FOLDERS.index(folder_of[item]) if folder_of[item] in _FOLDERS else len(_FOLDERS))
 
 

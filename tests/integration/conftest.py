@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from support.extent import further
 from support.paused_run import OtherProcess
 from support.small_mirror import SmallMirror
 from support.spark import start_session
@@ -44,7 +43,7 @@ def _forgotten_tables(request: pytest.FixtureRequest) -> Iterator[None]:
         session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
 
 
-@pytest.fixture(params=further(["files of our own", "Spark's statements"], but=("files of our own",)))
+@pytest.fixture(params=["files of our own", pytest.param("Spark's statements", marks=pytest.mark.statements)])
 def mirror(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> SmallMirror:

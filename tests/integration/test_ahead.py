@@ -84,8 +84,7 @@ def test_files_of_ordinary_transactions_are_read_once(
     assert len({row.commit_lsn for row in transactions}) == len(transactions) == report.transactions
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["o08", "o12", "o13", "o14", "o18", "o26"])
+@pytest.mark.parametrize("name", further(["o14", "o18"], long=["o08", "o12", "o13", "o26"]))
 def test_what_has_to_be_planned_first_comes_out_the_same(
     spark: SparkSession, tmp_path: Path, captures: Path, decoded: Decoded, name: str
 ) -> None:

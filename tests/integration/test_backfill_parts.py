@@ -61,6 +61,7 @@ def test_tables_outputs_and_a_first_lsn_are_chosen(small: SmallMirror, tmp_path:
     assert logged(small, tmp_path / "log") == [("c", 200, 2), ("c", 300, 3), ("d", 300, 1), ("u", 200, 1)]
 
 
+@pytest.mark.full
 def test_a_part_of_a_target_is_made_at_its_lsn(small: SmallMirror, tmp_path: Path) -> None:
     spark, captures, target = small.spark, small.captures, small.target
     walreplay.backfill(spark, captures, target, table=r"s\.T", until_lsn="0/C8")

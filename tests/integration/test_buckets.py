@@ -9,6 +9,7 @@ import pytest
 
 import walreplay
 from support.captures import case
+from support.extent import further
 from support.postgres import cut
 from support.truth import assert_mirror_equals
 from walreplay.spark.job import applying
@@ -20,11 +21,16 @@ from walreplay.spark.tables import update as mirror
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.integration, pytest.mark.full]
+pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("way", ["files", "spark"])
-@pytest.mark.parametrize(("name", "buckets", "tasks"), [("o11", 4, 3), ("o12", 7, 7), ("o12", 4, 1)])
+@pytest.mark.parametrize(
+    ("name", "buckets", "tasks", "way"),
+    further(
+        [("o11", 4, 3, "files"), ("o12", 7, 7, "spark")],
+        long=[("o11", 4, 3, "spark"), ("o12", 7, 7, "files"), ("o12", 4, 1, "files"), ("o12", 4, 1, "spark")],
+    ),
+)
 def test_tables_are_the_same_however_their_changes_are_split(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, buckets: int, tasks: int, way: str
 ) -> None:

@@ -35,6 +35,7 @@ def spans(mirror: SmallMirror, name: str, *columns: str) -> list[tuple[Any, ...]
     return [(*(one[name] for name in columns), one["__start_lsn"], one["__end_lsn"], one["__op"]) for one in rows]
 
 
+@pytest.mark.both_ways
 def test_versions_are_ended_by_whatever_ends_their_rows(mirror: SmallMirror) -> None:
     t = relation(1, "t", {"id": INT4, "note": TEXT})
     kept = m.TupleData((m.Cell("t", b"1"), m.UNCHANGED_CELL))
@@ -62,6 +63,7 @@ def test_versions_are_ended_by_whatever_ends_their_rows(mirror: SmallMirror) -> 
     ]
 
 
+@pytest.mark.both_ways
 def test_of_equal_rows_the_newest_is_ended_first(mirror: SmallMirror) -> None:
     t = relation(1, "t", {"id": INT4, "note": TEXT}, "f")
     mirror.apply(t, m.Insert(1, row(1, "a")), m.Insert(1, row(2, None)), **BOTH)
@@ -103,6 +105,7 @@ def test_times_never_go_back_over_runs_and_tables(mirror: SmallMirror) -> None:
     assert as_of_time(found["one"], since + 94).column("id").to_pylist() == [2]
 
 
+@pytest.mark.both_ways
 @pytest.mark.full
 def test_a_history_follows_its_sources_columns(mirror: SmallMirror) -> None:
     mirror.apply(relation(1, "t", {"id": INT4, "a": INT4, "b": TEXT}), m.Insert(1, row(1, 10, "x")), **BOTH)

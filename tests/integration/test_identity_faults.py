@@ -122,6 +122,7 @@ def test_every_row_is_found_and_nobody_is_warned(
     assert [warning for report in reports for warning in report.warnings] == []
 
 
+@pytest.mark.full
 def test_the_table_keeps_the_text_that_was_sent_last(spark: SparkSession, tmp_path: Path) -> None:
     _apply(spark, _case("intervalstyle_changes"), tmp_path, at_once=False, config={})
     rows = read_mirror(spark, tmp_path / "mirror" / "public" / "ikey").collect()

@@ -122,7 +122,7 @@ _QUICK = ("killed and appended", "crashes and the recorder reconnects", "torn", 
 _CHOSEN = {name: it for name, it in SCENARIOS.items() if name in _QUICK or os.environ.get("WALREPLAY_LONG")}
 
 
-@pytest.fixture(scope="module", params=further(_CHOSEN.values(), but=[_CHOSEN[_QUICK[1]]]), ids=_CHOSEN.keys())
+@pytest.fixture(scope="module", params=further(_CHOSEN.values()), ids=_CHOSEN.keys())
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """Each scenario, recorded once."""
     scenario: Scenario = replace(request.param, transactions=2, rows=200)

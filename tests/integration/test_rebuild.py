@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -184,17 +183,13 @@ def table_commits(small: SmallMirror) -> dict[str, int]:
     return {name: small.history(name).count("WRITE") for name in ("orders", "items")}
 
 
-BESIDE = ("decoded", "plan written", "made beside")
-_IS_LONG = bool(os.environ.get("WALREPLAY_LONG"))
-"""``WALREPLAY_LONG=1`` tries more captures, and a stop at each step."""
-
-IN_PLACE = (
-    *("rows replaced", "table replaced", "side removed", "history recorded"),
-    *(("rebuild written", "rows are to be replaced", "tables replaced") if _IS_LONG else ()),
-)
+BESIDE = ("made beside",)
+MORE_BESIDE = ("decoded", "plan written")
+IN_PLACE = ("rows replaced", "table replaced", "side removed")
+MORE_IN_PLACE = ("history recorded", "rebuild written", "rows are to be replaced", "tables replaced")
 
 
-@pytest.mark.parametrize("step", further(BESIDE, but=()))
+@pytest.mark.parametrize("step", further(BESIDE, long=MORE_BESIDE))
 def test_a_rebuild_that_was_stopped_while_it_makes_tables_goes_on(
     spark: SparkSession, tmp_path: Path, stop: Callable[[str], None], damaged: Any, step: str
 ) -> None:
@@ -213,7 +208,8 @@ def test_a_rebuild_that_was_stopped_while_it_makes_tables_goes_on(
 @pytest.mark.parametrize(
     ("step", "by"),
     further(
-        [*((step, "apply") for step in IN_PLACE), ("table replaced", "rebuild")], but=(("rows replaced", "apply"),)
+        [*((step, "apply") for step in IN_PLACE), ("table replaced", "rebuild")],
+        long=[(step, "apply") for step in MORE_IN_PLACE],
     ),
 )
 def test_a_rebuild_that_was_stopped_while_it_replaces_tables_is_finished_once(
@@ -350,8 +346,7 @@ def test_a_table_of_a_catalog_is_made_again(spark: SparkSession, tmp_path: Path)
             spark.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["o14", *(("o18", "o11") if _IS_LONG else ())])
+@pytest.mark.parametrize("name", further(["o14"], long=["o18", "o11"]))
 def test_all_tables_of_a_capture_are_made_again(spark: SparkSession, tmp_path: Path, name: str) -> None:
     recorded, target = case(name), tmp_path / "mirror"
     walreplay.apply(spark, recorded.folder, target, {"run_bytes": 1})

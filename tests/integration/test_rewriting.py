@@ -128,6 +128,120 @@ def test_a_table_that_loses_all_its_rows_and_one_that_loses_none(spark: SparkSes
     assert mirror.newest()[:2] == ("MERGE", False)
 
 
+def _kinds() -> dict[str, tuple[m.Relation, m.Relation, list[m.AnyMessage], list[m.AnyMessage], list[Any]]]:
+    """Give tables by what is not plain in them: before and in the second run, the changes of both, and its rows."""
+
+    def table(number: int, name: str, identity: str = "d", *more: m.Column) -> m.Relation:
+        key = identity == "d"
+        return m.Relation(
+            number, "s", name, identity, (m.Column("id", _INT4, -1, key), m.Column("v", _TEXT, -1, False), *more)
+        )
+
+    def row(id_: int | None, *texts: str) -> m.TupleData:
+        number = m.NULL_CELL if id_ is None else m.Cell("t", b"%d" % id_)
+        return m.TupleData((number, *(m.Cell("t", text.encode()) for text in texts)))
+
+    moved, copies, wider, by_hand = (
+        table(11, "moved"),
+        table(12, "copies", "f"),
+        table(13, "wider"),
+        table(14, "by_hand", "f"),
+    )
+    added = table(13, "wider", "d", m.Column("w", _TEXT, -1, False))
+
+    def inserts(relation: m.Relation, *rows: m.TupleData) -> list[m.AnyMessage]:
+        return [m.Insert(relation.oid, one) for one in rows]
+
+    three = [row(number, "first") for number in (1, 2, 3)]
+    return {
+        # Two rows swap their keys, one is deleted where another comes.
+        "moved": (
+            moved,
+            moved,
+            inserts(moved, *three),
+            [
+                m.Update(11, row(9, "one"), key=_key(1)),
+                m.Update(11, row(1, "two"), key=_key(2)),
+                m.Update(11, row(2, "one"), key=_key(9)),
+                m.Delete(11, key=_key(3)),
+                m.Insert(11, row(3, "again")),
+                m.Update(11, row(8, "lost"), key=_key(7)),
+            ],
+            [(1, "two"), (2, "one"), (3, "again"), (8, "lost")],
+        ),
+        "copies": (
+            copies,
+            copies,
+            inserts(copies, *three, row(None, "first"), row(2, "first"), row(2, "first")),
+            [
+                m.Delete(12, old=row(2, "first")),
+                m.Delete(12, old=row(2, "first")),
+                m.Delete(12, old=row(1, "first")),
+                m.Update(12, row(None, "later"), old=row(None, "first")),
+                m.Insert(12, row(3, "first")),
+                m.Delete(12, old=row(5, "lost")),
+            ],
+            [(None, "later"), (2, "first"), (3, "first"), (3, "first")],
+        ),
+        "wider": (
+            wider,
+            added,
+            inserts(wider, *three),
+            [
+                m.Update(13, row(1, "later", "new")),
+                m.Insert(13, row(4, "first", "new")),
+                m.Delete(13, key=m.TupleData((*_key(3).cells, m.NULL_CELL))),
+            ],
+            [(1, "later"), (2, "first"), (4, "first")],
+        ),
+        "by_hand": (
+            by_hand,
+            by_hand,
+            inserts(by_hand, row(1, "first"), row(2, "first"), row(None, "first")),
+            [
+                m.Update(14, row(1, "later"), old=row(1, "first")),
+                m.Delete(14, old=row(2, "first")),
+                m.Update(14, row(None, "later"), old=row(None, "first")),
+                m.Insert(14, row(5, "first")),
+            ],
+            [(None, "later"), (1, "later"), (5, "first")],
+        ),
+    }
+
+
+def test_what_is_not_plain_comes_out_as_by_a_merge(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that change, rows without a key, a column that is added, a configured key with NULL."""
+    kinds, found = _kinds(), []
+    for way in ("anew", "merged"):
+        if way == "merged":
+            _only_merges(monkeypatch)
+        captures, target = tmp_path / way / "captures", tmp_path / way / "mirror"
+        captures.mkdir(parents=True)
+        for lsn in (100, 200):
+            said = [
+                message
+                for before, after, first, later, _ in kinds.values()
+                for message in ((before, *first) if lsn == 100 else (after, *later))
+            ]
+            messages = [m.Begin(lsn, lsn, lsn), *said, m.Commit(0, lsn, lsn + 8, lsn)]
+            (captures / f"{lsn}.bin").write_bytes(frame(messages, Framing.RAW))
+            config = {"objects": [{"table": {"source_schema": "s", "source_table": "by_hand", "keys": ["id"]}}]}
+            report = walreplay.apply(spark, captures=captures, target=target, config=config)
+        lost = {table.name: (table.without_base, table.deletes_without_row) for table in report.tables}
+        assert lost == {"s.moved": (0, 1), "s.copies": (0, 1), "s.wider": (0, 0), "s.by_hand": (0, 0)}
+        writers = {table.name: (table.writer, table.writer_reason) for table in report.tables}
+        assert {writer for writer, _ in writers.values()} == {"files" if way == "anew" else "statements"}, writers
+        rows = {}
+        for name, (*_, wanted) in kinds.items():
+            frame_ = spark.read.format("delta").load(str(target / "s" / name)).drop("__commit_ts")
+            rows[name] = sorted(map(tuple, frame_.collect()), key=repr)
+            assert sorted((row[:2] for row in rows[name]), key=repr) == sorted(wanted, key=repr)
+        found.append(rows)
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("name", further(["o03", "o04", "o26"], but=("o04",)))
 def test_a_merge_makes_the_same_tables(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.extent import further
 from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
@@ -116,13 +116,8 @@ def course(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Cou
     return made
 
 
-_LONG = bool(os.environ.get("WALREPLAY_LONG"))
-
-_WAYS: Sequence[tuple[Callable[[SmallMirror, Path], None], int]] = (
-    (_whole, 2),
-    (_state, 1),
-    *([(_restored, 2), (_whole, 1), (_state, 2)] if _LONG else []),
-)
+_WAYS: Sequence[tuple[Callable[[SmallMirror, Path], None], int]] = ((_whole, 2), (_state, 1))
+_MORE_WAYS: Sequence[tuple[Callable[[SmallMirror, Path], None], int]] = ((_restored, 2), (_whole, 1), (_state, 2))
 
 
 def _assert_whole(mirror: SmallMirror, tmp_path: Path) -> None:
@@ -138,10 +133,9 @@ def _assert_whole(mirror: SmallMirror, tmp_path: Path) -> None:
     assert mirror.apply().status == "nothing new"
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("way", "back"),
-    _WAYS,
+    further(_WAYS, long=_MORE_WAYS),
     ids=lambda given: getattr(given, "__name__", str(given)).strip("_"),
 )
 def test_a_ledger_that_was_set_back_is_gone_on_from(
@@ -156,8 +150,7 @@ def test_a_ledger_that_was_set_back_is_gone_on_from(
     _assert_whole(mirror, tmp_path)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("commits", [3, 4, *([1, 2, 5] if _LONG else [])])
+@pytest.mark.parametrize("commits", further([3], long=[1, 2, 4, 5]))
 def test_a_ledger_whose_newest_commits_are_lost_is_gone_on_from(course: Course, tmp_path: Path, commits: int) -> None:
     mirror = course.behind(2)
     mirror.lose("state", commits)
@@ -250,6 +243,7 @@ def test_a_change_that_was_meant_is_gone_on_from_when_that_is_said(spark: SparkS
     assert sorted(row[1] for row in mirror.rows()["s.t"]) == [2, 3, 4]
 
 
+@pytest.mark.full
 def test_a_change_is_told_by_runs_that_have_nothing_for_the_table(spark: SparkSession, tmp_path: Path) -> None:
     mirror, kept = SmallMirror(spark, tmp_path), tmp_path / "kept"
     other = relation(2, "other", {"id": INT4, "v": TEXT})
@@ -312,8 +306,7 @@ def test_a_ledger_that_was_set_back_is_not_gone_on_from_without_the_bytes(spark:
     _assert_whole(mirror, tmp_path)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("after", ["restore_tables", *(["clear_runs", "write_plan"] if _LONG else [])])
+@pytest.mark.parametrize("after", further(["restore_tables"], long=["clear_runs", "write_plan"]))
 def test_a_run_that_ends_while_it_sets_tables_back_is_begun_again(
     course: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,7 @@ from walreplay.sink import rewriting
 from walreplay.sink.data_files import FileColumn
 from walreplay.sink.events import Identity, Mode
 from walreplay.sink.merge import merge_schema
-from walreplay.sink.rewriting import Before, rewrite
+from walreplay.sink.rewriting import Before, Images, Keys, rewrite
 
 _KINDS: Final = (pa.int32(), pa.string(), pa.list_(pa.int32()), pa.bool_())
 """The key is the first two; the last says that a row is deleted, where deletes are soft."""
@@ -82,7 +83,8 @@ def test_rows_are_as_the_clauses_of_a_merge_say(
         paths = [Path(folder, f"{number}.parquet") for number in range(parts)]
         for number, path in enumerate(paths):
             _write(path, dict(items[number::parts]))
-        task = Before(tuple(paths), _COLUMNS, _SOURCES, (0, 1), _TRACKED if tracked else (), 5, 3 if soft else None)
+        keys = Keys((0, 1), _TRACKED if tracked else (), 3 if soft else None)
+        task = Before(tuple(paths), _COLUMNS, _SOURCES, 5, keys)
         batch = _folded(changes)
         found = rewrite(task, [batch.slice(0, 2), batch.slice(2)])
     assert found is not None
@@ -103,7 +105,7 @@ def test_rows_are_as_the_clauses_of_a_merge_say(
 
 _OLD: Final[dict[_Key, tuple[Any, ...]]] = {(1, "x"): ([1], False, 1, None), (2, "x"): ([2], False, 1, None)}
 _NEW: Final[dict[_Key, tuple[Any, ...]]] = {(1, "x"): ([3], 10, None, (False, True, True, False))}
-_TASK: Final = Before((), _COLUMNS, _SOURCES, (0, 1), _TRACKED, 5, None)
+_TASK: Final = Before((), _COLUMNS, _SOURCES, 5, Keys((0, 1), _TRACKED))
 
 
 def _is_left(tmp_path: Path, task: Before = _TASK, *, rescued: str | None = None, twice: bool = False) -> bool:
@@ -116,7 +118,7 @@ def test_what_is_not_plain_is_left_to_a_merge(tmp_path: Path) -> None:
     assert not _is_left(tmp_path)
     # Texts that would have to be taken apart; but not where no column keeps its value.
     assert _is_left(tmp_path, rescued='{"c": "{{1}}"}')
-    assert not _is_left(tmp_path, replace(_TASK, tracked=()), rescued='{"c": "{{1}}"}')
+    assert not _is_left(tmp_path, replace(_TASK, rows=Keys((0, 1))), rescued='{"c": "{{1}}"}')
     # Keys that are there twice, files that are not there, columns of another type.
     assert _is_left(tmp_path, twice=True)
     assert rewrite(replace(_TASK, paths=(tmp_path / "none.parquet",)), [_folded(_NEW)]) is None
@@ -159,3 +161,118 @@ def test_keys_of_sql_s_null_are_left_to_a_merge(tmp_path: Path) -> None:
     path = tmp_path / "1.parquet"
     _write(path, {(1, None): ([1], False, 1, None)})  # type: ignore[dict-item]
     assert rewrite(replace(_TASK, paths=(path,)), [_folded(_NEW)]) is None
+
+
+# Keys that have changed, and keys with NULL.
+
+_MOVED: Final = merge_schema(_KINDS, Identity(Mode.KEYED, (0, 1)), _TRACKED, moves=True)
+_nullable = st.tuples(st.none() | st.integers(-1, 1), st.none() | st.sampled_from(["", "x"]))
+_bases = st.dictionaries(_nullable, st.tuples(_nullable, _lists, _flags), max_size=8)
+
+
+@given(st.dictionaries(_nullable, _lists, max_size=8), _bases, st.booleans())
+def test_a_row_is_found_by_the_key_that_it_had(
+    old: dict[Any, list[int] | None], changes: dict[Any, tuple[Any, ...]], with_null: bool
+) -> None:
+    """``changes`` has by the key before the run: the key after it, a value, and (deleted, has a base, value stays)."""
+    if not with_null:
+        old = {key: values for key, values in old.items() if None not in key}
+        changes = {key: found for key, found in changes.items() if None not in key}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "1.parquet")
+        _write(path, {key: (values, False, 1, None) for key, values in old.items()})
+        listed = [
+            {"c0": after[0], "c1": after[1], "c2": values, "c3": False, "lsn": 2, "unknown": False}
+            | {"deleted": deleted, "expected": has_base, "claimed": False, "k2": stays and has_base}
+            | {"matches": has_base, "b0": key[0] if has_base else None, "b1": key[1] if has_base else None}
+            for key, (after, values, (deleted, has_base, stays, _)) in changes.items()
+        ]
+        keys = Keys((0, 1), _TRACKED, moved=True, with_null=with_null)
+        found = rewrite(
+            Before((path,), _COLUMNS, _SOURCES, 5, keys), [pa.RecordBatch.from_pylist(listed, schema=_MOVED)]
+        )
+    assert found is not None
+    rows = [(key, values) for key, values in old.items() if not (key in changes and changes[key][2][1])]
+    counts = {"updated": 0, "deleted": 0, "inserted": 0, "copied": len(rows)}
+    lost = {"without_base": 0, "deletes_without_row": 0}
+    for key, (after, values, (deleted, has_base, stays, _)) in changes.items():
+        matched = has_base and key in old
+        counts["deleted" if deleted else "updated" if matched else "inserted"] += matched or not deleted
+        lost["deletes_without_row" if deleted else "without_base"] += has_base and not matched
+        if not deleted:
+            rows.append((after, old[key] if matched and stays else values))
+    batches = list(found.batches())
+    there = [tuple(row.values()) for row in pa.Table.from_batches(batches).to_pylist()] if batches else []
+    assert sorted(map(repr, (((row[0], row[1]), row[2]) for row in there))) == sorted(map(repr, rows))
+    assert (found.counts, found.missing) == (counts, lost)
+
+
+# Rows without a key.
+
+_COPIED: Final = merge_schema(_KINDS, Identity(Mode.MULTISET), (), moves=False)
+_images = st.tuples(st.none() | st.integers(0, 1), st.none() | st.sampled_from(["", "x"]), _lists, st.booleans())
+
+
+def _frozen(image: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(tuple(value) if isinstance(value, list) else value for value in image)
+
+
+@given(
+    st.lists(_images, max_size=12),
+    st.lists(
+        st.tuples(_images, st.integers(-3, 3), st.integers(0, 4)), max_size=8, unique_by=lambda one: _frozen(one[0])
+    ),
+    st.booleans(),
+    st.integers(1, 3),
+)
+def test_each_image_has_as_many_copies_as_it_should(
+    old: list[tuple[Any, ...]], changes: list[tuple[tuple[Any, ...], int, int]], has_younger: bool, parts: int
+) -> None:
+    # As a fold gives them: nothing is taken that was not there, and no row says nothing.
+    changes = [(image, net, max(needed, -net)) for image, net, needed in changes if net or needed]
+    copies = Counter(map(_frozen, old))
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, f"{number}.parquet") for number in range(parts)]
+        names = [column.physical for column in _COLUMNS]
+        for number, path in enumerate(paths):
+            listed = [dict(zip(names, (*image, 1, None), strict=True)) for image in old[number::parts]]
+            pq.write_table(pa.Table.from_pylist(listed, pa.schema([column.field for column in _COLUMNS])), path)
+        rows = [
+            {"c0": image[0], "c1": image[1], "c2": image[2], "c3": image[3], "lsn": 2, "unknown": False}
+            | {"net": net, "needed": needed}
+            for image, net, needed in changes
+        ]
+        before = Before(tuple(paths), _COLUMNS, _SOURCES, 5, Images((0, 1, 2, 3, 5), has_younger))
+        found = rewrite(before, [pa.RecordBatch.from_pylist(rows, schema=_COPIED)])
+    missing = sum(max(0, needed - copies[_frozen(image)]) for image, _, needed in changes)
+    if missing and has_younger:
+        assert found is None
+        return
+    assert found is not None
+    batches = list(found.batches())
+    there = [tuple(row.values()) for row in pa.Table.from_batches(batches).to_pylist()] if batches else []
+    wanted = copies.copy()
+    for image, net, needed in changes:
+        wanted[_frozen(image)] = max(wanted[_frozen(image)], needed) + net
+    assert Counter(_frozen(row[:4]) for row in there) == +wanted
+    # What stays is not touched.
+    untouched = Counter({image: min(count, wanted[image]) for image, count in copies.items()})
+    assert Counter(_frozen(row[:4]) for row in there if row[4] == 1) == +untouched
+    assert found.missing == {"without_base": 0, "deletes_without_row": missing}
+    assert found.counts["inserted"] == len(there) - found.counts["copied"]
+    assert found.counts["deleted"] == len(old) - found.counts["copied"]
+
+
+def test_copies_that_would_fill_the_memory_are_left_to_a_merge(tmp_path: Path) -> None:
+    row = {"c0": 1, "c1": "x" * 1000, "c2": None, "c3": False, "lsn": 2, "unknown": False, "needed": 0}
+    for count, is_left in ((1000, False), (1_000_000, True)):
+        batch = pa.RecordBatch.from_pylist([row | {"net": count}], schema=_COPIED)
+        assert (rewrite(Before((), _COLUMNS, _SOURCES, 5, Images((0, 1, 2, 3, 5))), [batch]) is None) == is_left
+
+
+def test_rescued_texts_of_rows_without_a_key_are_left_to_a_merge(tmp_path: Path) -> None:
+    path = tmp_path / "1.parquet"
+    _write(path, {(1, "x"): ([1], False, 1, '{"c": "{{1}}"}')})
+    row = {"c0": 2, "c1": "", "c2": None, "c3": False, "lsn": 2, "unknown": False, "net": 1, "needed": 0}
+    batch = pa.RecordBatch.from_pylist([row], schema=_COPIED)
+    assert rewrite(Before((path,), _COLUMNS, _SOURCES, 5, Images((0, 1, 2, 3, 5))), [batch]) is None

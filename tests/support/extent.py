@@ -1,6 +1,7 @@
 """How much the tests try: `quick` is for every change, `thorough` for what is to stay.
 
-A test that is marked ``full`` runs in the second alone.  So do a property's further examples.
+A test that is marked ``full`` runs in the second alone.  So do a property's further examples.  One that is marked
+``long`` runs only where there are hours for it (``make test-long``).
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ def examples(thorough: int) -> int:
     return max(thorough * settings().max_examples // _ALL, 1)
 
 
-def further(values: Iterable[Any], *, but: Container[Any]) -> list[Any]:
+def further(values: Iterable[Any], *, but: Container[Any] = (), long: Iterable[Any] = ()) -> list[Any]:
     """Give the values of a test's parameter: all are for a thorough run, those in ``but`` for a quick one as well.
 
     Args:
         values: each a parameter's, or a tuple of several parameters'.
+        long: more values, for which there is time in a long run alone.
     """
-    return [value if value in but else _full(value) for value in values]
+    thorough = [value if value in but else _marked(value, pytest.mark.full) for value in values]
+    return [*thorough, *(_marked(value, pytest.mark.long) for value in long)]
 
 
-def _full(value: Any) -> Any:
-    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.full)
+def _marked(value: Any, mark: pytest.MarkDecorator) -> Any:
+    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=mark)

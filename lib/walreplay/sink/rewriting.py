@@ -1,7 +1,8 @@
 """Merge folded rows into a small table that is rewritten as a whole.
 
-The result is the same as that of the MERGE in `walreplay.spark.writing.merge`, for the plain case that most small
-tables are.  Everything else is left to that MERGE: then the functions here return None.
+The result is the same as that of the MERGE in `walreplay.spark.writing.merge`, or `walreplay.spark.writing.multiset`
+for rows without a key, in the plain case that most small tables are.  Everything else is left to that MERGE: then the
+functions here return None.
 """
 
 from __future__ import annotations
@@ -38,6 +39,43 @@ _OLD_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.l
 
 
 @dataclass(frozen=True, slots=True)
+class Keys:
+    """How folded rows with a key match the table's.
+
+    Attributes:
+        columns: the numbers of the key's columns.
+        tracked: the numbers of the columns that some rows leave unchanged.
+        marks_deleted: the number of the column that marks deleted rows; None if deletes are not soft.
+        claims: a MERGE would refuse a new row whose key is already in the table.
+        forms: the forms of key columns that are compared by value, by their positions in ``columns``.
+        moved: rows have the key that they had before the run in ``b0`` …, and say by ``matches`` whether they had one.
+        with_null: NULL equals NULL, as it does in a key that was configured.
+    """
+
+    columns: tuple[int, ...]
+    tracked: tuple[int, ...] = ()
+    marks_deleted: int | None = None
+    claims: bool = False
+    forms: tuple[tuple[int, Form], ...] = ()
+    moved: bool = False
+    with_null: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """How folded rows without a key match the table's.
+
+    Attributes:
+        columns: the numbers of the columns that tell rows apart.
+        has_younger: the table has rows that are older than some of these columns.  A delete of such a row may find it
+            by its other columns alone.
+    """
+
+    columns: tuple[int, ...]
+    has_younger: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Before:
     """A table before the merge, and how folded rows match it.
 
@@ -45,23 +83,15 @@ class Before:
         paths: the table's files.
         columns: the table's columns.
         sources: for each of them, the name of the folded rows' column with its values.
-        key: the numbers of the columns that identify rows.
-        tracked: the numbers of the columns that some rows leave unchanged.
         rescued: the number of the column with rescued texts; None if the table has none.
-        marks_deleted: the number of the column that marks deleted rows; None if deletes are not soft.
-        claims: a MERGE would refuse a new row whose key is already in the table.
-        forms: the forms of key columns that are compared by value, by their positions in ``key``.
+        rows: what tells rows apart.
     """
 
     paths: tuple[Path, ...]
     columns: tuple[FileColumn, ...]
     sources: tuple[str, ...]
-    key: tuple[int, ...]
-    tracked: tuple[int, ...]
     rescued: int | None
-    marks_deleted: int | None
-    claims: bool = False
-    forms: tuple[tuple[int, Form], ...] = ()
+    rows: Keys | Images
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,36 +132,48 @@ def key_is_plain(kind: pa.DataType) -> bool:
 
 
 def rewrite(before: Before, folded: Sequence[pa.RecordBatch]) -> Rewritten | None:
-    """Merge folded rows into the rows of a keyed table; None if the table has to be merged by Spark.
+    """Merge folded rows into the rows of a table; None if the table has to be merged by Spark.
 
     Args:
-        folded: rows to merge (`walreplay.sink.merge.merge_schema`), without key changes.
+        folded: rows to merge (`walreplay.sink.merge.merge_schema`), each key or image once.
     """
     try:
         old = _read(before)
-        return None if old is None else _rewrite(before, old, folded)
+        if old is None:
+            return None
+        rows = pa.Table.from_batches(folded).combine_chunks()
+        new = [
+            as_named(contiguous(rows.column(source)), column.type)
+            for source, column in zip(before.sources, before.columns, strict=True)
+        ]
+        how = before.rows
+        return (
+            _with_keys(before, how, old, new, rows)
+            if isinstance(how, Keys)
+            else _with_copies(before, how, old, new, rows)
+        )
     except (OSError, pa.ArrowException):
         return None
 
 
-def _rewrite(before: Before, old: Sequence[pa.Array], folded: Sequence[pa.RecordBatch]) -> Rewritten | None:
-    rows = pa.Table.from_batches(folded).combine_chunks()
-    new = [as_named(contiguous(rows.column(s)), c.type) for s, c in zip(before.sources, before.columns, strict=True)]
-    matches = _matches(_key_of(old, before), _key_of(new, before))
+def _with_keys(
+    before: Before, keys: Keys, old: Sequence[pa.Array], new: Sequence[pa.Array], rows: pa.Table
+) -> Rewritten | None:
+    matches = _bases(keys, old, new, rows)
     if matches is None:
         return None
     deleted, matched = _flags(rows, "deleted"), matches >= 0
     updated = np.nonzero(matched & ~deleted)[0]
-    if before.claims and (_flags(rows, "claimed") & matched).any():
+    if keys.claims and (_flags(rows, "claimed") & matched).any():
         return None
     gone = matches[matched & deleted]
     is_new = ~matched & ~deleted
-    if before.marks_deleted is not None:
+    if keys.marks_deleted is not None:
         # A soft delete of a row that the table does not have inserts nothing.  NULL counts as true here, as in SQL.
-        marked = _flags(rows, before.sources[before.marks_deleted], unknown=True)
+        marked = _flags(rows, before.sources[keys.marks_deleted], unknown=True)
         is_new &= ~(marked & _flags(rows, "expected"))
     inserted = np.nonzero(is_new)[0]
-    if before.tracked and before.rescued is not None:
+    if keys.tracked and before.rescued is not None:
         # Rescued texts stay with their columns.
         texts = old[before.rescued].take(pa.array(matches[updated]))
         if texts.null_count < len(updated):
@@ -143,13 +185,12 @@ def _rewrite(before: Before, old: Sequence[pa.Array], folded: Sequence[pa.Record
     at = np.concatenate([np.delete(at, gone), count + inserted])
     places = [at] * len(old)
     of_update = np.nonzero(at >= count)[0][: len(updated)]
-    for number in before.tracked:
+    for number in keys.tracked:
         rows_of = at[of_update] - count
         stays = _flags(rows, f"k{number}")[rows_of]
         if stays.any():
             places[number] = at.copy()
             places[number][of_update[stays]] = matches[rows_of[stays]]
-    columns = tuple(pa.concat_arrays([one, other]) for one, other in zip(old, new, strict=True))
     counts = {
         "updated": len(updated),
         "deleted": len(gone),
@@ -161,12 +202,79 @@ def _rewrite(before: Before, old: Sequence[pa.Array], folded: Sequence[pa.Record
         "without_base": int(np.count_nonzero(lost & ~deleted)),
         "deletes_without_row": int(np.count_nonzero(lost & deleted)),
     }
-    return Rewritten(columns, tuple(places), counts, missing)
+    return Rewritten(_joined(old, new), tuple(places), counts, missing)
 
 
-def _key_of(columns: Sequence[pa.Array], before: Before) -> list[pa.Array]:
-    forms = dict(before.forms)
-    return [by_value(columns[number], forms.get(place)) for place, number in enumerate(before.key)]
+def _with_copies(
+    before: Before, images: Images, old: Sequence[pa.Array], new: Sequence[pa.Array], rows: pa.Table
+) -> Rewritten | None:
+    """Apply the net count of each image: see `walreplay.spark.writing.multiset.merge_multiset`."""
+    if before.rescued is not None and any(
+        len(part) > part.null_count for part in (old[before.rescued], new[before.rescued])
+    ):
+        # Rescued texts are compared without those of dropped columns, in whatever order they are.
+        return None
+    count = len(old[0])
+    net, needed = (contiguous(rows.column(name)).to_numpy() for name in ("net", "needed"))
+    stored, wanted = ([part[number] for number in images.columns] for part in (old, new))
+    looked_up = _runs_of(stored, wanted, (count, len(net)))
+    if looked_up is None:
+        return None
+    order, first, there = looked_up
+    there = np.where(needed > 0, there, 0)
+    if len(np.unique(first[there > 0])) < np.count_nonzero(there):
+        return None
+    missing = np.maximum(needed - there, 0)
+    if missing.any() and images.has_younger:
+        return None
+    stay = np.maximum(there, needed) + net
+    removed, added = np.maximum(there - stay, 0), np.maximum(stay - there, 0)
+    if int(added.sum()) * max(1, max((_longest(part) for part in new), default=1)) > MOST_BYTES:
+        return None
+    gone = order[_within(first, removed)]
+    at = np.concatenate([np.delete(np.arange(count), gone), count + np.repeat(np.arange(len(net)), added)])
+    counts = {"updated": 0, "deleted": len(gone), "inserted": int(added.sum()), "copied": count - len(gone)}
+    lost = {"without_base": 0, "deletes_without_row": int(missing.sum())}
+    return Rewritten(_joined(old, new), (at,) * len(old), counts, lost)
+
+
+def _joined(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> tuple[pa.Array, ...]:
+    return tuple(pa.concat_arrays([one, other]) for one, other in zip(old, new, strict=True))
+
+
+def _longest(column: pa.Array) -> int:
+    """Give the bytes of a column's longest text; 0 for other types, whose values are short."""
+    if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+        return 0
+    return pc.max(pc.binary_length(column)).as_py() or 0
+
+
+def _within(first: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give the positions of several ranges, which begin at ``first`` and have ``counts`` positions each."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(first - (ends - counts), counts) + np.arange(total)
+
+
+def _bases(keys: Keys, old: Sequence[pa.Array], new: Sequence[pa.Array], rows: pa.Table) -> NDArray[np.int64] | None:
+    """Give for each folded row the number of the table's row that it changes, -1 for none; see `_matches`."""
+    forms = dict(keys.forms)
+    there = [by_value(old[number], forms.get(place)) for place, number in enumerate(keys.columns)]
+    if not keys.moved:
+        wanted = [by_value(new[number], forms.get(place)) for place, number in enumerate(keys.columns)]
+        return _matches(there, wanted, with_null=keys.with_null)
+    has_base = _flags(rows, "matches")
+    bases = rows.filter(pa.array(has_base))
+    wanted = [
+        by_value(as_named(contiguous(bases.column(f"b{place}")), old[number].type), forms.get(place))
+        for place, number in enumerate(keys.columns)
+    ]
+    found = _matches(there, wanted, with_null=keys.with_null)
+    if found is None:
+        return None
+    matches = np.full(rows.num_rows, -1)
+    matches[has_base] = found
+    return matches
 
 
 def _flags(rows: pa.Table, name: str, *, unknown: bool = False) -> NDArray[np.bool_]:
@@ -174,28 +282,45 @@ def _flags(rows: pa.Table, name: str, *, unknown: bool = False) -> NDArray[np.bo
     return np.asarray(column.fill_null(unknown).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _matches(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> NDArray[np.int64] | None:
-    """Give for each new key the number of the equal old one, -1 for none; None if Spark has to match them.
-
-    Keys are equal if both halves of their hashes are, as in the fold.  They are looked up by the first half; if that is
-    the same for two different keys, None is returned.
-    """
-    if any(column.null_count for column in (*old, *new)):
+def _matches(old: Sequence[pa.Array], new: Sequence[pa.Array], *, with_null: bool = False) -> NDArray[np.int64] | None:
+    """Give for each new key the number of the equal old one, -1 for none; None if Spark has to match them."""
+    if not with_null and any(column.null_count for column in (*old, *new)):
         # In SQL, NULL does not equal NULL.
         return None
-    (first, second), (wanted, checked) = hash_rows(old, len(old[0])), hash_rows(new, len(new[0]))
+    looked_up = _runs_of(old, new, (len(old[0]), len(new[0])))
+    if looked_up is None:
+        return None
+    order, first, there = looked_up
+    if (there > 1).any():
+        return None
+    found = np.where(there > 0, order[np.minimum(first, len(order) - 1)], -1) if len(order) else np.full(len(first), -1)
+    some = found[found >= 0]
+    return None if len(np.unique(some)) < len(some) else found
+
+
+_Runs = tuple["NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]"]
+
+
+def _runs_of(old: Sequence[pa.Array], new: Sequence[pa.Array], lengths: tuple[int, int]) -> _Runs | None:
+    """Find for each new row the old ones that are equal.
+
+    Rows are equal if both halves of their hashes are, as in the fold.  They are looked up by the first half; if that is
+    the same for two different rows, None is returned.
+
+    Returns:
+        the old rows' numbers in an order in which equal ones follow each other; for each new row where its equals begin
+        in it, and how many there are.
+    """
+    (first, second), (wanted, checked) = hash_rows(old, lengths[0]), hash_rows(new, lengths[1])
     order = np.argsort(first, kind="stable")
-    ordered = first[order]
-    if (ordered[1:] == ordered[:-1]).any():
+    first, second = first[order], second[order]
+    if ((first[1:] == first[:-1]) & (second[1:] != second[:-1])).any():
         return None
-    if not len(ordered):
-        return np.full(len(wanted), -1)
-    at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-    found = np.where(ordered[at] == wanted, order[at], -1)
-    some = np.nonzero(found >= 0)[0]
-    if (second[found[some]] != checked[some]).any() or len(np.unique(found[some])) < len(some):
+    begin, end = (np.searchsorted(first, wanted, side) for side in ("left", "right"))
+    some = np.nonzero(end > begin)[0]
+    if (second[begin[some]] != checked[some]).any():
         return None
-    return found
+    return order, begin, end - begin
 
 
 def _read(before: Before) -> list[pa.Array] | None:

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from walreplay.sink.events import Mode
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.planning.table_run import TableRun
 from walreplay.spark.session.isolation import session_with
@@ -54,14 +53,7 @@ def begin_fold(
     overwrite: bool = False,
 ) -> Fold:
     """Begin to bring an epoch's rows to their table; see `walreplay.spark.writing.base.TableWriter.fold`."""
-    plan = run.plan
-    stays = ""
-    if run.tasks > 1:
-        stays = "its changes are many"
-    elif plan.truncated:
-        stays = "it was truncated"
-    elif alters(plan.epochs[number].evolution):
-        stays = "its columns change"
+    stays = "its changes are many" if run.tasks > 1 else ""
     return writer.fold(spark, staging, run, number, exists=exists, overwrite=overwrite, stays=stays)
 
 
@@ -95,10 +87,8 @@ def _can_share(run: TableRun) -> bool:
     if run.anew or plan.changes_comment or (plan.before is not None and plan.before.layout != plan.layout):
         # A transaction that begins now would conflict with the change of the table's properties.
         return False
-    if epoch.identity.mode is Mode.APPEND:
-        # Appended files have the table's columns, which must not change in between.
-        return not plan.truncated and not alters(epoch.evolution)
-    return epoch.identity.mode is Mode.KEYED and (not plan.truncated or plan.soft_deletes)
+    # Nor may the table be truncated or its columns change in between.
+    return not plan.truncated and not alters(epoch.evolution)
 
 
 def fold_together(

@@ -102,18 +102,18 @@ def write_folded(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: Fi
 
 @spark_task
 def write_kept(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: FileTask) -> Iterator[pa.RecordBatch]:
-    """Fold staged events to rows (see `fold_batches`) of a keyed table, and write all of them for a later MERGE.
+    """Fold staged events to rows (see `fold_batches`), and write all of them for a later MERGE.
 
     One row comes out, as of `write_folded`.
     """
-    yield _keep(fold_batches(batches, task=task), files)
+    yield _keep(fold_batches(batches, task=task), task, files)
 
 
-def _keep(folded: Iterable[pa.RecordBatch], files: FileTask) -> pa.RecordBatch:
+def _keep(folded: Iterable[pa.RecordBatch], task: FoldTask, files: FileTask) -> pa.RecordBatch:
     counts: Counter[str] = Counter()
     with _file(files) as write:
         for batch in folded:
-            counts.update(_keyed_counts(batch))
+            counts.update(_COUNTED[task.identity.mode](batch))
             write(batch)
     return _written(write.file, counts)
 
@@ -122,7 +122,7 @@ def _keep(folded: Iterable[pa.RecordBatch], files: FileTask) -> pa.RecordBatch:
 def write_rewritten(
     batches: Iterable[pa.RecordBatch], *, task: FoldTask, before: Before, files: FileTask, kept: FileTask
 ) -> Iterator[pa.RecordBatch]:
-    """Fold all staged events of a small keyed table to rows, and rewrite the table with them.
+    """Fold all staged events of a small table to rows, and rewrite the table with them.
 
     One row comes out, as of `write_folded`, whose counts include those of `Rewritten`.  If the table is left to a
     MERGE, it is as of `write_kept`.
@@ -138,9 +138,9 @@ def write_rewritten(
             break
     rewritten = rewrite(before, folded) if folded and size <= MOST_BYTES else None
     if rewritten is None:
-        yield _keep(chain(folded, rest), kept)
+        yield _keep(chain(folded, rest), task, kept)
         return
-    counts = sum((Counter(_keyed_counts(batch)) for batch in folded), Counter())
+    counts = sum((Counter(_COUNTED[task.identity.mode](batch)) for batch in folded), Counter())
     counts.update(rewritten.counts)
     counts.update(rewritten.missing)
     with _file(files) as write:
@@ -236,9 +236,14 @@ def _keyed_counts(batch: pa.RecordBatch) -> dict[str, int]:
 def _multiset(batch: pa.RecordBatch) -> _Final:
     net, needed = (batch.column(name).to_numpy() for name in ("net", "needed"))
     copies = np.where((net > 0) | (needed + net > 0), np.maximum(needed, 0) + net, 0)
-    unknown = batch.column("unknown").to_numpy(zero_copy_only=False)
-    counts = {"unknown": int((unknown & (net > 0)).sum()), "missing": int(needed.sum())}
+    counts = _multiset_counts(batch)
     return [batch] if (copies == 1).all() else _repeated(batch, np.cumsum(copies)), counts
+
+
+def _multiset_counts(batch: pa.RecordBatch) -> dict[str, int]:
+    net, needed = (batch.column(name).to_numpy() for name in ("net", "needed"))
+    unknown = batch.column("unknown").to_numpy(zero_copy_only=False)
+    return {"unknown": int((unknown & (net > 0)).sum()), "missing": int(needed.sum())}
 
 
 def _repeated(batch: pa.RecordBatch, ends: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
@@ -270,4 +275,9 @@ _FINAL: Final[Mapping[Mode, Callable[[pa.RecordBatch], _Final]]] = {
     Mode.KEYED: _keyed,
     Mode.MULTISET: _multiset,
     Mode.APPEND: _appended,
+}
+
+_COUNTED: Final[Mapping[Mode, Callable[[pa.RecordBatch], dict[str, int]]]] = {
+    Mode.KEYED: _keyed_counts,
+    Mode.MULTISET: _multiset_counts,
 }

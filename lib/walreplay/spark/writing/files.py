@@ -174,8 +174,8 @@ class FileWriter(StatementWriter):
             return AppendFold(rows, work, merge, append)
         if merge.metadata.history is not None:
             return "versions that the table has may have ended"
-        if epoch.identity.mode is not Mode.KEYED:
-            return "its rows have no key"
+        if epoch.identity.mode is Mode.APPEND:
+            return "nothing tells its rows apart"
         if not epoch.rows:
             return "there are no rows for it"
         rewrite = stays or begin_rewrite(merge, run.size, partial(self._begin_or_say, spark, merge.table))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from walreplay.errors import MissingRow
 from walreplay.listing import escape_glob
+from walreplay.sink.events import Mode
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.planning.table_run import Merge
@@ -26,6 +27,7 @@ from walreplay.spark.writing.append import FileAppend
 from walreplay.spark.writing.base import Fold
 from walreplay.spark.writing.kept_rows import keeping
 from walreplay.spark.writing.merge import APPENDED, MATERIALIZE, Written, appended, merge_kept
+from walreplay.spark.writing.multiset import merge_kept_images
 from walreplay.spark.writing.rewrite import Rewrite
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ class MergeFold(FileFold):
     def commit(
         self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
     ) -> Written:
-        """MERGE the rows, as `walreplay.spark.writing.merge.merge_keyed` does, and delete their files."""
+        """MERGE the rows, as statements do that have folded them themselves, and delete their files."""
         assert written is not None
         with settings(spark, ready()):
             paths = [Path(self.folder, file.name) for file in written.files]
@@ -108,7 +110,11 @@ class MergeFold(FileFold):
             else:
                 kept = spark.createDataFrame([], schema)
             with settings(spark, {MATERIALIZE: "none"}):
-                merged = merge_kept(spark, kept, written.counts, self.merge)
+                if self.merge.identity.mode is Mode.MULTISET:
+                    totals = {"needed": written.counts["missing"], "unknown": written.counts["unknown"]}
+                    merged = merge_kept_images(spark, kept, totals, self.merge)
+                else:
+                    merged = merge_kept(spark, kept, written.counts, self.merge)
         for path in paths:
             path.unlink(missing_ok=True)
         return merged

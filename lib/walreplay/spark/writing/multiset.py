@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -48,14 +48,27 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Writte
     Args:
         rows: see `walreplay.sink.merge.merge_schema`.
     """
-    images = Images.of(spark, merge)
-    added = [column.id for column in merge.shape.present if column.added]
     with kept_rows(spark, rows, _TOTALS) as (folded, totals):
-        if not totals["needed"]:
-            # No copies are deleted, so the target need not be asked.
-            return append_rows(spark, folded, merge, "append", create=False)
-        unknown = Counts(unknown=totals["unknown"] or 0)
-        return _apply(images, images.counted(_as_stored(images, folded)), added, unknown)
+        return merge_kept_images(spark, folded, totals, merge)
+
+
+def merge_kept_images(spark: SparkSession, folded: DataFrame, totals: Mapping[str, Any], merge: Merge) -> Written:
+    """Apply net counts of equal rows that are checkpointed, as `merge_multiset` does.
+
+    Args:
+        totals: ``needed`` (0 if no row has to be there before) and ``unknown`` over the rows.
+    """
+    if not totals["needed"]:
+        # No copies are deleted, so the target need not be asked.
+        return append_rows(spark, folded, merge, "append", create=False)
+    images = Images.of(spark, merge)
+    unknown = Counts(unknown=totals["unknown"] or 0)
+    return _apply(images, images.counted(_as_stored(images, folded)), added_ids(merge), unknown)
+
+
+def added_ids(merge: Merge) -> list[int]:
+    """Give the ids of the columns that were added while the table had rows; a later column has a higher id."""
+    return [column.id for column in merge.shape.present if column.added]
 
 
 def _as_stored(images: Images, folded: DataFrame) -> DataFrame:
@@ -136,6 +149,16 @@ def _apply(images: Images, counted: DataFrame, added: list[int], unknown: Counts
     return Written(counts, metrics)
 
 
+def image_of_rows(merge: Merge) -> list[tuple[str, str]]:
+    """Give those of a table's columns (`Merge.pairs`) that are in an image: not dropped ones, and those of commits."""
+    history = merge.metadata.history
+    own: tuple[str | None, ...] = (merge.metadata.commit_lsn, merge.metadata.commit_ts)
+    own = (*own, *(() if history is None else astuple(history)))
+    outside = {column.name for column in merge.shape.columns if column.dropped} | {name for name in own if name}
+    quoted = {quote(name) for name in outside}
+    return [pair for pair in merge.pairs if pair[0] not in quoted]
+
+
 @dataclass(frozen=True, slots=True)
 class Images:
     """Write the SQL for one table's images.
@@ -150,13 +173,8 @@ class Images:
 
     @classmethod
     def of(cls, spark: SparkSession, merge: Merge) -> Images:
-        """Take all columns but those that are not in an image: dropped ones, and those of commits."""
-        history = merge.metadata.history
-        own: tuple[str | None, ...] = (merge.metadata.commit_lsn, merge.metadata.commit_ts)
-        own = (*own, *(() if history is None else astuple(history)))
-        outside = {column.name for column in merge.shape.columns if column.dropped} | {name for name in own if name}
-        quoted = {quote(name) for name in outside}
-        return cls(spark, merge, tuple(pair for pair in merge.pairs if pair[0] not in quoted))
+        """Take the columns of `image_of_rows`."""
+        return cls(spark, merge, tuple(image_of_rows(merge)))
 
     def same(self, one: str, other: str, *, without: Collection[str] = ()) -> str:
         """Write the condition that two rows are equal.

@@ -1,4 +1,4 @@
-"""Rewrite a small keyed table together with the rows to merge, instead of a MERGE.
+"""Rewrite a small table together with the rows to merge, instead of a MERGE.
 
 A MERGE of a few rows takes Spark a dozen jobs and plans, however small the table is.  If driver and executors have the
 table's folder mounted, the task that folds its changes can also read the table and rewrite it.  Delta's own transaction
@@ -16,7 +16,8 @@ import pyspark
 
 from walreplay.errors import MissingRow
 from walreplay.sink.data_files import FileColumn
-from walreplay.sink.rewriting import Before, key_is_plain
+from walreplay.sink.events import Mode
+from walreplay.sink.rewriting import Before, Images, Keys, key_is_plain
 from walreplay.sink.table_log import whole_file
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.transaction import Transaction
@@ -26,6 +27,7 @@ from walreplay.spark.workers.rows import Work
 from walreplay.spark.workers.write import FilesWritten, FileTask, write_rewritten
 from walreplay.spark.writing.kept_rows import keeping_files
 from walreplay.spark.writing.merge import Counts, Written, key_may_be_rescued
+from walreplay.spark.writing.multiset import added_ids, image_of_rows
 
 _MOST_BYTES: Final = 16 << 20
 """The limit of the table's files, and of its staged changes."""
@@ -74,12 +76,8 @@ class Rewrite:
             paths=self._paths,
             columns=self._columns,
             sources=tuple(sources),
-            key=merge.identity.key,
-            tracked=merge.tracked,
             rescued=sources.index("rescued") if "rescued" in sources else None,
-            marks_deleted=merge.marks_deleted,
-            claims=merge.identity.claims,
-            forms=merge.key_forms,
+            rows=_rows_of(merge, sources),
         )
         files = FileTask(self._transaction.folder, self._columns, tuple(sources), pyspark.__version__)
         return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))
@@ -167,12 +165,26 @@ def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], Transaction | s
     return Rewrite(transaction, columns, files, paths)
 
 
+def _rows_of(merge: Merge, sources: Sequence[str]) -> Keys | Images:
+    """Say how folded rows match those of the table."""
+    if merge.identity.mode is Mode.MULTISET:
+        image = tuple(sources.index(source) for _, source in image_of_rows(merge))
+        return Images(image, has_younger=bool(added_ids(merge)))
+    return Keys(
+        columns=merge.identity.key,
+        tracked=merge.tracked,
+        marks_deleted=merge.marks_deleted,
+        claims=merge.configured or merge.identity.claims,
+        forms=merge.key_forms,
+        moved=merge.moves,
+        with_null=merge.configured,
+    )
+
+
 def _obstacle_of_rows(merge: Merge) -> str | None:
     """Give the reason why these rows have to be merged; None if there is none."""
-    if merge.moves:
-        return "keys of its rows have changed"
-    if merge.configured:
-        return "its key is a configured one"
+    if merge.identity.mode is Mode.MULTISET:
+        return "values of its rows may be written in several ways" if merge.identity.forms else None
     if merge.identity.evicts:
         return "a row may take over the key of another: deletes are soft, changes are skipped, or gaps are allowed"
     if merge.converts_key or any(
