@@ -18,7 +18,7 @@ from support.truth import table_features
 from support.writing import begin
 from walreplay.protocol import messages as m
 from walreplay.sink.data_files import FileColumn
-from walreplay.sink.rewriting import Before, _read
+from walreplay.sink.small_table import Before, Keys, read_rows
 from walreplay.sink.table_log import LoggedVersion, _replayed, newest_version, whole_file
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.tables import update
@@ -213,12 +213,12 @@ def _read_here(spark: SparkSession, folder: Path) -> pa.Table | None:
     paths = tuple(path for file in files if (path := whole_file(str(folder), file)) is not None)
     if len(paths) < len(files):
         return None
-    found = _read(_before(columns, paths))
-    return None if found is None else pa.Table.from_arrays(found, names=_THEIRS.column_names)
+    found = read_rows(_before(columns, paths))
+    return None if found is None else pa.Table.from_arrays(found[0], names=_THEIRS.column_names)
 
 
 def _before(columns: tuple[FileColumn, ...], paths: tuple[Path, ...]) -> Before:
-    return Before(paths, columns, tuple(_THEIRS.column_names), (0,), (), None, None)
+    return Before(paths, columns, tuple(_THEIRS.column_names), None, Keys((0,)))
 
 
 def test_what_others_have_written_is_read_as_they_read_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -204,6 +204,7 @@ def test_a_report_says_which_tables_go_another_way_and_why(spark: SparkSession, 
     columns = {"id": INT4, "a": TEXT}
     kinds = {1: "d", 2: "f", 3: "d", 4: "d", 5: "d", 6: "d"}
     first = [[relation(oid, f"t{oid}", columns, kind), m.Insert(oid, row(1, "x"))] for oid, kind in kinds.items()]
+    first.append([relation(7, "t7", {"id": INT4, "a": 1186}, "f"), m.Insert(7, row(1, "1 day"))])
     made = mirror.apply(*(change for changes in first for change in changes))
     assert {(table.writer, table.writer_reason) for table in made.tables} == {("files", "")}
     spark.sql(f"ALTER TABLE delta.`{mirror.location('t5')}` SET TBLPROPERTIES ('delta.randomizeFilePrefixes' = 'true')")
@@ -213,14 +214,16 @@ def test_a_report_says_which_tables_go_another_way_and_why(spark: SparkSession, 
         m.Update(3, unchanged, key=m.TupleData((m.Cell("t", b"1"), m.NULL_CELL))),
         *(m.Truncate((4,), 0), m.Insert(4, row(3, "y"))),
         *(relation(6, "t6", {**columns, "b": TEXT}), m.Insert(6, row(3, "y", "z"))),
+        m.Delete(7, old=row(1, "1 day")),
     )
     reasons = {
         "s.t1": "",
-        "s.t2": "its rows have no key",
-        "s.t3": "keys of its rows have changed",
+        "s.t2": "",
+        "s.t3": "",
         "s.t4": "its rows are overwritten",
         "s.t5": "it has the property delta.randomizeFilePrefixes",
-        "s.t6": "its columns change",
+        "s.t6": "",
+        "s.t7": "values of its rows may be written in several ways",
     }
     ways = {name: "statements" if reason else "files" for name, reason in reasons.items()}
     assert {table.name: (table.writer, table.writer_reason) for table in report.tables} == {

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walreplay.sink import rewriting
+from walreplay.sink import small_table
 from walreplay.sink.data_files import FileColumn
 from walreplay.sink.events import Identity, Mode
 from walreplay.sink.merge import merge_schema
-from walreplay.sink.rewriting import Before, Images, Keys, rewrite
+from walreplay.sink.rewriting import rewrite
+from walreplay.sink.small_table import Before, Images, Keys
 
 _KINDS: Final = (pa.int32(), pa.string(), pa.list_(pa.int32()), pa.bool_())
 """The key is the first two; the last says that a row is deleted, where deletes are soft."""
@@ -142,7 +143,7 @@ def test_what_is_large_is_left_to_a_merge(tmp_path: Path, monkeypatch: pytest.Mo
     pq.write_table(pa.Table.from_pylist(rows, pa.schema([column.field for column in _COLUMNS])), path)
     assert path.stat().st_size < 1 << 20
     assert rewrite(replace(_TASK, paths=(path,)), [_folded(_NEW)]) is None
-    monkeypatch.setattr(rewriting, "MOST_BYTES", 1 << 30)
+    monkeypatch.setattr(small_table, "MOST_BYTES", 1 << 30)
     assert rewrite(replace(_TASK, paths=(path,)), [_folded(_NEW)]) is not None
 
 

@@ -299,3 +299,30 @@ def test_a_truncate_takes_several_rows_of_a_key_that_one_transaction_has_made(ke
     table.apply(changes, keep=keep)
     spans = sorted((one.values, one.start, one.end) for one in table.versions)
     assert spans == [((1, 1), 100, 101), *([((2, 2), 101, 101)] * keep), ((3, 3), 101, None)]
+
+
+def test_of_equal_rows_that_are_written_anew_the_newest_ends_first() -> None:
+    changes = [Change(Event(ADD, 1, (1, 7), lsn=100 + number // 2), number % 2, "c") for number in range(5)]
+    changes += [Change(Event(REMOVE, 1, (1, 7), lsn=lsn), 0, "d") for lsn in (103, 104, 104)]
+    table, identity = Copies(), Identity(Mode.MULTISET)
+    for run in (changes[:5], changes[5:6], changes[6:]):
+        table.apply(run, keep=True, identity=identity, buckets=1, cut=0)
+    assert table.anew == 2
+    ends = {(one.start, one.ordinal): one.end for one in table.versions}
+    assert ends == {(100, 0): None, (100, 1): None, (101, 0): 104, (101, 1): 104, (102, 0): 103}
+
+
+def test_versions_with_values_of_the_table_are_written_anew() -> None:
+    first = [Change(Event(INSERT, key, (key, 7), lsn=100), key, "c") for key in (1, 2, 3)]
+    later = [
+        # A value that is not sent, twice; a key that changes, and one that is deleted.
+        Change(Event(UPDATE, 1, (0, 8), (True, False), lsn=101), 0, "u"),
+        Change(Event(UPDATE, 1, (0, 9), (True, False), lsn=102), 0, "u"),
+        Change(Event(MOVE, 5, (0, 7), (True, False), 2, lsn=102), 1, "u"),
+        Change(Event(DELETE, 3, lsn=102), 2, "d"),
+    ]
+    table = Table()
+    table.apply(first, keep=False)
+    table.apply(later, keep=False)
+    assert table.anew == 1
+    assert table.rows == rows_of(versions_of([*first, *later], keep=False))

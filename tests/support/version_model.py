@@ -7,14 +7,18 @@ rescued.  A value that nobody knows is None.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from support.event_model import ADD, DELETE, INSERT, KEYED, MOVE, NAMES, REMOVE, UPDATE, Event, Values, build
+from walreplay.sink.data_files import FileColumn
 from walreplay.sink.events import (
     OPERATIONS,
     Events,
@@ -27,7 +31,9 @@ from walreplay.sink.events import (
     rejoin,
     to_ipc,
 )
+from walreplay.sink.rewriting import rewrite
 from walreplay.sink.routes import NO_ROUTES, Routes, components, links_of, route, split
+from walreplay.sink.small_table import Before, Images, Keys, Versions
 from walreplay.sink.versions import Emptied, settled_versions, version_rows, version_schema
 from walreplay.sink.watched import continue_bases
 
@@ -163,10 +169,11 @@ def _play(there: dict[int, Version], change: Change, made: list[Version], *, kee
 
 @dataclass
 class Copies:
-    """A history of rows without a key, as folded rows change it."""
+    """A history of rows without a key, as folded rows change it; ``anew`` as in `Table`."""
 
     versions: list[Version] = field(default_factory=list)
     missing: int = 0
+    anew: int = 0
 
     def apply(self, changes: Sequence[Change], *, keep: bool, identity: Identity, buckets: int, cut: int) -> None:
         """Fold the changes of a run, and do what the rows say; see `Table.apply`."""
@@ -174,6 +181,9 @@ class Copies:
         rows: list[dict[str, Any]] = []
         for events in staged([changes[:cut], changes[cut:]], identity, buckets):
             rows += fold(events, emptied, keep=keep, identity=identity)
+        missing = self.missing
+        images = Images((*range(len(NAMES)), _PLACE["rescued"])) if identity.mode is Mode.MULTISET else None
+        anew = written_anew(self.versions, rows, emptied, images) if self.versions else None
         there: dict[tuple[Any, ...], list[Version]] = {}
         for version in sorted(self.versions, key=lambda one: (one.start, one.ordinal)):
             if version.end is None:
@@ -191,6 +201,9 @@ class Copies:
             for version in versions:
                 version.end = int(emptied.lsn[0]) if len(emptied.lsn) else None
         self.versions += [_version(row, {}) for row in rows if row["opens"]]
+        if anew is not None:
+            assert anew == (sorted(repr(version.row) for version in self.versions), self.missing - missing)
+            self.anew += 1
 
 
 def copies_of(changes: Iterable[Change], *, keep: bool) -> tuple[list[Version], int]:
@@ -216,10 +229,11 @@ def copies_of(changes: Iterable[Change], *, keep: bool) -> tuple[list[Version], 
 
 @dataclass
 class Table:
-    """A history, as folded rows change it."""
+    """A history, as folded rows change it; ``anew`` is how often that was also done by writing files anew."""
 
     versions: list[Version] = field(default_factory=list)
     missing: int = 0
+    anew: int = 0
 
     def apply(
         self,
@@ -244,7 +258,14 @@ class Table:
         for events in staged([changes[:cut], changes[cut:]], KEYED, buckets):
             found = fold(events, emptied, keep=keep, watched=watched, fresh=fresh)
             rows += found if watched is None else _decided(found, bases, watched)
+        anew = None
+        if watched is None and self.versions:
+            anew = written_anew(self.versions, rows, emptied, Keys((0,), TRACKED, claims=True))
+        missing = self.missing
         self._merge(rows, bases, emptied)
+        if anew is not None:
+            assert anew == (self.rows, self.missing - missing)
+            self.anew += 1
 
     def _merge(self, rows: list[dict[str, Any]], bases: dict[int, Version], emptied: Emptied) -> None:
         opened = [_version(row, bases) for row in rows if row["opens"]]
@@ -459,3 +480,71 @@ __all__ = [
     "time_of",
     "versions_of",
 ]
+
+
+# Histories in files, which are written anew where versions end.
+
+_KINDS: Final = (pa.int64(),) * len(NAMES)
+_STORED: Final = {
+    **{f"c{number}": kind for number, kind in enumerate(_KINDS)},
+    "rescued": pa.string(),
+    "start_lsn": pa.int64(),
+    "end_lsn": pa.int64(),
+    "ordinal": pa.int64(),
+    "start_at": pa.timestamp("us", "UTC"),
+    "end_at": pa.timestamp("us", "UTC"),
+    "op": pa.string(),
+}
+_PLACE: Final = {name: number for number, name in enumerate(_STORED)}
+
+
+def _stored(version: Version) -> dict[str, Any]:
+    texts = dict[str, str]()
+    values: dict[str, int | None] = {}
+    for number, value in enumerate((version.key, *version.values)):
+        hit = value is not None and _is_rescued(number, value)
+        values[f"c{number}"] = None if hit else value
+        texts |= {NAMES[number]: str(value)} if hit else {}
+    end_lsn, end_at = version.ends
+    times = {"start_at": time_of(version.start), "end_at": end_at}
+    own = {"start_lsn": version.start, "end_lsn": end_lsn, "ordinal": version.ordinal, "op": version.op}
+    return {**values, "rescued": json.dumps(texts, sort_keys=True) if texts else None, **times, **own}
+
+
+def written_anew(
+    versions: Iterable[Version], rows: Sequence[dict[str, Any]], emptied: Emptied, how: Keys | Images | None
+) -> tuple[list[str], int] | None:
+    """Store versions in files, and apply folded rows to these: give the versions, and how many were missing.
+
+    None if that is left to a MERGE.
+    """
+    versions = list(map(replace, versions))
+    columns = tuple(FileColumn(name, name, kind) for name, kind in _STORED.items())
+    parts = [versions[start::3] for start in range(3) if versions[start::3]]
+    names = ("start_lsn", "ordinal", "end_lsn", "end_at")
+    first = (int(emptied.lsn[0]), int(emptied.top[0])) if len(emptied.lsn) else None
+    identity = KEYED if isinstance(how, Keys) else Identity(Mode.MULTISET if how else Mode.APPEND)
+    batch = pa.RecordBatch.from_pylist(list(rows), version_schema(_KINDS, identity, TRACKED))
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, f"{number}.parquet") for number in range(len(parts))]
+        for path, part in zip(paths, parts, strict=True):
+            pq.write_table(pa.Table.from_pylist(list(map(_stored, part)), pa.schema(_STORED)), path)
+        which = Versions(how, *(_PLACE[name] for name in names), first)
+        found = rewrite(Before(tuple(paths), columns, tuple(_STORED), _PLACE["rescued"], which), [batch])
+    if found is None:
+        return None
+    for number in found.replaced:
+        assert any(version.end is None for version in parts[number]), "a file of ended versions is written anew"
+    kept = [version for number, part in enumerate(parts) if number not in found.replaced for version in part]
+    batches = list(found.batches())
+    for row in pa.Table.from_batches(batches).to_pylist() if batches else []:
+        one = dict(zip(_STORED, row.values(), strict=True))
+        texts = {name: int(text) for name, text in json.loads(one["rescued"] or "{}").items()}
+        key, *values = (texts.get(name, one[f"c{number}"]) for number, name in enumerate(NAMES))
+        assert key is not None
+        version = Version(key, (values[0], values[1]), one["start_lsn"], one["ordinal"], one["op"], one["end_lsn"])
+        times = [None if one[name] is None else round(one[name].timestamp() * 1e6) for name in ("start_at", "end_at")]
+        assert times == [time_of(version.start), version.ends[1]]
+        kept.append(version)
+    assert found.counts["inserted"] == sum(row["opens"] for row in rows) == len(kept) - len(versions)
+    return sorted(repr(version.row) for version in kept), sum(found.missing.values())

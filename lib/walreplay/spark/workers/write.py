@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from walreplay.sink.data_files import DataFile, DataFileWriter, FileColumn
 from walreplay.sink.events import Mode
-from walreplay.sink.rewriting import MOST_BYTES, Before, rewrite
+from walreplay.sink.rewriting import rewrite
+from walreplay.sink.small_table import MOST_BYTES, Before
 from walreplay.spark.workers.fold import FoldTask, fold_batches
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.records import unpack_batches
@@ -36,7 +37,7 @@ FILES: Final = pa.schema(
         ("rows", pa.int64()),
         ("stats", pa.string()),
         ("counts", pa.string()),
-        ("anew", pa.bool_()),
+        ("replaced", pa.list_(pa.int64())),
     ]
 )
 """The row that a task gives of what it has written."""
@@ -48,23 +49,25 @@ class FilesWritten:
 
     Attributes:
         counts: what the rows are counted for.
-        anew: the files are the whole table; otherwise their rows are added to it, or merged into it.
+        replaced: the numbers of the table's files that the files stand for; None if their rows are added to the table,
+            or merged into it.
     """
 
     files: tuple[DataFile, ...]
     counts: Mapping[str, int]
-    anew: bool = False
+    replaced: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, told: Iterable[Row]) -> FilesWritten:
         """Gather what the tasks return, rows of `FILES`."""
-        files, counts, anew = [], Counter[str](), False
+        files, counts, replaced = [], Counter[str](), None
         for row in told:
-            anew |= row.anew
+            if row.replaced is not None:
+                replaced = tuple(row.replaced)
             counts.update(json.loads(row.counts))
             if row.name is not None:
                 files.append(DataFile(row.name, row.size, row.rows, row.stats))
-        return cls(tuple(files), counts, anew)
+        return cls(tuple(files), counts, replaced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ def _keep(folded: Iterable[pa.RecordBatch], task: FoldTask, files: FileTask) -> 
     counts: Counter[str] = Counter()
     with _file(files) as write:
         for batch in folded:
-            counts.update(_COUNTED[task.identity.mode](batch))
+            counts.update(_counted(batch, task))
             write(batch)
     return _written(write.file, counts)
 
@@ -140,14 +143,14 @@ def write_rewritten(
     if rewritten is None:
         yield _keep(chain(folded, rest), task, kept)
         return
-    counts = sum((Counter(_COUNTED[task.identity.mode](batch)) for batch in folded), Counter())
+    counts = sum((Counter(_counted(batch, task)) for batch in folded), Counter())
     counts.update(rewritten.counts)
     counts.update(rewritten.missing)
     with _file(files) as write:
         if rewritten.changes:
             for batch in rewritten.batches():
                 write(batch.rename_columns(files.sources))
-    yield _written(write.file, counts, anew=True)
+    yield _written(write.file, counts, rewritten.replaced)
 
 
 @spark_task
@@ -201,8 +204,10 @@ def _file(task: FileTask) -> Iterator[_Write]:
         write.file = write.writer.close()
 
 
-def _written(file: DataFile | None, counts: Mapping[str, int], *, anew: bool = False) -> pa.RecordBatch:
-    row = {"name": None, "size": 0, "rows": 0, "stats": None, "counts": json.dumps(counts), "anew": anew}
+def _written(
+    file: DataFile | None, counts: Mapping[str, int], replaced: tuple[int, ...] | None = None
+) -> pa.RecordBatch:
+    row = {"name": None, "size": 0, "rows": 0, "stats": None, "counts": json.dumps(counts), "replaced": replaced}
     if file is not None:
         row |= {"name": file.name, "size": file.size, "rows": file.rows, "stats": file.stats}
     return pa.RecordBatch.from_pylist([row], schema=FILES)
@@ -281,3 +286,16 @@ _COUNTED: Final[Mapping[Mode, Callable[[pa.RecordBatch], dict[str, int]]]] = {
     Mode.KEYED: _keyed_counts,
     Mode.MULTISET: _multiset_counts,
 }
+
+
+def _counted(batch: pa.RecordBatch, task: FoldTask) -> dict[str, int]:
+    """Count rows that are merged into a table: what does not depend on the table's own rows."""
+    if task.history is None:
+        return _COUNTED[task.identity.mode](batch)
+    opens, deleted = batch.column("opens"), batch.column("deleted")
+    lost = pc.and_(batch.column("expected"), pc.invert(batch.column("closes")))
+    return {
+        "live": _true(pc.and_(lost, pc.invert(deleted))),
+        "gone": _true(pc.and_(lost, deleted)),
+        "unknown": _true(pc.and_(batch.column("unknown"), opens)),
+    }

@@ -172,9 +172,7 @@ class FileWriter(StatementWriter):
             work = append.folding(task, [source for _, source in merge.pairs])
             rows = run.events(spark, staging, epoch, task) if epoch.rows else None
             return AppendFold(rows, work, merge, append)
-        if merge.metadata.history is not None:
-            return "versions that the table has may have ended"
-        if epoch.identity.mode is Mode.APPEND:
+        if merge.metadata.history is None and epoch.identity.mode is Mode.APPEND:
             return "nothing tells its rows apart"
         if not epoch.rows:
             return "there are no rows for it"

@@ -25,6 +25,7 @@ from walreplay.spark.workers.rows import Work
 from walreplay.spark.workers.write import FILES, FilesWritten
 from walreplay.spark.writing.append import FileAppend
 from walreplay.spark.writing.base import Fold
+from walreplay.spark.writing.history import merge_kept_versions
 from walreplay.spark.writing.kept_rows import keeping
 from walreplay.spark.writing.merge import APPENDED, MATERIALIZE, Written, appended, merge_kept
 from walreplay.spark.writing.multiset import merge_kept_images
@@ -110,7 +111,9 @@ class MergeFold(FileFold):
             else:
                 kept = spark.createDataFrame([], schema)
             with settings(spark, {MATERIALIZE: "none"}):
-                if self.merge.identity.mode is Mode.MULTISET:
+                if self.merge.metadata.history is not None:
+                    merged = merge_kept_versions(spark, kept, written.counts, self.merge)
+                elif self.merge.identity.mode is Mode.MULTISET:
                     totals = {"needed": written.counts["missing"], "unknown": written.counts["unknown"]}
                     merged = merge_kept_images(spark, kept, totals, self.merge)
                 else:
@@ -131,7 +134,7 @@ class RewriteFold(MergeFold):
     ) -> Written:
         """Commit the rewritten table, or MERGE the kept rows."""
         assert written is not None
-        if not written.anew:
+        if written.replaced is None:
             return replace(MergeFold.commit(self, spark, written, ready), reason=_NOT_PLAIN)
         # `ready` is not called: it asks for the table's size, which takes longer than to rewrite a small table.
         done = self.rewrite.commit(written, self.merge)

@@ -52,12 +52,21 @@ def merge_versions(spark: SparkSession, rows: DataFrame, merge: Merge) -> Writte
         MissingRow: see `walreplay.spark.writing.merge.Counts.check`.
     """
     with kept_rows(spark, rows, _TOTALS) as (kept, found):
-        if merge.identity.mode is Mode.MULTISET:
-            return _merge_images(spark, kept, found, merge)
-        if merge.identity.mode is Mode.KEYED:
-            return _merge_keyed(spark, kept, found, merge)
-        kept.selectExpr("*", *_OWN_PLACE).createOrReplaceTempView(_SOURCE)
-        return _commit(spark, merge, _same_version(merge), _lost(found))
+        return merge_kept_versions(spark, kept, found, merge)
+
+
+def merge_kept_versions(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
+    """Add and end versions by rows that are checkpointed, as `merge_versions` does.
+
+    Args:
+        found: ``unknown``, ``live`` and ``gone`` over the rows, see `_TOTALS`.
+    """
+    if merge.identity.mode is Mode.MULTISET:
+        return _merge_images(spark, kept, found, merge)
+    if merge.identity.mode is Mode.KEYED:
+        return _merge_keyed(spark, kept, found, merge)
+    kept.selectExpr("*", *_OWN_PLACE).createOrReplaceTempView(_SOURCE)
+    return _commit(spark, merge, _same_version(merge), _lost(found))
 
 
 def _names(merge: Merge) -> HistoryNames:

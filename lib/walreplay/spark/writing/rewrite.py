@@ -17,7 +17,7 @@ import pyspark
 from walreplay.errors import MissingRow
 from walreplay.sink.data_files import FileColumn
 from walreplay.sink.events import Mode
-from walreplay.sink.rewriting import Before, Images, Keys, key_is_plain
+from walreplay.sink.small_table import Before, Images, Keys, Versions, key_is_plain
 from walreplay.sink.table_log import whole_file
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.transaction import Transaction
@@ -83,7 +83,7 @@ class Rewrite:
         return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task, folder))
 
     def commit(self, written: FilesWritten, merge: Merge) -> Written | None:
-        """Commit the rewritten table (`FilesWritten.anew`); None if somebody has changed it in between.
+        """Commit files in place of those of the table (`FilesWritten.replaced`); None if somebody has changed it since.
 
         Raises:
             MissingRow: see `Counts.check`.
@@ -100,7 +100,7 @@ class Rewrite:
             self._discard(written)
             raise
         changed = {name: counts[name] for name in ("inserted", "updated", "deleted")}
-        gone = self._files if any(changed.values()) else ()
+        gone = [self._files[number] for number in written.replaced or ()] if any(changed.values()) else []
         source_rows = sum(changed.values())
         metrics = {
             # Delta 4.4 reads the first and shows the second.
@@ -165,8 +165,21 @@ def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], Transaction | s
     return Rewrite(transaction, columns, files, paths)
 
 
-def _rows_of(merge: Merge, sources: Sequence[str]) -> Keys | Images:
+def _rows_of(merge: Merge, sources: Sequence[str]) -> Keys | Images | Versions:
     """Say how folded rows match those of the table."""
+    apart = _told_apart(merge, sources)
+    if merge.metadata.history is None:
+        assert apart is not None
+        return apart
+    start_lsn, ordinal, end_lsn, end_at = (
+        sources.index(name) for name in ("start_lsn", "ordinal", "end_lsn", "end_at")
+    )
+    return Versions(apart, start_lsn, ordinal, end_lsn, end_at, merge.empties)
+
+
+def _told_apart(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
+    if merge.identity.mode is Mode.APPEND:
+        return None
     if merge.identity.mode is Mode.MULTISET:
         image = tuple(sources.index(source) for _, source in image_of_rows(merge))
         return Images(image, has_younger=bool(added_ids(merge)))
