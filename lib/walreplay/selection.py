@@ -113,6 +113,28 @@ NO_LAYOUT: Final = Layout()
 
 
 @dataclass(frozen=True, slots=True)
+class Tracked:
+    """The columns whose changes begin versions in a history; other changes are made in the open version.
+
+    Attributes:
+        names: the source's, as the configuration lists them.
+        excepted: all columns but these.
+        of_all_tables: the list is one for all tables, of which some may have none of its columns.
+        renames: see `Selection`.
+    """
+
+    names: tuple[str, ...]
+    excepted: bool
+    of_all_tables: bool = False
+    renames: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The list's key in the configuration."""
+        return "track_history_except_column_list" if self.excepted else "track_history_column_list"
+
+
+@dataclass(frozen=True, slots=True)
 class Selection:
     """What is wanted of one version of a relation.
 
@@ -126,6 +148,7 @@ class Selection:
         renames: columns renamed at the source, (old source name, new source name) each; see
             `walreplay.names.renamed_columns`.
         keeps_changes: a history has a version for each change, not only for each transaction.
+        tracked: the columns whose changes begin its versions; None if each change does.
         recreate_said: the configuration says what ``on_recreate`` is.
         given: the mirror's names of all columns that the relation has had up to this version, wanted or not, by the
             source's.
@@ -149,6 +172,7 @@ class Selection:
     recreate_said: bool = False
     on_missing_row: MissingRowPolicy = "warn"
     keeps_changes: bool = False
+    tracked: Tracked | None = None
     layout: Layout = NO_LAYOUT
     given: tuple[tuple[str, str], ...] = ()
     missing: tuple[str | None, ...] = ()
@@ -193,7 +217,9 @@ def select(
         "column_mask_hash": table.column_mask_hash or (),
         "cluster_by": tuple(name for name in clustering if name not in metadata.names),
     }
-    warnings = _check_names(table, columns_listed, relation, history, known or {})
+    tracked = _tracked(settings, table) if output is Output.HISTORY else None
+    followed = {} if tracked is None or tracked.of_all_tables else {tracked.key: tracked.names}
+    warnings = _check_names(table, columns_listed, followed, relation, history, known or {})
     numbers = tuple(n for n, column in enumerate(relation.columns) if table.wants_column(column.name))
     _check_key(table, sent or relation)
     # A relation may have none by itself.
@@ -222,6 +248,7 @@ def select(
         recreate_said=table.on_recreate is not None or "on_recreate" in settings.model_fields_set,
         on_missing_row=_first(table.on_missing_row, settings.on_missing_row),
         keeps_changes=_first(table.history_changes, settings.history_changes) == "keep",
+        tracked=tracked,
         layout=Layout(
             properties=settings.properties_of(table),
             cluster_by=_clustering(table, clustering, metadata, relation, {name: targets[name] for name in sources}),
@@ -320,6 +347,16 @@ def _first(own: _T | None, general: _T) -> _T:
     return general if own is None else own
 
 
+def _tracked(settings: Settings, table: TableSettings) -> Tracked | None:
+    """Give the list of the columns whose changes begin versions: the table's own, or the one for all tables."""
+    for lists in (table, settings):
+        names, others = lists.track_history_column_list, lists.track_history_except_column_list
+        found = others if names is None else names
+        if found is not None:
+            return Tracked(found, names is None, lists is settings, table.renames)
+    return None
+
+
 def _clustering(
     table: TableSettings,
     wanted: Iterable[str],
@@ -352,20 +389,25 @@ def _clustering(
 def _check_names(
     table: TableSettings,
     columns: Mapping[str, Sequence[str]],
+    followed: Mapping[str, Sequence[str]],
     relation: Relation,
     versions: Iterable[Relation],
     known: Iterable[str],
 ) -> list[str]:
-    """Compare the configured names with all columns that exist or have existed; give the warnings."""
+    """Compare the configured names with all columns that exist or have existed; give the warnings.
+
+    Args:
+        followed: those whose columns are followed under other names, too.
+    """
     here = {column.name: None for column in relation.columns}
     ever = {column.name: None for version in versions for column in version.columns} | dict.fromkeys(known)
     warnings = []
-    for key, names in columns.items():
+    for key, names in (*columns.items(), *followed.items()):
         for name in names:
             same = same_columns(name, table.renames)
             if same.isdisjoint(ever):
                 raise _unknown_column(key, name, relation, ever)
-            if same.isdisjoint(here):
+            if same.isdisjoint(here) and key in columns:
                 warnings.append(
                     f"{key} names {name!r}, which the table has in another version, but not in this one; if it was "
                     "renamed at the source, say so in rename_columns"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 # Small tables, by both ways of writing.
+
+DATE = 1082
 
 BOTH = {"outputs": ["mirror", "history"]}
 
@@ -80,6 +83,65 @@ def test_of_equal_rows_the_newest_is_ended_first(mirror: SmallMirror) -> None:
         (1, "a", 200, 300, "c"),
         (3, "x", 300, None, "u"),
     ]
+
+
+def watching(**lists: list[str]) -> dict[str, Any]:
+    """Give the configuration of histories, with what it says of the table s.t."""
+    return {"outputs": ["history"], "objects": [{"table": {"source_schema": "s", "source_table": "t", **lists}}]}
+
+
+def test_changes_of_other_columns_are_made_in_the_open_version(mirror: SmallMirror) -> None:
+    t = relation(1, "t", {"id": INT4, "state": TEXT, "seen": DATE, "note": TEXT})
+
+    def kept(number: int, state: str, seen: str) -> m.TupleData:
+        return m.TupleData((*row(number, state, seen).cells, m.UNCHANGED_CELL))
+
+    def day(number: int) -> date:
+        return date(2024, 1, number)
+
+    but_seen, but_text = (
+        watching(track_history_except_column_list=["seen"]),
+        watching(track_history_column_list=["note", "seen"]),
+    )
+    mirror.apply(
+        t, *(m.Insert(1, row(number, "a", "2024-01-01", f"note {number}")) for number in range(1, 6)), **but_seen
+    )
+    mirror.apply(
+        m.Update(1, kept(1, "a", "infinity")),
+        m.Update(1, kept(2, "a", "2024-01-02")),
+        m.Update(1, kept(2, "b", "2024-01-02")),
+        m.Update(1, row(3, "a", "2024-01-02", "note 3")),
+        m.Update(1, kept(6, "a", "2024-01-02"), key=row(4, None, None, None)),
+        m.Update(1, kept(7, "a", "2024-01-02")),
+        **but_seen,
+    )
+    # What a list says holds from the run on that has it; the column has another name by then.
+    renamed = relation(1, "t", {"id": INT4, "state": TEXT, "noticed": DATE, "note": TEXT})
+    mirror.write(renamed, m.Update(1, kept(1, "c", "infinity")), m.Update(1, kept(2, "c", "2024-01-03")))
+    mirror.write(
+        m.Update(1, kept(3, "d", "2024-01-02")),
+        m.Delete(1, key=row(3, None, None, None)),
+        m.Update(1, kept(5, "d", "2024-01-01")),
+    )
+    mirror.write(
+        m.Update(1, kept(1, "e", "infinity")), m.Truncate((1,), 0), m.Insert(1, row(1, "f", "2024-01-01", "new"))
+    )
+    report = mirror.apply(**but_text)
+    assert {one.without_base for one in report.tables} == {0}
+    assert spans(mirror, "t__history", "id", "state", "noticed", "note") == [
+        (1, "c", None, "note 1", 100, 500, "c"),
+        (2, "a", day(1), "note 2", 100, 200, "c"),
+        (3, "a", day(2), "note 3", 100, 400, "c"),
+        (4, "a", day(1), "note 4", 100, 200, "c"),
+        (5, "d", day(1), "note 5", 100, 500, "c"),
+        (2, "b", day(2), "note 2", 200, 300, "u"),
+        (6, "a", day(2), "note 4", 200, 500, "u"),
+        (7, "a", day(2), None, 200, 500, "u"),
+        (2, "c", day(3), "note 2", 300, 500, "u"),
+        (1, "f", day(1), "new", 500, None, "c"),
+    ]
+    rescued = history(mirror.spark, mirror.location("t__history")).column("_rescued_data").to_pylist()
+    assert [one for one in rescued if one] == ['{"noticed":"infinity"}']
 
 
 def test_times_never_go_back_over_runs_and_tables(mirror: SmallMirror) -> None:

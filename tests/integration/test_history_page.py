@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,6 +12,7 @@ from support.pages import tagged
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from walreplay.outputs import Output
 from walreplay.protocol import messages as m
+from walreplay.selection import select
 from walreplay.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,12 +35,19 @@ def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Small
 
 
 def test_the_configuration_is_right() -> None:
-    (found,) = [one for one in tagged("yaml") if one.page == "docs/history.md"]
+    found, lists = [one for one in tagged("yaml") if one.page == "docs/history.md"]
     settings = Settings.from_mapping(yaml.safe_load(found.text))
     assert [one.value for one in settings.outputs_of("shop", "customers")] == ["history"]
     assert [one.value for one in settings.outputs_of("shop", "other")] == ["mirror", "history"]
     (item,) = settings.objects
     assert settings.output_name(item.table, Output.HISTORY) == "customers"
+    listing = Settings.from_mapping(yaml.safe_load(lists.text) | {"outputs": ["history"]})
+    orders = relation(1, "orders", {"id": INT4, "status": TEXT, "seen_at": TEXT}, schema="shop")
+    for name, names in (("orders", ("status",)), ("others", ("seen_at",))):
+        selection = select(listing, replace(orders, name=name), output=Output.HISTORY)
+        assert selection is not None
+        assert selection.tracked is not None
+        assert selection.tracked.names == names
 
 
 def test_its_queries_give_the_rows_of_their_moments(spark: SparkSession, shop: SmallMirror) -> None:

@@ -31,8 +31,7 @@ from support.pages import (
 )
 from walreplay.cli.questions import app
 from walreplay.errors import ConfigError
-from walreplay.settings import Configuration, load_configuration, load_settings
-from walreplay.settings.model import MetadataSettings
+from walreplay.settings import Configuration, MetadataSettings, load_configuration, load_settings
 
 PACKAGE = Path(walreplay.__file__).parent
 TESTS = ROOT / "tests"

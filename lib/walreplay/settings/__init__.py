@@ -20,9 +20,9 @@ from walreplay.settings.document import (
     source_settings,
 )
 from walreplay.settings.keys import same_columns
+from walreplay.settings.metadata import MetadataSettings
 from walreplay.settings.model import (
     CaptureSettings,
-    MetadataSettings,
     OriginSettings,
     Settings,
     TableSettings,

@@ -113,6 +113,12 @@ def check_clustering(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def check_track_lists(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> None:
+    """Refuse both lists of the columns whose changes begin versions."""
+    if one is not None and other is not None:
+        raise ValueError("may have track_history_column_list or track_history_except_column_list, not both")
+
+
 def check_renames(names: dict[str, str]) -> dict[str, str]:
     """Refuse renames that contradict each other."""
     for old, new in names.items():

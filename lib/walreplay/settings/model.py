@@ -16,7 +16,6 @@ from pydantic import (
 )
 
 from walreplay.errors import ConfigError
-from walreplay.names import RESERVED_COLUMNS
 from walreplay.outputs import Output
 from walreplay.settings.explain import validated
 from walreplay.settings.keys import (
@@ -25,15 +24,15 @@ from walreplay.settings.keys import (
     check_scd_type,
     check_schema_template,
     check_table_name,
+    check_track_lists,
     expression,
     none_is_empty,
     same_columns,
 )
+from walreplay.settings.metadata import MetadataSettings
 from walreplay.settings.narrowed import NOT_NARROWED, Narrowed
 from walreplay.settings.strict import OfSource, StrictModel
 from walreplay.settings.values import (
-    COMMIT_LSN,
-    COMMIT_TS,
     DEFAULT_BUCKET_BYTES,
     DEFAULT_NAMES,
     AddedDefaults,
@@ -54,6 +53,7 @@ from walreplay.settings.values import (
     Outputs,
     RecreatePolicy,
     TableProperties,
+    TrackedColumns,
     TypeChangePolicy,
     TypeOverrides,
 )
@@ -96,62 +96,6 @@ class OriginSettings(StrictModel):
         return Origins(self.include, self.exclude)
 
 
-class MetadataSettings(StrictModel):
-    """The names of a mirror table's metadata columns; None leaves a column out."""
-
-    commit_lsn: Name | None = COMMIT_LSN
-    commit_ts: Name | None = COMMIT_TS
-    rescued_data: Name | None = "_rescued_data"
-    """Left out, a value that its column's type cannot hold stops the run: it has nowhere to go."""
-    deleted: Name | None = "__deleted"
-    """Only in tables with soft deletes."""
-    op: Name = "__op"
-    """This and the next in histories and change logs."""
-    ordinal: Name = "__ordinal"
-    xid: Name | None = "__xid"
-    """This and the following only in change logs, which have the commit's LSN and time in any case."""
-    origin: Name | None = "__origin"
-    file: Name | None = "__file"
-    offset: Name | None = "__offset"
-    before: Name | None = "__before"
-    unchanged: Name = "__unchanged"
-    start_at: Name = "__START_AT"
-    """This and the following only in histories."""
-    end_at: Name = "__END_AT"
-    start_lsn: Name = "__start_lsn"
-    end_lsn: Name = "__end_lsn"
-
-    @model_validator(mode="after")
-    def _distinct(self) -> MetadataSettings:
-        names = (*self.names, *self.log_names, self.start_at, self.end_at, self.start_lsn, self.end_lsn)
-        for name in names:
-            # Delta does not tell upper case from lower.
-            if name.lower() in RESERVED_COLUMNS:
-                raise ValueError(f"{name} is a name that Delta keeps for itself")
-            if sum(name.lower() == other.lower() for other in names) > 1:
-                raise ValueError(f"two of the columns are called {name}")
-        return self
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of those that are not left out, of the mirror's tables."""
-        given = (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
-        return tuple(name for name in given if name is not None)
-
-    @property
-    def log_names(self) -> tuple[str, ...]:
-        """The names of those that only change logs have, whether they are left out or not."""
-        given = (self.op, self.xid, self.ordinal, self.origin, self.file, self.offset, self.before, self.unchanged)
-        # What a mirror's tables do without, a change log has under its usual name.
-        commit = (usual for own, usual in ((self.commit_lsn, COMMIT_LSN), (self.commit_ts, COMMIT_TS)) if own is None)
-        return tuple(name for name in (*given, *commit) if name is not None)
-
-    @property
-    def history_names(self) -> tuple[str, ...]:
-        """The names of those that only histories have, and of those that they share with change logs."""
-        return self.start_at, self.end_at, self.start_lsn, self.end_lsn, self.ordinal, self.op
-
-
 class TableSettings(StrictModel):
     """The options of one source table; None takes the value for all tables."""
 
@@ -187,6 +131,9 @@ class TableSettings(StrictModel):
     on_drop_column: DropColumnPolicy | None = None
     on_missing_row: MissingRowPolicy | None = None
     history_changes: HistoryChanges | None = None
+    track_history_column_list: TrackedColumns | None = None
+    track_history_except_column_list: TrackedColumns | None = None
+    """Either, in place of either for all tables."""
 
     @property
     def renames(self) -> tuple[tuple[str, str], ...]:
@@ -224,11 +171,14 @@ class TableSettings(StrictModel):
     def _agree(self) -> TableSettings:
         if self.include_columns is not None and self.exclude_columns is not None:
             raise ValueError("may have include_columns or exclude_columns, not both")
+        check_track_lists(self.track_history_column_list, self.track_history_except_column_list)
         for key, names in (
             ("keys", self.keys),
             ("column_mask_hash", self.column_mask_hash),
             ("added_defaults", self.added_defaults),
             ("type_overrides", self.type_overrides),
+            ("track_history_column_list", self.track_history_column_list),
+            ("track_history_except_column_list", self.track_history_except_column_list),
         ):
             for name in names or ():
                 if not self.wants_column(name):
@@ -301,6 +251,10 @@ class Settings(OfSource):
     """An update or a delete does not find its row."""
     history_changes: HistoryChanges = "collapse"
     """Whether several changes of a row in one transaction are one version of it."""
+    track_history_column_list: TrackedColumns | None = None
+    """In a history, only changes of these columns begin versions; others are made in the open one."""
+    track_history_except_column_list: TrackedColumns | None = None
+    """In a history, changes of these columns alone begin no version."""
     table_properties: Annotated[TableProperties, BeforeValidator(none_is_empty)] = Field(default_factory=dict)
     """Properties of all mirror tables, Delta's and the user's own."""
     cluster_by: ClusterColumns = ()
@@ -323,6 +277,7 @@ class Settings(OfSource):
     def _agree(self) -> Settings:
         if self.table_include_list is not None and self.table_exclude_list is not None:
             raise ValueError("may have table_include_list or table_exclude_list, not both")
+        check_track_lists(self.track_history_column_list, self.track_history_except_column_list)
         for item in self.objects:
             table = item.table
             name = f"{table.source_schema}.{table.source_table}"

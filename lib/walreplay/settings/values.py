@@ -55,6 +55,7 @@ DEFAULT_NAMES: Final[Mapping[FurtherOutput, str]] = {"history": "{table}__histor
 Name = Annotated[str, Field(min_length=1)]
 # YAML has lists, never tuples: the sequence itself is taken leniently, its items are not.
 ColumnNames = Annotated[tuple[Name, ...], Field(strict=False, min_length=1), AfterValidator(each_once("column"))]
+TrackedColumns = Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(each_once("column"))]
 OriginNames = Annotated[
     tuple[Name, ...],
     Field(strict=False, min_length=1),

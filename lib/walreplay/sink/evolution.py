@@ -105,6 +105,7 @@ class MirrorColumn:
         comment: the comment that walreplay wrote last; empty for none.
         filled: what the table's older rows were given when the column was added, as PostgreSQL's text; None for NULL.
         number: see `SourceColumn`; -1 if it was known, and is not any more.
+        was: the names that it had in the source before.
     """
 
     id: int
@@ -116,6 +117,7 @@ class MirrorColumn:
     comment: str = ""
     filled: str | None = None
     number: int = 0
+    was: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,8 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
         if old is not None:
             # A column that was made without a comment gets none: it would take a statement for each column.
             comment = column.comment if old.comment else ""
-            now = replace(old, source=column.name, name=column.target, type=column.type, comment=comment)
+            was = tuple(dict.fromkeys((*old.was, old.source))) if column.name != old.source else old.was
+            now = replace(old, source=column.name, name=column.target, type=column.type, comment=comment, was=was)
             survivors[old.id] = replace(now, number=column.number or (-1 if old.number else 0))
             changes += _changes_of(old, column)
             continue

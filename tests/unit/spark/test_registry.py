@@ -17,7 +17,7 @@ from walreplay.types.base import ColumnType, Family
 SHAPE = TableShape(
     (
         MirrorColumn(0, "id", "id", resolve(23, -1, {}), comment="it's \\ an integer"),
-        MirrorColumn(3, "Größe", "Größe__2", resolve(1700, (10 << 16 | 2) + 4, {}), dropped=True),
+        MirrorColumn(3, "Größe", "Größe__2", resolve(1700, (10 << 16 | 2) + 4, {}), dropped=True, was=("a", "b")),
         MirrorColumn(4, "tags", "tags", resolve(1009, -1, {})),
         MirrorColumn(5, OWN, "__deleted", ColumnType(pa.bool_(), Family.BOOLEAN, "boolean")),
     ),

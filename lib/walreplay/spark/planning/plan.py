@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from walreplay.errors import ConfigError, NotSupported, OrderError
 from walreplay.outputs import source_oid
-from walreplay.selection import NO_LAYOUT, Layout, MetadataNames
+from walreplay.selection import NO_LAYOUT, Layout, MetadataNames, Tracked
 from walreplay.settings import Settings
 from walreplay.sink.comments import table_comment
 from walreplay.sink.convert import is_widening, may_be_rescued
@@ -28,6 +28,7 @@ from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.planning.placement import Placement, Use, Wanted, place
 from walreplay.spark.planning.registry import MirrorEntry, made_again
 from walreplay.spark.planning.switched import Switched
+from walreplay.spark.planning.tracking import told_of_tracking, watched_columns
 from walreplay.spark.planning.versions import Catalogue, Version, check_distinct
 from walreplay.spark.staging.base import Staged
 
@@ -45,6 +46,7 @@ class Epoch:
         identity: in the table's columns.
         tracked: columns that some change leaves unchanged.
         converts_key: equal keys of different versions may be staged differently.
+        watched: of a history: the columns whose changes begin versions; None if each change begins one.
     """
 
     start: int
@@ -58,6 +60,7 @@ class Epoch:
     deletes: bool
     rows: int
     converts_key: bool
+    watched: tuple[int, ...] | None = None
 
     @property
     def shape(self) -> TableShape:
@@ -273,7 +276,7 @@ def _table(
             evolution.take(version.columns)
             taken.append((start, version))
             rest.pop(0)
-        epochs.append(_epoch(taken, rest[0][0] if rest else None, evolution, staged))
+        epochs.append(_epoch(taken, rest[0][0] if rest else None, evolution, staged, selection.tracked))
         shape = evolution.shape
         notes += [change.text for change in evolution.changes]
         notes += _fill_notes(evolution)
@@ -281,6 +284,7 @@ def _table(
         if selection.on_type_change == "stop" and not (truncated and len(epochs) == 1 and not selection.soft_deletes):
             _check_types(evolution, wanted.name)
     notes += _late_fills(last, epochs[-1].shape)
+    notes += told_of_tracking(selection.tracked, epochs[-1].shape, has_key=last.identity.mode is Mode.KEYED)
     _check_clustering(selection.layout, epochs[-1].shape, selection.metadata, wanted.name)
     changed = sum(one.told_apart_by != other.told_apart_by for one, other in pairwise(epochs))
     if changed:
@@ -413,7 +417,13 @@ def _check_types(evolution: Evolution, name: str) -> None:
     )
 
 
-def _epoch(taken: Sequence[tuple[int, Version]], stop: int | None, evolution: Evolution, staged: Staged) -> Epoch:
+def _epoch(
+    taken: Sequence[tuple[int, Version]],
+    stop: int | None,
+    evolution: Evolution,
+    staged: Staged,
+    tracks: Tracked | None,
+) -> Epoch:
     names = [column.name for column in evolution.shape.columns]
     rescues = taken[-1][1].selection.metadata.rescued_data is not None
     last_number, last = len(taken) - 1, taken[-1][1]
@@ -448,6 +458,7 @@ def _epoch(taken: Sequence[tuple[int, Version]], stop: int | None, evolution: Ev
         deletes=any(item.deletes for item in versions),
         rows=sum(item.rows for item in versions),
         converts_key=any(_moves_keys(projection, k) for _, projection, _ in projections for k in key),
+        watched=watched_columns(tracks, evolution.shape) if identity.mode is Mode.KEYED else None,
     )
 
 

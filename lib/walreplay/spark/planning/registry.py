@@ -86,6 +86,7 @@ class MirrorEntry:
                         "comment": column.comment,
                         "filled": column.filled,
                         "number": column.number,
+                        "was": list(column.was),
                     }
                     for column in self.shape.columns
                 ],
@@ -108,6 +109,7 @@ class MirrorEntry:
                 one.get("comment", ""),
                 one.get("filled"),
                 one.get("number", 0),
+                tuple(one.get("was", ())),
             )
             for one in values["columns"]
         )

@@ -130,7 +130,7 @@ class TableRun:
     def _history_task(self, epoch: Epoch, *, fresh: bool) -> HistoryTask | None:
         if self.plan.metadata.history is None:
             return None
-        return HistoryTask(self.axis, self.emptied_in(epoch), self.plan.keeps_changes, fresh)
+        return HistoryTask(self.axis, self.emptied_in(epoch), self.plan.keeps_changes, epoch.watched, fresh)
 
     def emptied_in(self, epoch: Epoch) -> Emptied:
         """Give the truncates of an epoch of a history, with their times on the axis."""
@@ -169,6 +169,7 @@ class TableRun:
             identity=epoch.identity,
             configured=epoch.configured,
             tracked=epoch.tracked,
+            watched=epoch.watched,
             moves=epoch.moves,
             deletes=epoch.deletes,
             schema=table_schema(epoch.shape, plan.metadata),
@@ -277,6 +278,7 @@ class Merge:
         before: its columns as the ledger knows them, if it does.
         has_bases: each row brings the key as the table writes it.
         empties: of a history: commit LSN and time of the first truncate, which ends all versions from before the run.
+        watched: of a history: the columns whose changes begin versions; None if each change begins one.
     """
 
     table: TableName
@@ -297,6 +299,7 @@ class Merge:
     comment: str = ""
     before: TableShape | None = None
     empties: tuple[int, int] | None = None
+    watched: tuple[int, ...] | None = None
 
     @property
     def counted_as(self) -> Mode:

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 import pyarrow as pa
 
@@ -30,12 +31,14 @@ class HistoryTask:
     Attributes:
         emptied: the truncates, with their times on the axis.
         keep: each change of a row is a version; else the last one of a transaction.
+        watched: the columns whose changes begin versions; None if each change begins one.
         fresh: the table has no rows before.
     """
 
     axis: Axis
     emptied: Emptied
     keep: bool = False
+    watched: tuple[int, ...] | None = None
     fresh: bool = False
 
     def timed(self, sequence: int, events: Events) -> Events:
@@ -74,7 +77,8 @@ class FoldTask:
         if self.log is not None:
             return self.log.schema
         if self.history is not None:
-            return version_schema(self.types, self.identity, self.tracked)
+            watched = self.history.watched is not None
+            return version_schema(self.types, self.identity, self.tracked, watched=watched)
         return merge_schema(self.types, self.identity, self.tracked, moves=self.moves)
 
     def version_of(self, sequence: int) -> int:
@@ -183,9 +187,9 @@ def _merge_rows(parts: list[tuple[int, Events]], task: FoldTask) -> Iterator[pa.
         events = concat([task.project(version, run) for version, run in _runs(parts, task)])
         parts.clear()
         if task.history is not None:
-            emptied, keep, fresh = task.history.emptied, task.history.keep, task.history.fresh
-            own = task.identity, task.names, task.tracked
-            yield from version_rows(events, emptied, *own, keep=keep, fresh=fresh, table=task.table)
+            told, own = task.history, (task.identity, task.names, task.tracked)
+            options: dict[str, Any] = {"keep": told.keep, "watched": told.watched, "fresh": told.fresh}
+            yield from version_rows(events, told.emptied, *own, **options, table=task.table)
             return
         yield from rows_to_merge(events, task.identity, task.names, task.tracked, moves=task.moves, table=task.table)
     except WalReplayError as problem:

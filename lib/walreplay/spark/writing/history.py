@@ -2,6 +2,9 @@
 
 A row of a fold either opens a version, or closes one that the table has (`walreplay.sink.versions.version_schema`).  So
 one MERGE does both.  It looks at open versions alone: what has ended is never touched again.
+
+Where only changes of some columns begin versions, a row may also replace the open version's values; see
+`walreplay.spark.writing.watched`.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from walreplay.selection import HistoryNames
 from walreplay.sink.events import Mode
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import quote
-from walreplay.spark.planning.table_run import Merge
+from walreplay.spark.planning.table_run import VERSION_COLUMNS, Merge
 from walreplay.spark.writing.by_value import may_differ, with_bases
 from walreplay.spark.writing.merge import (
     Counts,
@@ -21,10 +24,10 @@ from walreplay.spark.writing.merge import (
     compared_keys,
     kept_rows,
     match_moved,
-    merged_rescued,
     refuse_claimed,
 )
 from walreplay.spark.writing.multiset import Images
+from walreplay.spark.writing.watched import values_with_bases, with_continued
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,7 +133,7 @@ def _emptied(spark: SparkSession, merge: Merge, match: str, lsn: int, time: int)
     """
     names, rescued = _names(merge), merge.metadata.rescued_data
     values = {"closes": "true", "matches": "true", "closes_lsn": f"{lsn}L", "closes_at": f"timestamp_micros({time})"}
-    values |= dict.fromkeys(("opens", "deleted", "expected", "claimed", "unknown"), "false")
+    values |= dict.fromkeys(("opens", "replaces", "deleted", "expected", "claimed", "unknown"), "false")
     values |= {"base_lsn": f"t.{quote(names.start_lsn)}", "base_ordinal": f"t.{quote(names.ordinal)}"}
     values |= {f"b{k}": f"t.{quote(merge.shape.columns[n].name)}" for k, n in enumerate(merge.identity.key)}
     if rescued is not None:
@@ -138,19 +141,33 @@ def _emptied(spark: SparkSession, merge: Merge, match: str, lsn: int, time: int)
     kinds = {field.name: field.dataType.simpleString() for field in spark.table(_SOURCE).schema.fields}
     listed = ", ".join(f"CAST({values.get(name, 'NULL')} AS {kind}) AS {name}" for name, kind in kinds.items())
     return spark.sql(
-        f"SELECT {listed} FROM {_open_rows(merge)} AS t LEFT ANTI JOIN {_SOURCE} AS s ON s.closes AND {match}"
+        f"SELECT {listed} FROM {_open_rows(merge)} AS t LEFT ANTI JOIN {_SOURCE} AS s ON {_touches(merge)} AND {match}"
     )
+
+
+def _touches(merge: Merge) -> str:
+    """Write the condition that a row is about an open version of the table."""
+    return "s.closes" if merge.watched is None else "(s.closes OR s.replaces)"
+
+
+def _replaces(merge: Merge, ends: str) -> str:
+    """Write the clause by which an open version gets new values, and goes on unless the run has ended it."""
+    if merge.watched is None:
+        return ""
+    own = [f"t.{target} = s.{source}" for target, source in merge.pairs if source not in VERSION_COLUMNS]
+    return f"WHEN MATCHED AND s.replaces THEN UPDATE SET {', '.join([*own, ends])} "
 
 
 def _statement(merge: Merge, match: str) -> str:
     names = _names(merge)
-    end_at, end_lsn = f"t.{quote(names.end_at)}", f"t.{quote(names.end_lsn)}"
+    ends = f"t.{quote(names.end_at)} = s.closes_at, t.{quote(names.end_lsn)} = s.closes_lsn"
     columns = ", ".join(target for target, _ in merge.pairs)
     values = ", ".join(f"s.{source}" for _, source in merge.pairs)
     return (
-        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s ON s.closes AND {_is_open(merge)} AND {match} "
+        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
+        f"ON {_touches(merge)} AND {_is_open(merge)} AND {match} "
         f"{refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
-        f"WHEN MATCHED THEN UPDATE SET {end_at} = s.closes_at, {end_lsn} = s.closes_lsn "
+        f"{_replaces(merge, ends)}WHEN MATCHED THEN UPDATE SET {ends} "
         f"WHEN NOT MATCHED AND s.opens THEN INSERT ({columns}) VALUES ({values})"
     )
 
@@ -175,6 +192,11 @@ def _merge_with_bases(spark: SparkSession, kept: DataFrame, found: Mapping[str, 
         f"LEFT ANTI JOIN {_open_rows(merge)} AS t ON {match} WHERE s.closes AND s.expected"
     ).collect()
     counts = _lost(found, updates=row.updates, deletes=row.deletes)
+    if merge.watched is not None:
+        rows = with_continued(spark, kept, merge, _open_rows(merge))
+        with kept_rows(spark, rows, {"rows": "count(1)"}) as (decided, _):
+            decided.selectExpr("*", "closes OR replaces AS matches").createOrReplaceTempView(_SOURCE)
+            return _commit(spark, merge, match, counts)
     if not merge.tracked:
         return _commit(spark, merge, match, counts)
     with kept_rows(spark, _filled(spark, kept, merge), {"rows": "count(1)"}) as (filled, _):
@@ -184,7 +206,8 @@ def _merge_with_bases(spark: SparkSession, kept: DataFrame, found: Mapping[str, 
 
 def _spread(kept: DataFrame, merge: Merge) -> DataFrame:
     """Give rows without a base their own keys in its place: else a join would bring all of them to one task."""
-    keeps = " OR ".join(["false", *(f"k{number}" for number in merge.tracked)])
+    needs = ["false" if merge.watched is None else "may_continue", *(f"k{number}" for number in merge.tracked)]
+    keeps = " OR ".join(needs)
     own = {
         f"b{k}": f"CASE WHEN opens AND NOT ({keeps}) THEN c{number} ELSE b{k} END AS b{k}"
         for k, number in enumerate(merge.identity.key)
@@ -196,13 +219,7 @@ def _filled(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
     """Give versions the values that they have of the table's own ones, which the source did not send again."""
     keeps = " OR ".join(f"k{number}" for number in merge.tracked)
     kept.selectExpr("*", f"opens AND ({keeps}) AS matches").createOrReplaceTempView(_SOURCE)
-    values = {}
-    for number in merge.tracked:
-        target = quote(merge.shape.columns[number].name)
-        values[f"c{number}"] = f"CASE WHEN s.k{number} THEN t.{target} ELSE s.c{number} END"
-    rescued = merge.metadata.rescued_data
-    if rescued is not None:
-        values["rescued"] = merged_rescued(merge, quote(rescued))
+    values = values_with_bases(merge)
     listed = ", ".join(f"{values.get(name, f's.{name}')} AS {name}" for name in kept.columns)
     return spark.sql(f"SELECT {listed} FROM {_SOURCE} AS s LEFT JOIN {_open_rows(merge)} AS t ON {match_moved(merge)}")
 
