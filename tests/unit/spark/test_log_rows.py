@@ -17,7 +17,10 @@ from walreplay.protocol.framing import Framing
 from walreplay.settings import Settings
 from walreplay.sink.change_log import LogTask, log_batches
 from walreplay.sink.events import from_ipc
+from walreplay.sink.evolution import TableShape
 from walreplay.sink.projection import Projection
+from walreplay.spark.delta.target import TableName
+from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.versions import Catalogue
 from walreplay.spark.workers.decode import DecodeTask, decode_batches
 from walreplay.spark.workers.rows import ERROR_TABLE, NO_BUCKET
@@ -51,8 +54,13 @@ def staged(plan: Plan, files: dict[str, bytes], catalogue: Catalogue, buckets: i
     return rows
 
 
-def catalogue_of(plan: Plan, *outputs: str) -> Catalogue:
-    return Catalogue.of(plan, Settings.from_mapping({"outputs": list(outputs)}), ())
+def catalogue_of(plan: Plan, *outputs: str, base: int | None = None) -> Catalogue:
+    """Give what is wanted; ``base``: the mirrors were loaded as of this LSN."""
+    loaded = {
+        relation.oid: MirrorEntry(relation.oid, "", TableName(path="/"), TableShape(), base_lsn=base)
+        for relation in plan.relations
+    }
+    return Catalogue.of(plan, Settings.from_mapping({"outputs": list(outputs)}), tuple(loaded.values()))
 
 
 def events_of(row: Row) -> list[Any]:
@@ -67,9 +75,15 @@ _CAPTURES = ["o11", "o12", "o13", "o15", "o18", "o22", "o26"]
 
 
 @pytest.mark.parametrize("name", further(_CAPTURES, but=("o12", "o13", "o18")))
-def test_a_mirror_gets_the_same_events_with_a_change_log_beside_it(name: str) -> None:
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_mirror_gets_the_same_events_with_a_change_log_beside_it(name: str, loaded: bool) -> None:
     plan, files = planned(case(name))
-    alone, both = (staged(plan, files, catalogue_of(plan, *of)) for of in (["mirror"], ["mirror", "changelog"]))
+    changes = changes_of(decode_plan(plan, lambda path: files[path]))
+    lsns = sorted(row["__commit_lsn"] for rows in changes.values() for row in rows)
+    base = lsns[len(lsns) // 2] if loaded else None
+    alone, both = (
+        staged(plan, files, catalogue_of(plan, *of, base=base)) for of in (["mirror"], ["mirror", "changelog"])
+    )
     mirrors = [row for row in both if row["table"] < 0 or row["table"] % COUNT == Output.MIRROR.number]
     own = [row for row in mirrors if row["table"] >= 0]
     names = ("table", "relation", "bucket", "sequence", "rows", "info")
@@ -80,6 +94,15 @@ def test_a_mirror_gets_the_same_events_with_a_change_log_beside_it(name: str) ->
     assert told(own) == told([row for row in alone if row["table"] >= 0])
     others = [sorted(repr(row) for row in rows if row["table"] < 0) for rows in (mirrors, alone)]
     assert others[0] == others[1]
+    if loaded:
+        # A log has what came before, too.
+        log = Output.CHANGELOG.number
+        unloaded = staged(plan, files, catalogue_of(plan, "mirror", "changelog"))
+        logs = [
+            sorted(repr(row) for row in rows if row["table"] >= 0 and row["table"] % COUNT == log)
+            for rows in (both, unloaded)
+        ]
+        assert logs[0] == logs[1]
 
 
 @pytest.mark.parametrize("name", further(_CAPTURES, but=("o12", "o13", "o18")))

@@ -23,7 +23,7 @@ from walreplay.scripts import script
 from walreplay.spark.captures.base import BaseRows, BaseSource, Works
 from walreplay.spark.captures.base_frame import BYTES_A_BATCH
 from walreplay.spark.workers.load import LoadTask
-from walreplay.spark.workers.load_rows import RowsTask, load_rows, make_tables
+from walreplay.spark.workers.load_rows import RowsTask, load_rows, make_tables, with_part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,6 +115,7 @@ class DatabaseOfBase(BaseSource):
 
         def works(task: LoadTask) -> Works:
             found: list[tuple[DataFrame, partial[Iterator[object]]]] = []
+            first = 0
             for piece in pieces:
                 # The relation that is loaded may be the one that the target knows already.
                 relation = by_name[piece.table]
@@ -123,8 +124,9 @@ class DatabaseOfBase(BaseSource):
                 frame = self._read(query, parts[piece.oid], fetched, snapshot=self._snapshot)
                 columns = tuple(range(len(relation.columns)))
                 names = [f"c{number}" for number in columns] or ["c0"]
-                rows = RowsTask(task, relation, columns, self.origin)
-                found.append((frame.select(*names), partial(load_rows, task=rows)))
+                rows = RowsTask(task, relation, columns, self.origin, first)
+                found.append((with_part(frame.select(*names)), partial(load_rows, task=rows)))
+                first += len(parts[piece.oid])
             one = self._spark.range(0, 1, 1, 1)
             return [*found, (one, partial(make_tables, task=task))], BYTES_A_BATCH
 

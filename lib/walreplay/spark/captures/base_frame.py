@@ -12,7 +12,7 @@ from walreplay.loading.typed_rows import order_of
 from walreplay.protocol.messages import Relation
 from walreplay.spark.captures.base import BaseRows, BaseSource, Works
 from walreplay.spark.workers.load import LoadTask
-from walreplay.spark.workers.load_rows import RowsTask, load_rows, make_tables
+from walreplay.spark.workers.load_rows import RowsTask, load_rows, make_tables, with_part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,7 +59,7 @@ class FrameOfBase(BaseSource):
             # If there is no row, there may be no task either.
             one = self._frame.sparkSession.range(0, 1, 1, 1)
             made = partial(make_tables, task=task)
-            return [(self._frame, partial(load_rows, task=rows)), (one, made)], BYTES_A_BATCH
+            return [(with_part(self._frame), partial(load_rows, task=rows)), (one, made)], BYTES_A_BATCH
 
         return BaseRows(0, None, None, works)
 

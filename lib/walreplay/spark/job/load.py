@@ -1,5 +1,10 @@
 """A base load: tables get the rows that the source had at an LSN, before what the captures have of them is applied.
 
+In a history each row is a version that begins at that LSN.  What begins it in time is the greatest commit time of all
+that was applied before: no transaction behind the LSN is earlier on the axis.  If nothing was, it is 1970, as a
+stream's first moments are those of the base.  A history that is there already goes on: its open versions end, and the
+rows begin.
+
 The rows go the way of captures' rows: they are staged as inserts of one relation version, and the same writers bring
 them to the tables, one Delta commit each.  What is loaded is written to the ledger before any table has it.  A load
 that was killed is finished by the next one, for the same tables and LSN; until then, nothing else is applied.
@@ -22,7 +27,7 @@ from walreplay.errors import ConfigError, TargetError
 from walreplay.loading.address import SCHEME, read_address
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, read_description
 from walreplay.loading.formats import CopyOptions, kind_of
-from walreplay.lsn import format_lsn, to_datetime
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn, to_datetime
 from walreplay.progress import Progress
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation
@@ -50,10 +55,11 @@ from walreplay.spark.job.tables import RunTables
 from walreplay.spark.ledger.ledger import LOADING, PLANNED, REBUILDING, Load, State
 from walreplay.spark.planning.plan import RunPlan, plan_tables
 from walreplay.spark.planning.registry import left_at
+from walreplay.spark.planning.table_run import TableRun
 from walreplay.spark.planning.versions import Catalogue
 from walreplay.spark.session import steps
 from walreplay.spark.session.failures import spark_errors
-from walreplay.spark.staging.base import Staged, Staging
+from walreplay.spark.staging.base import EmptiedAt, Staged, Staging
 from walreplay.spark.workers.load import LoadTask
 from walreplay.transactions.plan import Plan, Resume
 
@@ -191,7 +197,8 @@ class _Load:
         context.warnings.extend(catalogue.warnings)
         loaded = self._chosen(plan, catalogue)
         rows = self.base.rows(loaded, description)
-        resumed = self._resumes(state, loaded)
+        has_histories = any(catalogue.assignments[relation].history for relation in loaded)
+        resumed = self._resumes(state, loaded, has_histories=has_histories)
         with context.staging() as staging:
             return self._bring(plan, catalogue, loaded, rows, staging, state, source, resumed=resumed, began=began)
 
@@ -265,7 +272,7 @@ class _Load:
 
     def _chosen(self, plan: Plan, catalogue: Catalogue) -> frozenset[Relation]:
         """Give the relations that the configuration wants."""
-        mirrored = {relation for relation, to in catalogue.assignments.items() if to.mirror is not None}
+        mirrored = {relation for relation, to in catalogue.assignments.items() if to.mirror or to.history}
         wanted = frozenset(relation for relation in plan.announced if relation in mirrored)
         left = sorted({relation.qualified_name for relation in plan.announced if relation not in mirrored})
         if not wanted:
@@ -274,7 +281,7 @@ class _Load:
             self.context.warnings.append(f"the configuration leaves out {', '.join(left)}: not loaded")
         return wanted
 
-    def _resumes(self, state: State | None, loaded: Collection[Relation]) -> bool:
+    def _resumes(self, state: State | None, loaded: Collection[Relation], *, has_histories: bool) -> bool:
         """Say whether the load goes on with one that was interrupted."""
         if state is None or state.load is None:
             return False
@@ -283,6 +290,12 @@ class _Load:
         if before.at_lsn == self.lsn and oids == {oid for oid, _ in before.tables}:
             self.context.warnings.append(f"load {state.run} was interrupted; it was finished")
             return True
+        if self.lsn < before.at_lsn and self.anew and has_histories:
+            raise TargetError(
+                f"a load as of LSN {format_lsn(before.at_lsn)} was interrupted, and histories may have its rows",
+                path=self.context.target.text,
+                remedy="Load as of that LSN or a later one",
+            )
         missing = [name for oid, name in before.tables if oid not in oids]
         if not self.anew or missing:
             raise TargetError(
@@ -324,6 +337,7 @@ class _Load:
             # Their commit is given once the load has its number.
             runs = table_runs(context, tables, found, staged, buckets, delta.CommitId("", 0), resumed=resumed)
             check_unique(context.own, staging, runs)
+            runs = [_ending(one, self.lsn, _time_of(plan)) for one in runs]
             if state is not None and resumed:
                 begun = state
             else:
@@ -356,6 +370,7 @@ class _Load:
             settings=context.settings.of_tasks,
             lsn=self.lsn,
             buckets=buckets,
+            top=_time_of(plan),
         )
         with context.stage("decode", rows.parts), self.base.errors():
             context.ledger.check_lock()
@@ -380,7 +395,9 @@ class _Load:
                 "the table is there already",
                 table=table.name,
                 path=table.table.text,
-                remedy="To have it made anew from these rows, give --replace",
+                remedy="To have it made anew from these rows, give --replace"
+                if table.metadata.history is None
+                else "To have its open versions end, and these rows begin, give --replace",
             )
 
     def _number(self, state: State | None, found: Sequence[Found], *, resumed: bool) -> int:
@@ -428,7 +445,7 @@ class _Load:
             files=rows.files,
             capture_bytes=rows.size or 0,
             transactions=0,
-            changes=sum(table.rows for table in tables.tables),
+            changes=tables.changes,
             applied_lsn=high if high >= 0 else None,
             applied_commit_ts=to_datetime(plan.upto_commit_time) if high >= 0 else None,
             tables=tuple(dataclasses.replace(one, truncated=False) for one in reports),
@@ -447,6 +464,20 @@ class _Load:
             context.ledger.record_load(state, report, entries, plan.announced, resumed=resumed)
         steps.reached("run recorded")
         return timed(report, began, context.stages)
+
+
+def _time_of(plan: Plan) -> int:
+    """Give the time on the axis that versions of loaded rows begin at."""
+    top = plan.resume.top_time
+    return 0 if top is None else top + POSTGRES_EPOCH_UNIX_MICROS
+
+
+def _ending(run: TableRun, lsn: int, time: int) -> TableRun:
+    """Have a history's open versions end where the load's rows begin."""
+    if run.plan.metadata.history is None or run.plan.before is None:
+        return run
+    # In front of all rows of the load, which have the same LSN.
+    return dataclasses.replace(run, emptied=(EmptiedAt(run.plan.epochs[0].start, lsn, -1, time),))
 
 
 __all__ = ["load"]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from walreplay.decode.until import Until
 from walreplay.errors import ConfigError, OrderError, TargetError
 from walreplay.lsn import format_lsn, to_datetime
-from walreplay.outputs import Output, source_oid
+from walreplay.outputs import Output, output_of, source_oid
 from walreplay.progress import Progress
 from walreplay.report import RunReport, TableReport
 from walreplay.settings import Settings, make_settings
@@ -223,8 +223,8 @@ class _Rebuild:
             )
         outputs = self.wanted.outputs
         for entry in state.tables:
-            mirrors = entry.base_lsn is not None and (outputs is None or Output.MIRROR in outputs)
-            if mirrors and not entry.set_aside and self.wanted.wants(entry.source_name):
+            loaded = entry.base_lsn is not None and (outputs is None or output_of(entry.oid) in outputs)
+            if loaded and not entry.set_aside and self.wanted.wants(entry.source_name):
                 raise TargetError(
                     "the table was loaded with rows from before the captures began, which they do not have",
                     table=entry.name,

@@ -255,7 +255,7 @@ class _Collected:
         if output is not Output.CHANGELOG:
             version = _identified(version, sent, self._settings)
             version = replace(version, notes=(*version.notes, *_conflicts(relation, selection)))
-            base = max(base, self._bases.get(relation.oid, -1))
+            base = max(base, self._bases.get(output.oid_of(relation.oid), -1))
         # Where all that the run has comes later, nothing has to be looked at.
         return replace(version, floor=base) if base > self._after_lsn + 1 else version
 

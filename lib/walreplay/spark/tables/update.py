@@ -219,7 +219,7 @@ def _commit(
     epoch, merge = run.plan.epochs[number], run.merge(number)
     is_merged = exists and not overwrite and not merge.only_adds
     action: Action = "created" if not exists else "overwritten" if overwrite else "merged" if is_merged else "appended"
-    if is_merged and epoch.rows == 0:
+    if is_merged and epoch.rows == 0 and merge.empties is None:
         # Only the columns change; an empty commit shows that the epoch was applied.
         return action, replace(append_rows(spark, None, merge, "append", create=False), way=None)
     ready = partial(_ready, spark, writer, run, number, exists=exists, overwrite=overwrite, is_merged=is_merged)

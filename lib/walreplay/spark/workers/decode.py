@@ -94,8 +94,8 @@ class Assigned:
 
     @property
     def floor(self) -> int:
-        """Rows with a lower commit LSN are left out."""
-        return max((to.floor for to in (self.mirror, self.log, self.history) if to is not None), default=-1)
+        """Rows with a lower commit LSN are left out of all its tables."""
+        return min((to.floor for to in (self.mirror, self.log, self.history) if to is not None), default=-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,15 +318,16 @@ class _Unit:
         log, mirror, history = assigned.log, assigned.mirror, assigned.history
         # As a rule all tables show the same, and to mask values takes time.
         views: dict[Shown, ChangeBatch] = {}
-        if log is not None:
-            yield self._log_row(self._shown(batch, log, views), log)
-        if history is not None:
-            self._follow(self._shown(batch, history, views), history)
+        rows = batch.data.num_rows
+        if log is not None and (below := _rows_below(batch, log, assigned)) < rows:
+            yield self._log_row(self._shown(batch, log, views).slice(below, rows), log)
+        if history is not None and (below := _rows_below(batch, history, assigned)) < rows:
+            self._follow(self._shown(batch, history, views).slice(below, rows), history)
         if mirror is None:
             return
-        shown = self._shown(batch, mirror, views)
-        rows, gone = shown.data.num_rows, self._truncated_rows(batch)
-        if gone:
+        shown, below = self._shown(batch, mirror, views), _rows_below(batch, mirror, assigned)
+        gone = max(below, self._truncated_rows(batch))
+        if gone > below:
             # At the end, also where it was there: a version may come back.
             self.truncated.pop(batch.relation, None)
             self.truncated[batch.relation] = None
@@ -391,6 +392,13 @@ class _Unit:
             if changes.data.num_rows:
                 part.parts.append(events_of(changes, history.identity, marks=_marks(changes)))
         part.emptied += zip(lsn.take(truncates).to_pylist(), ordinal.take(truncates).to_pylist(), strict=True)
+
+
+def _rows_below(batch: ChangeBatch, to: Assignment, assigned: Assigned) -> int:
+    """Count a batch's rows that one of a relation's tables has from a base load, which are its first ones."""
+    if to.floor <= assigned.floor:
+        return 0
+    return int((batch.commit_lsns.to_numpy() < to.floor).sum())
 
 
 def _folded_rows(taken: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,10 +20,10 @@ from walreplay.loading.parquet_files import ENDING as PARQUET
 from walreplay.loading.parquet_files import columns_of, read_batches
 from walreplay.loading.typed_rows import TypedRows, order_of
 from walreplay.protocol.messages import Relation
-from walreplay.sink.events import Events, concat, from_ipc, key_hashes, to_ipc
+from walreplay.sink.events import OPERATIONS, Events, Marks, concat, from_ipc, key_hashes, to_ipc
 from walreplay.sink.intake import events_of
 from walreplay.sink.routes import split
-from walreplay.sink.showing import show
+from walreplay.sink.showing import Shown, show
 from walreplay.sink.slots import Hashes
 from walreplay.sink.soft_deletes import with_deleted_column
 from walreplay.spark.workers.decode import Assigned, Assignment
@@ -41,6 +41,11 @@ _INFO: Final = json.dumps({"tracked": [], "moves": False, "deletes": False})
 
 _PLACES: Final = 1 << 20
 """Sequence numbers of staged rows are so far apart for one of the steps that `sequence_of` counts."""
+
+_ROWS: Final = 1 << 40
+"""A part has fewer rows: by it and their place in it, the rows of a table are numbered."""
+
+_LOADED: Final = OPERATIONS.index("r")
 
 COUNTED: Final = pa.schema([("keys", pa.int64())])
 
@@ -70,6 +75,7 @@ class LoadTask:
         names: of types, by oid.
         lsn: the commit LSN that all rows get.
         buckets: how many parts a table's rows are split into, by key.
+        top: of histories: the time that the rows' versions begin at, in microseconds since 1970-01-01 UTC.
     """
 
     relations: Mapping[Relation, Assigned]
@@ -77,6 +83,65 @@ class LoadTask:
     settings: TaskSettings
     lsn: int
     buckets: int
+    top: int = 0
+
+    def outputs(self, relation: Relation) -> list[_Output]:
+        """Give the tables that a relation's rows go to; a change log has none of them, as they are no changes."""
+        to = self.relations[relation]
+        found = [_Output(to.mirror), _Output(to.history, is_history=True)]
+        return [one for one in found if one.to is not None]
+
+
+@dataclass(slots=True)
+class _Output:
+    """One of the tables that a part's rows go to.
+
+    Attributes:
+        parts: rows that are not staged yet, as events; ``size`` is their bytes.
+        turn: how often rows were staged.
+    """
+
+    to: Assignment | None
+    is_history: bool = False
+    parts: list[Events] = field(default_factory=list)
+    size: int = 0
+    turn: int = 0
+
+    @property
+    def assignment(self) -> Assignment:
+        """The table."""
+        assert self.to is not None
+        return self.to
+
+    def take(self, shown: ChangeBatch, first: int, top: int) -> None:
+        """Take rows as inserts.
+
+        Args:
+            first: the number of the first of them among all rows of the load.
+        """
+        # There are no old rows to be relied on.
+        to, rows, marks = self.assignment, shown.data.num_rows, None
+        if self.is_history:
+            numbers = np.arange(first, first + rows, dtype=np.int64)
+            marks = Marks(numbers, np.full(rows, _LOADED, np.uint8), np.full(rows, top, np.int64))
+        events = events_of(shown, replace(to.identity, evicts=True), marks=marks)
+        self.parts.append(with_deleted_column(events, to.identity) if to.marks_deleted else events)
+        self.size += sum(column.nbytes for column in self.parts[-1].columns)
+
+    def staged(self, number: int, buckets: int) -> Iterator[Mapping[str, Any]]:
+        """Give the rows to be staged of what was taken.
+
+        Args:
+            number: of the part that they are.
+        """
+        events, to = concat(self.parts), self.assignment
+        self.parts, self.size, self.turn = [], 0, self.turn + 1
+        shown = tuple(column.name for column in to.shown.relation.columns)
+        names = (*shown, "") if to.marks_deleted else shown
+        rows, at = events.rows, sequence_of(number) * _PLACES + self.turn
+        for bucket, piece in split(events, to.identity, names, buckets, number + self.turn):
+            yield staged_row(to.table, to.relation, at, _INFO, bucket=bucket, rows=rows, data=to_ipc(piece))
+            rows = 0  # counted once, whatever the number of pieces
 
 
 @spark_task
@@ -134,50 +199,33 @@ def staged_batches(
         yield stage_batch(staged_row(ERROR_TABLE, NO_RELATION, at, json.dumps(problem.at(path=path).to_dict())))
 
 
-def made_table(relation: Relation, number: int, task: LoadTask) -> Mapping[str, Any]:
-    """Give what is staged of a table without rows, so that it is made, too."""
-    assignment = _assignment(relation, task)
-    return staged_row(assignment.table, assignment.relation, sequence_of(number) * _PLACES, _INFO)
-
-
-def _assignment(relation: Relation, task: LoadTask) -> Assignment:
-    assignment = task.relations[relation].mirror
-    assert assignment is not None, "a load is for mirrors alone"
-    return assignment
+def made_tables(relation: Relation, number: int, task: LoadTask) -> Iterator[Mapping[str, Any]]:
+    """Give what is staged of tables without rows, so that they are made, too."""
+    for one in task.outputs(relation):
+        yield staged_row(one.assignment.table, one.assignment.relation, sequence_of(number) * _PLACES, _INFO)
 
 
 def _staged(
     batches: Iterable[ChangeBatch], relation: Relation, number: int, task: LoadTask
 ) -> Iterator[Mapping[str, Any]]:
-    assignment, at = _assignment(relation, task), sequence_of(number) * _PLACES
-    shown = tuple(column.name for column in assignment.shown.relation.columns)
-    names = (*shown, "") if assignment.marks_deleted else shown
-    yield made_table(relation, number, task)
-    for turn, events in enumerate(_gathered(batches, assignment, task), start=1):
-        rows = events.rows
-        for bucket, piece in split(events, assignment.identity, names, task.buckets, number + turn):
-            data = to_ipc(piece)
-            yield staged_row(
-                assignment.table, assignment.relation, at + turn, _INFO, bucket=bucket, rows=rows, data=data
-            )
-            rows = 0  # counted once, whatever the number of pieces
-
-
-def _gathered(batches: Iterable[ChangeBatch], assignment: Assignment, task: LoadTask) -> Iterator[Events]:
-    """Give rows as events, as many at a time as are worth to be staged."""
-    parts: list[Events] = []
-    size = 0
+    """Stage rows for all of their tables, as many at a time as are worth it."""
+    yield from made_tables(relation, number, task)
+    outputs = task.outputs(relation)
+    first = number * _ROWS
     for batch in batches:
-        shown = show(batch, assignment.shown, task.settings.mask_salt if assignment.shown.masked else b"")
-        # There are no old rows to be relied on.
-        events = events_of(shown, replace(assignment.identity, evicts=True))
-        parts.append(with_deleted_column(events, assignment.identity) if assignment.marks_deleted else events)
-        size += sum(column.nbytes for column in parts[-1].columns)
-        if size >= _FLUSH_BYTES:
-            yield concat(parts)
-            parts, size = [], 0
-    if parts:
-        yield concat(parts)
+        # As a rule all tables show the same, and to mask values takes time.
+        views: dict[Shown, ChangeBatch] = {}
+        for one in outputs:
+            to = one.assignment.shown
+            if to not in views:
+                views[to] = show(batch, to, task.settings.mask_salt if to.masked else b"")
+            one.take(views[to], first, task.top)
+            if one.size >= _FLUSH_BYTES:
+                yield from one.staged(number, task.buckets)
+        first += batch.data.num_rows
+    for one in outputs:
+        if one.parts:
+            yield from one.staged(number, task.buckets)
 
 
 def _batches(content: memoryview, part: LoadPart, options: CopyOptions, task: LoadTask) -> Iterator[ChangeBatch]:
@@ -234,4 +282,4 @@ def count_keys(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator
         yield counted()
 
 
-__all__ = ["COUNTED", "LoadPart", "LoadTask", "count_keys", "load_batches", "made_table", "staged_batches"]
+__all__ = ["COUNTED", "LoadPart", "LoadTask", "count_keys", "load_batches", "made_tables", "staged_batches"]

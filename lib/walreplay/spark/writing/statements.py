@@ -145,7 +145,8 @@ class StatementFold(Fold):
         epoch, merge = self.table.plan.epochs[self.number], self.table.merge(self.number)
         with settings(spark, ready()):
             fresh = not self.exists or self.overwrite
-            rows = folded_rows(spark, self.staging, self.table, epoch, fresh=fresh) if epoch.rows else None
+            has_rows = epoch.rows or merge.empties is not None
+            rows = folded_rows(spark, self.staging, self.table, epoch, fresh=fresh) if has_rows else None
             if not self.exists or self.overwrite or merge.only_adds:
                 how = "overwrite" if self.overwrite else "append"
                 return append_rows(spark, rows, merge, how, create=not self.exists)

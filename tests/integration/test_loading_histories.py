@@ -1,0 +1,155 @@
+"""Base loads into histories: the rows are versions, which what comes behind the load's LSN ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import walreplay
+from support.history_model import as_of_lsn, as_of_time, history
+from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from support.stopped_run import StoppedError
+from walreplay.errors import TargetError
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
+from walreplay.protocol import messages as m
+
+pytestmark = [pytest.mark.integration, pytest.mark.full]
+
+ALL = {"outputs": ["mirror", "history", "changelog"]}
+COLUMNS = {"id": INT4, "note": TEXT}
+ITEMS, BAG = relation(9, "items", COLUMNS), relation(10, "bag", COLUMNS, "f")
+
+
+def described(*relations: m.Relation) -> str:
+    """Give what ``describe.sql`` writes."""
+    lines = [
+        {
+            "schema": one.namespace,
+            "table": one.name,
+            "oid": one.oid,
+            "replica_identity": one.replica_identity,
+            "attnum": number,
+            "column": column.name,
+            "type_oid": column.type_oid,
+            "typmod": -1,
+            "key": column.key,
+            "type_schema": "pg_catalog",
+            "type_name": "x",
+        }
+        for one in relations
+        for number, column in enumerate(one.columns, start=1)
+    ]
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+class Base:
+    """A folder of copies, and what loads them with histories."""
+
+    def __init__(self, mirror: SmallMirror, folder: Path) -> None:
+        self.mirror = mirror
+        self.folder = folder / "base"
+        self.folder.mkdir()
+        self.description = folder / "tables.jsonl"
+        self.description.write_text(described(ITEMS, BAG))
+
+    def write(self, items: Sequence[str], bag: Sequence[str]) -> None:
+        # Several files are several parts.
+        for number, line in enumerate(bag):
+            (self.folder / f"s.bag.{number}.copy").write_text(f"{line}\n")
+        for number in range(len(bag), 9):
+            (self.folder / f"s.bag.{number}.copy").write_text("")
+        (self.folder / "s.items.copy").write_text("".join(f"{line}\n" for line in items))
+
+    def load(self, lsn: int, **options: Any) -> walreplay.RunReport:
+        mirror = self.mirror
+        found = {"describe": self.description, "captures": mirror.captures, "config": ALL, **options}
+        return walreplay.load(mirror.spark, self.folder, mirror.target, lsn, **found)
+
+    def versions(self, name: str) -> list[tuple[Any, ...]]:
+        rows = history(self.mirror.spark, self.mirror.location(f"{name}__history")).to_pylist()
+        rows.sort(key=lambda one: (one["__start_lsn"], one["id"], one["note"] or "", one["__end_lsn"] or 999))
+        assert len({(one["__start_lsn"], one["__ordinal"]) for one in rows}) == len(rows)
+        return [(one["id"], one["note"], one["__start_lsn"], one["__end_lsn"], one["__op"]) for one in rows]
+
+
+def test_loaded_rows_are_versions_from_the_loads_lsn_on(
+    mirror: SmallMirror, tmp_path: Path, stop: Callable[[str], None]
+) -> None:
+    base, spark = Base(mirror, tmp_path), mirror.spark
+    base.write(["1\tone", "2\ttwo", "3\t\\N"], ["1\tx", "2\ty", "1\tx", "1\tx"])
+    # Of these all is among the rows, but the change log has them nevertheless.
+    mirror.write(ITEMS, m.Insert(9, row(2, "two")), BAG, m.Insert(10, row(1, "x")), m.Truncate((10,), 0))
+    report = base.load(150)
+    assert {(one.name, one.inserted) for one in report.tables} == {
+        (f"s.{name}{output}", count) for name, count in (("items", 3), ("bag", 4)) for output in ("", " (history)")
+    }
+    assert report.changes == 7
+    mirror.apply(
+        ITEMS,
+        m.Update(9, row(1, "later")),
+        m.Delete(9, key=row(3, None)),
+        BAG,
+        m.Delete(10, old=row(1, "x")),
+        m.Update(10, row(3, "z"), old=row(1, "x")),
+        **ALL,
+    )
+    assert base.versions("items") == [
+        (1, "one", 150, 200, "r"),
+        (2, "two", 150, None, "r"),
+        (3, None, 150, 200, "r"),
+        (1, "later", 200, None, "u"),
+    ]
+    assert base.versions("bag") == [
+        (1, "x", 150, 200, "r"),
+        (1, "x", 150, 200, "r"),
+        (1, "x", 150, None, "r"),
+        (2, "y", 150, None, "r"),
+        (3, "z", 200, None, "u"),
+    ]
+    found, since = history(spark, mirror.location("items__history")), POSTGRES_EPOCH_UNIX_MICROS
+    for at in (as_of_lsn(found, 199), as_of_time(found, since + 199), as_of_time(found, since)):
+        assert sorted(at.column("id").to_pylist()) == [1, 2, 3]
+    for name, ops in (("items", "cdu"), ("bag", "cdtu")):
+        log = spark.read.format("delta").load(str(mirror.location(f"{name}__changes")))
+        assert sorted(found["__op"] for found in log.collect()) == sorted(ops)
+    assert spark.read.format("delta").load(str(mirror.location("bag"))).count() == 3
+    with pytest.raises(TargetError, match="rows from before the captures began"):
+        walreplay.rebuild(spark, mirror.captures, mirror.target, r"s\.items", outputs=["history"], config=ALL)
+
+    # Again: what is open ends there, and the rows begin.  A load that was stopped is finished, once.
+    base.write(["1\tagain", "4\tfour"], [])
+    with pytest.raises(TargetError, match="the table is there already"):
+        base.load(250)
+    stop("table applied")
+    with pytest.raises(StoppedError):
+        base.load(250, replace=True)
+    with pytest.raises(TargetError, match="histories may have its rows"):
+        base.load(240, replace=True)
+    base.load(250, replace=True)
+    mirror.apply(m.Insert(9, row(5, "five")), m.Delete(9, key=row(1, None)), m.Insert(10, row(1, "x")), **ALL)
+    assert base.versions("items") == [
+        (1, "one", 150, 200, "r"),
+        (2, "two", 150, 250, "r"),
+        (3, None, 150, 200, "r"),
+        (1, "later", 200, 250, "u"),
+        (1, "again", 250, 300, "r"),
+        (4, "four", 250, None, "r"),
+        (5, "five", 300, None, "c"),
+    ]
+    assert base.versions("bag") == [
+        (1, "x", 150, 200, "r"),
+        (1, "x", 150, 200, "r"),
+        (1, "x", 150, 250, "r"),
+        (2, "y", 150, 250, "r"),
+        (3, "z", 200, 250, "u"),
+        (1, "x", 300, None, "c"),
+    ]
+    found = history(spark, mirror.location("items__history"))
+    assert sorted(as_of_time(found, since + 199).column("note").to_pylist(), key=str) == [None, "one", "two"]
+    for at in (as_of_lsn(found, 299), as_of_time(found, since + 299)):
+        assert sorted(at.column("note").to_pylist()) == ["again", "four"]
+    assert sorted(as_of_time(found, since + 300).column("note").to_pylist()) == ["five", "four"]
