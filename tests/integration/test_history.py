@@ -26,7 +26,7 @@ pytestmark = pytest.mark.integration
 
 # Small tables, by both ways of writing.
 
-DATE = 1082
+DATE, INTERVAL = 1082, 1186
 
 BOTH = {"outputs": ["mirror", "history"]}
 
@@ -82,6 +82,28 @@ def test_of_equal_rows_the_newest_is_ended_first(mirror: SmallMirror) -> None:
         (1, "a", 200, 300, "c"),
         (1, "a", 200, 300, "c"),
         (3, "x", 300, None, "u"),
+    ]
+
+
+@pytest.mark.full
+def test_equal_rows_are_found_under_other_texts(mirror: SmallMirror) -> None:
+    t = relation(1, "t", {"id": INT4, "wait": INTERVAL, "note": TEXT}, "f")
+    mirror.apply(t, *(m.Insert(1, row(1, "1 day 02:00:00", "a")) for _ in range(2)), **BOTH)
+    mirror.apply(m.Insert(1, row(1, "P1DT2H", "a")), m.Insert(1, row(1, "P1DT3H", "a")), **BOTH)
+    report = mirror.apply(
+        m.Delete(1, old=row(1, "@ 1 day 2 hours", "a")),
+        m.Update(1, row(1, "00:00:00", "b"), old=row(1, "P1DT2H", "a")),
+        m.Delete(1, old=row(1, "@ 1 day 3 hours", "b")),
+        **BOTH,
+    )
+    assert [one.deletes_without_row for one in report.tables] == [1, 1]
+    # The newest goes first, whatever its text.
+    assert spans(mirror, "t__history", "wait", "note") == [
+        ("1 day 02:00:00", "a", 100, None, "c"),
+        ("1 day 02:00:00", "a", 100, 300, "c"),
+        ("P1DT2H", "a", 200, 300, "c"),
+        ("P1DT3H", "a", 200, None, "c"),
+        ("00:00:00", "b", 300, None, "u"),
     ]
 
 

@@ -17,7 +17,7 @@ from walreplay.sink.events import Mode
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import quote
 from walreplay.spark.planning.table_run import VERSION_COLUMNS, Merge
-from walreplay.spark.writing.by_value import may_differ, with_bases
+from walreplay.spark.writing.by_value import formed, may_differ, with_bases
 from walreplay.spark.writing.merge import (
     Counts,
     Written,
@@ -28,6 +28,7 @@ from walreplay.spark.writing.merge import (
 )
 from walreplay.spark.writing.multiset import Images
 from walreplay.spark.writing.watched import values_with_bases, with_continued
+from walreplay.types.by_value import Form
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -229,21 +230,24 @@ def _filled(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
 
 def _merge_images(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], merge: Merge) -> Written:
     """End copies of images: the newest first, so that it does not matter where runs end."""
-    names, images = _names(merge), Images.of(spark, merge)
-    alike = ", ".join(images.alike())
-    kept.where("closes").selectExpr("*", "monotonically_increasing_id() AS place").createOrReplaceTempView(_CLOSING)
+    images = Images.of(spark, merge)
+    kept.where("closes").createOrReplaceTempView(_CLOSING)
+    forms = {f"c{number}": form for number, form in merge.identity.forms}
+    forms = forms if may_differ(kept, forms, "closes") else {}
+    closing_rows, open_rows = _with_forms(spark, merge, forms)
+    alike = ", ".join([*images.alike(without=forms), *(f"v{source}" for source in forms)])
     numbered = spark.sql(
         f"SELECT *, min(place) OVER (PARTITION BY {alike}) AS image, "
-        f"row_number() OVER (PARTITION BY {alike} ORDER BY closes_lsn, ordinal) AS nth FROM {_CLOSING}"
+        f"row_number() OVER (PARTITION BY {alike} ORDER BY closes_lsn, ordinal) AS nth "
+        f"FROM (SELECT *, monotonically_increasing_id() AS place FROM ({closing_rows}))"
     )
     with kept_rows(spark, numbered, {"rows": "count(1)"}) as (closing, _):
         closing.createOrReplaceTempView(_CLOSING)
-        start, number = f"t.{quote(names.start_lsn)}", f"t.{quote(names.ordinal)}"
+        same = " AND ".join([images.same("u", "s", without=forms), *(f"u.v{name} <=> s.v{name}" for name in forms)])
         there = (
-            f"SELECT s.image, {start} AS base_lsn, {number} AS base_ordinal, "
-            f"row_number() OVER (PARTITION BY s.image ORDER BY {start} DESC, {number} DESC) AS nth "
-            f"FROM (SELECT * FROM {_CLOSING} WHERE place = image) AS s JOIN {_open_rows(merge)} AS t "
-            f"ON {images.same('t', 's')}"
+            "SELECT s.image, u.start_lsn AS base_lsn, u.ordinal AS base_ordinal, "
+            "row_number() OVER (PARTITION BY s.image ORDER BY u.start_lsn DESC, u.ordinal DESC) AS nth "
+            f"FROM (SELECT * FROM {_CLOSING} WHERE place = image) AS s JOIN ({open_rows}) AS u ON {same}"
         )
         columns = ", ".join(f"s.{name}" for name in kept.columns)
         ended = spark.sql(
@@ -257,6 +261,28 @@ def _merge_images(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any]
             lost = (found.get("live") or 0) + (found.get("gone") or 0)
             counts = _lost({"unknown": found.get("unknown")}, deletes=(known["missing"] or 0) + lost)
             return _commit(spark, merge, _same_version(merge), counts)
+
+
+def _with_forms(spark: SparkSession, merge: Merge, forms: Mapping[str, Form]) -> tuple[str, str]:
+    """Write queries for the closing rows, and for the table's open ones under the same names.
+
+    Both have the columns ``v<column>``: the form of each text that may have been written otherwise in the table.
+    """
+    places = {source: place for place, source in merge.pairs}
+    joins: dict[str, list[str]] = {"t": [], "s": []}
+    for source, form in forms.items():
+        kind = merge.type_of(int(source[1:])).arrow
+        for side, rows, column in (("t", _open_rows(merge), places[source]), ("s", _CLOSING, source)):
+            query = f"SELECT DISTINCT {column} AS text FROM {rows} WHERE {column} IS NOT NULL"
+            view = formed(spark, query, form, kind, f"walreplay_forms_{side}_{source}")
+            joins[side].append(f"LEFT JOIN {view} AS m{source} ON {side}.{column} <=> m{source}.text")
+    own = [f"m{source}.form AS v{source}" for source in forms]
+    # Under the source's names, because the table's can be anything.
+    there = ", ".join([*(f"t.{place} AS {source}" for place, source in merge.pairs), *own])
+    return (
+        f"SELECT {', '.join(['s.*', *own])} FROM {_CLOSING} AS s {' '.join(joins['s'])}",
+        f"SELECT {there} FROM {_open_rows(merge)} AS t {' '.join(joins['t'])}",
+    )
 
 
 __all__ = ["merge_versions"]

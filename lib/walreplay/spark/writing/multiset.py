@@ -194,9 +194,13 @@ class Images:
             terms.append(same_image(first, second, self._kind(source)))
         return " AND ".join(terms)
 
-    def alike(self) -> list[str]:
-        """Write the expressions that are the same for equal images of the source's rows."""
-        sources = [source for _, source in self.image]
+    def alike(self, *, without: Collection[str] = ()) -> list[str]:
+        """Write the expressions that are the same for equal images of the source's rows.
+
+        Args:
+            without: the source's columns that are not compared.
+        """
+        sources = [source for _, source in self.image if source not in without]
         return [self._rescued(one) if one == "rescued" else image_of(one, self._kind(one)) for one in sources]
 
     def _rescued(self, text: str, without: Sequence[str] = ()) -> str:
