@@ -196,6 +196,8 @@ def _told_apart(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
 
 def _obstacle_of_rows(merge: Merge) -> str | None:
     """Give the reason why these rows have to be merged; None if there is none."""
+    if merge.watched is not None:
+        return "whether a version begins hangs on the one that the table has"
     if merge.identity.mode is Mode.MULTISET:
         return "values of its rows may be written in several ways" if merge.identity.forms else None
     if merge.identity.evicts:
