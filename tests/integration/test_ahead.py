@@ -75,9 +75,12 @@ def test_files_of_ordinary_transactions_are_read_once(
 ) -> None:
     recorded = case(name)
     parts = list(parts_of(recorded, captures, 5))
-    report = walreplay.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
+    config = {"captures": {"index": True}}
+    report = walreplay.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"), config=config)
 
     assert_mirror_equals(spark, tmp_path / "mirror", recorded)
+    indexed = spark.read.format("delta").load(str(captures / "_walreplay_index")).select("name", "scan_bytes").collect()
+    assert {one.name for one in indexed if one.scan_bytes} == {part.name for part in parts}
     assert (decoded.read, decoded.left) == ([0], [len(parts)])
     assert report.transactions == recorded.info["transactions_committed"]
     transactions = spark.read.format("delta").load(str(tmp_path / "mirror" / "_walreplay" / "transactions")).collect()

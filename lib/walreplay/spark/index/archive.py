@@ -108,6 +108,13 @@ _MOST_APPENDED: Final = 1_000
 _MOST_PACKED: Final = 32 << 20
 """So many rows, with so many bytes of scans, are written at a time; all of an append's become visible at once."""
 
+_FEW_NAMES: Final = 100
+
+_KEPT: Final = (
+    *("name", "length", "unix_micros(modified) AS modified", "facts", "scanned_as", "scanned_at", "scan_bytes"),
+    "unix_micros(indexed_at) AS at",
+)
+
 _APPENDS: Final = "walreplay index"
 """What appends are numbered for, so that of two at the same time one fails."""
 
@@ -237,6 +244,8 @@ class ArchiveIndex:
             # Another archive may have files of the same names, lengths and times.
             self._how += f" {home}"
         self._rows: dict[str, _Row] | None = None
+        self._names: frozenset[str] | None = None
+        self._spoilt: set[str] = set()
         self._has_doubles = False
 
     def exists(self) -> bool:
@@ -287,6 +296,7 @@ class ArchiveIndex:
             if path not in found:
                 # The row is not what it says, or another has been written meanwhile: it is written anew.
                 rows.pop(name, None)
+                self._spoilt.add(name)
         return found
 
     def add(self, files: Sequence[Indexed]) -> int:
@@ -295,7 +305,8 @@ class ArchiveIndex:
         Raises:
             TargetError: the index cannot be written to.
         """
-        rows = [row for row in map(self._row_of, files) if row is not None]
+        known = self._read([one.facts.name for one in files])
+        rows = [row for one in files if (row := self._row_of(one, known)) is not None]
         if rows or self._has_doubles:
             with index_errors(self._table.text):
                 self._merge(rows)
@@ -309,21 +320,21 @@ class ArchiveIndex:
         """
         with index_errors(self._table.text):
             for _ in range(_APPEND_TRIES):
-                known = self._read()
+                known = self._read([one.facts.name for one in files])
                 unknown = [one for one in files if not self._holds(known.get(one.facts.name), one.facts)]
                 if not unknown:
                     return 0
-                if any(one.facts.name in known for one in unknown):
+                if any(one.facts.name in known or one.facts.name in self._spoilt for one in unknown):
                     break
-                if self._append(unknown):
+                if self._append(unknown, known):
                     return len(unknown)
                 # Somebody else has appended; or his clock is wrong, and no number is higher than his.
                 self._rows = None
         return self.add(unknown)
 
-    def _row_of(self, one: Indexed) -> dict[str, Any] | None:
-        """Give a file's row; None if it is there already."""
-        known, facts = self._read(), one.facts
+    def _row_of(self, one: Indexed, known: dict[str, _Row]) -> dict[str, Any] | None:
+        """Give a file's row, and take it for known from here on; None if it is there already."""
+        facts = one.facts
         row = _Row(facts.length, facts.modified, facts.digest, self._how, one.at)
         before = known.get(facts.name)
         if before is not None and replace(before, scan_bytes=row.scan_bytes) == row:
@@ -347,24 +358,31 @@ class ArchiveIndex:
         same = (row.length, row.modified, row.scanned_as) == (file.length, file.modified, self._how)
         return same and row.scan_bytes > 0
 
-    def _read(self) -> dict[str, _Row]:
-        """Give the rows without their scans, by name."""
-        if self._rows is not None:
+    def _read(self, names: Sequence[str] | None = None) -> dict[str, _Row]:
+        """Give the rows without their scans, by name.
+
+        Args:
+            names: those that are asked for; of some, the files of the table are not read that cannot have them.
+        """
+        wanted = None if names is None or len(names) > _FEW_NAMES else frozenset(names)
+        if self._rows is not None and (self._names is None or (wanted is not None and wanted <= self._names)):
             return self._rows
-        self._rows = {}
-        with index_errors(self._table.text), session_with(self._spark, delta.SMALL_STATE) as spark:
+        self._rows, self._names = {}, wanted
+        with index_errors(self._table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             if not delta.exists(spark, self._table):
+                self._names = None
                 return self._rows
-            columns = ("name", "length", "unix_micros(modified) AS modified", "facts", "scanned_as", "scanned_at")
-            rows = delta.read(spark, self._table).selectExpr(*columns, "scan_bytes").orderBy("indexed_at").collect()
-            self._rows = {
-                row.name: _Row(row.length, row.modified, row.facts, row.scanned_as, row.scanned_at, row.scan_bytes)
-                for row in rows
-            }
+            kept = delta.read(spark, self._table)
+            if wanted is not None:
+                kept = kept.where(f.col("name").isin(sorted(wanted)))
+            rows = kept.selectExpr(*_KEPT).collect()
+            for row in sorted(rows, key=lambda row: row.at):
+                kind = _Row(row.length, row.modified, row.facts, row.scanned_as, row.scanned_at, row.scan_bytes)
+                self._rows[row.name] = kind
             self._has_doubles = len(self._rows) < len(rows)
         return self._rows
 
-    def _append(self, files: Sequence[Indexed]) -> bool:
+    def _append(self, files: Sequence[Indexed], known: dict[str, _Row]) -> bool:
         """Append the rows of files; say whether it is certain that they are there."""
         names = SCHEMA.names
         # A later append has a higher number, by whomever.
@@ -374,7 +392,7 @@ class ArchiveIndex:
                 writer = choose_writer(spark, Target(self._table.path))
                 append = writer.append(spark, self._table, SCHEMA, create=not delta.exists(spark, self._table))
                 rows, size = list[tuple[Any, ...]](), 0
-                for row in filter(None, map(self._row_of, files)):
+                for row in filter(None, (self._row_of(one, known) for one in files)):
                     rows.append(tuple(_plain_value(row[name]) for name in names))
                     size += row["scan_bytes"]
                     if len(rows) >= _MOST_APPENDED or size >= _MOST_PACKED:

@@ -201,7 +201,9 @@ class Job:
         before = state.tables if state is not None else ()
         with self.run.staging() as staging, ThreadPoolExecutor(1) as beside:
             ahead = self._scan_ahead(reading, before, staging)
-            scanning = Scanning(self.run, new.holes, self.until, self._index(found), records=self._records(found))
+            index = self._index(found)
+            records = index if index is not None and self._is_archive(found) else self._records(found)
+            scanning = Scanning(self.run, new.holes, self.until, index, records=records)
             plan = scanning.plan(reading, ahead)
             steps.reached("scanned")
             idle = self._idle(plan, found, state)
@@ -236,16 +238,18 @@ class Job:
             return None
         return self._index_of(found)
 
+    def _is_archive(self, found: Found) -> bool:
+        """Say whether an index may be made: beside a file that is named alone others may lie that are no captures."""
+        return root_of(self.captures) != found.files[0].path
+
     def _records(self, found: Found) -> ArchiveIndex | None:
-        """Give the archive's index, where what a run finds is to be written to it."""
+        """Give the archive's index, where what a small run finds is to be written to it."""
         wanted = self.run.settings.captures.index
         if wanted is False:
             return None
         index = self._index_of(found)
-        # Beside a file that is named alone others may lie that are no captures, and it is no archive.
-        is_large = found.reading.size >= LEAST_INDEXED and root_of(self.captures) != found.files[0].path
         try:
-            return index if wanted or is_large or index.exists() else None
+            return index if wanted or index.exists() else None
         except TargetError:
             # It is a help, and nothing depends on it.
             return None
