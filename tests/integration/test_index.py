@@ -198,8 +198,7 @@ def test_two_at_once_make_one_index(spark: SparkSession, archive: Path) -> None:
 _INDEXED = {"captures": {"index": True}}
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("step", ["scanned", "files recorded", "plan written"])
+@pytest.mark.parametrize("step", further(["files recorded"], long=["scanned", "plan written"]))
 def test_a_run_that_is_stopped_leaves_an_index_that_is_right(
     spark: SparkSession, archive: Path, tmp_path: Path, stop: Callable[[str], None], step: str
 ) -> None:
@@ -213,8 +212,7 @@ def test_a_run_that_is_stopped_leaves_an_index_that_is_right(
     assert rows_of(spark, archive / "_walreplay_index") == rows_of(spark, tmp_path / "whole")
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("way", ["files of our own", "Spark's statements"])
+@pytest.mark.parametrize("way", further(["files of our own"], long=["Spark's statements"]))
 def test_runs_and_an_index_at_once_make_one_index(
     spark: SparkSession, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
