@@ -13,9 +13,11 @@ import pytest
 import walreplay
 from support.captures import Case, case
 from support.extent import further
+from support.moments import assert_holds, moments
 from support.postgres import cut
 from support.truth import assert_mirror_equals
 from walreplay.spark.captures import files as source
+from walreplay.spark.job import scanning
 from walreplay.spark.session import steps
 from walreplay.spark.staging.base import Staging
 
@@ -75,13 +77,37 @@ def test_files_of_ordinary_transactions_are_read_once(
 ) -> None:
     recorded = case(name)
     parts = list(parts_of(recorded, captures, 5))
-    report = walreplay.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
+    config = {"captures": {"index": True}}
+    report = walreplay.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"), config=config)
 
     assert_mirror_equals(spark, tmp_path / "mirror", recorded)
+    indexed = spark.read.format("delta").load(str(captures / "_walreplay_index")).select("name", "scan_bytes").collect()
+    assert {one.name for one in indexed if one.scan_bytes} == {part.name for part in parts}
     assert (decoded.read, decoded.left) == ([0], [len(parts)])
     assert report.transactions == recorded.info["transactions_committed"]
     transactions = spark.read.format("delta").load(str(tmp_path / "mirror" / "_walreplay" / "transactions")).collect()
     assert len({row.commit_lsn for row in transactions}) == len(transactions) == report.transactions
+
+
+@pytest.mark.full
+def test_a_run_that_ends_somewhere_reads_in_parts_and_decodes_each_with_its_scan(
+    spark: SparkSession, tmp_path: Path, captures: Path, decoded: Decoded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanning, "_FILES_A_CORE", 2)
+    monkeypatch.setattr(scanning, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(scanning, "local_cores", lambda _: 1)
+    recorded = case("o01")
+    parts = list(parts_of(recorded, captures, 8))
+    end, last = moments(recorded, 9)[5], parts[-1].read_bytes()
+    # It is behind the end, and is not even looked at.
+    parts[-1].write_bytes(b"\xff" * len(last))
+    walreplay.backfill(spark, str(captures), str(tmp_path / "mirror"), {"captures": {"index": True}}, **end)
+    assert_holds(spark, tmp_path / "mirror", recorded, end)
+    # What was decoded with the scans of later parts holds as well as that of the first.
+    assert decoded.left[0] > 2
+    parts[-1].write_bytes(last)
+    walreplay.apply(spark, captures=str(captures), target=str(tmp_path / "mirror"))
+    assert_mirror_equals(spark, tmp_path / "mirror", recorded)
 
 
 @pytest.mark.parametrize("name", further(["o14", "o18"], long=["o08", "o12", "o13", "o26"]))

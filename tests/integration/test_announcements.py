@@ -47,6 +47,8 @@ _BEFORE = (
 
 _CHANGES = (
     "ALTER TABLE n.last RENAME b TO z",
+    "COMMENT ON TABLE n.last IS 'It''s\n\\ours'",
+    "COMMENT ON COLUMN n.last.z IS 'the last'",
     "INSERT INTO n.last VALUES (5, 'a5', 'z5')",
     "ALTER TABLE n.again DROP b",
     "ALTER TABLE n.again ADD b text DEFAULT 'new'",
@@ -71,9 +73,11 @@ _STREAMED = (
     "BEGIN; INSERT INTO n.streamed VALUES (4, 'a4', 'b4'); ALTER TABLE n.streamed DROP b; "
     "ALTER TABLE n.streamed ADD b text DEFAULT 'new'; INSERT INTO n.streamed VALUES (5, 'a5', 'b5'); SAVEPOINT s; "
     "ALTER TABLE n.streamed DROP b; ALTER TABLE n.streamed ADD b text; INSERT INTO n.streamed VALUES (6, 'no', 'no'); "
+    "COMMENT ON COLUMN n.streamed.a IS 'no'; "
     "ROLLBACK TO s; INSERT INTO n.streamed VALUES (7, 'a7', 'b7'); COMMIT",
     "BEGIN; ALTER TABLE n.undone DROP b; ALTER TABLE n.undone ADD b text; INSERT INTO n.undone VALUES (9); ROLLBACK",
     "INSERT INTO n.undone VALUES (5, 'a5', 'b5')",
+    "COMMENT ON COLUMN n.last.id IS 'the key'",
     "ALTER TABLE n.last RENAME z TO y",
     "INSERT INTO n.last VALUES (6, 'a6', 'y6')",
 )
@@ -127,6 +131,21 @@ def test_columns_are_what_the_source_says(spark: SparkSession, applied: Applied)
             (5, "b5"),
             (7, "b7"),
         ]
+
+
+def test_comments_are_those_of_the_source(spark: SparkSession, applied: Applied) -> None:
+    for way in (ONE_RUN, FILE_BY_FILE):
+        (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{applied.location(way, 'n.last')}`").collect()
+        assert detail.description == "PostgreSQL table n.last: It's\n\\ours"
+        said = {
+            (name, field.name): field.metadata.get("comment")
+            for name in ("n.last", "n.streamed")
+            for field in applied.frame(spark, way, name).schema.fields
+        }
+        # One that is renamed keeps its comment; what was rolled back says nothing.
+        assert said["n.last", "id"] == "integer: the key"
+        assert said["n.last", "y"] == "text: the last"
+        assert said["n.streamed", "a"] == "text"
 
 
 def test_whoever_has_no_rights_changes_tables_as_before_and_is_announced(server: Server, applied: Applied) -> None:

@@ -123,23 +123,32 @@ def test_files_that_the_index_knows_are_not_opened_to_be_scanned(
 
     monkeypatch.setattr(scanning, "scan_captures", scanned)
     monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
-    walreplay.index(spark, captures)
+    # A run leaves in the index, in one commit, what it has read anyway.
+    walreplay.apply(spark, captures, tmp_path / "first")
+    assert opened == ["001.bin", "002.bin", "003.bin"]
+    assert len(list(captures.glob("_walreplay_index/_delta_log/*.json"))) == 1
+    assert walreplay.index(spark, captures).files_read == 0
+    opened.clear()
     assert walreplay.forecast(spark, captures, small.target).transactions == 3
     assert opened == []
     # Of those in front of an end none, and of those behind it neither; the one that it lies in is cut off there.
     report = walreplay.backfill(spark, captures, small.target, until_lsn="0/C8")
     assert (report.transactions, report.applied_lsn, opened) == (2, 200, ["003.bin"])
     opened.clear()
-    # The next run goes on inside of that file, and reads another that the index does not have.
+    # The next run goes on inside of that file, and reads another that the index does not have; so small a run adds it.
     small.write(WIDER, m.Insert(9, row(4, "n", "n")))
+    monkeypatch.setattr(apply, "LEAST_INDEXED", 1 << 60)
     small.apply()
     assert opened == ["003.bin", "004.bin"]
-    monkeypatch.setattr(apply, "LEAST_INDEXED", 1 << 60)
-    walreplay.apply(spark, captures, tmp_path / "whole")
+    found = walreplay.index(spark, captures)
+    assert (found.files_read, found.transactions) == (0, 4)
+    assert len(list(captures.glob("_walreplay_index/_delta_log/*.json"))) == 2
+    walreplay.apply(spark, captures, tmp_path / "whole", {"captures": {"index": False}})
     assert small.rows() == rows_of(spark, tmp_path / "whole")
     monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
     # What is damaged behind the end does not matter, though all before it is known.
     small.write(T).write_bytes(b"\xff" * 300)
     opened.clear()
+    monkeypatch.setattr(scanning, "_FILES_A_CORE", 1)
     walreplay.backfill(spark, captures, tmp_path / "sound", until_lsn="0/12C")
     assert "001.bin" not in opened

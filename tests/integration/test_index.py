@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as f
 
 import walreplay
 from support.archive_model import MemoryArchive, difference, walk
@@ -192,6 +193,66 @@ def test_two_at_once_make_one_index(spark: SparkSession, archive: Path) -> None:
         thread.join()
     assert errors == []
     assert len(rows_of(spark, archive / "_walreplay_index")) == 7
+
+
+_INDEXED = {"captures": {"index": True}}
+
+
+@pytest.mark.parametrize("step", further(["files recorded"], long=["scanned", "plan written"]))
+def test_a_run_that_is_stopped_leaves_an_index_that_is_right(
+    spark: SparkSession, archive: Path, tmp_path: Path, stop: Callable[[str], None], step: str
+) -> None:
+    stop(step)
+    with pytest.raises(StoppedError):
+        walreplay.apply(spark, archive, tmp_path / "mirror", _INDEXED)
+    assert (archive / "_walreplay_index").exists() == (step != "scanned")
+    assert walreplay.apply(spark, archive, tmp_path / "mirror", _INDEXED).transactions == 105
+    assert walreplay.index(spark, archive).files_read == 0
+    walreplay.index(spark, archive, index=tmp_path / "whole")
+    assert rows_of(spark, archive / "_walreplay_index") == rows_of(spark, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("way", further(["files of our own"], long=["Spark's statements"]))
+def test_runs_and_an_index_at_once_make_one_index(
+    spark: SparkSession, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    if way != "files of our own":
+        monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            report = walreplay.apply(spark, archive, tmp_path / f"mirror{number}", _INDEXED)
+            assert report.warnings == ()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(rows_of(spark, archive / "_walreplay_index")) == 7
+    assert walreplay.index(spark, archive).files_read == 0
+
+
+@pytest.mark.full
+def test_a_file_that_is_there_twice_counts_once_and_is_mended(
+    spark: SparkSession, archive: Path, scans: list[str]
+) -> None:
+    index = archive / "_walreplay_index"
+    walreplay.index(spark, archive)
+    rows = spark.read.format("delta").load(str(index))
+    twice = rows.where("name IN ('part002.bin', 'part005.bin')").withColumn(
+        "indexed_at", f.expr("indexed_at - INTERVAL 1 SECOND")
+    )
+    # An older row may be of a file that was another one.
+    twice.withColumn("facts", rows.facts.substr(1, 5)).write.format("delta").mode("append").save(str(index))
+    scans.clear()
+    assert walreplay.index(spark, archive).transactions == 105
+    assert scans == []
+    assert len(rows_of(spark, index)) == 7
 
 
 @pytest.mark.full

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from walreplay.decode.files import scan_file
 from walreplay.decode.summary import FileScan
 from walreplay.errors import CaptureError, TruncatedMessage, WalReplayError
 from walreplay.lsn import to_datetime
@@ -24,7 +23,7 @@ from walreplay.spark.index.archive import Indexed, Known
 from walreplay.spark.index.facts import FileFacts
 from walreplay.spark.index.joining import Joined, Joining
 from walreplay.spark.index.stored import pack, unpack
-from walreplay.spark.workers.scan import ScanTask
+from walreplay.spark.workers.scan import ScanTask, scan_of
 
 _CHANGES = {m.Insert: 0, m.Update: 1, m.Delete: 2}
 
@@ -206,6 +205,12 @@ class MemoryIndex:
         self.rows.update({one.facts.name: (one.facts, pack(one.scan), one.at) for one in files})
         return sum(before.get(one.facts.name) != self.rows[one.facts.name] for one in files)
 
+    def add_unknown(self, files: Sequence[Indexed]) -> int:
+        unknown = [
+            one for one in files if not self._holds(CaptureFile(one.facts.name, one.facts.length, one.facts.modified))
+        ]
+        return self.add(unknown)
+
     def _holds(self, file: CaptureFile) -> bool:
         row = self.rows.get(file.path)
         return row is not None and (row[0].length, row[0].modified) == (file.length, file.modified)
@@ -250,20 +255,7 @@ class _Joining(Joining):
         for path, task in tasks.items():
             self._scanned.append(path)
             try:
-                found[path] = scan_file(
-                    path,
-                    self._contents[path],
-                    framing=task.framing,
-                    place=task.place,
-                    start=task.start,
-                    first=task.first,
-                    prefix=task.prefix,
-                    edges=task.edges,
-                    origins=task.origins,
-                    gap=task.gap,
-                    codec=task.codec,
-                    before=task.before,
-                )
+                found[path] = scan_of(path, memoryview(self._contents[path]), task)
             except WalReplayError as error:
                 found[path] = error
         return found

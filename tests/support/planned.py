@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from walreplay.decode.announcements import Layout
+from walreplay.decode.place import Place
 from walreplay.outputs import Output
 from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
 from walreplay.settings import Settings
 from walreplay.spark.delta.target import Target
 from walreplay.spark.planning.plan import RunPlan, plan_tables
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.versions import Catalogue, Version
 from walreplay.spark.staging.base import Segment, Staged, StagedVersion
-from walreplay.transactions.plan import Plan
+from walreplay.transactions.plan import Plan, Resume
 
 INT, BIGINT, TEXT, NUMERIC = 23, 20, 25, 1700
 MIRROR = Target.parse("/mirror")
@@ -58,6 +61,7 @@ def catalogue_of(
     settings: Settings | None = None,
     entries: Sequence[MirrorEntry] = (),
     before: Sequence[m.Relation] = (),
+    layouts: Sequence[Layout] = (),
 ) -> Catalogue:
     """Give a run's catalogue."""
     plan = Plan(
@@ -68,7 +72,7 @@ def catalogue_of(
         upto_lsn=0,
         upto_commit_time=0,
         truncates=(),
-        resume=None,  # type: ignore[arg-type]
+        resume=Resume("", 0, 0, 0, True, "", 0, Place(Framing.RAW), (), (), layouts=tuple(layouts)),
         transactions=0,
         resent=0,
         announced=tuple(dict.fromkeys(relations)),

@@ -127,7 +127,7 @@ def plan_run(
         None when nothing has come since the last run.
     """
     resume = None if stored is None else resume_from_json(stored)
-    reading = _what_is_new(files, resume)
+    reading = what_is_new(files, resume)
     if not reading:
         return None
     stitch = Stitch(resume, wants_origin=wants_origin, until=until)
@@ -197,7 +197,8 @@ def plan_run(
     return Planned(stored_plan, rescans, *ahead.carried_out(plan))
 
 
-def _what_is_new(files: Files, resume: Resume | None) -> list[str]:
+def what_is_new(files: Files, resume: Resume | None) -> list[str]:
+    """Give the files that the next run reads, behind where the last one has ended."""
     names = list(files)
     if resume is None:
         return names

@@ -25,6 +25,8 @@ MARK: Final = b'{"walreplay"'
 _MOST_BYTES: Final = 4 << 20
 _MOST_COLUMNS: Final = 1664
 _MOST_OID: Final = (1 << 32) - 1
+_MOST_COMMENT: Final = 4096
+"""Of a longer comment so many characters are kept: the ledger has them with each run's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class LayoutColumn:
 
     Attributes:
         first: the name that it had when the table was announced first; empty if it was added later.
+        comment: what people have it say; empty for nothing.
     """
 
     number: int
@@ -40,6 +43,7 @@ class LayoutColumn:
     type_oid: int
     missing: str | None = None
     first: str = ""
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Layout:
         count: how many columns the table has had, with those that were dropped.
         columns: in the order of their numbers.
         xids: the transactions, and subtransactions, that have changed them just then.
+        comment: what people have the table say; empty for nothing.
     """
 
     oid: int
@@ -58,6 +63,7 @@ class Layout:
     count: int
     columns: tuple[LayoutColumn, ...]
     xids: tuple[int, ...] = ()
+    comment: str = ""
 
 
 def is_announcement(message: m.Message) -> bool:
@@ -85,7 +91,7 @@ def layout_of(message: m.Message) -> Layout | None:
     if numbers != sorted(set(numbers)) or len(names) < len(columns) or (numbers and numbers[-1] > count):
         raise ValueError("columns that cannot be")
     xids = tuple(_number(xid, _MOST_OID) for xid in _list(values.get("xids") or []))
-    return Layout(_number(values["oid"], _MOST_OID), message.lsn, count, columns, xids)
+    return Layout(_number(values["oid"], _MOST_OID), message.lsn, count, columns, xids, _comment(values))
 
 
 def _columns(values: Any) -> Iterator[LayoutColumn]:
@@ -99,7 +105,17 @@ def _columns(values: Any) -> Iterator[LayoutColumn]:
         number = _number(one["n"], _MOST_COLUMNS)
         if number < 1:
             raise ValueError("a column without a number")
-        yield LayoutColumn(number, name, _number(one["type"], _MOST_OID), missing)
+        yield LayoutColumn(number, name, _number(one["type"], _MOST_OID), missing, comment=_comment(one))
+
+
+def _comment(values: Any) -> str:
+    comment = values.get("comment")
+    if not isinstance(comment, str | None):
+        raise ValueError("a comment that is no text")
+    comment = comment or ""
+    # JSON may have halves of characters, which no file can.
+    comment = comment.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
+    return comment if len(comment) <= _MOST_COMMENT else f"{comment[: _MOST_COMMENT - 1]}…"
 
 
 def _list(value: Any) -> Any:

@@ -85,10 +85,17 @@ BEGIN
                 WHERE x.indrelid = c.oid
                     AND (c.relreplident = 'i' AND x.indisreplident OR c.relreplident <> 'i' AND x.indisprimary)
             ),
-            -- The transaction and the subtransactions that have written the columns just now: those may still roll back.
+            -- The transaction and the subtransactions that have written the columns, or what is said of them, just now:
+            -- those may still roll back.
             'xids', (
-                SELECT json_agg(DISTINCT a.xmin::text::bigint) FROM pg_attribute a
-                WHERE a.attrelid = c.oid AND a.attnum > 0 AND age(a.xmin) <= 0
+                SELECT json_agg(w.xid ORDER BY w.xid)
+                FROM (
+                    SELECT a.xmin::text::bigint AS xid FROM pg_attribute a
+                    WHERE a.attrelid = c.oid AND a.attnum > 0 AND age(a.xmin) <= 0
+                    UNION
+                    SELECT d.xmin::text::bigint FROM pg_description d
+                    WHERE d.classoid = 'pg_class'::regclass AND d.objoid = c.oid AND age(d.xmin) <= 0
+                ) w
             ),
             'columns', (
                 SELECT json_agg(json_build_object(

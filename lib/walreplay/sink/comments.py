@@ -1,6 +1,7 @@
 """The comments of a mirror table and of its columns, which catalogs and readers show.
 
-A table's comment names its source relation, a column's comment its type in the source, both as PostgreSQL writes them.
+A table's comment names its source relation, a column's comment its type in the source, both as PostgreSQL writes them;
+behind that it has what the source's own comment says, if that is announced (`walreplay.decode.announcements`).
 Users may change comments.  The ledger has the comment that walreplay wrote last: if the table has another one, or none
 any more, a user has changed it, and it is left as it is.
 """
@@ -8,6 +9,7 @@ any more, a user has changed it, and it is left as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Final
 
 import pyarrow as pa
@@ -52,22 +54,35 @@ _SAID: Final = {
 _RESCUED_DATA: Final = "Values that the types of their columns cannot hold: JSON of column and PostgreSQL's text"
 
 
-def table_comment(relation: Relation, output: Output = Output.MIRROR) -> str:
-    """Write a table's comment: the relation that it mirrors, or whose changes it has."""
-    return f"{_SAID[output]} {relation_name(relation.namespace, relation.name)}"
+def table_comment(relation: Relation, output: Output = Output.MIRROR, announced: str = "") -> str:
+    """Write a table's comment: the relation that it mirrors, or whose changes it has.
+
+    Args:
+        announced: the source's own comment; empty for none.
+    """
+    return _with_announced(f"{_SAID[output]} {relation_name(relation.namespace, relation.name)}", announced)
 
 
 def column_comments(
-    relation: Relation, type_names: Mapping[int, tuple[str, str]], masked: Sequence[int] = ()
+    relation: Relation,
+    type_names: Mapping[int, tuple[str, str]],
+    masked: Sequence[int] = (),
+    announced: Sequence[str] = (),
 ) -> list[str]:
     """Write the comments of a relation's columns, in their order: their types in the source.
 
     Args:
         type_names: (namespace, name) by oid, from Type messages.
         masked: the numbers of the columns whose values are replaced by hashes.
+        announced: the source's own comments, one for each column, empty for none; none at all if none is announced.
     """
     written = (type_written(column.type_oid, column.typmod, type_names) for column in relation.columns)
-    return [f"{text}, masked" if number in masked else text for number, text in enumerate(written)]
+    said = (f"{text}, masked" if number in masked else text for number, text in enumerate(written))
+    return [_with_announced(text, comment) for text, comment in zip_longest(said, announced, fillvalue="")]
+
+
+def _with_announced(text: str, announced: str) -> str:
+    return f"{text}: {announced}" if announced else text
 
 
 def metadata_comments(metadata: MetadataNames) -> dict[str, str]:

@@ -39,6 +39,25 @@ def test_an_announcement_is_read():
 
 
 @pytest.mark.parametrize(
+    ("comment", "found"),
+    [
+        (None, ""),
+        ("", ""),
+        ("It's\nours", "It's\nours"),
+        ("x" * 5000, "x" * 4095 + "…"),
+        ("\ud83d\ude00 \ud83d", "😀 �"),
+        ("a\0b", "a�b"),
+    ],
+)
+def test_comments_are_read(comment, found):
+    column = {"n": 1, "name": "id", "type": 23, "comment": comment}
+    layout = layout_of(said(comment=comment, columns=[column]))
+    assert (layout.comment, [one.comment for one in layout.columns]) == (found, [found])
+    # What is stored with the run can be written.
+    assert layout.comment.encode().decode() == found
+
+
+@pytest.mark.parametrize(
     "content",
     [
         b"",
@@ -69,6 +88,8 @@ def test_an_announcement_is_read():
                 {"columns": [{"n": 1, "name": "", "type": 23}]},
                 {"columns": [{"n": 1, "name": ["id"], "type": 23}]},
                 {"columns": [{"n": 1, "name": "id", "type": 23, "missing": 5}]},
+                {"columns": [{"n": 1, "name": "id", "type": 23, "comment": ["a"]}]},
+                {"comment": 5},
                 {"columns": [{"n": 1, "name": "id", "type": 23}] * 2},
                 {"columns": [{"n": 2, "name": "a", "type": 23}, {"n": 1, "name": "b", "type": 23}]},
                 {"columns": [{"n": n, "name": f"c{n}", "type": 23} for n in range(1, 1700)], "natts": 1600},

@@ -40,6 +40,12 @@ def test_a_table_names_its_source_and_a_column_its_type():
     assert told == ["integer", "character varying(20), masked", "shop.mood", "text, masked"]
 
 
+def test_what_the_source_says_itself_stands_behind_that():
+    found = relation(("id", 23, -1), ("a", 25, -1))
+    assert table_comment(found, announced="It's: ours") == 'PostgreSQL table "Shop"."order": It\'s: ours'
+    assert column_comments(found, {}, (1,), ["", "Their name"]) == ["integer", "text, masked: Their name"]
+
+
 def test_the_columns_behind_the_sources_say_what_they_are_if_they_are_there():
     assert list(metadata_comments(MetadataNames("l", "t", "r", "d"))) == ["l", "t", "r"]
     assert list(metadata_comments(MetadataNames(None, None, "r", None))) == ["r"]

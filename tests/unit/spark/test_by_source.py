@@ -149,7 +149,38 @@ def test_captures_of_one_source_may_not_lie_in_anothers(eu: str, us: str, recurs
 
 
 def test_captures_beside_one_another_are_apart() -> None:
-    check_apart({"eu": "/data/eu", "us": "/data/us", "old": "/data/eu_old", "again": "/data/eu"}, {"eu", "us", "again"})
+    check_apart({"eu": "/data/eu", "us": "/data/us", "old": "/data/eu_old"}, {"eu", "us"})
+
+
+@pytest.mark.parametrize(
+    ("eu", "us", "patterns"),
+    [
+        ("/data/x", "/data/x/", {}),
+        ("/data/x", "file:///data/y/../x", {"us": "*.bin"}),
+        ("/data/x", "/data/x", {"eu": "*.bin", "us": "*.bin"}),
+        ("/data/x", "/data/x", {"eu": "*.bin", "us": "us_*.bin"}),
+        ("s3://bucket/x", "s3a://bucket/x", {"eu": None, "us": None}),
+        ("/data/*", "/data/x", {}),
+        ("/data/*.bin", "/data/us_*.bin", {}),
+    ],
+)
+def test_two_sources_may_not_have_the_same_files(eu: str, us: str, patterns: dict[str, str | None]) -> None:
+    for recursive in (set[str](), {"eu", "us"}):
+        with pytest.raises(ConfigError, match=r"are those of \w+, too"):
+            check_apart({"us": us, "eu": eu}, recursive, patterns)
+
+
+def test_one_folder_may_have_the_files_of_two_sources_that_tell_them_apart() -> None:
+    check_apart({"eu": "/data/x", "us": "/data/x"}, {"eu", "us"}, {"eu": "eu_*", "us": "us_*"})
+    check_apart({"eu": "/data/eu_*.bin", "us": "/data/us_*.bin"}, {"eu", "us"})
+
+
+def test_sources_that_cannot_be_told_apart_are_refused_before_any_work() -> None:
+    config = Configuration.from_mapping({"sources": {"a": {"captures": "/data/x"}, "b": {"captures": "/data/x"}}})
+    with pytest.raises(ConfigError, match="a source is a stream of its own"):
+        each_source(OWN, config, lambda source: None)
+    told = {name: {"captures": {"uri": "/data/x", "pattern": f"{name}_*"}} for name in ("a", "b")}
+    assert not each_source(OWN, Configuration.from_mapping({"sources": told}), lambda source: None).failed
 
 
 # Their ledgers.

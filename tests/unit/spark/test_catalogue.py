@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
-from support.planned import TEXT, catalogue_of, configured, mirrors, relation
+from support.planned import INT, TEXT, catalogue_of, configured, mirrors, relation
+from walreplay.decode.announcements import Layout, LayoutColumn
 from walreplay.errors import ConfigError
 from walreplay.protocol import messages as m
 from walreplay.sink.events import Identity, Mode
@@ -74,6 +77,24 @@ def test_a_masked_column_is_a_string_whatever_it_was():
     assert [kind.postgres_name for kind in catalogue.assignments[given].types] == ["integer", "text", "integer"]
     masked = catalogue.assignments[given].mirror.shown.masked
     assert [(number, kind.postgres_name) for number, kind in masked] == [(1, "text"), (2, "integer")]
+
+
+def test_a_columns_comment_is_what_is_announced_of_it_last():
+    given = relation("id* old note")
+    told = replace(given, columns=tuple(replace(one, number=n) for n, one in enumerate(given.columns, 1)))
+    named = [LayoutColumn(1, "id", INT, comment="a"), LayoutColumn(2, "new", INT, comment="b")]
+    layout = Layout(9, 100, 4, (*named, LayoutColumn(4, "note", INT, comment="d")), (), "whole")
+
+    def comments(version, *layouts):
+        (found,) = mirrors(catalogue_of([version], layouts=layouts)).values()
+        return found.comment, [column.comment for column in found.columns]
+
+    # The second column was renamed since, the third dropped and added again.
+    assert comments(told, layout) == ("whole", ["integer: a", "integer: b", "integer"])
+    # Whose numbers are not known goes by its name and type.
+    assert comments(given, layout) == ("whole", ["integer: a", "integer", "integer: d"])
+    assert comments(relation(f"id*:{TEXT}"), layout) == ("whole", ["text"])
+    assert comments(told, replace(layout, oid=8)) == comments(told) == ("", ["integer"] * 3)
 
 
 def test_soft_deletes_add_a_column_behind_the_others_and_need_a_key():

@@ -37,25 +37,47 @@ def check_places(captures: str, target: Target) -> None:
     raise ConfigError(problem, path=target.text, remedy="Give each a folder of its own, beside the other")
 
 
-def check_apart(captures: Mapping[str, str], recursive: Collection[str]) -> None:
-    """Refuse a source whose captures lie among those of another one.
+def check_apart(
+    captures: Mapping[str, str], recursive: Collection[str], patterns: Mapping[str, str | None] | None = None
+) -> None:
+    """Refuse a source whose captures are those of another one, or lie among them.
+
+    Two sources may have one folder if they tell their files apart by their names.  That two patterns have a file in
+    common is noticed only where one of them matches all that the other does.
 
     Args:
         captures: the place of each source's, by its name.
         recursive: the sources that read folders inside folders, too.
+        patterns: of the files' names, by the sources that have one.
 
     Raises:
         ConfigError: naming both.
     """
+    by_name = {name: pattern for name, pattern in (patterns or {}).items() if pattern is not None}
     for outer, holding in captures.items():
         for inner, held in captures.items():
             mine, other = _parts(holding), _parts(held)
-            if outer in recursive and len(mine) < len(other) and _holds(mine, other):
+            if outer == inner or not _holds(mine, other):
+                continue
+            if len(mine) < len(other) and outer in recursive:
                 raise ConfigError(
                     f"the captures of the source {inner} lie in those of {outer}, which would read them as its own",
                     path=held,
                     remedy=f"Give each a folder of its own, beside the other; or set recursive: false for {outer}",
                 )
+            if len(mine) == len(other) and _takes(by_name.get(outer), by_name.get(inner)):
+                raise ConfigError(
+                    f"the captures of the source {inner} are those of {outer}, too: a source is a stream of its own",
+                    path=held,
+                    remedy="Give each a folder of its own; or, if one folder has the files of both, a pattern each: "
+                    'captures: {uri: …, pattern: "eu_*"}. One stream that is to make other tables as well needs a '
+                    "target of its own for these",
+                )
+
+
+def _takes(outer: str | None, inner: str | None) -> bool:
+    """Say whether a pattern (None takes every name) takes names that another one takes, as far as they show it."""
+    return outer is None or inner is None or outer == inner or fnmatchcase(inner, outer)
 
 
 def _holds(outer: tuple[str, ...], inner: tuple[str, ...]) -> bool:

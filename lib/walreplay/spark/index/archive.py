@@ -2,8 +2,11 @@
 
 A row has what people ask for in columns of its own, and in ``scan`` what a later run needs to join the file to its
 stream without reading it.  It is a cache of the files: nothing else depends on it, and when it is lost, or not to be
-read by this version, they are scanned again.  Rows go in by MERGE, by the file's name; of two who write at the same
-time one tries again.
+read by this version, they are scanned again.
+
+Rows go in by MERGE, by the file's name, or are appended where all the names are new.  Of two who write at the same time
+one tries again.  An append and a MERGE may miss each other, and leave two rows of a file: the later one counts, and the
+next MERGE takes the other away.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from walreplay.spark.index.facts import FileFacts, standing, values_of
 from walreplay.spark.index.stored import FORMAT, pack, unpack
 from walreplay.spark.session.failures import failure_of
 from walreplay.spark.session.isolation import session_with
+from walreplay.spark.writing.choice import choose_writer
 from walreplay.transactions.stitch import Rescan, Stitch
 
 if TYPE_CHECKING:
@@ -98,6 +102,21 @@ SCHEMA: Final = pa.schema(
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _TRIES: Final = 12
+_APPEND_TRIES: Final = 3
+
+_MOST_APPENDED: Final = 1_000
+_MOST_PACKED: Final = 32 << 20
+"""So many rows, with so many bytes of scans, are written at a time; all of an append's become visible at once."""
+
+_FEW_NAMES: Final = 100
+
+_KEPT: Final = (
+    *("name", "length", "unix_micros(modified) AS modified", "facts", "scanned_as", "scanned_at", "scan_bytes"),
+    "unix_micros(indexed_at) AS at",
+)
+
+_APPENDS: Final = "walreplay index"
+"""What appends are numbered for, so that of two at the same time one fails."""
 
 _GLOB: Final = re.compile(r"[\[\]{}*?\\]")
 
@@ -225,6 +244,18 @@ class ArchiveIndex:
             # Another archive may have files of the same names, lengths and times.
             self._how += f" {home}"
         self._rows: dict[str, _Row] | None = None
+        self._names: frozenset[str] | None = None
+        self._spoilt: set[str] = set()
+        self._has_doubles = False
+
+    def exists(self) -> bool:
+        """Say whether anything was indexed yet.
+
+        Raises:
+            TargetError: that cannot be told.
+        """
+        with index_errors(self._table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
+            return delta.exists(spark, self._table)
 
     @property
     def table(self) -> TableName:
@@ -256,15 +287,16 @@ class ArchiveIndex:
         rows = self._read()
         with index_errors(self._table.text), session_with(self._spark, delta.SMALL_STATE) as spark:
             kept = delta.read(spark, self._table).where(f.col("name").isin(list(wanted)) & f.col("scan").isNotNull())
-            for row in kept.select("name", "facts", "scan").collect():
+            for row in kept.select("name", "facts", "scanned_at", "scan").collect():
                 path = wanted[row.name]
                 scan = unpack(bytes(row.scan), path) if row.facts == rows[row.name].facts else None
                 if scan is not None and scan.length == rows[row.name].length:
-                    found[path] = Known(scan, rows[row.name].at)
+                    found[path] = Known(scan, row.scanned_at)
         for name, path in wanted.items():
             if path not in found:
                 # The row is not what it says, or another has been written meanwhile: it is written anew.
                 rows.pop(name, None)
+                self._spoilt.add(name)
         return found
 
     def add(self, files: Sequence[Indexed]) -> int:
@@ -273,52 +305,106 @@ class ArchiveIndex:
         Raises:
             TargetError: the index cannot be written to.
         """
-        known = self._read()
-        now = datetime.now(timezone.utc)
-        rows: dict[str, dict[str, Any]] = {}
-        for one in files:
-            facts = one.facts
-            row = _Row(facts.length, facts.modified, facts.digest, self._how, one.at)
-            before = known.get(facts.name)
-            if before is not None and replace(before, scan_bytes=row.scan_bytes) == row:
-                continue
-            packed = pack(one.scan)
-            row = replace(row, scan_bytes=len(packed or b""))
-            rows[facts.name] = {
-                **values_of(facts),
-                "modified": _UNIX_EPOCH + timedelta(microseconds=facts.modified),
-                "indexed_at": now,
-                "facts": row.facts,
-                "scanned_as": row.scanned_as,
-                "scanned_at": row.at,
-                "scan_bytes": row.scan_bytes,
-                "scan": packed,
-            }
-            known[facts.name] = row
-        if rows:
+        known = self._read([one.facts.name for one in files])
+        rows = [row for one in files if (row := self._row_of(one, known)) is not None]
+        if rows or self._has_doubles:
             with index_errors(self._table.text):
-                self._merge(list(rows.values()))
+                self._merge(rows)
         return len(rows)
 
-    def _holds(self, row: _Row, file: CaptureFile) -> bool:
+    def add_unknown(self, files: Sequence[Indexed]) -> int:
+        """Write the rows of those files of which none is there for the file as it is, in one commit; say how many.
+
+        Raises:
+            TargetError: the index cannot be written to.
+        """
+        with index_errors(self._table.text):
+            for _ in range(_APPEND_TRIES):
+                known = self._read([one.facts.name for one in files])
+                unknown = [one for one in files if not self._holds(known.get(one.facts.name), one.facts)]
+                if not unknown:
+                    return 0
+                if any(one.facts.name in known or one.facts.name in self._spoilt for one in unknown):
+                    break
+                if self._append(unknown, known):
+                    return len(unknown)
+                # Somebody else has appended; or his clock is wrong, and no number is higher than his.
+                self._rows = None
+        return self.add(unknown)
+
+    def _row_of(self, one: Indexed, known: dict[str, _Row]) -> dict[str, Any] | None:
+        """Give a file's row, and take it for known from here on; None if it is there already."""
+        facts = one.facts
+        row = _Row(facts.length, facts.modified, facts.digest, self._how, one.at)
+        before = known.get(facts.name)
+        if before is not None and replace(before, scan_bytes=row.scan_bytes) == row:
+            return None
+        packed = pack(one.scan)
+        known[facts.name] = row = replace(row, scan_bytes=len(packed or b""))
+        return {
+            **values_of(facts),
+            "modified": _UNIX_EPOCH + timedelta(microseconds=facts.modified),
+            "indexed_at": datetime.now(timezone.utc),
+            "facts": row.facts,
+            "scanned_as": row.scanned_as,
+            "scanned_at": row.at,
+            "scan_bytes": row.scan_bytes,
+            "scan": packed,
+        }
+
+    def _holds(self, row: _Row | None, file: CaptureFile | FileFacts) -> bool:
+        if row is None:
+            return False
         same = (row.length, row.modified, row.scanned_as) == (file.length, file.modified, self._how)
         return same and row.scan_bytes > 0
 
-    def _read(self) -> dict[str, _Row]:
-        """Give the rows without their scans, by name."""
-        if self._rows is not None:
+    def _read(self, names: Sequence[str] | None = None) -> dict[str, _Row]:
+        """Give the rows without their scans, by name.
+
+        Args:
+            names: those that are asked for; of some, the files of the table are not read that cannot have them.
+        """
+        wanted = None if names is None or len(names) > _FEW_NAMES else frozenset(names)
+        if self._rows is not None and (self._names is None or (wanted is not None and wanted <= self._names)):
             return self._rows
-        self._rows = {}
-        with index_errors(self._table.text), session_with(self._spark, delta.SMALL_STATE) as spark:
+        self._rows, self._names = {}, wanted
+        with index_errors(self._table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             if not delta.exists(spark, self._table):
+                self._names = None
                 return self._rows
-            columns = ("name", "length", "unix_micros(modified) AS modified", "facts", "scanned_as", "scanned_at")
-            rows = delta.read(spark, self._table).selectExpr(*columns, "scan_bytes").orderBy("indexed_at").collect()
-            self._rows = {
-                row.name: _Row(row.length, row.modified, row.facts, row.scanned_as, row.scanned_at, row.scan_bytes)
-                for row in rows
-            }
+            kept = delta.read(spark, self._table)
+            if wanted is not None:
+                kept = kept.where(f.col("name").isin(sorted(wanted)))
+            rows = kept.selectExpr(*_KEPT).collect()
+            for row in sorted(rows, key=lambda row: row.at):
+                kind = _Row(row.length, row.modified, row.facts, row.scanned_as, row.scanned_at, row.scan_bytes)
+                self._rows[row.name] = kind
+            self._has_doubles = len(self._rows) < len(rows)
         return self._rows
+
+    def _append(self, files: Sequence[Indexed], known: dict[str, _Row]) -> bool:
+        """Append the rows of files; say whether it is certain that they are there."""
+        names = SCHEMA.names
+        # A later append has a higher number, by whomever.
+        commit = delta.CommitId(_APPENDS, time.time_ns() // 1000)
+        try:
+            with session_with(self._spark, delta.FEW_ROWS) as spark:
+                writer = choose_writer(spark, Target(self._table.path))
+                append = writer.append(spark, self._table, SCHEMA, create=not delta.exists(spark, self._table))
+                rows, size = list[tuple[Any, ...]](), 0
+                for row in filter(None, (self._row_of(one, known) for one in files)):
+                    rows.append(tuple(_plain_value(row[name]) for name in names))
+                    size += row["scan_bytes"]
+                    if len(rows) >= _MOST_APPENDED or size >= _MOST_PACKED:
+                        append.write_rows(rows, SCHEMA)
+                        rows, size = [], 0
+                if rows:
+                    append.write_rows(rows, SCHEMA)
+                return append.commit(commit) is not None
+        except Exception as error:
+            if not delta.is_conflict(error):
+                raise
+            return False
 
     def _merge(self, rows: Sequence[dict[str, Any]]) -> None:
         view = f"walreplay_index_{uuid.uuid4().hex}"
@@ -338,11 +424,28 @@ class ArchiveIndex:
                         ).collect()
                     finally:
                         spark.catalog.dropTempView(view)
+                    if self._has_doubles:
+                        self._remove_doubles(spark)
                 return
             except Exception as error:
                 if not tries_left or not delta.is_conflict(error):
                     raise
                 time.sleep(random.uniform(0.1, 1.0))
+
+    def _remove_doubles(self, spark: SparkSession) -> None:
+        newest = f"SELECT name, max(indexed_at) AS newest FROM {self._table.sql} GROUP BY name"
+        spark.sql(
+            f"MERGE INTO {self._table.sql} AS t USING ({newest}) AS s ON t.name = s.name AND t.indexed_at < s.newest "
+            "WHEN MATCHED THEN DELETE"
+        ).collect()
+        self._has_doubles = False
+
+
+def _plain_value(value: Any) -> Any:
+    """Give a value with tuples for records."""
+    if isinstance(value, list):
+        return [_plain_value(one) for one in value]
+    return tuple(value.values()) if isinstance(value, dict) else value
 
 
 @contextmanager

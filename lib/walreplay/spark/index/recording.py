@@ -10,7 +10,7 @@ from walreplay.transactions.stitch import Stitch
 
 
 class Recording:
-    """Follows a stitch: `look` before a file is added to it, `take` behind it, and `write` at the end.
+    """Follows a stitch: `look` before a file is added to it, `take` behind it, and `write` (or `add`) at the end.
 
     Args:
         index: where the rows go.
@@ -33,15 +33,10 @@ class Recording:
         self._at = standing(stitch, gap=gap)
         return self._at
 
-    def take(self, stitch: Stitch, file: CaptureFile, scan: FileScan, *, is_whole: bool = True) -> FileFacts:
-        """Take up the file that was just added, and give what is told of it.
-
-        Args:
-            is_whole: it was scanned from its beginning; else no row is made of it.
-        """
+    def take(self, stitch: Stitch, file: CaptureFile, scan: FileScan) -> FileFacts:
+        """Take up the file that was just added, scanned from its beginning, and give what is told of it."""
         facts = self._follower.take(stitch, scan, file.modified)
-        if is_whole:
-            self._rows.append(Indexed(facts, scan, None if scan.guessed else self._at))
+        self._rows.append(Indexed(facts, scan, None if scan.guessed else self._at))
         return facts
 
     def write(self) -> int:
@@ -52,6 +47,17 @@ class Recording:
         """
         rows, self._rows = self._rows, []
         return self._index.add(rows)
+
+    def add(self) -> int:
+        """Write the rows of the files since the last call, in one commit; those that are there for a file stay.
+
+        It is for who may know less of the archive than who wrote them: where its stream begins, and which files it has.
+
+        Raises:
+            TargetError: the index cannot be written.
+        """
+        rows, self._rows = self._rows, []
+        return self._index.add_unknown(rows)
 
 
 __all__ = ["Recording"]

@@ -191,25 +191,32 @@ class AheadScan:
     check: Callable[[], None]
     _found: dict[str, tuple[int, FileScan, Foresight]] = field(default_factory=dict)
     _spoilt: list[int] = field(default_factory=list)
+    _foresight: Foresight | None = None
+    _count: int = 0
+    _is_blind: bool = False
 
     def scan(self, tasks: Mapping[str, ScanTask], resume: Resume | None) -> dict[str, FileScan]:
-        """Scan files, as `scan_captures` does.
+        """Scan files, as `scan_captures` does; they may come in parts, in the stream's order.
 
         The first file of a stream is scanned first: it gives the foresight for the others.
         """
-        numbers = {path: number for number, path in enumerate(tasks)}
+        numbers = {path: number for number, path in enumerate(tasks, self._count)}
         rest, scans, stitch = dict(tasks), {}, self.stitch
-        if resume is None:
+        is_first, self._count = self._count == 0, self._count + len(tasks)
+        if self._is_blind:
+            return scan_captures(self.spark, rest)
+        if resume is None and is_first:
             first = next(iter(rest))
             scans = self._scan({first: rest.pop(first)}, numbers, None)
             try:
                 stitch.add_exact(scans[first])
             except WalReplayError:
                 # It will be told when all files are there.
+                self._is_blind = True
                 return scans | (scan_captures(self.spark, rest) if rest else {})
         if not rest:
             return scans
-        foresight = Foresight.at(stitch, self.settings, self.entries)
+        foresight = self._foresight = self._foresight or Foresight.at(stitch, self.settings, self.entries)
         if foresight is None:
             return scans | scan_captures(self.spark, rest)
         return scans | self._scan(rest, numbers, foresight)

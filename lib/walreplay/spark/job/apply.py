@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ from walreplay.spark.ledger.transactions import refuse_gone
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.session import steps
 from walreplay.spark.session.failures import spark_errors
+from walreplay.spark.session.isolation import has_own_sessions
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.tables.move import fence_of
 from walreplay.transactions.plan import Plan
@@ -197,15 +199,24 @@ class Job:
         """Do one run; give the ledger's state behind it, and its report, or why there is nothing to apply."""
         reading, new = found.reading, found.new
         before = state.tables if state is not None else ()
-        with self.run.staging() as staging:
+        with self.run.staging() as staging, ThreadPoolExecutor(1) as beside:
             ahead = self._scan_ahead(reading, before, staging)
-            plan = Scanning(self.run, new.holes, self.until, self._index(found)).plan(reading, ahead)
+            index = self._index(found)
+            records = index if index is not None and self._is_archive(found) else self._records(found)
+            scanning = Scanning(self.run, new.holes, self.until, index, records=records)
+            plan = scanning.plan(reading, ahead)
             steps.reached("scanned")
             idle = self._idle(plan, found, state)
             if idle is not None:
                 return idle
+            recorded = beside.submit(scanning.record)
+            if not has_own_sessions(self.run.spark):
+                # A shared session allows one statement at a time.
+                recorded.result()
 
             def write_plan(decoded: Plan, run: int, places: tuple[str, ...]) -> State:
+                # Who finishes an interrupted run does not scan its files.
+                recorded.result()
                 return self.run.ledger.write_plan(
                     state,
                     decoded,
@@ -223,8 +234,27 @@ class Job:
 
     def _index(self, found: Found) -> ArchiveIndex | None:
         """Give the archive's index, where reading it costs less than to scan the files."""
-        if found.reading.size < LEAST_INDEXED:
+        if found.reading.size < LEAST_INDEXED or self.run.settings.captures.index is False:
             return None
+        return self._index_of(found)
+
+    def _is_archive(self, found: Found) -> bool:
+        """Say whether an index may be made: beside a file that is named alone others may lie that are no captures."""
+        return root_of(self.captures) != found.files[0].path
+
+    def _records(self, found: Found) -> ArchiveIndex | None:
+        """Give the archive's index, where what a small run finds is to be written to it."""
+        wanted = self.run.settings.captures.index
+        if wanted is False:
+            return None
+        index = self._index_of(found)
+        try:
+            return index if wanted or index.exists() else None
+        except TargetError:
+            # It is a help, and nothing depends on it.
+            return None
+
+    def _index_of(self, found: Found) -> ArchiveIndex:
         home = home_of(self.captures, found.files)
         return ArchiveIndex(self.run.own, table_of(None, home), home, self.run.settings)
 

@@ -166,7 +166,11 @@ def each_source(
     if not 1 <= at_once <= _MOST_AT_ONCE:
         raise ConfigError(f"{at_once} sources at once", remedy=f"Give 1 to {_MOST_AT_ONCE}")
     settings = {name: config.of(name) for name in config.sources}
-    check_apart(config.captures_of, {name for name, found in settings.items() if found.captures.recursive})
+    check_apart(
+        config.captures_of,
+        {name for name, found in settings.items() if found.captures.recursive},
+        {name: found.captures.pattern for name, found in settings.items()},
+    )
     told = progress or NoProgress()
     # A session that is shared allows one statement at a time.
     together = min(at_once, len(names)) if has_own_sessions(spark) else 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from walreplay.decode.summary import FileScan
@@ -11,13 +11,16 @@ from walreplay.decode.until import Until
 from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderError, TargetError, ValueFormatError
 from walreplay.lsn import to_datetime
 from walreplay.protocol.framing import Framing
-from walreplay.spark.captures.files import scan_captures
+from walreplay.spark.captures.files import CaptureFile, scan_captures
 from walreplay.spark.captures.twins import Twins
 from walreplay.spark.index.archive import ArchiveIndex, Known
 from walreplay.spark.index.joining import HOLE_REMEDY, not_joined
+from walreplay.spark.index.recording import Recording
 from walreplay.spark.job.ahead import AheadScan
 from walreplay.spark.job.context import RunContext
 from walreplay.spark.job.reading import Reading
+from walreplay.spark.session import steps
+from walreplay.spark.session.session import local_cores
 from walreplay.spark.workers.scan import ScanTask
 from walreplay.transactions.plan import Plan, Resume
 from walreplay.transactions.stitch import Rescan, Stitch
@@ -26,6 +29,50 @@ _NOT_JOINED_REMEDY: Final = (
     "A file between them is missing, or their names do not sort by time; bring it back, or leave out what "
     "it cuts off by --allow-gaps"
 )
+
+
+_FILES_A_CORE: Final = 2
+_LEAST_FILES: Final = 64
+_LEAST_BYTES: Final = 256 << 20
+_MOST_FILES: Final = 512
+"""So many files, on a cluster of unknown size or for each core, of so many bytes, are scanned at a time where a run
+ends somewhere; of small ones more, up to so many."""
+
+
+@dataclass
+class _Way:
+    """A run's files on their way into one stream.
+
+    Attributes:
+        tasks: how each file is scanned.
+        known: what the index knows of files.
+        scans: of the files that are joined next.
+        failure: of the first file behind them, where the run may end in front of it.
+        behind_gaps: files of which it was not known how they begin.
+    """
+
+    reading: Reading
+    stitch: Stitch
+    framing: Framing | None
+    tasks: Mapping[str, ScanTask]
+    known: Mapping[str, Known]
+    ahead: AheadScan | None
+    twins: Twins = field(default_factory=Twins)
+    scans: dict[str, FileScan] = field(default_factory=dict)
+    failure: CaptureError | None = None
+    behind_gaps: set[str] = field(default_factory=set)
+
+    @property
+    def first(self) -> str:
+        """The run's first file, which begins at a known place."""
+        return self.reading.files[0].path
+
+    def is_read_as_a_whole(self, file: CaptureFile, scan: FileScan) -> bool:
+        """Say whether the stream was followed through a file from its beginning to its end."""
+        resume = self.reading.resume
+        # Where the last run has ended may be at the file's first byte, and behind the session's begin there.
+        is_begun = resume is not None and file.path == resume.path
+        return not (is_begun or scan.ended or file.path in self.behind_gaps)
 
 
 @dataclass
@@ -37,6 +84,7 @@ class Scanning:
         until: the last transaction that is wanted; None for the files' end.
         index: the archive's: a file that it knows is not read for the scan.
         follow: told of each file once it is joined.
+        records: where `record` writes what was found of the files; None for nowhere.
     """
 
     run: RunContext
@@ -44,6 +92,8 @@ class Scanning:
     until: Until | None = None
     index: ArchiveIndex | None = None
     follow: Callable[[Stitch], None] | None = None
+    records: ArchiveIndex | None = None
+    _recording: Recording | None = None
 
     def plan(self, reading: Reading, ahead: AheadScan | None = None) -> Plan:
         """Scan the files in parallel and stitch them.
@@ -51,71 +101,107 @@ class Scanning:
         Args:
             ahead: what decodes files with their scan.
         """
-        resume = reading.resume
-        framing = None if self.run.settings.captures.framing == "auto" else Framing(self.run.settings.captures.framing)
-        codec = self.run.settings.source_codec
+        resume, settings = reading.resume, self.run.settings
+        framing = None if settings.captures.framing == "auto" else Framing(settings.captures.framing)
         stitch = Stitch(
             resume,
-            wants_origin=self.run.settings.wants_origin,
-            allow_gaps=self.run.settings.captures.allow_gaps,
+            wants_origin=settings.wants_origin,
+            allow_gaps=settings.captures.allow_gaps,
             until=self.until,
-            announcements=self.run.settings.announcements,
+            announcements=settings.announcements,
         )
+        self._recording = None if self.records is None else Recording(self.records, stitch)
         with self.run.stage("scan", len(reading.files)):
-            tasks = self._tasks(reading, framing)
             known = self._known(reading)
             if known and ahead is not None:
                 # What is not scanned is not decoded ahead.
                 ahead.forget()
                 ahead = None
-            unknown = {path: task for path, task in tasks.items() if path not in known}
-            first = reading.files[0].path
-            read, failure = self._scan(unknown, first, stitch, resume, ahead) if unknown else ({}, None)
-            read |= {path: one.scan for path, one in known.items()}
-            scans = {file.path: read[file.path] for file in reading.files if file.path in read}
-            self._check_unchanged(resume, scans)
-            twins = Twins()
-            for path, scanned in scans.items():
-                twins.refuse(path, scanned)
-            for number, file in enumerate(reading.files):
+            way = _Way(reading, stitch, framing, self._tasks(reading, framing), known, ahead)
+            for part in self._parts(reading, known):
+                self._read(way, part)
+                for file in part:
+                    if not stitch.is_ended:
+                        self._join(way, file)
                 if stitch.is_ended:
                     break
-                scan = scans.get(file.path)
-                if scan is None and failure is not None:
-                    raise failure
-                is_open = stitch.is_open
-                again = None
-                if scan is not None and file.path in known:
-                    again = self._join(known[file.path], stitch)
-                elif scan is not None and number == 0:
-                    stitch.add_exact(scan)
-                elif scan is not None:
-                    again = stitch.add(scan)
-                if again is not None:
-                    if ahead is not None:
-                        ahead.drop(file.path)
-                    where = again.prefix, again.edges, again.origins
-                    task = ScanTask(
-                        framing,
-                        again.place,
-                        0,
-                        again.place is None,
-                        *where,
-                        codec=codec,
-                        before=again.before,
-                        until=self.until,
-                    )
-                    self._rescan(stitch, task, file.path)
-                if file.path in self.holes and not is_open:
-                    # If an open transaction or message continues here, nothing is missing.
-                    self._note_hole(self.holes[file.path], file.path)
-                if self.follow is not None:
-                    self.follow(stitch)
-                self.run.progress.advance()
         plan = stitch.plan(is_last=not reading.has_rest)
         check_times(plan)
         before = resume.applied if resume is not None else 0
         return replace(plan, resume=replace(plan.resume, applied=before + plan.transactions))
+
+    def record(self) -> None:
+        """Write what was found of the files to the index, in one commit at most; if that fails, there is a warning."""
+        recording, self._recording = self._recording, None
+        if recording is None:
+            return
+        try:
+            recording.add()
+        except (TargetError, ValueError, OverflowError) as error:
+            problem = error if isinstance(error, TargetError) else f"the index cannot hold it ({type(error).__name__})"
+            self.run.warnings.append(f"what is in the files was not written to the index: {problem}")
+        steps.reached("files recorded")
+
+    def _parts(self, reading: Reading, known: Mapping[str, Known]) -> Iterator[Sequence[CaptureFile]]:
+        """Divide the files: of a run that ends somewhere, what lies behind that need not be scanned.
+
+        That the end was passed is known once the files in front have been joined, in their order, and never by what a
+        file holds: sessions send again, and names may be out of order.  So a few files more are scanned.
+        """
+        if self.until is None:
+            yield reading.files
+            return
+        cores = local_cores(self.run.spark)
+        least = _LEAST_FILES if cores is None else _FILES_A_CORE * cores
+        part: list[CaptureFile] = []
+        count = size = 0
+        for file in reading.files:
+            part.append(file)
+            if file.path not in known:
+                count, size = count + 1, size + file.length
+            if count >= least and (size >= _LEAST_BYTES or count >= _MOST_FILES):
+                yield part
+                part, count, size = [], 0, 0
+        if part:
+            yield part
+
+    def _read(self, way: _Way, part: Sequence[CaptureFile]) -> None:
+        """Scan those of some files that the index does not know."""
+        unknown = {file.path: way.tasks[file.path] for file in part if file.path not in way.known}
+        read, way.failure = self._scan(way, unknown) if unknown else ({}, None)
+        read |= {file.path: way.known[file.path].scan for file in part if file.path in way.known}
+        way.scans = {file.path: read[file.path] for file in part if file.path in read}
+        self._check_unchanged(way.reading.resume, way.scans)
+        for path, scanned in way.scans.items():
+            way.twins.refuse(path, scanned)
+
+    def _join(self, way: _Way, file: CaptureFile) -> None:
+        """Join a file to the stream."""
+        stitch, recording = way.stitch, self._recording
+        scan, known = way.scans.pop(file.path, None), way.known.get(file.path)
+        if scan is None:
+            assert way.failure is not None
+            raise way.failure
+        is_open = stitch.is_open
+        if recording is not None:
+            recording.look(stitch)
+        again = None
+        if known is not None:
+            again = self._join_known(known, stitch)
+        elif file.path == way.first:
+            stitch.add_exact(scan)
+        else:
+            again = stitch.add(scan)
+        if again is not None:
+            scan = self._rescan(way, again)
+        if recording is not None and (known is None or again is not None) and way.is_read_as_a_whole(file, scan):
+            recording.take(stitch, file, scan)
+        if file.path in self.holes and not is_open:
+            # If an open transaction or message continues here, nothing is missing.
+            self._note_hole(self.holes[file.path], file.path)
+        if self.follow is not None:
+            self.follow(stitch)
+        self.run.progress.advance()
 
     def _tasks(self, reading: Reading, framing: Framing | None) -> dict[str, ScanTask]:
         """Say how each file is scanned, by its path."""
@@ -147,64 +233,66 @@ class Scanning:
             self.run.warnings.append(f"{error}; the files are scanned")
             return {}
 
-    def _join(self, known: Known, stitch: Stitch) -> Rescan | None:
+    def _join_known(self, known: Known, stitch: Stitch) -> Rescan | None:
         """Add a file that the index knows to the stream; give a `Rescan` instead if it has to be read for that."""
         if self.until is not None and self.until.is_passed_in(known.scan.parts):
             return Rescan(known.scan.path, stitch.place, stitch.tail, stitch.edges, stitch.origins, stitch.last_path)
         return known.join(stitch)
 
-    def _scan(
-        self,
-        tasks: Mapping[str, ScanTask],
-        first: str,
-        stitch: Stitch,
-        resume: Resume | None,
-        ahead: AheadScan | None,
-    ) -> tuple[dict[str, FileScan], CaptureError | None]:
+    def _scan(self, way: _Way, tasks: Mapping[str, ScanTask]) -> tuple[dict[str, FileScan], CaptureError | None]:
         """Scan files.  The run's first one begins at a known place, and may not fit what was read before.
-
-        Args:
-            first: the run's first file, which may be among them.
 
         Returns:
             the scans; and, if the run may end in front of it, the error of the first file that cannot be scanned.
         """
         try:
-            return self._scan_all(tasks, first, stitch, resume, ahead), None
+            return self._scan_all(way, tasks), None
         except CaptureError as error:
             paths = list(tasks)
-            if self.until is None or error.path == first or error.path not in paths:
+            if self.until is None or error.path == way.first or error.path not in paths:
                 raise
             sound = {path: tasks[path] for path in paths[: paths.index(error.path)]}
-            if ahead is not None:
-                ahead.forget()
-            return (self._scan_all(sound, first, stitch, resume, None) if sound else {}), error
+            if way.ahead is not None:
+                way.ahead.forget()
+                way.ahead = None
+            return (self._scan_all(way, sound) if sound else {}), error
 
-    def _scan_all(
-        self,
-        tasks: Mapping[str, ScanTask],
-        first: str,
-        stitch: Stitch,
-        resume: Resume | None,
-        ahead: AheadScan | None,
-    ) -> dict[str, FileScan]:
+    def _scan_all(self, way: _Way, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
+        resume, first = way.reading.resume, way.first
         try:
-            return scan_captures(self.run.own, tasks) if ahead is None else ahead.scan(tasks, resume)
+            return scan_captures(self.run.own, tasks) if way.ahead is None else way.ahead.scan(tasks, resume)
         except CaptureError as error:
             if not self.run.settings.captures.allow_gaps or error.path != first or resume is None or tasks[first].start:
                 raise
-            place = stitch.gap(first, error.problem)
+            place = way.stitch.gap(first, error.problem)
             task = tasks[first]
-            if ahead is not None:
-                ahead.forget()
+            if way.ahead is not None:
+                way.ahead.forget()
+            way.behind_gaps.add(first)
             return scan_captures(
                 self.run.own,
                 {**tasks, first: ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)},
             )
 
-    def _rescan(self, stitch: Stitch, task: ScanTask, path: str) -> None:
+    def _rescan(self, way: _Way, again: Rescan) -> FileScan:
+        """Scan a file from the place where the stitch stands, and add it."""
+        stitch, path = way.stitch, again.path
+        if way.ahead is not None:
+            way.ahead.drop(path)
+        where = again.prefix, again.edges, again.origins
+        task = ScanTask(
+            way.framing,
+            again.place,
+            0,
+            again.place is None,
+            *where,
+            codec=self.run.settings.source_codec,
+            before=again.before,
+            until=self.until,
+        )
         try:
-            stitch.add_exact(scan_captures(self.run.own, {path: task})[path])
+            scan = scan_captures(self.run.own, {path: task})[path]
+            stitch.add_exact(scan)
         except (NotACapture, FramingChange):
             raise
         except CaptureError as error:
@@ -212,7 +300,10 @@ class Scanning:
                 raise not_joined(error, stitch, _NOT_JOINED_REMEDY) from None
             place = stitch.gap(path, error.problem)
             behind = ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)
-            stitch.add_exact(scan_captures(self.run.own, {path: behind})[path])
+            scan = scan_captures(self.run.own, {path: behind})[path]
+            stitch.add_exact(scan)
+            way.behind_gaps.add(path)
+        return scan
 
     def _note_hole(self, problem: str, path: str) -> None:
         if not self.run.settings.captures.allow_gaps:

@@ -310,7 +310,7 @@ def _table(
         keeps_changes=selection.keeps_changes,
         layout=selection.layout,
         # What an earlier version has made says nothing.
-        comment=table_comment(last.relation, last.output) if before is None or before.comment else "",
+        comment=table_comment(last.relation, last.output, last.comment) if before is None or before.comment else "",
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from walreplay.decode.announcements import Layout
 from walreplay.decode.change_batch import column_types, type_names
 from walreplay.decode.partitions import Sent, as_sent
 from walreplay.errors import ConfigError
@@ -89,6 +90,7 @@ class Version:
         types: of the relation's columns, as they are decoded; ``columns`` has those of the mirror's.
         configured: the key comes from the configuration, so that it may hold NULLs.
         floor: see `Assignment`.
+        comment: the source's own comment on the table, if it is announced.
     """
 
     number: int
@@ -103,6 +105,7 @@ class Version:
     configured: bool
     notes: tuple[str, ...] = ()
     floor: int = -1
+    comment: str = ""
 
     @property
     def oid(self) -> int:
@@ -191,6 +194,8 @@ class _Collected:
         self._bases, self._after_lsn = bases, plan.after_lsn
         self._known = known
         self._types = {type_.oid: type_ for type_ in plan.types}
+        # What the source says of a table at the run's end: a comment comes without a Relation message.
+        self._layouts = {layout.oid: layout for layout in (plan.resume.layouts if plan.resume else ())}
         self._histories: dict[int, list[Relation]] = {}
         for relation in plan.relations:
             self._histories.setdefault(relation.oid, []).append(relation)
@@ -238,6 +243,7 @@ class _Collected:
             return None
         options = self._settings.type_options(_schema(relation), relation.name)
         resolved = tuple(column_types(relation, self._types, options))
+        layout = self._layouts.get(relation.oid)
         version = Version(
             number * COUNT + output.number,
             self._tables[relation.oid] * COUNT + output.number,
@@ -246,10 +252,11 @@ class _Collected:
             _shown(sent, selection),
             selection,
             resolved,
-            _columns(relation, selection, self._types, resolved, self._settings.mask_salt),
+            _columns(relation, selection, self._types, resolved, self._settings.mask_salt, layout),
             # Each change is a row of a change log, whatever identifies the source's rows.
             Identity(Mode.APPEND),
             configured=False,
+            comment="" if layout is None else layout.comment,
         )
         base = self._settings.from_lsn
         if output is not Output.CHANGELOG:
@@ -278,10 +285,15 @@ def _assignment(version: Version) -> Assignment:
 
 
 def _columns(
-    relation: Relation, selection: Selection, types: Mapping[int, Type], resolved: Sequence[ColumnType], salt: bytes
+    relation: Relation,
+    selection: Selection,
+    types: Mapping[int, Type],
+    resolved: Sequence[ColumnType],
+    salt: bytes,
+    layout: Layout | None,
 ) -> tuple[SourceColumn, ...]:
     masked = set(selection.masked)
-    comments = column_comments(relation, type_names(types), selection.masked)
+    comments = column_comments(relation, type_names(types), selection.masked, _announced_comments(relation, layout))
     columns = []
     named = zip(selection.columns, selection.sources, selection.names, selection.missing, strict=True)
     for n, source, name, missing in named:
@@ -296,6 +308,19 @@ def _columns(
             SourceColumn(source, name, kind, comments[n], missing, announced.number, is_said, announced.first)
         )
     return tuple(columns)
+
+
+def _announced_comments(relation: Relation, layout: Layout | None) -> list[str]:
+    """Give what the source itself says of a relation's columns, by the newest announcement of its table."""
+    if layout is None:
+        return []
+    by_number = {column.number: column.comment for column in layout.columns}
+    # A base load's relations, and those before the first announcement, have no numbers.
+    by_name = {(column.name, column.type_oid): column.comment for column in layout.columns}
+    return [
+        by_number.get(column.number, "") if column.number else by_name.get((column.name, column.type_oid), "")
+        for column in relation.columns
+    ]
 
 
 def _conflicts(relation: Relation, selection: Selection) -> Iterator[str]:

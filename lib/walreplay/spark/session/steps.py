@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 on_step: Callable[[str], None] | None = None
-"""Called when a step is done, or is the next: ``scanned``, ``decoded``, ``plan written``,
-``folder is to be renamed: path``, ``table moved: schema.table``, ``columns are to change: path``,
+"""Called when a step is done, or is the next: ``scanned``, ``files recorded``, ``decoded``,
+``plan written``, ``folder is to be renamed: path``, ``table moved: schema.table``, ``columns are to change: path``,
 ``columns changed: schema.table``, ``features are to come: path``, ``features have come: path``,
 ``table applied: schema.table``, ``history written``, ``history recorded``, ``run recorded``; of an index
 ``part indexed``; of a rebuild ``made beside``, ``compared``, ``rebuild written``,

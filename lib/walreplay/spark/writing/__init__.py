@@ -6,5 +6,5 @@
 Entry points: `choice.choose_writer`, `base.TableWriter`.
 
 Uses: delta, planning, session, settings, sink, staging, types, workers.
-Used by: checks, job, ledger, tables.
+Used by: checks, index, job, ledger, tables.
 """

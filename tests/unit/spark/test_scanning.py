@@ -1,0 +1,197 @@
+"""The scan of a run, over files in memory: which files it reads, and what it leaves in the archive's index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from support.archive_model import MemoryArchive, MemoryIndex, facts_of
+from support.captures import case
+from support.extent import further
+from support.runs import Files, cut, what_is_new
+from support.simulator import play, seeded
+from walreplay.decode.summary import FileScan
+from walreplay.decode.until import Until
+from walreplay.errors import CaptureError, TargetError
+from walreplay.progress import NoProgress
+from walreplay.settings import Settings
+from walreplay.spark.captures.files import CaptureFile
+from walreplay.spark.index.facts import FileFacts
+from walreplay.spark.job import scanning
+from walreplay.spark.job.reading import Reading
+from walreplay.spark.job.scanning import Scanning
+from walreplay.spark.workers.scan import ScanTask, scan_of
+from walreplay.transactions.plan import Plan
+from walreplay.transactions.stored import resume_from_json, resume_to_json
+
+
+@dataclass
+class Runs:
+    """Runs over files in memory.
+
+    Attributes:
+        index: what the files' scans are recorded in.
+        jobs: the files that were read, job by job.
+        stored: where the last run has ended.
+    """
+
+    index: MemoryIndex = field(default_factory=MemoryIndex)
+    jobs: list[list[str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    stored: str | None = None
+    settings: Settings = field(default_factory=Settings)
+
+    def run(self, files: Files, until: Until | None = None, *, is_known: bool = False) -> Plan | None:
+        """Plan the next run, and record what it has found; None where there is nothing new."""
+        files = {name: content for name, content in files.items() if content}
+        resume = None if self.stored is None else resume_from_json(self.stored)
+        names = what_is_new(files, resume)
+        if not names:
+            return None
+        first = resume.offset if resume is not None and names[0] == resume.path else 0
+        reading = Reading(tuple(CaptureFile(name, *2 * (len(files[name]),)) for name in names), first, resume)
+
+        def scan(_: object, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
+            self.jobs.append(list(tasks))
+            return {path: scan_of(path, memoryview(files[path]), task) for path, task in tasks.items()}
+
+        run: Any = SimpleNamespace(
+            settings=self.settings,
+            own=None,
+            spark=SimpleNamespace(),
+            progress=NoProgress(),
+            warnings=self.warnings,
+            stage=lambda *_: nullcontext(),
+        )
+        index: Any = self.index
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scanning, "scan_captures", scan)
+            patch.setattr(scanning, "local_cores", lambda _: 1)
+            one = Scanning(run, {}, until, index if is_known else None, records=index)
+            plan = one.plan(reading)
+            one.record()
+        self.stored = resume_to_json(plan.resume)
+        return plan
+
+    @property
+    def read(self) -> list[str]:
+        """The files that were read."""
+        return [name for job in self.jobs for name in job]
+
+
+def whole_facts(files: Files) -> dict[str, FileFacts]:
+    return {one.file.path: one.facts for one in MemoryArchive().join(files) if one.facts is not None}
+
+
+def told_wrongly(runs: Runs, facts: Mapping[str, FileFacts]) -> dict[str, Any]:
+    """Give what the index has of files as they are now, and an index that is made at once has not."""
+    return {
+        name: (told, facts[name])
+        for name, (told, _, _) in runs.index.rows.items()
+        if told.length == facts[name].length and told != facts[name]
+    }
+
+
+@pytest.mark.parametrize("seed", further(range(200), but=range(40)))
+def test_runs_leave_in_the_index_what_an_index_that_is_made_at_once_has(seed: int) -> None:
+    runs, stages = Runs(), play(seeded(seed)).stages
+    try:
+        facts = whole_facts(stages[-1])
+        for files in stages:
+            runs.run(files)
+    except CaptureError:
+        # Too few bytes, or a torn message that can be read two ways.
+        return
+    assert told_wrongly(runs, facts) == {}
+    # Who makes it up to date reads only what a run has not read from its beginning, as it is now.
+    whole = {name for name, (told, _, _) in runs.index.rows.items() if told.length == len(stages[-1][name])}
+    archive = MemoryArchive(runs.index)
+    joined = archive.join(stages[-1])
+    assert whole.isdisjoint(archive.scanned)
+    assert facts_of(joined) == facts_of(MemoryArchive().join(stages[-1]))
+
+
+NAMES = ["o01", "o05", "o06", "o11", "o18", "o19", "o26"]
+
+
+def parts_of(name: str, count: int = 12) -> dict[str, bytes]:
+    data = b"".join(case(name).streams())
+    return cut(data, [len(data) * number // count for number in range(1, count)])
+
+
+@pytest.mark.parametrize("files_a_run", [1, 3, 12])
+@pytest.mark.parametrize("name", NAMES)
+def test_of_files_that_do_not_grow_all_are_indexed(name: str, files_a_run: int) -> None:
+    runs, files = Runs(), parts_of(name)
+    for count in range(files_a_run, len(files) + 1, files_a_run):
+        runs.run(dict(list(files.items())[:count]))
+    assert runs.index.rows.keys() == files.keys()
+    assert told_wrongly(runs, whole_facts(files)) == {}
+    archive = MemoryArchive(runs.index)
+    archive.join(files)
+    assert archive.scanned == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_ends_somewhere_reads_no_more_than_it_has_to(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "_LEAST_BYTES", 0)
+    files = parts_of(name)
+    names, facts = list(files), whole_facts(files)
+    ends = sorted(one.last_lsn for one in facts.values() if one.last_lsn is not None)
+    for lsn in (ends[0], ends[len(ends) // 2], ends[-1]):
+        until = Until(lsn=lsn)
+        in_parts, at_once = Runs(), Runs()
+        plan = in_parts.run(files, until)
+        monkeypatch.setattr(scanning, "_FILES_A_CORE", 1000)
+        assert plan == at_once.run(files, until)
+        monkeypatch.setattr(scanning, "_FILES_A_CORE", 2)
+        assert plan is not None
+        last = names.index(plan.resume.last_path)
+        # Two at a time: none behind the next one.
+        assert {names.index(path) for path in in_parts.read} == set(range(min(len(names), last // 2 * 2 + 2)))
+        # The one that it ends in was not read as a whole, and what it is told of the others is right.
+        assert told_wrongly(in_parts, facts) == {}
+        assert plan.resume.has_more == (plan.resume.last_path not in in_parts.index.rows)
+        # The next run finds in the index what this one has left, and both find the whole.
+        rest = in_parts.run(files, is_known=True)
+        assert (plan.transactions + (0 if rest is None else rest.transactions)) == sum(
+            one.transactions - one.resent for one in facts.values()
+        )
+        assert told_wrongly(in_parts, facts) == {}
+
+
+def test_a_file_that_is_cut_off_is_recorded_by_who_reads_it_whole() -> None:
+    runs, files = Runs(), parts_of("o01", 4)
+    first, second, *_ = files
+    runs.run({first: files[first], second: files[second][:-300]})
+    before = dict(runs.index.rows)
+    assert before[second][0].length < len(files[second])
+    runs.run(files)
+    assert runs.index.rows[second] == before[second]
+    assert set(runs.index.rows) == set(files)
+
+
+def test_what_cannot_be_written_is_a_warning() -> None:
+    class Closed(MemoryIndex):
+        def add_unknown(self, files: Any) -> int:
+            raise TargetError("the index cannot be written", path="/x", remedy="Open it")
+
+    runs = Runs(index=Closed())
+    assert runs.run(parts_of("o01")) is not None
+    (warning,) = runs.warnings
+    assert "not written to the index" in warning
+    assert "Open it" in warning
+
+
+def test_behind_a_gap_files_are_told_of_but_not_the_one_that_is_cut_off() -> None:
+    files = parts_of("o01", 8)
+    names = list(files)
+    lost = {name: content for name, content in files.items() if name != names[3]}
+    runs = Runs(settings=Settings.from_mapping({"captures": {"allow_gaps": True}}))
+    runs.run(lost)
+    assert set(names) - set(runs.index.rows) == {names[3], names[4]}
