@@ -20,6 +20,8 @@ from walreplay.spark.checks.setting_back import (
     restore_tables,
     restored_warning,
 )
+from walreplay.spark.checks.shared import check_shared
+from walreplay.spark.checks.siblings import SiblingLedgers
 from walreplay.spark.checks.standing import Known, change_warning, changed_error, standing_of
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.mounted import local_folder
@@ -53,7 +55,14 @@ class Found:
 
 
 def check_table(
-    spark: SparkSession, plan: TablePlan, ledger: str, *, resumed: bool, moves_in: bool, accepts: bool
+    spark: SparkSession,
+    plan: TablePlan,
+    ledger: str,
+    siblings: SiblingLedgers,
+    *,
+    resumed: bool,
+    moves_in: bool,
+    accepts: bool,
 ) -> Found:
     """Say whether a table exists and how it compares with the ledger, before anything is applied.
 
@@ -83,21 +92,28 @@ def check_table(
                     f"{made_again(plan.before)}",
                 )
             return Found(False)
+        shared = plan.metadata.share is not None
         if resumed:
             return Found(True)
-        standing = standing_of(own, table, Known(plan.name, ledger, plan.before))
+        standing = standing_of(own, table, Known(plan.name, ledger, plan.before, is_siblings=siblings.has_made))
         if plan.before is None:
-            if standing is None or not _is_of_ledger(standing, plan.oid):
+            if standing is None or not _is_of_ledger(standing, plan.oid, shared=shared):
                 raise _not_made(plan)
+            if shared:
+                check_shared(plan, found, siblings)
             return Found(True, standing)
         if standing is not None and standing.changed is not None and (standing.ahead or not accepts):
             raise changed_error(table, plan.name, standing, plan.before)
-        if standing is None or not standing.ahead:
+        if shared:
+            check_shared(plan, found, siblings)
+        elif standing is None or not standing.ahead:
             _check_columns(own, plan, found)
     return Found(True, standing)
 
 
-def check_begun(spark: SparkSession, run: TableRun, run_id: str, *, accepts: bool) -> Standing | None:
+def check_begun(
+    spark: SparkSession, run: TableRun, run_id: str, siblings: SiblingLedgers, *, accepts: bool
+) -> Standing | None:
     """Compare a table with the ledger when an interrupted run continues; None if it does not exist yet.
 
     Args:
@@ -110,7 +126,8 @@ def check_begun(spark: SparkSession, run: TableRun, run_id: str, *, accepts: boo
     with session_with(spark, delta.SMALL_STATE) as own:
         if not delta.exists(own, plan.table):
             return None
-        standing = standing_of(own, plan.table, Known(plan.name, run.commit.application, plan.before, run_id))
+        known = Known(plan.name, run.commit.application, plan.before, run_id, siblings.has_made)
+        standing = standing_of(own, plan.table, known)
     if standing is None or standing.changed is None or accepts:
         return standing
     if plan.before is None and not standing.steps:
@@ -118,10 +135,14 @@ def check_begun(spark: SparkSession, run: TableRun, run_id: str, *, accepts: boo
     raise changed_error(plan.table, plan.name, standing, plan.before)
 
 
-def _is_of_ledger(standing: Standing, oid: int) -> bool:
-    """Say whether this ledger made a table for a relation, although it does not know the table."""
+def _is_of_ledger(standing: Standing, oid: int, *, shared: bool) -> bool:
+    """Say whether this ledger made a table for a relation, although it does not know the table.
+
+    Args:
+        shared: others may have made it as well.
+    """
     ahead = standing.ahead
-    return standing.changed is None and bool(ahead) and all(commit.oid == oid for commit in ahead)
+    return standing.changed is None and (shared or bool(ahead)) and all(commit.oid == oid for commit in ahead)
 
 
 def _not_made(plan: TablePlan) -> TargetError:
@@ -154,6 +175,19 @@ def _check_columns(spark: SparkSession, plan: TablePlan, found: Sequence[tuple[s
     )
 
 
+def _check_own(ahead: Sequence[Ahead]) -> None:
+    """Refuse to set a table back that has rows of other sources, too."""
+    for one in ahead:
+        if one.known and one.shared:
+            raise TargetError(
+                "the table is newer than the ledger, and it is shared with other sources: to set it back would take "
+                "their rows away",
+                table=one.name,
+                path=one.table.text,
+                remedy="Nothing was applied; bring back the ledger as it was, or apply to a new target",
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class TableChecks:
     """The checks of a run's tables.
@@ -162,6 +196,7 @@ class TableChecks:
         accepts: changes by others are accepted as they are.
         at_once: how many tables are checked at the same time.
         warnings: the list that warnings for people are added to.
+        siblings: the other sources' ledgers.
     """
 
     spark: SparkSession
@@ -170,6 +205,7 @@ class TableChecks:
     accepts: bool
     at_once: int
     warnings: list[str]
+    siblings: SiblingLedgers
 
     def check(self, tables: RunPlan, *, resumed: bool) -> list[Found]:
         """Say which tables exist, and refuse those that are not as the ledger left them."""
@@ -179,9 +215,8 @@ class TableChecks:
             left = any(move.source == table.table for move in tables.placement.moves)
             moves_in = left or table.table in moving
             with spark_errors(table=table.name, path=(table.before or table).table.text):
-                return check_table(
-                    self.spark, table, self.ledger.id, resumed=resumed, moves_in=moves_in, accepts=self.accepts
-                )
+                own = self.spark, table, self.ledger.id, self.siblings
+                return check_table(*own, resumed=resumed, moves_in=moves_in, accepts=self.accepts)
 
         with ThreadPoolExecutor(self.at_once) as pool:
             found = list(pool.map(look, tables.tables))
@@ -198,7 +233,7 @@ class TableChecks:
 
         def look(run: TableRun) -> TableRun:
             with spark_errors(table=run.plan.name, path=run.plan.table.text):
-                standing = check_begun(self.spark, run, plan.id, accepts=self.accepts)
+                standing = check_begun(self.spark, run, plan.id, self.siblings, accepts=self.accepts)
             checked = replace(run, standing=standing)
             if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
                 one = Ahead(run.plan.name, run.plan.table, run.plan.oid, standing, known=True)
@@ -229,7 +264,8 @@ class TableChecks:
             if isinstance(standing, TargetError):
                 self.warnings.append(f"{entry.name}: {standing.problem}")
             elif standing is not None and standing.ahead:
-                ahead.append(Ahead(entry.name, entry.table, entry.oid, standing, known=True))
+                is_shared = entry.share is not None
+                ahead.append(Ahead(entry.name, entry.table, entry.oid, standing, known=True, shared=is_shared))
             elif standing is not None and standing.changed is not None and not self.accepts:
                 self.warnings.append(change_warning(entry, standing))
         return ahead
@@ -245,7 +281,8 @@ class TableChecks:
             return None
         with session_with(self.spark, delta.SMALL_STATE) as own:
             try:
-                return standing_of(own, entry.table, Known(entry.name, self.ledger.id, entry))
+                known = Known(entry.name, self.ledger.id, entry, is_siblings=self.siblings.has_made)
+                return standing_of(own, entry.table, known)
             except TargetError as error:
                 return error
 
@@ -273,6 +310,7 @@ class TableChecks:
                 (table.before or table).oid,
                 there.standing,
                 known=table.before is not None,
+                shared=table.metadata.share is not None,
             )
             for table, there in zip(tables.tables, found, strict=True)
             if there.standing is not None and there.standing.ahead
@@ -283,6 +321,7 @@ class TableChecks:
         highest = highest_of(recorded, ahead)
         if highest <= known and not ahead:
             return known + 1
+        _check_own(ahead)
         check_bytes(ahead, plan, history)
         commit = delta.CommitId(self.ledger.id, highest + 1, run_id(plan))
         restore_tables(self.spark, ahead, commit, self.ledger.check_lock)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from walreplay.errors import ConfigError, NotSupported, OrderError
 from walreplay.outputs import source_oid
-from walreplay.selection import NO_LAYOUT, Layout, MetadataNames
+from walreplay.selection import NO_LAYOUT, Layout, MetadataNames, Share
 from walreplay.settings import Settings
 from walreplay.sink.comments import table_comment
 from walreplay.sink.convert import is_widening, may_be_rescued
@@ -119,7 +119,8 @@ class TablePlan:
         # A relation that was made anew has none of the rows that were loaded.
         known = self.before is not None and self.before.oid == self.oid
         base = self.before.base_lsn if known and self.before is not None else None
-        return replace(entry, layout=self.layout, comment=self.comment, base_lsn=base)
+        share = self.metadata.share
+        return replace(entry, layout=self.layout, comment=self.comment, base_lsn=base, share=share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +251,12 @@ def _table(
     last = segments[-1][1]
     selection = last.selection
     policy = Policy(
-        keep_dropped=selection.on_drop_column == "keep",
+        # Other sources may have the column still.
+        keep_dropped=selection.on_drop_column == "keep" or selection.metadata.share is not None,
         renames=selection.renames,
         infer_renames=settings.infer_renames,
     )
+    _check_shared(selection.metadata.share, before, wanted.name)
     shape = before.shape if before is not None else None
     epochs: list[Epoch] = []
     notes: list[str] = list(dict.fromkeys(note for _, version in segments for note in version.notes))
@@ -374,6 +377,26 @@ def _check_marks(evolution: Evolution, name: str, before: MirrorEntry | None) ->
             )
 
 
+def _check_shared(share: Share | None, before: MirrorEntry | None, name: str) -> None:
+    """Refuse a table that is there, and that several sources shall write to from now on, or no longer.
+
+    Raises:
+        ConfigError: saying so.
+    """
+    if before is None or before.share == share:
+        return
+    if before.share is not None and share is not None:
+        what, remedy = f"the column of its sources is {share.column!r} now", "metadata_columns"
+    else:
+        what, remedy = f"the table is {'' if share else 'no longer '}one of several sources now", "shared_tables"
+    raise ConfigError(
+        f"{what}, but it was made otherwise",
+        table=name,
+        path=before.table.text,
+        remedy=f"Nothing was applied; set {remedy} as it was, or apply to a new target",
+    )
+
+
 def _check_clustering(layout: Layout, shape: TableShape, metadata: MetadataNames, name: str) -> None:
     """Refuse columns that Delta cannot cluster by: it needs their least and greatest values.
 
@@ -383,7 +406,9 @@ def _check_clustering(layout: Layout, shape: TableShape, metadata: MetadataNames
     indexed = indexed_count(dict(layout.properties))
     # A change log, whose own columns stand elsewhere, is not clustered.
     kinds = {column.name: column.type.arrow for column in shape.columns}
-    places = {column: number for number, column in enumerate([*kinds, *metadata.names])}
+    # The source's name, where there is one, stands in front of all others.
+    first = [] if metadata.share is None else [metadata.share.column]
+    places = {column: number for number, column in enumerate(dict.fromkeys([*first, *kinds, *metadata.names]))}
     for column in layout.cluster_by:
         kind = kinds.get(column)
         if kind is not None and (pa.types.is_nested(kind) or pa.types.is_boolean(kind) or pa.types.is_binary(kind)):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from walreplay.selection import MetadataNames
+from walreplay.selection import MetadataNames, Share
 from walreplay.sink.axis import NO_AXIS, Axis
 from walreplay.sink.change_log import OWN as LOG_COLUMNS
 from walreplay.sink.change_log import UNCHANGED, LogTask, old_row_type
@@ -96,7 +96,9 @@ class TableRun:
 
     def step(self, epoch: int, slot: int) -> delta.CommitId:
         """Give the commit of a step."""
-        return replace(step_of(self.commit, _EPOCHS + epoch * SLOTS + slot), oid=self.plan.oid)
+        share = self.plan.metadata.share
+        source = None if share is None else share.source
+        return replace(step_of(self.commit, _EPOCHS + epoch * SLOTS + slot), oid=self.plan.oid, source=source)
 
     def may_have(self, commit: delta.CommitId) -> bool:
         """Say whether the table may have a step already, so that its history must be read."""
@@ -125,6 +127,7 @@ class TableRun:
             table=self.plan.name,
             log=log_task(epoch.shape, self.plan.metadata),
             history=self._history_task(epoch, fresh=fresh),
+            source=None if self.plan.metadata.share is None else self.plan.metadata.share.source,
         )
 
     def _history_task(self, epoch: Epoch, *, fresh: bool) -> HistoryTask | None:
@@ -196,6 +199,15 @@ def run_of(step: delta.CommitId) -> int:
     return step.number >> _RUN_BITS
 
 
+def is_own(share: Share, row: str = "") -> str:
+    """Write the condition that a row of a shared table is the source's own.
+
+    Args:
+        row: the row's alias with a dot; empty for none.
+    """
+    return f"{row}{quote(share.column)} = {delta.literal(share.source)}"
+
+
 @dataclass(frozen=True, slots=True)
 class OwnColumns:
     """A table's metadata columns, each with the folded rows' column that goes there.
@@ -226,17 +238,20 @@ def own_columns(metadata: MetadataNames, shape: TableShape) -> OwnColumns:
     commit = [(metadata.commit_lsn, "lsn", pa.int64()), (metadata.commit_ts, "ts", pa.timestamp("us", "UTC"))]
     rescued = (metadata.rescued_data, "rescued", pa.string())
     log, history = metadata.log, metadata.history
+    # By what each file has of it, Delta leaves out the files of other sources.
+    shared = [] if metadata.share is None else _named([(metadata.share.column, "source", pa.string())])
     if history is not None:
         own = [(getattr(history, source), source, kind) for source, kind in VERSION_COLUMNS.items()]
-        return OwnColumns((), _named([rescued, *own]))
+        return OwnColumns(tuple(shared), _named([rescued, *own]))
     if log is None:
-        return OwnColumns((), _named([*commit, rescued]))
+        return OwnColumns(tuple(shared), _named([*commit, rescued]))
     kinds = dict(LOG_COLUMNS)
     names = {"xid": log.xid, "ordinal": log.ordinal, "origin": log.origin, "file": log.file, "offset": log.offset}
     others = [(name, source, kinds[source]) for source, name in names.items()]
     old_row = old_row_type(*_names_and_types(shape))
     last = [(log.before, "before", old_row), (log.unchanged, "unchanged", UNCHANGED), rescued]
-    return OwnColumns(_named([(log.op, "op", kinds["op"]), *commit, *others]), _named(last))
+    first = _named([(log.op, "op", kinds["op"]), *commit, *others])
+    return OwnColumns((*shared, *first), _named(last))
 
 
 def _named(columns: Iterable[tuple[str | None, str, pa.DataType]]) -> tuple[tuple[pa.Field, str], ...]:
@@ -297,6 +312,17 @@ class Merge:
     comment: str = ""
     before: TableShape | None = None
     empties: tuple[int, int] | None = None
+
+    @property
+    def own_rows(self) -> str:
+        """The table for a query, in SQL; of a shared one, the source's own rows."""
+        share = self.metadata.share
+        return self.table.sql if share is None else f"(SELECT * FROM {self.table.sql} WHERE {is_own(share)})"
+
+    @property
+    def is_own(self) -> str:
+        """SQL in front of a condition that finds rows (``t``) of the table: only the source's own."""
+        return "" if self.metadata.share is None else f"{is_own(self.metadata.share, 't.')} AND "
 
     @property
     def counted_as(self) -> Mode:

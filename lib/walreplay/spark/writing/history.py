@@ -80,7 +80,7 @@ def _is_open(merge: Merge) -> str:
 
 def _open_rows(merge: Merge) -> str:
     """Write a query for the table's open versions."""
-    return f"(SELECT * FROM {merge.table.sql} WHERE {quote(_names(merge).end_lsn)} IS NULL)"
+    return f"(SELECT * FROM {merge.own_rows} WHERE {quote(_names(merge).end_lsn)} IS NULL)"
 
 
 def _lost(found: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> Counts:
@@ -148,7 +148,8 @@ def _statement(merge: Merge, match: str) -> str:
     columns = ", ".join(target for target, _ in merge.pairs)
     values = ", ".join(f"s.{source}" for _, source in merge.pairs)
     return (
-        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s ON s.closes AND {_is_open(merge)} AND {match} "
+        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
+        f"ON {merge.is_own}s.closes AND {_is_open(merge)} AND {match} "
         f"{refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
         f"WHEN MATCHED THEN UPDATE SET {end_at} = s.closes_at, {end_lsn} = s.closes_lsn "
         f"WHEN NOT MATCHED AND s.opens THEN INSERT ({columns}) VALUES ({values})"
