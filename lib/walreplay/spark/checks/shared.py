@@ -5,11 +5,12 @@ Each source's ledger knows the columns of its own rows alone.  The table has tho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from walreplay.errors import TargetError
+from walreplay.errors import ConfigError, TargetError
 from walreplay.spark.checks.siblings import SiblingLedgers
 from walreplay.spark.planning.plan import TablePlan
+from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.sharing import column_conflict, needed, with_needed
 from walreplay.spark.planning.table_run import table_schema
 
@@ -51,4 +52,20 @@ def check_shared(plan: TablePlan, found: Sequence[tuple[str, str]], siblings: Si
         columns = with_needed(columns, changes)
 
 
-__all__ = ["check_shared"]
+def check_unshared(entries: Iterable[MirrorEntry]) -> None:
+    """Refuse to make tables again that have rows of other sources.
+
+    Raises:
+        ConfigError: naming one.
+    """
+    for entry in entries:
+        if entry.share is not None:
+            raise ConfigError(
+                "the table is shared with other sources, and is not made again for one of them",
+                table=entry.name,
+                path=entry.table.text,
+                remedy="Leave it out of --table; to have it anew, apply all sources to a new target",
+            )
+
+
+__all__ = ["check_shared", "check_unshared"]

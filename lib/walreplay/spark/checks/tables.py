@@ -32,7 +32,7 @@ from walreplay.spark.ledger.state import State
 from walreplay.spark.ledger.transactions import History
 from walreplay.spark.planning.plan import RunPlan, TablePlan
 from walreplay.spark.planning.registry import MirrorEntry, made_again
-from walreplay.spark.planning.table_run import TableRun, table_schema
+from walreplay.spark.planning.table_run import TableRun, run_of, table_schema
 from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import session_with
 from walreplay.transactions.plan import Plan
@@ -59,6 +59,7 @@ def check_table(
     plan: TablePlan,
     ledger: str,
     siblings: SiblingLedgers,
+    known: int,
     *,
     resumed: bool,
     moves_in: bool,
@@ -68,6 +69,7 @@ def check_table(
 
     Args:
         ledger: the ledger's id.
+        known: the last run that the ledger knows.
         resumed: the run may have written to the table already: it is compared once it is in its place.
         moves_in: the table comes from another place, or the table at its place will leave.
         accepts: changes by others are accepted as they are.
@@ -97,6 +99,10 @@ def check_table(
             return Found(True)
         standing = standing_of(own, table, Known(plan.name, ledger, plan.before, is_siblings=siblings.has_made))
         if plan.before is None:
+            if standing is not None and shared:
+                # The source may have had rows of another relation in it, which are gone.
+                ahead = tuple(commit for commit in standing.ahead if run_of(commit) > known)
+                standing = replace(standing, ahead=ahead)
             if standing is None or not _is_of_ledger(standing, plan.oid, shared=shared):
                 raise _not_made(plan)
             if shared:
@@ -207,15 +213,20 @@ class TableChecks:
     warnings: list[str]
     siblings: SiblingLedgers
 
-    def check(self, tables: RunPlan, *, resumed: bool) -> list[Found]:
-        """Say which tables exist, and refuse those that are not as the ledger left them."""
+    def check(self, tables: RunPlan, before: State | None, *, resumed: bool) -> list[Found]:
+        """Say which tables exist, and refuse those that are not as the ledger left them.
+
+        Args:
+            before: the ledger's state.
+        """
+        known = before.run if before is not None else 0
         moving = {move.destination for move in tables.placement.moves}
 
         def look(table: TablePlan) -> Found:
             left = any(move.source == table.table for move in tables.placement.moves)
             moves_in = left or table.table in moving
             with spark_errors(table=table.name, path=(table.before or table).table.text):
-                own = self.spark, table, self.ledger.id, self.siblings
+                own = self.spark, table, self.ledger.id, self.siblings, known
                 return check_table(*own, resumed=resumed, moves_in=moves_in, accepts=self.accepts)
 
         with ThreadPoolExecutor(self.at_once) as pool:

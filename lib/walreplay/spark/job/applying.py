@@ -180,7 +180,7 @@ class Applying:
             self._check_server(tables.placement, work, decoded.history)
         with run.stage("plan"), run.apart(taken_by(tables), shared_by(tables)) as places:
             checks = table_checks(run, accepts=run.settings.accept_changed_tables)
-            found = checks.check(tables, resumed=work.resumed)
+            found = checks.check(tables, work.before, resumed=work.resumed)
             if not work.resumed:
                 plan = replace(plan, id=str(uuid.uuid4()))
             number = checks.go_back(plan, tables, found, work.before, decoded.history) if not work.resumed else 0

@@ -319,7 +319,7 @@ class _Load:
         tables = plan_tables(catalogue, staged, uses, anew, entries, context.settings, context.target)
         with context.stage("check"):
             self._check_tables(tables, resumed=resumed)
-            found = table_checks(context, accepts=self.anew).check(tables, resumed=resumed)
+            found = table_checks(context, accepts=self.anew).check(tables, state, resumed=resumed)
             number = self._number(state, found, resumed=resumed)
             # Their commit is given once the load has its number.
             runs = table_runs(context, tables, found, staged, buckets, delta.CommitId("", 0), resumed=resumed)

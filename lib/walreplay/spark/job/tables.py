@@ -22,7 +22,7 @@ from walreplay.spark.session.isolation import has_own_sessions, own_session
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.tables.fold import Folded, fold_together, groups_of
 from walreplay.spark.tables.move import fence_of, move
-from walreplay.spark.tables.sharing import in_turn
+from walreplay.spark.tables.sharing import in_turn, move_rows
 from walreplay.spark.tables.update import apply_table
 
 
@@ -67,7 +67,12 @@ class RunTables:
         for number, step in enumerate(moves, first):
             self.run.ledger.check_lock()
             named = replace(step_of(commit, number), oid=step.oid)
-            moved = move(own_session(self.run.spark), self.run.writer, step, named, self.run.ledger.check_lock, fence)
+            own, check_lock = own_session(self.run.spark), self.run.ledger.check_lock
+            if step.is_shared:
+                named = replace(named, source=self.run.target.source)
+                moved = move_rows(own, self.run.writer, step, named, check_lock)
+            else:
+                moved = move(own, self.run.writer, step, named, check_lock, fence)
             if moved.note is not None:
                 self.run.warnings.append(moved.note)
             if moved.is_copy:

@@ -179,6 +179,7 @@ def plan_tables(
             version.selection.on_recreate,
             written=oid in numbers,
             said=version.selection.recreate_said,
+            share=version.selection.metadata.share,
         )
         for oid, version in last.items()
     ]

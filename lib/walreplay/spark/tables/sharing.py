@@ -15,12 +15,14 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_type
 
 from walreplay.errors import TargetError
 from walreplay.sink.convert import is_widening
@@ -30,10 +32,12 @@ from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_schema, sql_type
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.delta.transaction import declared
+from walreplay.spark.planning.placement import Move
 from walreplay.spark.planning.sharing import Needed, column_conflict, needed
 from walreplay.spark.planning.table_run import ALTER, MERGE, TableRun, is_own, table_schema
 from walreplay.spark.session import steps
 from walreplay.spark.tables.alter import has_rescued, rewritten, touches_rescued, write_rewritten
+from walreplay.spark.tables.move import Moved, occupied, remove
 from walreplay.spark.writing.base import TableWriter
 from walreplay.spark.writing.features import ensure
 
@@ -60,18 +64,22 @@ def in_turn(run: TableRun, apply: Callable[[TableRun, bool], _Result]) -> _Resul
     Raises:
         Exception: what has stopped it, if that is anything else; or the conflict, if there is no end of them.
     """
+    # What it has committed stands in the table's history, as for a run that was interrupted.
+    again = replace(run, resumed=True, standing=None)
     with _turns[run.plan.table.place]:
-        for attempt in range(_MOST):
-            try:
-                return apply(run, attempt == 0)
-            except Exception as error:
-                if attempt == _MOST - 1 or not _is_in_between(error):
-                    raise
-            run.check_lock(sure=True)
-            steps.reached(f"another source was faster: {run.plan.name}")
-            time.sleep(random.uniform(0.0, 0.2 * min(attempt + 1, 20)))
-            # What it has committed stands in the table's history, as for a run that was interrupted.
-            run = replace(run, resumed=True, standing=None)
+        return _until_done(lambda first: apply(run if first else again, first), run.plan.name, run.check_lock)
+
+
+def _until_done(work: Callable[[bool], _Result], name: str, check_lock: Callable[..., None]) -> _Result:
+    for attempt in range(_MOST):
+        try:
+            return work(attempt == 0)
+        except Exception as error:
+            if attempt == _MOST - 1 or not _is_in_between(error):
+                raise
+        check_lock(sure=True)
+        steps.reached(f"another source was faster: {name}")
+        time.sleep(random.uniform(0.0, 0.2 * min(attempt + 1, 20)))
     raise AssertionError
 
 
@@ -81,6 +89,77 @@ def _is_in_between(error: BaseException | None) -> bool:
             return True
         error = error.__cause__
     return False
+
+
+def move_rows(
+    spark: SparkSession, writer: TableWriter, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]
+) -> Moved:
+    """Move the source's own rows from a shared table, to one, or both; rows that were moved before are left there.
+
+    They are copied in one commit, and removed in another.  If the run is killed in between, the copy's tells.
+
+    Args:
+        spark: a session that only the caller uses.
+        commit: the id of both.
+
+    Raises:
+        TargetError: the rows cannot be moved there.
+    """
+    return _until_done(lambda _: _move_rows(spark, writer, step, commit, check_lock), step.name, check_lock)
+
+
+def _move_rows(
+    spark: SparkSession, writer: TableWriter, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]
+) -> Moved:
+    note = None
+    if delta.exists(spark, step.source) and (step.leaves is None or _found(spark, step.source, commit) is None):
+        rows = delta.read(spark, step.source)
+        if step.leaves is not None:
+            rows = rows.where(is_own(step.leaves))
+        if not delta.exists(spark, step.destination) or _found(spark, step.destination, commit) is None:
+            check_lock()
+            _copy(spark, writer, step, rows, commit, check_lock)
+        steps.reached(f"rows copied: {step.name}")
+        check_lock()
+        if step.leaves is None:
+            note = remove(spark, step.source, check_lock)
+        else:
+            with delta.committing(spark, commit):
+                spark.sql(f"DELETE FROM {step.source.sql} WHERE {is_own(step.leaves)}")
+    copy = _found(spark, step.destination, commit) if delta.exists(spark, step.destination) else None
+    return Moved(note, is_copy=True, version=None if copy is None else copy.version)
+
+
+def _found(spark: SparkSession, table: TableName, commit: delta.CommitId) -> delta.Commit | None:
+    return delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY)
+
+
+def _copy(
+    spark: SparkSession,
+    writer: TableWriter,
+    step: Move,
+    rows: DataFrame,
+    commit: delta.CommitId,
+    check_lock: Callable[..., None],
+) -> None:
+    found = delta.columns_of(spark, step.destination)
+    if found is None:
+        delta.write(rows, step.destination, "append", commit, create=True)
+        return
+    if step.joins is None and not delta.read(spark, step.destination).isEmpty():
+        raise occupied(step)
+    fields = [pa.field(one.name, to_arrow_type(one.dataType)) for one in rows.schema.fields]
+    changes = needed(found, fields)
+    if changes.conflicts:
+        raise TargetError(
+            f"its rows cannot go there: the column {changes.conflicts[0].name!r} is of another type",
+            table=step.name,
+            path=step.destination.text,
+            remedy="Keep its place by a destination_table under objects",
+        )
+    change_columns(spark, writer, step.destination, changes, check_lock)
+    only = "" if step.joins is None else is_own(step.joins)
+    delta.write(delta.like_table(rows, step.destination), step.destination, "overwrite", commit, only=only)
 
 
 def make_ready(spark: SparkSession, writer: TableWriter, run: TableRun, number: int) -> None:
@@ -104,8 +183,7 @@ def make_ready(spark: SparkSession, writer: TableWriter, run: TableRun, number: 
     changes = needed(found, schema)
     for column in changes.conflicts:
         raise column_conflict(plan, column)
-    if changes.any:
-        _change(spark, writer, run, number, changes)
+    change_columns(spark, writer, plan.table, changes, run.check_lock, run.merge(number).comments({}))
 
 
 def _gone(run: TableRun) -> TargetError:
@@ -138,34 +216,42 @@ def _make(spark: SparkSession, run: TableRun, number: int) -> None:
     delta.forget_version(spark)
 
 
-def _change(spark: SparkSession, writer: TableWriter, run: TableRun, number: int, changes: Needed) -> None:
-    table = run.plan.table
+def change_columns(
+    spark: SparkSession,
+    writer: TableWriter,
+    table: TableName,
+    changes: Needed,
+    check_lock: Callable[..., None],
+    comments: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Add and widen a shared table's columns; another source may do the same at the same time.
+
+    Args:
+        comments: what added columns say, by name.
+    """
+    if not changes.any:
+        return
     fields = declared(sql_schema(pa.schema([*changes.added, *changes.widened])))["fields"]
-    ensure(spark, writer, table, needed_by(fields) | (TYPE_WIDENING if changes.widened else {}), run.check_lock)
-    told = run.merge(number).comments({})
+    ensure(spark, writer, table, needed_by(fields) | (TYPE_WIDENING if changes.widened else {}), check_lock)
     statements = []
     if changes.added:
-        listed = (f"{_declared(one)}{delta.commented(told.get(one.name))}" for one in changes.added)
+        listed = (f"{_declared(one)}{delta.commented(comments.get(one.name))}" for one in changes.added)
         statements.append(f"ADD COLUMNS ({', '.join(listed)})")
     statements += [f"ALTER COLUMN {quote(one.name)} TYPE {sql_type(one.type)}" for one in changes.widened]
     for statement in statements:
-        run.check_lock()
+        check_lock()
         steps.reached(f"columns are to change: {table.text}")
         try:
             spark.sql(f"ALTER TABLE {table.sql} {statement}")
         except Exception:
             # Another source may have had the same change.
-            if needed(_columns(spark, table), [*changes.added, *changes.widened]).any:
+            if needed(delta.columns_of(spark, table) or [], [*changes.added, *changes.widened]).any:
                 raise
     delta.forget_version(spark)
 
 
 def _declared(field: pa.Field) -> str:
     return f"{quote(field.name)} {sql_type(field.type)}"
-
-
-def _columns(spark: SparkSession, table: TableName) -> list[tuple[str, str]]:
-    return delta.columns_of(spark, table) or []
 
 
 def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
@@ -217,4 +303,4 @@ def moves_values(evolution: Evolution) -> bool:
     return False
 
 
-__all__ = ["alter_own", "in_turn", "make_ready", "moves_values"]
+__all__ = ["alter_own", "in_turn", "make_ready", "move_rows", "moves_values"]
