@@ -31,7 +31,7 @@ LOADING: Final = "loading"
 REBUILDING: Final = "rebuilding"
 """What tables are made again of stands written, and some may have its commit."""
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 
 SCHEMA: Final = pa.schema(
     [

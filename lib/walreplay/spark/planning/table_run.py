@@ -69,6 +69,7 @@ class TableRun:
         check_lock: raises if the run has lost the lock.
         standing: how the table compares with the ledger, in a resumed run; None if only its history tells.
         emptied: of a history: its truncates; ``axis`` is the run's.
+        appends: the table is there, and has no rows of the source's yet.
     """
 
     plan: TablePlan
@@ -82,6 +83,7 @@ class TableRun:
     emptied: tuple[EmptiedAt, ...] = ()
     axis: Axis = NO_AXIS
     check_lock: Callable[..., None] = lambda **_: None
+    appends: bool = False
 
     @property
     def is_done(self) -> bool:
@@ -182,6 +184,7 @@ class TableRun:
             stops_at_missing=plan.stops_at_missing,
             properties=plan.layout.properties,
             empties=self._first_truncate(epoch),
+            appends=self.appends and number == 0,
         )
 
     def _first_truncate(self, epoch: Epoch) -> tuple[int, int] | None:
@@ -292,6 +295,7 @@ class Merge:
         before: its columns as the ledger knows them, if it does.
         has_bases: each row brings the key as the table writes it.
         empties: of a history: commit LSN and time of the first truncate, which ends all versions from before the run.
+        appends: the table has no rows that may change.
     """
 
     table: TableName
@@ -312,6 +316,7 @@ class Merge:
     comment: str = ""
     before: TableShape | None = None
     empties: tuple[int, int] | None = None
+    appends: bool = False
 
     @property
     def own_rows(self) -> str:
@@ -332,7 +337,7 @@ class Merge:
     @property
     def only_adds(self) -> bool:
         """Nothing becomes of rows that the table has."""
-        return self.identity.mode is Mode.APPEND and self.empties is None
+        return self.appends or (self.identity.mode is Mode.APPEND and self.empties is None)
 
     @property
     def commented_schema(self) -> pa.Schema:

@@ -162,11 +162,14 @@ def _copy(
     delta.write(delta.like_table(rows, step.destination), step.destination, "overwrite", commit, only=only)
 
 
-def make_ready(spark: SparkSession, writer: TableWriter, run: TableRun, number: int) -> None:
+def make_ready(spark: SparkSession, writer: TableWriter, run: TableRun, number: int) -> bool:
     """Have the table there, with a column for all that an epoch's rows have; this changes no rows.
 
     Args:
         spark: a session that only the caller uses.
+
+    Returns:
+        the table is new to the source, and none of its rows are in it.
 
     Raises:
         ConfigError: another source has a column of the same name that cannot be the same.
@@ -184,6 +187,10 @@ def make_ready(spark: SparkSession, writer: TableWriter, run: TableRun, number: 
     for column in changes.conflicts:
         raise column_conflict(plan, column)
     change_columns(spark, writer, plan.table, changes, run.check_lock, run.merge(number).comments({}))
+    # Of its rows, the source alone writes any, under its own lock.
+    assert plan.metadata.share is not None
+    own = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
+    return plan.before is None and number == 0 and own.limit(1).isEmpty()
 
 
 def _gone(run: TableRun) -> TargetError:

@@ -74,9 +74,10 @@ def apply_table(
             found = delta.find_commit(own, plan.table, commit, depth=depth) if run.may_have(commit) and exists else None
             if found is None:
                 if shared:
-                    make_ready(own, writer, run, number)
+                    run = replace(run, appends=make_ready(own, writer, run, number))
                     exists = True
-                overwrite = exists and number == 0 and (plan.before is None or (truncated and not plan.soft_deletes))
+                is_new = plan.before is None and not run.appends
+                overwrite = exists and number == 0 and (is_new or (truncated and not plan.soft_deletes))
                 if exists and number == 0:
                     set_properties(own, writer, run)
                     leave_clustering(own, run)
