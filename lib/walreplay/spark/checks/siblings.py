@@ -7,7 +7,7 @@ was interrupted) is about to make.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from walreplay.errors import ConfigError
 from walreplay.names import fold
+from walreplay.selection import Share
 from walreplay.settings.sources import is_source_name
 from walreplay.sink.lineage import CommitId
 from walreplay.spark.delta.target import TableName, Target
@@ -54,6 +55,10 @@ class SiblingLedgers:
                     return False
                 self._known.add((name, commit.application))
             return True
+
+    def makers_of(self, share: Share | None) -> Callable[[CommitId], bool]:
+        """Give `has_made` for a table that is shared, and for any other what says that no other source writes to it."""
+        return self.has_made if share is not None else lambda _: False
 
     def type_in(self, table: TableName, column: str) -> tuple[str, str] | None:
         """Name another source whose rows of a shared table have a column, with PostgreSQL's name of the type there."""

@@ -97,7 +97,9 @@ def check_table(
         shared = plan.metadata.share is not None
         if resumed:
             return Found(True)
-        standing = standing_of(own, table, Known(plan.name, ledger, plan.before, is_siblings=siblings.has_made))
+        standing = standing_of(
+            own, table, Known(plan.name, ledger, plan.before, is_siblings=siblings.makers_of(plan.metadata.share))
+        )
         if plan.before is None:
             if standing is not None and shared:
                 # The source may have had rows of another relation in it, which are gone.
@@ -132,7 +134,7 @@ def check_begun(
     with session_with(spark, delta.SMALL_STATE) as own:
         if not delta.exists(own, plan.table):
             return None
-        known = Known(plan.name, run.commit.application, plan.before, run_id, siblings.has_made)
+        known = Known(plan.name, run.commit.application, plan.before, run_id, siblings.makers_of(plan.metadata.share))
         standing = standing_of(own, plan.table, known)
     if standing is None or standing.changed is None or accepts:
         return standing
@@ -292,7 +294,7 @@ class TableChecks:
             return None
         with session_with(self.spark, delta.SMALL_STATE) as own:
             try:
-                known = Known(entry.name, self.ledger.id, entry, is_siblings=self.siblings.has_made)
+                known = Known(entry.name, self.ledger.id, entry, is_siblings=self.siblings.makers_of(entry.share))
                 return standing_of(own, entry.table, known)
             except TargetError as error:
                 return error
