@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections import defaultdict
@@ -34,6 +35,8 @@ ITEMS = relation(9, "items", {"id": INT4, "note": TEXT})
 PAIRS = relation(8, "pairs", {"a": INT4, "b": TEXT}, "f")
 
 FLOAT4, FLOAT8 = 700, 701
+
+PAGE = "docs/sources.md"
 
 
 class Shards:
@@ -219,6 +222,17 @@ def test_a_ledger_that_is_set_back_takes_no_rows_of_others_away(spark: SparkSess
     shards.apply("us")
     assert shards.rows() == {"eu": before["eu"], "us": ["id=1 note=us", "id=2 note=us", "id=3 note=us"]}
 
+    # Nor does a load of one source's rows.
+    dump, config = shards.lake.parent / "dump", shards.lake.parent / "lake.json"
+    dump.mkdir()
+    (dump / "s.items.copy").write_text("7\tloaded\n", encoding="utf-8")
+    config.write_text(json.dumps(shards.config), encoding="utf-8")
+    of_us = ["--config", str(config), "--target", str(shards.lake), "--source", "us", "-q"]
+    assert main(["load", *of_us, "--from", str(dump), "--at-lsn", "0/12C", "--replace"]) == 0
+    us.write(m.Update(9, row(7, "changed")))
+    shards.apply("us")
+    assert shards.rows() == {"eu": before["eu"], "us": ["id=7 note=changed"]}
+
 
 @pytest.mark.full
 def test_a_run_that_was_stopped_goes_on_behind_the_others(
@@ -389,7 +403,8 @@ def test_shards_are_in_one_table_as_the_page_says(
     places = {f"/data/captures/shard{n}": tmp_path / f"shard{n}" for n in (1, 2)}
     for place in places.values():
         copytree(recorded.folder, place)
-    text = with_places(block("docs/sources.md", "shared_tables:").text, places)
+    # As a configuration, all of these are taken elsewhere.
+    text = with_places(block(PAGE, "shared_tables:").text, places)
     (tmp_path / "lake.yaml").write_text(text, encoding="utf-8")
     lake = tmp_path / "lake"
     assert main(["apply", "--config", str(tmp_path / "lake.yaml"), "--target", str(lake), "--at-once", "2", "-q"]) == 0
