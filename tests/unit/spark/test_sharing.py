@@ -16,7 +16,7 @@ from walreplay.spark.delta.target import Target
 from walreplay.spark.planning import placement
 from walreplay.spark.planning.placement import Use, Wanted
 from walreplay.spark.planning.registry import MirrorEntry
-from walreplay.spark.planning.sharing import needed, with_needed
+from walreplay.spark.planning.sharing import columns_in, needed, with_needed
 from walreplay.spark.planning.table_run import is_own
 from walreplay.spark.tables import sharing
 from walreplay.spark.tables.sharing import in_turn, moves_values
@@ -53,13 +53,11 @@ def place(known, oid, name, share=EU):
 
 def test_what_a_table_needs_is_what_it_lacks():
     there = [("__source", "string"), ("id", "int"), ("note", "string"), ("n", "bigint")]
-    rows = pa.schema(
-        [("ID", pa.int32()), ("note", pa.int32()), ("n", pa.int16()), ("id", pa.int64()), ("x", pa.bool_())]
-    )
-    found = needed(there, rows)
-    assert [one.name for one in found.added] == ["x"]
-    assert [one.name for one in found.widened] == ["id"]
-    assert [(one.wanted.name, one.name) for one in found.conflicts] == [("ID", "id"), ("note", "note")]
+    kinds = {"ID": pa.int32(), "note": pa.int32(), "n": pa.int16(), "id": pa.int64(), "x": pa.bool_()}
+    found = needed(there, columns_in(pa.schema(list(kinds.items()))))
+    assert found.added == (("x", "BOOLEAN"),)
+    assert found.widened == (("id", "BIGINT"),)
+    assert [(one.wanted[0], one.there[0]) for one in found.conflicts] == [("ID", "id"), ("note", "note")]
     assert with_needed(there, found) == [
         ("__source", "string"),
         ("id", "BIGINT"),

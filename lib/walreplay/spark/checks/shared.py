@@ -11,7 +11,7 @@ from walreplay.errors import ConfigError, TargetError
 from walreplay.spark.checks.siblings import SiblingLedgers
 from walreplay.spark.planning.plan import TablePlan
 from walreplay.spark.planning.registry import MirrorEntry
-from walreplay.spark.planning.sharing import column_conflict, needed, with_needed
+from walreplay.spark.planning.sharing import column_conflict, columns_in, needed, with_needed
 from walreplay.spark.planning.table_run import table_schema
 
 
@@ -35,9 +35,9 @@ def check_shared(plan: TablePlan, found: Sequence[tuple[str, str]], siblings: Si
             remedy="Nothing was applied; move the table away, or take it out of shared_tables",
         )
     if plan.before is not None:
-        lost = needed(found, table_schema(plan.before.shape, plan.metadata))
+        lost = needed(found, columns_in(table_schema(plan.before.shape, plan.metadata)))
         if lost.any:
-            names = [one.name for one in (*lost.added, *lost.widened, *(one.wanted for one in lost.conflicts))]
+            names = [name for name, _ in (*lost.added, *lost.widened, *(one.wanted for one in lost.conflicts))]
             raise TargetError(
                 f"the table's columns are not those that its last run has left ({', '.join(names)})",
                 table=plan.name,
@@ -46,9 +46,9 @@ def check_shared(plan: TablePlan, found: Sequence[tuple[str, str]], siblings: Si
             )
     columns = list(found)
     for epoch in plan.epochs:
-        changes = needed(columns, table_schema(epoch.shape, plan.metadata))
+        changes = needed(columns, columns_in(table_schema(epoch.shape, plan.metadata)))
         for column in changes.conflicts:
-            raise column_conflict(plan, column, siblings.type_in(plan.table, column.wanted.name))
+            raise column_conflict(plan, column, siblings.type_in(plan.table, column.wanted[0]))
         columns = with_needed(columns, changes)
 
 

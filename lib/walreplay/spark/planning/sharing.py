@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -13,18 +14,16 @@ from walreplay.sink.sharing import Fit, fit_of
 from walreplay.spark.delta.sql_types import sql_type
 from walreplay.spark.planning.plan import TablePlan
 
+Column: TypeAlias = "tuple[str, str]"
+"""A column's name, and its type as SQL writes it."""
+
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column that does not go together with one of the same name that the table has.
+class Conflict:
+    """A column that does not go together with one of the same name that the table has."""
 
-    Attributes:
-        name, kind: the table's, the type as SQL writes it.
-    """
-
-    wanted: pa.Field
-    name: str
-    kind: str
+    wanted: Column
+    there: Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +36,9 @@ class Needed:
         conflicts: those that it cannot have.
     """
 
-    added: tuple[pa.Field, ...]
-    widened: tuple[pa.Field, ...]
-    conflicts: tuple[Column, ...]
+    added: tuple[Column, ...]
+    widened: tuple[Column, ...]
+    conflicts: tuple[Conflict, ...]
 
     @property
     def any(self) -> bool:
@@ -47,57 +46,57 @@ class Needed:
         return bool(self.added or self.widened or self.conflicts)
 
 
-def needed(found: Sequence[tuple[str, str]], wanted: Iterable[pa.Field]) -> Needed:
-    """Compare a table's columns with those that rows have.
+def columns_in(schema: pa.Schema) -> list[Column]:
+    """Give a schema's columns as SQL has them."""
+    return [(one.name, sql_type(one.type)) for one in schema]
 
-    Args:
-        found: the table's, (name, SQL type) each.
-    """
-    there = {fold(name): (name, kind) for name, kind in found}
-    added: list[pa.Field] = []
-    widened: list[pa.Field] = []
-    conflicts: list[Column] = []
+
+def needed(found: Iterable[Column], wanted: Iterable[Column]) -> Needed:
+    """Compare the columns that a table has with those that rows have."""
+    there = {fold(one[0]): one for one in found}
+    added: list[Column] = []
+    widened: list[Column] = []
+    conflicts: list[Conflict] = []
     for one in wanted:
-        known = there.get(fold(one.name))
+        known = there.get(fold(one[0]))
         if known is None:
             added.append(one)
             continue
-        name, kind = known
-        fits = fit_of(kind, sql_type(one.type))
-        if name != one.name or fits is Fit.CONFLICTS:
-            conflicts.append(Column(one, name, kind))
+        fits = fit_of(known[1], one[1])
+        if known[0] != one[0] or fits is Fit.CONFLICTS:
+            conflicts.append(Conflict(one, known))
         elif fits is Fit.WIDENS:
             widened.append(one)
     return Needed(tuple(added), tuple(widened), tuple(conflicts))
 
 
-def with_needed(found: Sequence[tuple[str, str]], changes: Needed) -> list[tuple[str, str]]:
+def with_needed(found: Iterable[Column], changes: Needed) -> list[Column]:
     """Give the columns that a table has once it has what was needed."""
-    kinds = {one.name: sql_type(one.type) for one in (*changes.widened, *changes.added)}
+    kinds = dict([*changes.widened, *changes.added])
     return [(name, kinds.pop(name, kind)) for name, kind in found] + list(kinds.items())
 
 
-def column_conflict(plan: TablePlan, column: Column, other: tuple[str, str] | None = None) -> ConfigError:
+def column_conflict(plan: TablePlan, column: Conflict, other: tuple[str, str] | None = None) -> ConfigError:
     """Give the error for a column that two sources have otherwise.
 
     Args:
         other: another source that has the column, with PostgreSQL's name of its type there; None if it is not known.
     """
-    share, name = plan.metadata.share, column.wanted.name
+    share, (name, kind) = plan.metadata.share, column.wanted
     assert share is not None
     whose = "another source" if other is None else f"the source {other[0]}"
-    if column.name != name:
+    if column.there[0] != name:
         return ConfigError(
-            f"the column is called {name!r} in the source {share.source}, and {column.name!r} in {whose}: the table "
-            "that they share cannot have both",
+            f"the column is called {name!r} in the source {share.source}, and {column.there[0]!r} in {whose}: the "
+            "table that they share cannot have both",
             table=plan.name,
             path=plan.table.text,
             remedy="Leave the column out by exclude_columns in one of them; or take the table out of shared_tables, "
             "and apply to a new target",
         )
     own = {one.name: one.type.postgres_name for epoch in plan.epochs for one in epoch.shape.columns}.get(name)
-    here = sql_type(column.wanted.type) + ("" if own is None else f" ({own})")
-    there = column.kind.upper() + ("" if other is None else f" ({other[1]})")
+    here = kind + ("" if own is None else f" ({own})")
+    there = column.there[1].upper() + ("" if other is None else f" ({other[1]})")
     return ConfigError(
         f"the column {name!r} is {here} in the source {share.source}, and {there} in {whose}: in the table that they "
         "share it cannot be both",
@@ -109,4 +108,4 @@ def column_conflict(plan: TablePlan, column: Column, other: tuple[str, str] | No
     )
 
 
-__all__ = ["Column", "Needed", "column_conflict", "needed", "with_needed"]
+__all__ = ["Column", "Conflict", "Needed", "column_conflict", "columns_in", "needed", "with_needed"]

@@ -20,9 +20,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import pyarrow as pa
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_type
 
 from walreplay.errors import TargetError
 from walreplay.sink.convert import is_widening
@@ -33,7 +31,7 @@ from walreplay.spark.delta.sql_types import sql_schema, sql_type
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.delta.transaction import declared
 from walreplay.spark.planning.placement import Move
-from walreplay.spark.planning.sharing import Needed, column_conflict, needed
+from walreplay.spark.planning.sharing import Column, Needed, column_conflict, columns_in, needed
 from walreplay.spark.planning.table_run import ALTER, MERGE, TableRun, is_own, table_schema
 from walreplay.spark.session import steps
 from walreplay.spark.tables.alter import has_rescued, rewritten, touches_rescued, write_rewritten
@@ -148,11 +146,10 @@ def _copy(
         return
     if step.joins is None and not delta.read(spark, step.destination).isEmpty():
         raise occupied(step)
-    fields = [pa.field(one.name, to_arrow_type(one.dataType)) for one in rows.schema.fields]
-    changes = needed(found, fields)
+    changes = needed(found, [(one.name, one.dataType.simpleString()) for one in rows.schema.fields])
     if changes.conflicts:
         raise TargetError(
-            f"its rows cannot go there: the column {changes.conflicts[0].name!r} is of another type",
+            f"its rows cannot go there: the column {changes.conflicts[0].wanted[0]!r} is of another type",
             table=step.name,
             path=step.destination.text,
             remedy="Keep its place by a destination_table under objects",
@@ -183,7 +180,7 @@ def make_ready(spark: SparkSession, writer: TableWriter, run: TableRun, number: 
         _make(spark, run, number)
         found = delta.columns_of(spark, plan.table)
         assert found is not None
-    changes = needed(found, schema)
+    changes = needed(found, columns_in(schema))
     for column in changes.conflicts:
         raise column_conflict(plan, column)
     change_columns(spark, writer, plan.table, changes, run.check_lock, run.merge(number).comments({}))
@@ -238,13 +235,13 @@ def change_columns(
     """
     if not changes.any:
         return
-    fields = declared(sql_schema(pa.schema([*changes.added, *changes.widened])))["fields"]
+    fields = declared(", ".join(map(_declared, [*changes.added, *changes.widened])))["fields"]
     ensure(spark, writer, table, needed_by(fields) | (TYPE_WIDENING if changes.widened else {}), check_lock)
     statements = []
     if changes.added:
-        listed = (f"{_declared(one)}{delta.commented(comments.get(one.name))}" for one in changes.added)
+        listed = (f"{_declared(one)}{delta.commented(comments.get(one[0]))}" for one in changes.added)
         statements.append(f"ADD COLUMNS ({', '.join(listed)})")
-    statements += [f"ALTER COLUMN {quote(one.name)} TYPE {sql_type(one.type)}" for one in changes.widened]
+    statements += [f"ALTER COLUMN {quote(name)} TYPE {kind}" for name, kind in changes.widened]
     for statement in statements:
         check_lock()
         steps.reached(f"columns are to change: {table.text}")
@@ -257,8 +254,9 @@ def change_columns(
     delta.forget_version(spark)
 
 
-def _declared(field: pa.Field) -> str:
-    return f"{quote(field.name)} {sql_type(field.type)}"
+def _declared(column: Column) -> str:
+    name, kind = column
+    return f"{quote(name)} {kind}"
 
 
 def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
