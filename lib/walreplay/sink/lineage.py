@@ -207,7 +207,7 @@ def follow(
         own = CommitId.of_mark(commit.mark)
         shares = False
         if own is not None and own.application != ledger:
-            shares = commit.restored is None and is_siblings(own)
+            shares = line.changed is None and commit.restored is None and is_siblings(own)
             own = None
         back = None if commit.restored is None else lines.get(commit.restored)
         if back is not None:

@@ -155,6 +155,18 @@ def test_commits_of_another_source_leave_a_source_s_rows_as_they_are():
     assert stand(*theirs).changed.version == 5
 
 
+def test_no_ledger_is_asked_of_what_comes_behind_a_change():
+    asked = []
+
+    def is_siblings(commit):
+        asked.append(commit.number)
+        return False
+
+    told = [own(version, "x", version, "theirs") for version in range(5, 50)]
+    assert follow(told, ledger="ours", left=LEFT, is_siblings=is_siblings).changed.version == 5
+    assert asked == [5]
+
+
 def test_a_run_that_goes_on_finds_its_steps_between_those_of_others():
     found = shared(own(5, "x", 1, "theirs"), own(6, "run", 3), own(7, "x", 2, "theirs"), own(8, "run", 4), run="run")
     assert (found.is_sound, found.steps, found.left) == (True, {3, 4}, 8)
