@@ -236,61 +236,63 @@ def test_a_ledger_that_is_set_back_takes_no_rows_of_others_away(spark: SparkSess
 
 @pytest.mark.full
 def test_a_run_that_was_stopped_goes_on_behind_the_others(
-    spark: SparkSession, tmp_path: Path, stop: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, shards: Shards, stop: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
-    for step in ("table is to be made", "table applied"):
-        shards = Shards(spark, tmp_path / step)
-        eu, us = shards.of.values()
-        for name, one in shards.of.items():
-            one.write(ITEMS, PAIRS, m.Insert(9, row(1, name)), m.Insert(8, row(1, name)))
+
+    def stopped(step: str) -> None:
         stop(step)
-        (failed,) = walreplay.apply_sources(spark, shards.lake, shards.config).failed
-        assert (failed.source, type(failed.error)) == ("eu", StoppedError), step
-        us.write(m.Insert(9, row(2, "us")), m.Insert(8, row(1, "us")))
-        shards.apply("us")
-        shards.apply()
-        assert shards.rows() == {"eu": ["id=1 note=eu"], "us": ["id=1 note=us", "id=2 note=us"]}, step
-        assert shards.rows("pairs") == {"eu": ["a=1 b=eu"], "us": ["a=1 b=us", "a=1 b=us"]}, step
+        (failed,) = walreplay.apply_sources(spark, shards.lake, shards.config, sources=["eu"]).failed
+        assert isinstance(failed.error, StoppedError), step
+
+    eu, us = shards.of.values()
+    for name, one in shards.of.items():
+        one.write(ITEMS, PAIRS, m.Insert(9, row(1, name)), m.Insert(8, row(1, name)))
+    stopped("table is to be made")
+    shards.apply("us")
+    stopped("table applied")
+    us.write(m.Insert(9, row(2, "us")), m.Insert(8, row(1, "us")))
+    shards.apply("us")
+    shards.apply("eu")
+    assert shards.rows() == {"eu": ["id=1 note=eu"], "us": ["id=1 note=us", "id=2 note=us"]}
+    assert shards.rows("pairs") == {"eu": ["a=1 b=eu"], "us": ["a=1 b=us", "a=1 b=us"]}
     more = relation(9, "items", {"id": INT8, "note": TEXT, "price": INT4})
     eu.write(more, m.Truncate((9,), 0), m.Insert(9, row(1, "new", 5)), m.Delete(8, row(1, "eu")))
-    for step in ("columns are to change", "table applied"):
-        stop(step)
-        assert isinstance(walreplay.apply_sources(spark, shards.lake, shards.config).failed[0].error, StoppedError)
-        us.write(m.Delete(8, row(1, "us")))
-        shards.apply("us")
-    shards.apply()
+    us.write(m.Delete(8, row(1, "us")))
+    stopped("columns are to change")
+    shards.apply("us")
+    shards.apply("eu")
     assert shards.rows() == {"eu": ["id=1 note=new price=5"], "us": ["id=1 note=us", "id=2 note=us"]}
-    assert "pairs" not in shards.rows("pairs")
-    assert shards.rows("pairs") == {}
+    assert shards.rows("pairs") == {"us": ["a=1 b=us"]}
 
 
 @pytest.mark.full
 def test_a_table_that_is_made_anew_or_renamed_takes_its_own_rows_along(
-    spark: SparkSession, tmp_path: Path, stop: Callable[[str], None]
+    spark: SparkSession, shards: Shards, stop: Callable[[str], None]
 ) -> None:
-    for step in ("rows copied", "table moved"):
-        shards = Shards(spark, tmp_path / step)
-        eu, us = shards.of.values()
-        for name, one in shards.of.items():
-            one.write(ITEMS, m.Insert(9, row(1, name)), m.Insert(9, row(2, name)))
-        shards.apply()
-        # Another table has taken the name of the first, which comes back under one of its own.
-        eu.write(relation(19, "items", {"id": INT4, "note": TEXT, "more": TEXT}), m.Insert(19, row(1, "anew", "x")))
+    def stopped(step: str) -> None:
         stop(step)
-        report = walreplay.apply_sources(spark, shards.lake, shards.config, sources=["eu"])
-        assert isinstance(report.failed[0].error, StoppedError), step
-        us.write(m.Insert(9, row(3, "us")))
-        shards.apply()
-        here = ["id=1 note=us", "id=2 note=us", "id=3 note=us"]
-        assert shards.rows() == {"eu": ["id=1 more=x note=anew"], "us": here}, step
-    for step in ("rows copied",):
-        eu.write(relation(9, "former", {"id": INT4, "note": TEXT}), m.Update(9, row(1, "came back")))
-        stop(step)
-        walreplay.apply_sources(spark, shards.lake, shards.config, sources=["eu"])
-        shards.apply()
-        assert shards.rows("former") == {"eu": ["id=1 note=came back", "id=2 note=eu"]}, step
-        assert shards.rows() == {"eu": ["id=1 more=x note=anew"], "us": here}, step
+        (failed,) = walreplay.apply_sources(spark, shards.lake, shards.config, sources=["eu"]).failed
+        assert isinstance(failed.error, StoppedError), step
+
+    eu, us = shards.of.values()
+    for name, one in shards.of.items():
+        one.write(ITEMS, m.Insert(9, row(1, name)), m.Insert(9, row(2, name)))
+    shards.apply()
+    # Another table takes the name of the first, which comes back under one of its own.
+    eu.write(relation(19, "items", {"id": INT4, "note": TEXT, "more": TEXT}), m.Insert(19, row(1, "anew", "x")))
+    stopped("rows copied")
+    us.write(m.Insert(9, row(3, "us")))
+    shards.apply("us")
+    stopped("table moved")
+    shards.apply("eu")
+    here = ["id=1 note=us", "id=2 note=us", "id=3 note=us"]
+    assert shards.rows() == {"eu": ["id=1 more=x note=anew"], "us": here}
+    eu.write(relation(9, "former", {"id": INT4, "note": TEXT}), m.Update(9, row(1, "came back")))
+    stopped("rows copied")
+    shards.apply("eu")
+    assert shards.rows("former") == {"eu": ["id=1 note=came back", "id=2 note=eu"]}
+    assert shards.rows() == {"eu": ["id=1 more=x note=anew"], "us": here}
     # The other one's too, now to a table that others have; then a name that both of them have left is taken anew.
     us.write(relation(9, "former", {"id": INT4, "note": TEXT}), m.Delete(9, key=row(3, None)))
     eu.write(relation(19, "last", {"id": INT4, "note": TEXT, "more": TEXT}), m.Insert(19, row(2, "last", "y")))
@@ -299,7 +301,7 @@ def test_a_table_that_is_made_anew_or_renamed_takes_its_own_rows_along(
     assert shards.rows("former") == {"eu": ["id=1 note=came back", "id=2 note=eu"], "us": here[:2]}
     assert shards.rows("last") == {"eu": ["id=1 more=x note=anew", "id=2 more=y note=last"]}
     eu.write(relation(29, "items", {"id": INT4, "note": TEXT}), m.Insert(29, row(5, "third")))
-    shards.apply()
+    shards.apply("eu")
     assert shards.rows() == {"eu": ["id=5 note=third"]}
 
 
