@@ -148,7 +148,7 @@ def test_columns_of_all_sources_are_in_the_table(shards: Shards) -> None:
 def test_what_cannot_be_in_one_table_is_refused(spark: SparkSession, shards: Shards) -> None:
     eu, us = shards.of.values()
     eu.write(ITEMS, m.Insert(9, row(1, "eu")))
-    shards.apply()
+    shards.apply("eu")
     us.write(relation(9, "items", {"id": INT4, "note": INT4}), m.Insert(9, row(1, 5)))
     with pytest.raises(ConfigError) as refused:
         shards.apply()
