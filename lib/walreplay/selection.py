@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final, TypeVar
 
 from walreplay.errors import ConfigError
@@ -60,10 +60,24 @@ class HistoryNames:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """The part that a source has of a table with rows of several sources.
+
+    Attributes:
+        column: the metadata column that holds each row's source.
+        source: its value in the rows that are the source's own.
+    """
+
+    column: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class MetadataNames:
     """The names of a table's metadata columns; None is a column that the table does not have.
 
     Attributes:
+        share: None for a table of one source.
         rescued_data: if None, a value that its column cannot hold stops the run.
         deleted: None unless deleted rows are kept (soft deletes).
         log: the table is a change log, which has these too.
@@ -76,11 +90,13 @@ class MetadataNames:
     deleted: str | None
     log: LogNames | None = None
     history: HistoryNames | None = None
+    share: Share | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the metadata columns that the table has."""
-        found = (self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
+        source = None if self.share is None else self.share.column
+        found = (source, self.commit_lsn, self.commit_ts, self.rescued_data, self.deleted)
         more = (one for one in (self.log, self.history) if one is not None)
         own = (getattr(one, field.name) for one in more for field in fields(one))
         return tuple(name for name in (*found, *own) if name is not None)
@@ -208,7 +224,8 @@ def select(
     history = versions if relation in versions else (*versions, relation)
     is_mirror = output is Output.MIRROR
     soft_deletes = is_mirror and _first(table.soft_deletes, settings.soft_deletes)
-    metadata = metadata_of(settings, output, soft_deletes=soft_deletes)
+    share = _share(settings, table, output)
+    metadata = replace(metadata_of(settings, output, soft_deletes=soft_deletes), share=share)
     # What is changed together lies together in a mirror; a change log and a history grow by commit.
     clustering = () if not is_mirror else _first(table.cluster_by, settings.cluster_by)
     columns_listed = {
@@ -271,6 +288,25 @@ def metadata_of(settings: Settings, output: Output, *, soft_deletes: bool = Fals
     return MetadataNames(own.commit_lsn, own.commit_ts, own.rescued_data, own.deleted if soft_deletes else None)
 
 
+def _share(settings: Settings, table: TableSettings, output: Output) -> Share | None:
+    """Give the part of a table that is the source's own; None if the table is of one source.
+
+    Raises:
+        ConfigError: the output cannot be shared.
+    """
+    if settings.ledger_name is None or not settings.shares_table(*table.destination):
+        return None
+    if output is not Output.MIRROR:
+        raise ConfigError(
+            f"shared_tables has the table {'.'.join(table.destination)}, of which several sources cannot share the "
+            f"{output.value}",
+            table=f"{table.source_schema}.{table.source_table}",
+            remedy="Set outputs: [mirror] for it under objects; or take it out of shared_tables, and give each source "
+            "a destination_schema of its own",
+        )
+    return Share(settings.metadata_columns.source, settings.ledger_name)
+
+
 def log_metadata(settings: Settings) -> MetadataNames:
     """Give the names of a change log's own columns; it cannot do without the commit's LSN and time."""
     own = settings.metadata_columns
@@ -296,6 +332,8 @@ def names_of(
     """
     history = ([column.name for column in version.columns] for version in versions)
     own = settings.metadata_columns.names
+    if settings.shares_table(*table.destination):
+        own = (*own, settings.metadata_columns.source)
     if output is Output.CHANGELOG:
         own = (*own, *settings.metadata_columns.log_names)
     if output is Output.HISTORY:

@@ -98,6 +98,18 @@ def test_the_settings_of_a_source_know_which_ledger_is_theirs() -> None:
     assert (Settings().ledger_name, Settings().siblings, Settings().captures_uri) == (None, (), None)
 
 
+def test_tables_that_sources_share_are_named_for_all_of_them() -> None:
+    found = configuration(f"{LAKE}shared_tables: 'shop[.]orders, all[.].*'")
+    eu, us = found.of("eu"), found.of("us")
+    for same in (us, us.allowing_gaps(), us.with_run_bytes(5), pickle.loads(pickle.dumps(us)), make_settings(us)):
+        assert [same.shares_table("shop", name) for name in ("orders", "orders2", "items")] == [True, False, False]
+    # By the names that the target's tables have.
+    assert not eu.shares_table(*eu.options_of("shop", "orders").destination)
+    assert not Settings().shares_table("shop", "orders")
+    with pytest.raises(ConfigError, match="there are no sources"):
+        configuration("shared_tables: ['a[.]b']")
+
+
 def test_what_a_command_says_holds_for_all_sources() -> None:
     text = "run_bytes: 7\nsources: {a: {captures: x, run_bytes: 9}, b: {captures: {uri: y, allow_gaps: false}}}"
     found = configuration(text)

@@ -33,10 +33,12 @@ class MetadataSettings(StrictModel):
     end_at: Name = "__END_AT"
     start_lsn: Name = "__start_lsn"
     end_lsn: Name = "__end_lsn"
+    source: Name = "__source"
+    """Only in tables that several sources share (``shared_tables``)."""
 
     @model_validator(mode="after")
     def _distinct(self) -> MetadataSettings:
-        names = (*self.names, *self.log_names, self.start_at, self.end_at, self.start_lsn, self.end_lsn)
+        names = (*self.names, *self.log_names, self.start_at, self.end_at, self.start_lsn, self.end_lsn, self.source)
         for name in names:
             # Delta does not tell upper case from lower.
             if name.lower() in RESERVED_COLUMNS:

@@ -20,12 +20,20 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,62}")
 
+_OF_ALL: Final = frozenset({"sources", "shared_tables"})
+"""What is said of all sources together, and not of each."""
+
 _LISTS: Final = ("table_include_list", "table_exclude_list")
 
 
+def is_source_name(name: str) -> bool:
+    """Tell whether a source may be called so: its name stands on command lines, in paths and in schemas' names."""
+    return _NAME.fullmatch(name) is not None
+
+
 def _check_name(name: str) -> str:
-    """Refuse what is no name for a source: it stands on command lines, in paths and in the names of schemas."""
-    if _NAME.fullmatch(name) is None:
+    """Refuse what is no name for a source."""
+    if not is_source_name(name):
         raise ValueError("a source's name has letters, digits, _, - and ., and begins with a letter or a digit")
     return name
 
@@ -71,11 +79,15 @@ class Configuration(Settings):
     sources: Annotated[
         dict[Annotated[Name, AfterValidator(_check_name)], SourceSettings], BeforeValidator(none_is_empty)
     ] = Field(default_factory=dict)
+    shared_tables: Expressions | None = None
+    """Regular expressions over the whole of a mirror's ``schema.table``: tables that several sources write to."""
 
     @model_validator(mode="after")
     def _check_sources(self) -> Configuration:
         if self.sources and self.source is not None:
             raise ValueError("source is the name of one stream: where there are several, it stands under each")
+        if self.shared_tables is not None and not self.sources:
+            raise ValueError("shared_tables are tables of several sources, and there are no sources")
         folded: dict[str, str] = {}
         for name in self.sources:
             # Neither catalogs nor all file systems tell upper case from lower.
@@ -121,7 +133,7 @@ class Configuration(Settings):
         """
         self.chosen([name])
         own = self.sources[name]
-        values = {key: getattr(self, key) for key in self.model_fields_set if key != "sources"}
+        values = {key: getattr(self, key) for key in self.model_fields_set if key not in _OF_ALL}
         given = {key: getattr(own, key) for key in own.model_fields_set}
         if "table_include_list" in given or "table_exclude_list" in given:
             values = {key: value for key, value in values.items() if key not in _LISTS}
@@ -130,7 +142,9 @@ class Configuration(Settings):
             given["objects"] = (*(item for item in self.objects if _table_of(item) not in mine), *own.objects)
         given["captures"] = self.captures.model_copy(update=own.captures.options)
         siblings = tuple(other for other in self.sources if other != name)
-        return Settings.from_mapping({**values, **given}).as_one_of(name, own.captures.uri, siblings)
+        return Settings.from_mapping({**values, **given}).as_one_of(
+            name, own.captures.uri, siblings, self.shared_tables or ()
+        )
 
     def single(self) -> Settings:
         """Give the settings of a configuration that has no sources.
@@ -144,7 +158,7 @@ class Configuration(Settings):
                 remedy="Leave --captures out; in Python, walreplay.apply_sources takes it, and others take one "
                 "source's settings: walreplay.source_settings(config, name)",
             )
-        return Settings.from_mapping({key: getattr(self, key) for key in self.model_fields_set if key != "sources"})
+        return Settings.from_mapping({key: getattr(self, key) for key in self.model_fields_set if key not in _OF_ALL})
 
     def allowing_gaps(self) -> Self:
         """Give the same with ``captures: allow_gaps`` set, whatever a source says of it."""
@@ -174,4 +188,4 @@ def _table_of(item: ObjectSettings) -> tuple[str, str]:
     return item.table.source_schema, item.table.source_table
 
 
-__all__ = ["Configuration", "SourceCaptures", "SourceSettings"]
+__all__ = ["Configuration", "SourceCaptures", "SourceSettings", "is_source_name"]

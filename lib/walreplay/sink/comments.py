@@ -51,6 +51,7 @@ _SAID: Final = {
     Output.HISTORY: "History of PostgreSQL table",
     Output.CHANGELOG: "Changes of PostgreSQL table",
 }
+_SOURCE: Final = "The source that the row is from"
 _RESCUED_DATA: Final = "Values that the types of their columns cannot hold: JSON of column and PostgreSQL's text"
 
 
@@ -92,6 +93,7 @@ def metadata_comments(metadata: MetadataNames) -> dict[str, str]:
         (metadata.commit_lsn, _COMMIT_LSN if log is None else _CHANGE_LSN),
         (metadata.commit_ts, _COMMIT_TS),
         (metadata.rescued_data, _RESCUED_DATA),
+        (None if metadata.share is None else metadata.share.column, _SOURCE),
     ]
     if log is not None:
         told += [(getattr(log, name), text) for name, text in _LOG.items()]

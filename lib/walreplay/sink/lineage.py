@@ -8,7 +8,7 @@ it was at that version; anything else is a change by somebody else.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -74,6 +74,7 @@ class CommitId:
         oid: the relation whose rows the table has; None for the ledger's own tables.
         counts: numbers for the report that Delta's history does not have otherwise, so that a run which finishes a
             killed one can report them, too; None if they are not known before the commit.
+        source: of a table that several sources write to, the one whose ledger this is.
     """
 
     application: str
@@ -81,6 +82,7 @@ class CommitId:
     run: RunId | None = None
     oid: int | None = None
     counts: Mapping[str, int] | None = field(default=None, compare=False)
+    source: str | None = field(default=None, compare=False)
 
     @property
     def mark(self) -> str:
@@ -90,6 +92,8 @@ class CommitId:
             told |= {"run": self.run.id, "upto": self.run.upto, "applied": self.run.applied}
         if self.oid is not None:
             told["oid"] = self.oid
+        if self.source is not None:
+            told["source"] = self.source
         if self.counts is not None:
             told["counts"] = dict(self.counts)
         return json.dumps(told)
@@ -102,7 +106,8 @@ class CommitId:
             run = RunId(str(told["run"]), int(told["upto"]), int(told["applied"])) if "run" in told else None
             oid = int(told["oid"]) if "oid" in told else None
             counts = {str(k): int(v) for k, v in told["counts"].items()} if "counts" in told else None
-            return cls(str(told["walreplay"]), int(told["number"]), run, oid, counts)
+            source = str(told["source"]) if "source" in told else None
+            return cls(str(told["walreplay"]), int(told["number"]), run, oid, counts, source)
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
@@ -172,7 +177,18 @@ class Standing:
         return self.changed is None and not self.ahead
 
 
-def follow(commits: Iterable[LoggedCommit], *, ledger: str, left: int, run: str | None = None) -> Standing:
+def _has_no_siblings(commit: CommitId) -> bool:
+    return False
+
+
+def follow(
+    commits: Iterable[LoggedCommit],
+    *,
+    ledger: str,
+    left: int,
+    run: str | None = None,
+    is_siblings: Callable[[CommitId], bool] = _has_no_siblings,
+) -> Standing:
     """Follow a table's commits from the version in which the ledger's last run left it.
 
     Args:
@@ -181,13 +197,17 @@ def follow(commits: Iterable[LoggedCommit], *, ledger: str, left: int, run: str 
         left: that version; -1 for a table that the ledger does not know.
         run: the id of an interrupted run that continues now.  Commits before its first one need no check, because it
             has checked them when it began.
+        is_siblings: says whether a commit that is not the ledger's was made by that of another source that shares the
+            table: it leaves the rows of this one as they are.
     """
     line = Standing(left, left)
     lines = {left: line}
     back: Standing | None = None
     for commit in commits:
         own = CommitId.of_mark(commit.mark)
+        shares = False
         if own is not None and own.application != ledger:
+            shares = line.changed is None and commit.restored is None and is_siblings(own)
             own = None
         back = None if commit.restored is None else lines.get(commit.restored)
         if back is not None:
@@ -196,12 +216,18 @@ def follow(commits: Iterable[LoggedCommit], *, ledger: str, left: int, run: str 
             line = Standing(commit.version, commit.version, steps=line.steps | {own.number})
         elif own is not None:
             line = replace(line, ahead=(*line.ahead, own))
-        elif not commit.keeps_rows:
+        elif shares and line.is_sound:
+            # To set the table back to an earlier version would take the other source's rows away.
+            line = replace(line, left=commit.version)
+        elif not shares and not commit.keeps_rows:
             line = replace(line, changed=line.changed or commit)
         line = replace(line, latest=commit.version)
         lines[commit.version] = line
     # Of the sound versions, the one that has most of the interrupted run's commits.
-    best = max((one for one in lines.values() if one.is_sound), key=lambda one: len(one.steps))
+    sound = [one for one in lines.values() if one.is_sound]
+    best = max(sound, key=lambda one: len(one.steps))
+    # Of those that differ only by other sources' rows, the newest.
+    best = max((one for one in sound if one.steps == best.steps), key=lambda one: one.left)
     if back is not None and line.is_sound and line.steps < best.steps:
         # A RESTORE has undone some of the run's commits, but Delta would still skip these as already made.
         line = replace(line, changed=commit)

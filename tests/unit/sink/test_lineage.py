@@ -36,11 +36,12 @@ def stand(*commits, run=None, left=LEFT):
         CommitId("ours/runs", 3, RunId("id", -1, 0)),
         CommitId("ours", 3, RunId("id", 1, 1), 7, {"without_base": 2}),
         CommitId("ours", 3, RunId("id", 1, 1), 7, {}),
+        CommitId("ours", 3, RunId("id", 1, 1), 7, None, "eu"),
     ],
 )
 def test_a_mark_is_read_as_it_was_written(commit):
     found = CommitId.of_mark(commit.mark)
-    assert (found, found.counts) == (commit, commit.counts)
+    assert (found, found.counts, found.source) == (commit, commit.counts, commit.source)
 
 
 def test_what_its_rows_are_counted_for_makes_no_other_commit():
@@ -136,3 +137,46 @@ def test_going_back_to_what_is_named_makes_any_table_sound_again(events, run):
     again = stand(*commits, restore(standing.latest + 1, standing.left), run=run)
     assert again.is_sound
     assert len(again.steps) >= len(standing.steps)
+
+
+def shared(*commits, run=None, left=LEFT):
+    return follow(commits, ledger="ours", left=left, run=run, is_siblings=lambda commit: commit.application == "theirs")
+
+
+def test_commits_of_another_source_leave_a_source_s_rows_as_they_are():
+    theirs = [own(version, "x", version, "theirs") for version in (5, 6)]
+    found = shared(*theirs)
+    # To set the table back to it takes nobody's rows away.
+    assert (found.is_sound, found.latest, found.left) == (True, 6, 6)
+    changed = shared(theirs[0], others(6, "UPDATE"), own(7, "x", 7, "theirs"))
+    assert (changed.changed.version, changed.left) == (6, 5)
+    assert shared(theirs[0], own(6, "x", 1, "strangers")).changed.version == 6
+    # What is not said to be shared is as ever.
+    assert stand(*theirs).changed.version == 5
+
+
+def test_no_ledger_is_asked_of_what_comes_behind_a_change():
+    asked = []
+
+    def is_siblings(commit):
+        asked.append(commit.number)
+        return False
+
+    told = [own(version, "x", version, "theirs") for version in range(5, 50)]
+    assert follow(told, ledger="ours", left=LEFT, is_siblings=is_siblings).changed.version == 5
+    assert asked == [5]
+
+
+def test_a_run_that_goes_on_finds_its_steps_between_those_of_others():
+    found = shared(own(5, "x", 1, "theirs"), own(6, "run", 3), own(7, "x", 2, "theirs"), own(8, "run", 4), run="run")
+    assert (found.is_sound, found.steps, found.left) == (True, {3, 4}, 8)
+    ahead = shared(own(5, "x", 1, "theirs"), own(6, "lost", 3), own(7, "x", 2, "theirs"))
+    assert ([commit.number for commit in ahead.ahead], ahead.left) == ([3], 5)
+
+
+def test_a_restore_that_takes_a_source_s_rows_away_is_seen():
+    assert shared(own(5, "x", 1, "theirs"), restore(6, 3)).changed.version == 6
+    assert shared(own(5, "x", 1, "theirs"), others(6, "UPDATE"), restore(7, 5)).is_sound
+    # Another source cannot say that a RESTORE is its own.
+    told = replace(restore(6, 3), mark=own(6, "x", 2, "theirs").mark)
+    assert shared(own(5, "x", 1, "theirs"), told).changed.version == 6

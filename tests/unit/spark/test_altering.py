@@ -25,9 +25,9 @@ from walreplay.spark.tables.alter import (
     _levels,
     _pending,
     _statements,
-    _touches_rescued,
     alters,
     rewrite_batches,
+    touches_rescued,
 )
 from walreplay.spark.workers.refusals import refusal_in
 from walreplay.types import resolve
@@ -135,7 +135,7 @@ def test_what_delta_can_do_in_place_is_done_there(versions, expected):
 @pytest.mark.parametrize("versions", [["id a", "id a"], ["id a b", "id b"], ["id a:mood", "id a:text"], ["id a", "id"]])
 def test_a_column_that_is_merely_kept_or_means_the_same_does_not_change_the_table(versions):
     assert not alters(evolve(*versions))
-    assert not _touches_rescued(evolve(*versions))
+    assert not touches_rescued(evolve(*versions))
 
 
 def test_values_may_change_though_the_tables_type_does_not():
@@ -166,7 +166,7 @@ def test_the_order_of_columns_is_changed_by_a_rewrite():
     ],
 )
 def test_rescued_texts_go_along_with_renames_drops_and_types(versions, touches):
-    assert _touches_rescued(evolve(*versions, policy=DROPPING)) is touches
+    assert touches_rescued(evolve(*versions, policy=DROPPING)) is touches
 
 
 class Columns:

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shlex
 
@@ -5,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from walreplay.outputs import Output
-from walreplay.selection import Layout
+from walreplay.selection import Layout, Share
 from walreplay.settings.narrowed import Narrowed, tables_named
 from walreplay.sink.evolution import OWN, MirrorColumn, TableShape
 from walreplay.spark.delta.target import TableName, Target
@@ -34,6 +35,9 @@ def test_an_entry_is_read_as_it_was_written(table):
         16384, "s.t", table, SHAPE, set_aside=True, names=names, comment='PostgreSQL table s."T"', base_lsn=150
     )
     assert MirrorEntry.from_json(entry.to_json()) == entry
+    shared = dataclasses.replace(entry, share=Share("__source", "eu"))
+    assert MirrorEntry.from_json(shared.to_json()) == shared
+    assert made_again(shared) == "apply to a new target"
 
 
 def test_an_entry_of_an_earlier_version_says_nothing():

@@ -44,6 +44,7 @@ class Ahead:
     Attributes:
         oid: the relation's.
         known: the ledger knows the table; otherwise it is written from the beginning.
+        shared: other sources write to it, too.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Ahead:
     oid: int
     standing: Standing
     known: bool
+    shared: bool = False
 
 
 def highest_runs(spark: SparkSession, target: Target, ledger: str, at_once: int) -> dict[str, int]:

@@ -7,7 +7,7 @@ ledger, because the ledger was set back, is a case of its own (`Standing.ahead`)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,12 +36,14 @@ class Known:
         ledger: the ledger's id.
         entry: None for a table that the ledger does not know.
         run: the id of the run, if it was interrupted and continues now.
+        is_siblings: of a table that several sources share, whether another one has made a commit.
     """
 
     name: str
     ledger: str
     entry: MirrorEntry | None
     run: str | None = None
+    is_siblings: Callable[[CommitId], bool] = lambda _: False
 
 
 def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing | None:
@@ -80,7 +82,7 @@ def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing
             raise _not_the_one(table, known)
         # It was copied to where it is now.
         left, commits = -1, _commits(spark, table, -1)[1]
-    return follow(commits, ledger=known.ledger, left=left, run=known.run)
+    return follow(commits, ledger=known.ledger, left=left, run=known.run, is_siblings=known.is_siblings)
 
 
 def newest_number(spark: SparkSession, table: TableName, application: str) -> int:

@@ -20,6 +20,8 @@ from walreplay.spark.checks.setting_back import (
     restore_tables,
     restored_warning,
 )
+from walreplay.spark.checks.shared import check_shared
+from walreplay.spark.checks.siblings import SiblingLedgers
 from walreplay.spark.checks.standing import Known, change_warning, changed_error, standing_of
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.mounted import local_folder
@@ -30,7 +32,7 @@ from walreplay.spark.ledger.state import State
 from walreplay.spark.ledger.transactions import History
 from walreplay.spark.planning.plan import RunPlan, TablePlan
 from walreplay.spark.planning.registry import MirrorEntry, made_again
-from walreplay.spark.planning.table_run import TableRun, table_schema
+from walreplay.spark.planning.table_run import TableRun, run_of, table_schema
 from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import session_with
 from walreplay.transactions.plan import Plan
@@ -53,12 +55,21 @@ class Found:
 
 
 def check_table(
-    spark: SparkSession, plan: TablePlan, ledger: str, *, resumed: bool, moves_in: bool, accepts: bool
+    spark: SparkSession,
+    plan: TablePlan,
+    ledger: str,
+    siblings: SiblingLedgers,
+    known: int,
+    *,
+    resumed: bool,
+    moves_in: bool,
+    accepts: bool,
 ) -> Found:
     """Say whether a table exists and how it compares with the ledger, before anything is applied.
 
     Args:
         ledger: the ledger's id.
+        known: the last run that the ledger knows.
         resumed: the run may have written to the table already: it is compared once it is in its place.
         moves_in: the table comes from another place, or the table at its place will leave.
         accepts: changes by others are accepted as they are.
@@ -83,21 +94,34 @@ def check_table(
                     f"{made_again(plan.before)}",
                 )
             return Found(False)
+        shared = plan.metadata.share is not None
         if resumed:
             return Found(True)
-        standing = standing_of(own, table, Known(plan.name, ledger, plan.before))
+        standing = standing_of(
+            own, table, Known(plan.name, ledger, plan.before, is_siblings=siblings.makers_of(plan.metadata.share))
+        )
         if plan.before is None:
-            if standing is None or not _is_of_ledger(standing, plan.oid):
+            if standing is not None and shared:
+                # The source may have had rows of another relation in it, which are gone.
+                ahead = tuple(commit for commit in standing.ahead if run_of(commit) > known)
+                standing = replace(standing, ahead=ahead)
+            if standing is None or not _is_of_ledger(standing, plan.oid, shared=shared):
                 raise _not_made(plan)
+            if shared:
+                check_shared(plan, found, siblings)
             return Found(True, standing)
         if standing is not None and standing.changed is not None and (standing.ahead or not accepts):
             raise changed_error(table, plan.name, standing, plan.before)
-        if standing is None or not standing.ahead:
+        if shared:
+            check_shared(plan, found, siblings)
+        elif standing is None or not standing.ahead:
             _check_columns(own, plan, found)
     return Found(True, standing)
 
 
-def check_begun(spark: SparkSession, run: TableRun, run_id: str, *, accepts: bool) -> Standing | None:
+def check_begun(
+    spark: SparkSession, run: TableRun, run_id: str, siblings: SiblingLedgers, *, accepts: bool
+) -> Standing | None:
     """Compare a table with the ledger when an interrupted run continues; None if it does not exist yet.
 
     Args:
@@ -110,7 +134,8 @@ def check_begun(spark: SparkSession, run: TableRun, run_id: str, *, accepts: boo
     with session_with(spark, delta.SMALL_STATE) as own:
         if not delta.exists(own, plan.table):
             return None
-        standing = standing_of(own, plan.table, Known(plan.name, run.commit.application, plan.before, run_id))
+        known = Known(plan.name, run.commit.application, plan.before, run_id, siblings.makers_of(plan.metadata.share))
+        standing = standing_of(own, plan.table, known)
     if standing is None or standing.changed is None or accepts:
         return standing
     if plan.before is None and not standing.steps:
@@ -118,10 +143,14 @@ def check_begun(spark: SparkSession, run: TableRun, run_id: str, *, accepts: boo
     raise changed_error(plan.table, plan.name, standing, plan.before)
 
 
-def _is_of_ledger(standing: Standing, oid: int) -> bool:
-    """Say whether this ledger made a table for a relation, although it does not know the table."""
+def _is_of_ledger(standing: Standing, oid: int, *, shared: bool) -> bool:
+    """Say whether this ledger made a table for a relation, although it does not know the table.
+
+    Args:
+        shared: others may have made it as well.
+    """
     ahead = standing.ahead
-    return standing.changed is None and bool(ahead) and all(commit.oid == oid for commit in ahead)
+    return standing.changed is None and (shared or bool(ahead)) and all(commit.oid == oid for commit in ahead)
 
 
 def _not_made(plan: TablePlan) -> TargetError:
@@ -154,6 +183,19 @@ def _check_columns(spark: SparkSession, plan: TablePlan, found: Sequence[tuple[s
     )
 
 
+def _check_own(ahead: Sequence[Ahead]) -> None:
+    """Refuse to set a table back that has rows of other sources, too."""
+    for one in ahead:
+        if one.known and one.shared:
+            raise TargetError(
+                "the table is newer than the ledger, and it is shared with other sources: to set it back would take "
+                "their rows away",
+                table=one.name,
+                path=one.table.text,
+                remedy="Nothing was applied; bring back the ledger as it was, or apply to a new target",
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class TableChecks:
     """The checks of a run's tables.
@@ -162,6 +204,7 @@ class TableChecks:
         accepts: changes by others are accepted as they are.
         at_once: how many tables are checked at the same time.
         warnings: the list that warnings for people are added to.
+        siblings: the other sources' ledgers.
     """
 
     spark: SparkSession
@@ -170,18 +213,23 @@ class TableChecks:
     accepts: bool
     at_once: int
     warnings: list[str]
+    siblings: SiblingLedgers
 
-    def check(self, tables: RunPlan, *, resumed: bool) -> list[Found]:
-        """Say which tables exist, and refuse those that are not as the ledger left them."""
+    def check(self, tables: RunPlan, before: State | None, *, resumed: bool) -> list[Found]:
+        """Say which tables exist, and refuse those that are not as the ledger left them.
+
+        Args:
+            before: the ledger's state.
+        """
+        known = before.run if before is not None else 0
         moving = {move.destination for move in tables.placement.moves}
 
         def look(table: TablePlan) -> Found:
             left = any(move.source == table.table for move in tables.placement.moves)
             moves_in = left or table.table in moving
             with spark_errors(table=table.name, path=(table.before or table).table.text):
-                return check_table(
-                    self.spark, table, self.ledger.id, resumed=resumed, moves_in=moves_in, accepts=self.accepts
-                )
+                own = self.spark, table, self.ledger.id, self.siblings, known
+                return check_table(*own, resumed=resumed, moves_in=moves_in, accepts=self.accepts)
 
         with ThreadPoolExecutor(self.at_once) as pool:
             found = list(pool.map(look, tables.tables))
@@ -198,7 +246,7 @@ class TableChecks:
 
         def look(run: TableRun) -> TableRun:
             with spark_errors(table=run.plan.name, path=run.plan.table.text):
-                standing = check_begun(self.spark, run, plan.id, accepts=self.accepts)
+                standing = check_begun(self.spark, run, plan.id, self.siblings, accepts=self.accepts)
             checked = replace(run, standing=standing)
             if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
                 one = Ahead(run.plan.name, run.plan.table, run.plan.oid, standing, known=True)
@@ -229,7 +277,8 @@ class TableChecks:
             if isinstance(standing, TargetError):
                 self.warnings.append(f"{entry.name}: {standing.problem}")
             elif standing is not None and standing.ahead:
-                ahead.append(Ahead(entry.name, entry.table, entry.oid, standing, known=True))
+                is_shared = entry.share is not None
+                ahead.append(Ahead(entry.name, entry.table, entry.oid, standing, known=True, shared=is_shared))
             elif standing is not None and standing.changed is not None and not self.accepts:
                 self.warnings.append(change_warning(entry, standing))
         return ahead
@@ -245,7 +294,8 @@ class TableChecks:
             return None
         with session_with(self.spark, delta.SMALL_STATE) as own:
             try:
-                return standing_of(own, entry.table, Known(entry.name, self.ledger.id, entry))
+                known = Known(entry.name, self.ledger.id, entry, is_siblings=self.siblings.makers_of(entry.share))
+                return standing_of(own, entry.table, known)
             except TargetError as error:
                 return error
 
@@ -273,6 +323,7 @@ class TableChecks:
                 (table.before or table).oid,
                 there.standing,
                 known=table.before is not None,
+                shared=table.metadata.share is not None,
             )
             for table, there in zip(tables.tables, found, strict=True)
             if there.standing is not None and there.standing.ahead
@@ -283,6 +334,7 @@ class TableChecks:
         highest = highest_of(recorded, ahead)
         if highest <= known and not ahead:
             return known + 1
+        _check_own(ahead)
         check_bytes(ahead, plan, history)
         commit = delta.CommitId(self.ledger.id, highest + 1, run_id(plan))
         restore_tables(self.spark, ahead, commit, self.ledger.check_lock)

@@ -209,6 +209,7 @@ def write(
     *,
     create: bool = False,
     new_schema: bool = False,
+    only: str = "",
     properties: Mapping[str, str] = NO_PROPERTIES,
     comment: str = "",
 ) -> None:
@@ -219,6 +220,7 @@ def write(
         commit: the commit that this is, if it must be made exactly once.
         create: the table does not exist yet; it is created with the ``properties`` and those that its columns need.
         new_schema: an overwritten table gets the frame's columns.
+        only: SQL for the rows that are overwritten, which all new rows satisfy too; empty for all.
         comment: what a catalog's table that is made says of itself; at a path a DataFrame can make none that does.
     """
     if create:
@@ -226,6 +228,8 @@ def write(
     writer = frame.write.format("delta").mode(mode)
     if new_schema:
         writer = writer.option("overwriteSchema", "true")
+    if only:
+        writer = writer.option("replaceWhere", only)
     if table.path is not None:
         for key, value in {**(properties if create else {}), **(commit.options if commit else {})}.items():
             writer = writer.option(key, value)
@@ -241,7 +245,11 @@ def write(
         writer.saveAsTable(table.sql)
         return
     with committing(frame.sparkSession, commit):
-        writer.saveAsTable(table.sql)
+        if only:
+            # By a DataFrame's name of it, the whole table would be replaced.
+            frame.writeTo(table.sql).overwrite(f.expr(only))
+        else:
+            writer.saveAsTable(table.sql)
 
 
 def _create(
@@ -263,6 +271,18 @@ def _create(
             table=table.text,
             remedy="Apply to a folder instead, where every name is possible",
         ) from None
+
+
+def like_table(frame: DataFrame, table: TableName) -> DataFrame:
+    """Give rows with all columns of a table that is there: NULL in those that they lack, in its order and types."""
+    own = set(frame.columns)
+    fields = read(frame.sparkSession, table).schema.fields
+    return frame.select(
+        *(
+            (f.col(quote(field.name)) if field.name in own else f.lit(None)).cast(field.dataType).alias(field.name)
+            for field in fields
+        )
+    )
 
 
 def checkpoint(spark: SparkSession, table: TableName) -> None:

@@ -14,7 +14,7 @@ from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, to_datetime
 from walreplay.outputs import source_oid
 from walreplay.report import RunReport, TableReport
 from walreplay.sink.axis import NO_AXIS, NO_TIME, Axis
-from walreplay.spark.checks.siblings import taken_by
+from walreplay.spark.checks.siblings import shared_by, taken_by
 from walreplay.spark.checks.tables import Found, TableChecks
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.job.ahead import AheadScan
@@ -178,9 +178,9 @@ class Applying:
         )
         with run.stage("check"):
             self._check_server(tables.placement, work, decoded.history)
-        with run.stage("plan"), run.apart(taken_by(tables)) as places:
+        with run.stage("plan"), run.apart(taken_by(tables), shared_by(tables)) as places:
             checks = table_checks(run, accepts=run.settings.accept_changed_tables)
-            found = checks.check(tables, resumed=work.resumed)
+            found = checks.check(tables, work.before, resumed=work.resumed)
             if not work.resumed:
                 plan = replace(plan, id=str(uuid.uuid4()))
             number = checks.go_back(plan, tables, found, work.before, decoded.history) if not work.resumed else 0
@@ -247,7 +247,7 @@ def table_checks(run: RunContext, *, accepts: bool) -> TableChecks:
     Args:
         accepts: tables that somebody else has changed are taken as they are.
     """
-    return TableChecks(run.own, run.target, run.ledger, accepts, run.at_once, run.warnings)
+    return TableChecks(run.own, run.target, run.ledger, accepts, run.at_once, run.warnings, run.sibling_ledgers)
 
 
 def table_runs(

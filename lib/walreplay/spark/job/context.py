@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from walreplay.errors import TargetError
 from walreplay.progress import NoProgress, Progress
 from walreplay.settings import Settings
-from walreplay.spark.checks.siblings import apart_from_siblings
+from walreplay.spark.checks.siblings import SiblingLedgers, apart_from_siblings
 from walreplay.spark.delta.statements import SMALL_STATE
 from walreplay.spark.delta.storage import storage_errors
 from walreplay.spark.delta.target import TableName, Target
@@ -23,7 +23,7 @@ from walreplay.spark.writing.base import TableWriter
 from walreplay.spark.writing.choice import choose_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -117,10 +117,17 @@ class RunContext:
                 except TargetError as error:
                     self.warnings.append(str(error))
 
-    def apart(self, wanted: Mapping[TableName, str]) -> AbstractContextManager[tuple[str, ...]]:
+    def apart(
+        self, wanted: Mapping[TableName, str], shared: Collection[TableName] = ()
+    ) -> AbstractContextManager[tuple[str, ...]]:
         """Give the places that the run takes, to be written with its plan; see `apart_from_siblings`."""
         siblings = self.settings.siblings
-        return apart_from_siblings(self.own, self.target, self.writer, siblings, wanted, self.at_once)
+        return apart_from_siblings(self.own, self.target, self.writer, siblings, wanted, self.at_once, shared)
+
+    @property
+    def sibling_ledgers(self) -> SiblingLedgers:
+        """The ledgers of the other sources."""
+        return SiblingLedgers(self.own, self.target, self.writer, self.settings.siblings)
 
     @property
     def at_once(self) -> int:

@@ -40,7 +40,7 @@ from walreplay.spark.captures.base_frame import FrameOfBase
 from walreplay.spark.captures.files import root_of
 from walreplay.spark.checks.places import check_places
 from walreplay.spark.checks.setting_back import highest_of, highest_runs
-from walreplay.spark.checks.siblings import taken_by
+from walreplay.spark.checks.siblings import shared_by, taken_by
 from walreplay.spark.checks.tables import Found
 from walreplay.spark.checks.unique import check_unique
 from walreplay.spark.delta import statements as delta
@@ -332,7 +332,7 @@ class _Load:
         tables = plan_tables(catalogue, staged, uses, anew, entries, context.settings, context.target)
         with context.stage("check"):
             self._check_tables(tables, resumed=resumed)
-            found = table_checks(context, accepts=self.anew).check(tables, resumed=resumed)
+            found = table_checks(context, accepts=self.anew).check(tables, state, resumed=resumed)
             number = self._number(state, found, resumed=resumed)
             # Their commit is given once the load has its number.
             runs = table_runs(context, tables, found, staged, buckets, delta.CommitId("", 0), resumed=resumed)
@@ -343,7 +343,7 @@ class _Load:
             else:
                 names = tuple(sorted((item.oid, item.qualified_name) for item in loaded))
                 ledger_load = Load(str(uuid.uuid4()), self.lsn, names, self.base.place)
-                with context.apart(taken_by(tables)) as places:
+                with context.apart(taken_by(tables), shared_by(tables)) as places:
                     begun = context.ledger.write_load(
                         state, ledger_load, number, source=source, files=rows.files, size=rows.size or 0, places=places
                     )

@@ -32,6 +32,7 @@ from walreplay.spark.captures.files import root_of
 from walreplay.spark.checks.places import check_places
 from walreplay.spark.checks.rightness import Rightness, check_readable, rightness_of
 from walreplay.spark.checks.setting_back import highest_of, highest_runs
+from walreplay.spark.checks.shared import check_unshared
 from walreplay.spark.checks.standing import newest_number
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.storage import catalog_errors
@@ -222,6 +223,7 @@ class _Rebuild:
                 f"rebuild {state.run} was interrupted meanwhile", path=where, remedy="Run again, which finishes it"
             )
         outputs = self.wanted.outputs
+        check_unshared([entry for entry in state.tables if self.wanted.wants(entry.source_name)])
         for entry in state.tables:
             loaded = entry.base_lsn is not None and (outputs is None or output_of(entry.oid) in outputs)
             if loaded and not entry.set_aside and self.wanted.wants(entry.source_name):
@@ -322,6 +324,7 @@ class _Rebuild:
             self._begin_anew(side, made)
             raise
         assert made is not None
+        check_unshared(made.tables)
         return _Made(made.tables, report)
 
     def _look_beside(self, side: _Side) -> tuple[RunContext, State | None]:

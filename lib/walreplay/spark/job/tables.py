@@ -22,6 +22,7 @@ from walreplay.spark.session.isolation import has_own_sessions, own_session
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.tables.fold import Folded, fold_together, groups_of
 from walreplay.spark.tables.move import fence_of, move
+from walreplay.spark.tables.sharing import in_turn, move_rows
 from walreplay.spark.tables.update import apply_table
 
 
@@ -66,7 +67,12 @@ class RunTables:
         for number, step in enumerate(moves, first):
             self.run.ledger.check_lock()
             named = replace(step_of(commit, number), oid=step.oid)
-            moved = move(own_session(self.run.spark), self.run.writer, step, named, self.run.ledger.check_lock, fence)
+            own, check_lock = own_session(self.run.spark), self.run.ledger.check_lock
+            if step.is_shared:
+                named = replace(named, source=self.run.target.source)
+                moved = move_rows(own, self.run.writer, step, named, check_lock)
+            else:
+                moved = move(own, self.run.writer, step, named, check_lock, fence)
             if moved.note is not None:
                 self.run.warnings.append(moved.note)
             if moved.is_copy:
@@ -132,5 +138,9 @@ class RunTables:
         # If this process was paused, it may have lost the lock, and another run may be writing the table.
         self.run.ledger.check_lock()
         place = run.plan.table.text
+
+        def apply(one: TableRun, is_first: bool) -> TableReport:
+            return apply_table(self.run.spark, self.run.writer, staging, one, folded if is_first else None)
+
         with spark_errors(table=run.plan.name, path=place), storage_errors(place):
-            return apply_table(self.run.spark, self.run.writer, staging, run, folded)
+            return apply(run, True) if run.plan.metadata.share is None else in_turn(run, apply)

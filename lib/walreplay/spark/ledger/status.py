@@ -12,12 +12,14 @@ from pyspark.sql import functions as F
 
 from walreplay.errors import TargetError
 from walreplay.lsn import to_datetime
+from walreplay.selection import Share
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.storage import catalog_errors, ledger_errors
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger.ledger import APPLIED, LOADING, PLANNED, Ledger, State
 from walreplay.spark.ledger.lock import Holder, why_dead
 from walreplay.spark.ledger.state import REBUILDING, at_work
+from walreplay.spark.planning.table_run import is_own
 from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import own_session, quiet_queries, settings
 from walreplay.spark.writing.choice import choose_writer
@@ -186,21 +188,24 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
         held = newest.where("newest IS NOT NULL AND NOT last.set_aside").select("oid", "last.*", "newest.version")
         state = Ledger(own, place, choose_writer(own, place), loads=True).read()
         # A table may have moved since.
-        now = {entry.oid: entry.table.text for entry in (state.tables if state is not None else ())}
+        entries = state.tables if state is not None else ()
+        now = {entry.oid: entry.table.text for entry in entries}
+        shares = {entry.oid: entry.share for entry in entries}
         tables = tuple(
-            _table_version(place, row.name, now.get(row.oid, row.location), row.version)
+            _table_version(place, row.name, now.get(row.oid, row.location), row.version, shares.get(row.oid))
             for row in held.orderBy("name").collect()
         )
     (row,) = found
     return Cut(place.text, run, row.applied_lsn, _utc(row.applied_commit_ts), tables)
 
 
-def _table_version(target: Target, name: str, location: str, version: int) -> TableVersion:
+def _table_version(target: Target, name: str, location: str, version: int, share: Share | None = None) -> TableVersion:
     table = TableName(path=location)
     if target.root is None:
         # No catalog allows a dot in a name.
         table = TableName(parts=tuple(location.split(".")))
-    return TableVersion(name, location, version, f"SELECT * FROM {table.sql} VERSION AS OF {version}")
+    own = "" if share is None else f" WHERE {is_own(share)}"
+    return TableVersion(name, location, version, f"SELECT * FROM {table.sql} VERSION AS OF {version}{own}")
 
 
 class NothingApplied(TargetError):

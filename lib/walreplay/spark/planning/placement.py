@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from walreplay.errors import OrderError
+from walreplay.errors import ConfigError, OrderError
+from walreplay.selection import Share
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.planning.registry import MirrorEntry
 
@@ -29,6 +30,7 @@ class Wanted:
     Attributes:
         written: the run writes to its table; otherwise all its rows are left out.
         said: the configuration sets ``on_recreate``.
+        share: see `MirrorEntry`.
     """
 
     oid: int
@@ -37,6 +39,7 @@ class Wanted:
     on_recreate: RecreatePolicy = "replace"
     written: bool = True
     said: bool = False
+    share: Share | None = None
 
 
 class Use(NamedTuple):
@@ -48,13 +51,24 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A table that moves to another place."""
+    """A table that moves to another place.
+
+    Attributes:
+        leaves: of a place that other sources have too: only these rows move; ``joins``: to such a place.
+    """
 
     oid: int
     name: str
     source: TableName
     destination: TableName
     set_aside: bool
+    leaves: Share | None = None
+    joins: Share | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Rows move, and no table."""
+        return self.leaves is not None or self.joins is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +186,7 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
         if one is None:
             if not entry.set_aside and entry.oid in found.displaced:
                 aside.append(replace(entry, table=target.set_aside(entry.oid), set_aside=True))
-                leaving.append(Move(entry.oid, entry.name, entry.table, aside[-1].table, set_aside=True))
+                leaving.append(Move(entry.oid, entry.name, entry.table, aside[-1].table, True, entry.share))
             continue
         refuge = target.set_aside(one.oid)
         has_place = one.oid in holders
@@ -186,13 +200,16 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
             continue
         if entry.name == one.name and has_place:
             notes[one.oid].insert(0, f"moved from {entry.table.text}")
+        of, to = None if entry.set_aside else entry.share, one.share if has_place else None
+        if has_place:
+            _check_share(entry, one)
         if entry.table.place == refuge.place:
-            arriving.append(Move(one.oid, one.name, entry.table, destination, set_aside=False))
+            arriving.append(Move(one.oid, one.name, entry.table, destination, False, None, to))
         elif destination.place not in places:
-            leaving.append(Move(one.oid, one.name, entry.table, destination, set_aside=not has_place))
+            leaving.append(Move(one.oid, one.name, entry.table, destination, not has_place, of, to))
         else:
-            leaving.append(Move(one.oid, entry.name, entry.table, refuge, set_aside=True))
-            arriving.append(Move(one.oid, one.name, refuge, destination, set_aside=False))
+            leaving.append(Move(one.oid, entry.name, entry.table, refuge, True, of))
+            arriving.append(Move(one.oid, one.name, refuge, destination, False, None, to))
     there = {entry.oid: entry.table.place for entry in entries if not entry.set_aside}
     return Placement(
         before={one.oid: known[one.oid] for one in wanted if one.oid in known} | found.heirs,
@@ -206,6 +223,23 @@ def place(entries: Sequence[MirrorEntry], wanted: Sequence[Wanted], uses: Iterab
         recognised=any(there.get(use.oid) == use.place for use in uses),
         notes={oid: tuple(texts) for oid, texts in notes.items() if texts},
     )
+
+
+def _check_share(entry: MirrorEntry, one: Wanted) -> None:
+    """Refuse a table that would be one of several sources under its new name alone, or no longer.
+
+    Raises:
+        ConfigError: saying so.
+    """
+    if entry.share != one.share:
+        raise ConfigError(
+            f"the table was {'not ' if entry.share is None else ''}shared with other sources as {entry.name}, and "
+            f"{'not ' if one.share is None else ''}as {one.name}",
+            table=one.name,
+            path=one.table.text,
+            remedy="Nothing was applied; let shared_tables hold for both names, or for none; or keep its place by a "
+            "destination_table under objects",
+        )
 
 
 def _notes(one: Wanted, found: _Succession, known: Mapping[int, MirrorEntry], holders: frozenset[int]) -> Iterator[str]:

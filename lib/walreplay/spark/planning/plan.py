@@ -13,20 +13,19 @@ from typing import Final
 
 import pyarrow as pa
 
-from walreplay.errors import ConfigError, NotSupported, OrderError
+from walreplay.errors import NotSupported
 from walreplay.outputs import source_oid
 from walreplay.selection import NO_LAYOUT, Layout, MetadataNames, Tracked
 from walreplay.settings import Settings
 from walreplay.sink.comments import table_comment
 from walreplay.sink.convert import is_widening, may_be_rescued
-from walreplay.sink.data_files import indexed_count
 from walreplay.sink.events import Identity, Mode
-from walreplay.sink.evolution import OWN, ChangeKind, Evolution, Policy, TableShape, conversions, converts
-from walreplay.sink.masking import is_masked
+from walreplay.sink.evolution import Evolution, Policy, TableShape, conversions, converts
 from walreplay.sink.projection import Projection, filled_column
 from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.planning.column_checks import check_clustering, check_marks, check_shared, check_types
 from walreplay.spark.planning.placement import Placement, Use, Wanted, place
-from walreplay.spark.planning.registry import MirrorEntry, made_again
+from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.switched import Switched
 from walreplay.spark.planning.tracking import told_of_tracking, watched_columns
 from walreplay.spark.planning.versions import Catalogue, Version, check_distinct
@@ -122,7 +121,8 @@ class TablePlan:
         # A relation that was made anew has none of the rows that were loaded.
         known = self.before is not None and self.before.oid == self.oid
         base = self.before.base_lsn if known and self.before is not None else None
-        return replace(entry, layout=self.layout, comment=self.comment, base_lsn=base)
+        share = self.metadata.share
+        return replace(entry, layout=self.layout, comment=self.comment, base_lsn=base, share=share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +181,7 @@ def plan_tables(
             version.selection.on_recreate,
             written=oid in numbers,
             said=version.selection.recreate_said,
+            share=version.selection.metadata.share,
         )
         for oid, version in last.items()
     ]
@@ -253,10 +254,12 @@ def _table(
     last = segments[-1][1]
     selection = last.selection
     policy = Policy(
-        keep_dropped=selection.on_drop_column == "keep",
+        # Other sources may have the column still.
+        keep_dropped=selection.on_drop_column == "keep" or selection.metadata.share is not None,
         renames=selection.renames,
         infer_renames=settings.infer_renames,
     )
+    check_shared(selection.metadata.share, before, wanted.name)
     shape = before.shape if before is not None else None
     epochs: list[Epoch] = []
     notes: list[str] = list(dict.fromkeys(note for _, version in segments for note in version.notes))
@@ -280,12 +283,12 @@ def _table(
         shape = evolution.shape
         notes += [change.text for change in evolution.changes]
         notes += _fill_notes(evolution)
-        _check_marks(evolution, wanted.name, before)
+        check_marks(evolution, wanted.name, before)
         if selection.on_type_change == "stop" and not (truncated and len(epochs) == 1 and not selection.soft_deletes):
-            _check_types(evolution, wanted.name)
+            check_types(evolution, wanted.name)
     notes += _late_fills(last, epochs[-1].shape)
     notes += told_of_tracking(selection.tracked, epochs[-1].shape, has_key=last.identity.mode is Mode.KEYED)
-    _check_clustering(selection.layout, epochs[-1].shape, selection.metadata, wanted.name)
+    check_clustering(selection.layout, epochs[-1].shape, selection.metadata, wanted.name)
     changed = sum(one.told_apart_by != other.told_apart_by for one, other in pairwise(epochs))
     if changed:
         notes.append(f"what tells its rows apart changed {'once' if changed == 1 else f'{changed} times'}")
@@ -350,71 +353,6 @@ def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_id
             (id_, column.target) for id_, column in zip(other_ids, other.columns, strict=True)
         ] and not any(converts((old.type, new.type)) for old, new in zip(one.columns, other.columns, strict=True))
     return [ids[k] for k in one.identity.key] == [other_ids[k] for k in other.identity.key]
-
-
-def _check_marks(evolution: Evolution, name: str, before: MirrorEntry | None) -> None:
-    """Refuse settings that cannot change once there are rows.
-
-    Raises:
-        ConfigError: soft deletes, or masks, are switched on or off.
-    """
-    if evolution.before is None:
-        return
-    marks = [any(column.source == OWN for column in shape.present) for shape in (evolution.before, evolution.shape)]
-    if marks[0] != marks[1]:
-        raise ConfigError(
-            f"soft deletes are switched {'on' if marks[1] else 'off'} for a table that is there",
-            table=name,
-            remedy=f"Nothing was applied; set soft_deletes as it was, or {made_again(before)}",
-        )
-    for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True):
-        masks = [is_masked(kind) for kind in (source.chain if source.fill is None else source.chain[-1:])]
-        if masks[0] != masks[-1]:
-            raise ConfigError(
-                f"the column {column.source!r} is {'' if masks[-1] else 'no longer '}masked now, but the table has its "
-                f"values {'as they are' if masks[-1] else 'masked'}",
-                table=name,
-                remedy=f"Nothing was applied; set column_mask_hash as it was, or {made_again(before)}",
-            )
-
-
-def _check_clustering(layout: Layout, shape: TableShape, metadata: MetadataNames, name: str) -> None:
-    """Refuse columns that Delta cannot cluster by: it needs their least and greatest values.
-
-    Raises:
-        ConfigError: naming one.
-    """
-    indexed = indexed_count(dict(layout.properties))
-    # A change log, whose own columns stand elsewhere, is not clustered.
-    kinds = {column.name: column.type.arrow for column in shape.columns}
-    places = {column: number for number, column in enumerate([*kinds, *metadata.names])}
-    for column in layout.cluster_by:
-        kind = kinds.get(column)
-        if kind is not None and (pa.types.is_nested(kind) or pa.types.is_boolean(kind) or pa.types.is_binary(kind)):
-            why = f"is of a type ({kind}) that has no order"
-        elif 0 <= indexed <= places.get(column, 0):
-            why = f"stands behind the first {indexed} columns, of which alone Delta keeps statistics"
-        else:
-            continue
-        raise ConfigError(
-            f"cluster_by names {column!r}, which {why}",
-            table=name,
-            remedy="Nothing was applied; correct cluster_by, or raise delta.dataSkippingNumIndexedCols",
-        )
-
-
-def _check_types(evolution: Evolution, name: str) -> None:
-    """Refuse a change of a column's type that rewrites the table."""
-    if not evolution.rewritten:
-        return
-    names = {column.name for column in evolution.rewritten}
-    changes = [change for change in evolution.changes if change.kind is ChangeKind.RETYPED and change.column in names]
-    told = ", ".join(change.text for change in changes) or f"columns retyped: {', '.join(sorted(names))}"
-    raise OrderError(
-        f"{told}, which rewrites the table",
-        table=name,
-        remedy="Nothing was applied; set on_type_change: rewrite to have the old values converted",
-    )
 
 
 def _epoch(

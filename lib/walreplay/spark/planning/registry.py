@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from shlex import quote
 
 from walreplay.outputs import Output, output_of
-from walreplay.selection import NO_LAYOUT, Layout
+from walreplay.selection import NO_LAYOUT, Layout, Share
 from walreplay.sink.evolution import MirrorColumn, TableShape
 from walreplay.spark.delta.target import TableName
 from walreplay.types.stored import type_from_dict, type_to_dict
@@ -36,6 +36,7 @@ class MirrorEntry:
         paused: its output was switched off when its relation was used: those changes are not in it.
         base_lsn: the table was loaded with the rows that the source had at this LSN: a transaction whose commit LSN is
             lower is among them.  None if it was not loaded.
+        share: the part of the table that is the source's; None if all of it is.
     """
 
     oid: int
@@ -50,6 +51,7 @@ class MirrorEntry:
     comment: str = ""
     paused: bool = False
     base_lsn: int | None = None
+    share: Share | None = None
 
     @property
     def source_name(self) -> str:
@@ -74,6 +76,7 @@ class MirrorEntry:
                 "comment": self.comment,
                 "paused": self.paused,
                 "base_lsn": self.base_lsn,
+                "share": None if self.share is None else [self.share.column, self.share.source],
                 "next_id": self.shape.next_id,
                 "columns": [
                     {
@@ -126,6 +129,7 @@ class MirrorEntry:
             comment=values.get("comment", ""),
             paused=values.get("paused", False),
             base_lsn=values.get("base_lsn"),
+            share=Share(*values["share"]) if values.get("share") else None,
         )
 
 
@@ -136,6 +140,8 @@ def made_again(entry: MirrorEntry | None, *, loads: bool = False) -> str:
         entry: what the ledger knows of it; None for nothing.
         loads: a base load would do it too.
     """
+    if entry is not None and entry.share is not None:
+        return "apply to a new target"
     if entry is None or entry.base_lsn is not None:
         return "load it again by walreplay load --replace" if entry is not None and loads else "apply to a new target"
     output = output_of(entry.oid)

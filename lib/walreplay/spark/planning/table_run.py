@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from walreplay.selection import MetadataNames
+from walreplay.selection import MetadataNames, Share
 from walreplay.sink.axis import NO_AXIS, Axis
 from walreplay.sink.change_log import OWN as LOG_COLUMNS
 from walreplay.sink.change_log import UNCHANGED, LogTask, old_row_type
@@ -69,6 +69,7 @@ class TableRun:
         check_lock: raises if the run has lost the lock.
         standing: how the table compares with the ledger, in a resumed run; None if only its history tells.
         emptied: of a history: its truncates; ``axis`` is the run's.
+        appends: the table is there, and has no rows of the source's yet.
     """
 
     plan: TablePlan
@@ -82,6 +83,7 @@ class TableRun:
     emptied: tuple[EmptiedAt, ...] = ()
     axis: Axis = NO_AXIS
     check_lock: Callable[..., None] = lambda **_: None
+    appends: bool = False
 
     @property
     def is_done(self) -> bool:
@@ -96,7 +98,9 @@ class TableRun:
 
     def step(self, epoch: int, slot: int) -> delta.CommitId:
         """Give the commit of a step."""
-        return replace(step_of(self.commit, _EPOCHS + epoch * SLOTS + slot), oid=self.plan.oid)
+        share = self.plan.metadata.share
+        source = None if share is None else share.source
+        return replace(step_of(self.commit, _EPOCHS + epoch * SLOTS + slot), oid=self.plan.oid, source=source)
 
     def may_have(self, commit: delta.CommitId) -> bool:
         """Say whether the table may have a step already, so that its history must be read."""
@@ -125,6 +129,7 @@ class TableRun:
             table=self.plan.name,
             log=log_task(epoch.shape, self.plan.metadata),
             history=self._history_task(epoch, fresh=fresh),
+            source=None if self.plan.metadata.share is None else self.plan.metadata.share.source,
         )
 
     def _history_task(self, epoch: Epoch, *, fresh: bool) -> HistoryTask | None:
@@ -180,6 +185,7 @@ class TableRun:
             stops_at_missing=plan.stops_at_missing,
             properties=plan.layout.properties,
             empties=self._first_truncate(epoch),
+            appends=self.appends and number == 0,
         )
 
     def _first_truncate(self, epoch: Epoch) -> tuple[int, int] | None:
@@ -195,6 +201,15 @@ def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:
 def run_of(step: delta.CommitId) -> int:
     """Give the run's number from the number of one of its steps."""
     return step.number >> _RUN_BITS
+
+
+def is_own(share: Share, row: str = "") -> str:
+    """Write the condition that a row of a shared table is the source's own.
+
+    Args:
+        row: the row's alias with a dot; empty for none.
+    """
+    return f"{row}{quote(share.column)} = {delta.literal(share.source)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,17 +242,20 @@ def own_columns(metadata: MetadataNames, shape: TableShape) -> OwnColumns:
     commit = [(metadata.commit_lsn, "lsn", pa.int64()), (metadata.commit_ts, "ts", pa.timestamp("us", "UTC"))]
     rescued = (metadata.rescued_data, "rescued", pa.string())
     log, history = metadata.log, metadata.history
+    # By what each file has of it, Delta leaves out the files of other sources.
+    shared = [] if metadata.share is None else _named([(metadata.share.column, "source", pa.string())])
     if history is not None:
         own = [(getattr(history, source), source, kind) for source, kind in VERSION_COLUMNS.items()]
-        return OwnColumns((), _named([rescued, *own]))
+        return OwnColumns(tuple(shared), _named([rescued, *own]))
     if log is None:
-        return OwnColumns((), _named([*commit, rescued]))
+        return OwnColumns(tuple(shared), _named([*commit, rescued]))
     kinds = dict(LOG_COLUMNS)
     names = {"xid": log.xid, "ordinal": log.ordinal, "origin": log.origin, "file": log.file, "offset": log.offset}
     others = [(name, source, kinds[source]) for source, name in names.items()]
     old_row = old_row_type(*_names_and_types(shape))
     last = [(log.before, "before", old_row), (log.unchanged, "unchanged", UNCHANGED), rescued]
-    return OwnColumns(_named([(log.op, "op", kinds["op"]), *commit, *others]), _named(last))
+    first = _named([(log.op, "op", kinds["op"]), *commit, *others])
+    return OwnColumns((*shared, *first), _named(last))
 
 
 def _named(columns: Iterable[tuple[str | None, str, pa.DataType]]) -> tuple[tuple[pa.Field, str], ...]:
@@ -279,6 +297,7 @@ class Merge:
         has_bases: each row brings the key as the table writes it.
         empties: of a history: commit LSN and time of the first truncate, which ends all versions from before the run.
         watched: of a history: the columns whose changes begin versions; None if each change begins one.
+        appends: the table has no rows that may change.
     """
 
     table: TableName
@@ -300,6 +319,18 @@ class Merge:
     before: TableShape | None = None
     empties: tuple[int, int] | None = None
     watched: tuple[int, ...] | None = None
+    appends: bool = False
+
+    @property
+    def own_rows(self) -> str:
+        """The table for a query, in SQL; of a shared one, the source's own rows."""
+        share = self.metadata.share
+        return self.table.sql if share is None else f"(SELECT * FROM {self.table.sql} WHERE {is_own(share)})"
+
+    @property
+    def is_own(self) -> str:
+        """SQL in front of a condition that finds rows (``t``) of the table: only the source's own."""
+        return "" if self.metadata.share is None else f"{is_own(self.metadata.share, 't.')} AND "
 
     @property
     def counted_as(self) -> Mode:
@@ -309,7 +340,7 @@ class Merge:
     @property
     def only_adds(self) -> bool:
         """Nothing becomes of rows that the table has."""
-        return self.identity.mode is Mode.APPEND and self.empties is None
+        return self.appends or (self.identity.mode is Mode.APPEND and self.empties is None)
 
     @property
     def commented_schema(self) -> pa.Schema:

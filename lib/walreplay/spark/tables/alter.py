@@ -40,7 +40,7 @@ from walreplay.spark.writing.features import ensure
 from walreplay.types.base import ColumnType
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ def _goes_by_names(
 ) -> bool:
     """Say whether some row has texts that go by names of columns that change."""
     rescued, log = metadata.rescued_data, metadata.log
-    if rescued is not None and _touches_rescued(evolution) and _has_rescued(spark, table, rescued):
+    if rescued is not None and touches_rescued(evolution) and has_rescued(delta.read(spark, table), rescued):
         return True
     names = [old for old, _ in statements.renames]
     return log is not None and bool(names) and _has_unchanged(spark, table, log.unchanged, names)
@@ -270,7 +270,7 @@ def _has_unchanged(spark: SparkSession, table: TableName, column: str, names: Se
     return bool(delta.read(spark, table).where(f.arrays_overlap(f.col(quote(column)), listed)).limit(1).collect())
 
 
-def _touches_rescued(evolution: Evolution) -> bool:
+def touches_rescued(evolution: Evolution) -> bool:
     """Say whether rescued texts, if there are any, have to change.
 
     They are stored under their columns' names, and read again when the type changes.  Any column may have them,
@@ -284,8 +284,13 @@ def _touches_rescued(evolution: Evolution) -> bool:
     )
 
 
-def _has_rescued(spark: SparkSession, table: TableName, rescued: str) -> bool:
-    return bool(delta.read(spark, table).where(f"{quote(rescued)} IS NOT NULL").limit(1).collect())
+def has_rescued(rows: DataFrame, rescued: str) -> bool:
+    """Say whether any row has a rescued text.
+
+    Args:
+        rescued: the column of rescued texts.
+    """
+    return bool(rows.where(f"{quote(rescued)} IS NOT NULL").limit(1).collect())
 
 
 def _run(spark: SparkSession, table: TableName, levels: Sequence[_Level], check_lock: Callable[..., None]) -> None:
@@ -409,7 +414,22 @@ def _rewrite(
 ) -> None:
     before = evolution.before
     assert before is not None
-    rows = delta.read(spark, table)
+    frame = rewritten(delta.read(spark, table), evolution, metadata)
+    ensure(spark, writer, table, needed_by(frame.schema.jsonValue()["fields"]), check_lock)
+    own = own_columns(metadata, evolution.shape).fields
+    says, others = delta.comments_of(spark, table), {field.name: "" for field in own}
+    frame = delta.with_comments(frame, followed_columns(says, before, evolution.shape, others))
+    write_rewritten(frame, table, commit)
+
+
+def rewritten(rows: DataFrame, evolution: Evolution, metadata: MetadataNames) -> DataFrame:
+    """Give rows that a table has the columns that it is to have.
+
+    Args:
+        rows: with the columns of ``evolution.before``, and the metadata.
+    """
+    before = evolution.before
+    assert before is not None
     places = {name: number for number, name in enumerate(rows.columns)}
     names = [column.name for column in before.columns]
     after = [column.name for column in evolution.shape.columns]
@@ -427,12 +447,20 @@ def _rewrite(
     numbered = rows.toDF(*(f"c{number}" for number in range(len(places))))
     rewritten = numbered.mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
     frame = rewritten.toDF(*after, *(field.name for field in own))
-    frame = frame.select(*(quote(name) for name in table_schema(evolution.shape, metadata).names))
-    ensure(spark, writer, table, needed_by(frame.schema.jsonValue()["fields"]), check_lock)
-    says, others = delta.comments_of(spark, table), {field.name: "" for field in own}
-    frame = delta.with_comments(frame, followed_columns(says, before, evolution.shape, others))
+    return frame.select(*(quote(name) for name in table_schema(evolution.shape, metadata).names))
+
+
+def write_rewritten(frame: DataFrame, table: TableName, commit: delta.CommitId, *, only: str = "") -> None:
+    """Overwrite a table's rows.
+
+    Args:
+        only: see `walreplay.spark.delta.statements.write`; if all are overwritten, the table gets the frame's columns.
+
+    Raises:
+        CaptureError: a value has nowhere to go.
+    """
     try:
-        delta.write(frame, table, "overwrite", commit, new_schema=True)
+        delta.write(frame, table, "overwrite", commit, new_schema=not only, only=only)
     except Exception as error:
         refusal = refusal_in(str(error))
         if refusal is None:

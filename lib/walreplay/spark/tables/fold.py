@@ -54,6 +54,8 @@ def begin_fold(
 ) -> Fold:
     """Begin to bring an epoch's rows to their table; see `walreplay.spark.writing.base.TableWriter.fold`."""
     stays = "its changes are many" if run.tasks > 1 else ""
+    if run.plan.metadata.share is not None:
+        stays = "several sources share it"
     return writer.fold(spark, staging, run, number, exists=exists, overwrite=overwrite, stays=stays)
 
 
@@ -77,6 +79,9 @@ def groups_of(runs: Sequence[TableRun], writer: TableWriter) -> list[list[TableR
 def _can_share(run: TableRun) -> bool:
     """Say whether a table can be folded before anything else is done with it, in a job with other tables."""
     plan = run.plan
+    if plan.metadata.share is not None and plan.before is None:
+        # The table is not ready yet.
+        return False
     if run.resumed or len(plan.epochs) > 1 or run.size > _MOST_BYTES_OF_ONE:
         return False
     (epoch,) = plan.epochs

@@ -54,7 +54,8 @@ def set_layout(spark: SparkSession, writer: TableWriter, run: TableRun, way: Way
     """
     plan = run.plan
     if plan.before is None and plan.table.path is not None and way != "files":
-        say(spark, writer, plan.table, "", plan.comment, run.check_lock, is_new=way is not None and not run.resumed)
+        is_new = way is not None and not run.resumed and plan.metadata.share is None
+        say(spark, writer, plan.table, "", plan.comment, run.check_lock, is_new=is_new)
     if plan.before is None and any(not name.startswith("delta.") for name, _ in plan.layout.properties):
         ensure(spark, writer, plan.table, dict(plan.layout.properties), run.check_lock)
     before = () if plan.before is None else plan.before.layout.cluster_by

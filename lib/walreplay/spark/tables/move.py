@@ -82,20 +82,25 @@ def move(
         if not there or delta.find_commit(spark, step.destination, commit) is None:
             # What a run before could not remove is without rows.
             if there and not delta.read(spark, step.destination).isEmpty():
-                raise TargetError(
-                    "a table cannot be moved here, for something is there",
-                    table=step.name,
-                    path=step.destination.text,
-                    remedy="Move it away, and run again",
-                )
+                raise occupied(step)
             mode, rows = "overwrite" if there else "append", delta.read(spark, step.source)
             if there:
                 ensure(spark, writer, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
             delta.write(rows, step.destination, mode, commit, create=not there, new_schema=there, comment=comment)
         say(spark, writer, step.destination, "", comment, check_lock)
-        note = _remove(spark, step.source, check_lock)
+        note = remove(spark, step.source, check_lock)
     copy = delta.find_commit(spark, step.destination, commit) if delta.exists(spark, step.destination) else None
     return Moved(note, is_copy=True, version=None if copy is None else copy.version)
+
+
+def occupied(step: Move) -> TargetError:
+    """Give the error for a place that a table cannot move to."""
+    return TargetError(
+        "a table cannot be moved here, for something is there",
+        table=step.name,
+        path=step.destination.text,
+        remedy="Move it away, and run again",
+    )
 
 
 def _moved(spark: SparkSession, step: Move) -> Moved:
@@ -115,7 +120,8 @@ def fence_of(spark: SparkSession, target: Target, run_id: str) -> Fence | None:
     return None if root is None else Fence(root, str(Path(root, target.ledger_folder)), run_id)
 
 
-def _remove(spark: SparkSession, table: TableName, check_lock: Callable[[], None]) -> str | None:
+def remove(spark: SparkSession, table: TableName, check_lock: Callable[[], None]) -> str | None:
+    """Remove a table; give a note if it is left behind without rows."""
     check_lock()
     if table.path is None:
         spark.sql(f"DROP TABLE IF EXISTS {table.sql}")

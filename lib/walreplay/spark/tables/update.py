@@ -20,13 +20,14 @@ from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import quote
 from walreplay.spark.delta.transaction import declared
 from walreplay.spark.planning.plan import Epoch
-from walreplay.spark.planning.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun
+from walreplay.spark.planning.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, is_own
 from walreplay.spark.session import steps
 from walreplay.spark.session.isolation import session_with, settings
 from walreplay.spark.staging.base import FEW_PARTS_A_BATCH, Staging
 from walreplay.spark.tables.alter import alter
 from walreplay.spark.tables.fold import Folded, begin_fold
 from walreplay.spark.tables.layout import leave_clustering, set_layout, set_properties
+from walreplay.spark.tables.sharing import alter_own, make_ready
 from walreplay.spark.workers.refusals import refusals_told
 from walreplay.spark.workers.write import FilesWritten
 from walreplay.spark.writing.base import Fold, TableWriter
@@ -60,7 +61,8 @@ def apply_table(
     counts = Counts()
     done: delta.Commit | None = None
     ways: list[Written] = []
-    depth = delta.WHOLE_HISTORY if run.resumed else len(plan.epochs) * SLOTS + 20
+    depth = delta.WHOLE_HISTORY if run.resumed or plan.metadata.share is not None else len(plan.epochs) * SLOTS + 20
+    shared = plan.metadata.share is not None
     session = session_with(spark, delta.SMALL_STATE) if folded is None else nullcontext(folded.spark)
     with session as own, settings(own, _shuffled(own, run)):
         exists = run.exists
@@ -71,7 +73,11 @@ def apply_table(
                 exists = delta.exists(own, plan.table)
             found = delta.find_commit(own, plan.table, commit, depth=depth) if run.may_have(commit) and exists else None
             if found is None:
-                overwrite = exists and number == 0 and (plan.before is None or (truncated and not plan.soft_deletes))
+                if shared:
+                    run = replace(run, appends=make_ready(own, writer, run, number))
+                    exists = True
+                is_new = plan.before is None and not run.appends
+                overwrite = exists and number == 0 and (is_new or (truncated and not plan.soft_deletes))
                 if exists and number == 0:
                     set_properties(own, writer, run)
                     leave_clustering(own, run)
@@ -171,16 +177,19 @@ def _shuffled(spark: SparkSession, run: TableRun) -> dict[str, str]:
 
 def _alter(spark: SparkSession, writer: TableWriter, run: TableRun, number: int, epoch: Epoch) -> None:
     plan = run.plan
-    changed = alter(
-        spark,
-        writer,
-        plan.table,
-        epoch.evolution,
-        plan.metadata,
-        run.step(number, ALTER),
-        run.check_lock,
-        resumed=run.may_have(run.step(number, ALTER)),
-    )
+    if plan.metadata.share is not None:
+        changed = alter_own(spark, run, number)
+    else:
+        changed = alter(
+            spark,
+            writer,
+            plan.table,
+            epoch.evolution,
+            plan.metadata,
+            run.step(number, ALTER),
+            run.check_lock,
+            resumed=run.may_have(run.step(number, ALTER)),
+        )
     if changed:
         steps.reached(f"columns changed: {plan.name}")
 
@@ -197,11 +206,12 @@ def _changes_types(run: TableRun) -> bool:
 def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
     """Mark all rows as deleted, where a truncate deletes softly."""
     name = next(column.name for column in run.plan.epochs[number].shape.columns if column.source == OWN)
-    commit = run.step(number, TRUNCATE)
+    share, commit = run.plan.metadata.share, run.step(number, TRUNCATE)
+    own = "" if share is None else f"{is_own(share)} AND "
     if run.may_have(commit) and delta.find_commit(spark, run.plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
         return
     with delta.committing(spark, commit):
-        spark.sql(f"UPDATE {run.plan.table.sql} SET {quote(name)} = true WHERE NOT {quote(name)}")
+        spark.sql(f"UPDATE {run.plan.table.sql} SET {quote(name)} = true WHERE {own}NOT {quote(name)}")
 
 
 def _commit(
@@ -218,7 +228,11 @@ def _commit(
     """Fold an epoch's rows, unless that was done with other tables, and make the commit."""
     epoch, merge = run.plan.epochs[number], run.merge(number)
     is_merged = exists and not overwrite and not merge.only_adds
+    # Of a table that is shared, it is the source's rows that are made.
+    plan_is_new = run.plan.metadata.share is not None and run.plan.before is None and number == 0
     action: Action = "created" if not exists else "overwritten" if overwrite else "merged" if is_merged else "appended"
+    if plan_is_new:
+        action = "created"
     if is_merged and epoch.rows == 0 and merge.empties is None:
         # Only the columns change; an empty commit shows that the epoch was applied.
         return action, replace(append_rows(spark, None, merge, "append", create=False), way=None)

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -22,6 +22,8 @@ from walreplay.sink.versions import Emptied, settled_versions, version_rows, ver
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.refusals import refusal_text
 from walreplay.spark.workers.rows import PARTS, ROUTES_SEQUENCE, route_batch
+
+_SOURCE: Final = pa.field("source", pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class FoldTask:
         table: the source's name, for errors.
         log: the table is a change log: its rows are not folded.
         history: the table is a history: each version of a row is a row.
+        source: what all rows have in the column ``source``; None if there is no such column.
     """
 
     types: tuple[pa.DataType, ...]
@@ -70,10 +73,15 @@ class FoldTask:
     table: str | None = None
     log: LogTask | None = None
     history: HistoryTask | None = None
+    source: str | None = None
 
     @property
     def schema(self) -> pa.Schema:
         """The rows' columns."""
+        return self._folded if self.source is None else self._folded.append(_SOURCE)
+
+    @property
+    def _folded(self) -> pa.Schema:
         if self.log is not None:
             return self.log.schema
         if self.history is not None:
@@ -149,6 +157,11 @@ def fold_batches(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterat
     Raises:
         RuntimeError: an error that the driver reads by `refusal_in`.
     """
+    for rows in _folded(batches, task):
+        yield rows if task.source is None else rows.append_column(_SOURCE, pa.repeat(task.source, rows.num_rows))
+
+
+def _folded(batches: Iterable[pa.RecordBatch], task: FoldTask) -> Iterator[pa.RecordBatch]:
     if task.log is not None:
         yield from _log_rows(batches, task.log, task)
         return

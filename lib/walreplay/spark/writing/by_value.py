@@ -74,7 +74,7 @@ def with_bases(
     formed_there, formed_here, joins_there, joins_here = [], [], [], []
     for k, (column, place, kind, form) in enumerate(keys):
         if form is None:
-            exact = "CAST({} AS STRING)" if pa.types.is_floating(kind) else "{}"
+            exact = "CAST(CAST({} AS DOUBLE) AS STRING)" if pa.types.is_floating(kind) else "{}"
             formed_there.append(f"{exact.format(f't.{place}')} AS v{k}")
             formed_here.append(f"{exact.format(f's.{column}')} AS v{k}")
             continue

@@ -84,7 +84,7 @@ def _is_open(merge: Merge) -> str:
 
 def _open_rows(merge: Merge) -> str:
     """Write a query for the table's open versions."""
-    return f"(SELECT * FROM {merge.table.sql} WHERE {quote(_names(merge).end_lsn)} IS NULL)"
+    return f"(SELECT * FROM {merge.own_rows} WHERE {quote(_names(merge).end_lsn)} IS NULL)"
 
 
 def _lost(found: Mapping[str, Any], *, updates: int = 0, deletes: int = 0) -> Counts:
@@ -166,7 +166,7 @@ def _statement(merge: Merge, match: str) -> str:
     values = ", ".join(f"s.{source}" for _, source in merge.pairs)
     return (
         f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
-        f"ON {_touches(merge)} AND {_is_open(merge)} AND {match} "
+        f"ON {merge.is_own}{_touches(merge)} AND {_is_open(merge)} AND {match} "
         f"{refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
         f"{_replaces(merge, ends)}WHEN MATCHED THEN UPDATE SET {ends} "
         f"WHEN NOT MATCHED AND s.opens THEN INSERT ({columns}) VALUES ({values})"

@@ -21,7 +21,7 @@ from walreplay.sink.events import PARTITIONS_REMEDY, Mode
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import quote
-from walreplay.spark.planning.table_run import Merge
+from walreplay.spark.planning.table_run import Merge, is_own
 from walreplay.spark.session.isolation import has_own_sessions, settings
 from walreplay.spark.workers.refusals import refusal_in, refusal_text
 from walreplay.spark.writing.by_value import may_differ, with_bases
@@ -189,8 +189,9 @@ def append_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode:
         return Written(Counts(), {APPENDED: "0"})
     mode_of, versions = merge.counted_as, merge.metadata.history is not None
     totals = _totals(mode_of, versions=versions) | _more(mode_of, versions=versions)
-    # Delta replaces a catalog's table by a query of its own, from which an observation gets nothing.
-    if (mode == "overwrite" and merge.table.path is None) or merge.stops_at_missing:
+    # Delta replaces a catalog's table, or rows, by a query of its own, from which an observation gets nothing.
+    is_deleted = mode == "overwrite" and (merge.table.path is None or merge.metadata.share is not None)
+    if is_deleted or merge.stops_at_missing:
         with kept_rows(spark, rows, totals) as (kept, found):
             numbers = _numbers(found)
             counts = appended(mode_of, numbers).check(merge)
@@ -218,7 +219,11 @@ def _write_rows(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, 
 
 def _write_table(spark: SparkSession, frame: DataFrame, merge: Merge, mode: str, *, create: bool) -> None:
     """Write rows to their table; columns that this declares get their comments."""
-    anew = mode == "overwrite"
+    anew, share = mode == "overwrite", merge.metadata.share
+    if share is not None and not create:
+        only = is_own(share) if anew else ""
+        delta.write(delta.like_table(frame, merge.table), merge.table, mode, merge.commit, only=only)
+        return
     if create or anew:
         there = {} if create else delta.comments_of(spark, merge.table)
         frame = delta.with_comments(frame, merge.comments(there))
@@ -312,7 +317,7 @@ def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], m
         found: totals over the rows, by name.
     """
     if not merge.has_bases and _needs_bases(kept, merge):
-        rows = with_bases(spark, kept, merge.table.sql, compared_keys(merge, moved=merge.moves))
+        rows = with_bases(spark, kept, merge.own_rows, compared_keys(merge, moved=merge.moves))
         with kept_rows(spark, rows, {"rows": "count(1)"}) as (translated, _):
             return merge_kept(spark, translated, found, replace(merge, has_bases=True))
     counts = keyed_counts(found)
@@ -347,7 +352,7 @@ def _missing(spark: SparkSession, merge: Merge) -> Counts:
     """Count the changed rows that the table should have and does not."""
     (row,) = spark.sql(
         "SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes "
-        f"FROM {_SOURCE} AS s LEFT ANTI JOIN {merge.table.sql} AS t ON {_match(merge)} WHERE s.expected"
+        f"FROM {_SOURCE} AS s LEFT ANTI JOIN {merge.own_rows} AS t ON {_match(merge)} WHERE s.expected"
     ).collect()
     return Counts(without_base=row.updates, deletes_without_row=row.deletes)
 
@@ -381,7 +386,7 @@ def _keyed_statement(merge: Merge) -> str:
         # A soft delete of a row that the table does not have must not insert a row.
         live += f"AND NOT (s.c{marks} AND s.expected) "
     return (
-        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s ON {_match(merge)} "
+        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s ON {merge.is_own}{_match(merge)} "
         f"{refuse_claimed(merge)}{deletes}WHEN MATCHED THEN UPDATE SET {updates} "
         f"WHEN NOT MATCHED {live}THEN INSERT ({columns}) VALUES ({inserts})"
     )
@@ -454,7 +459,8 @@ def same_image(target: str, source: str, kind: pa.DataType | None) -> str:
 def image_of(value: str, kind: pa.DataType | None) -> str:
     """Write an expression that differs whenever the value does; SQL itself takes -0 for 0, in lists too."""
     if kind is not None and pa.types.is_floating(kind):
-        return f"CAST({value} AS STRING)"
+        # Where a table is shared, another source may have widened the column.
+        return f"CAST(CAST({value} AS DOUBLE) AS STRING)"
     if kind is not None and pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
         return f"CAST({value} AS ARRAY<STRING>)"
     return value

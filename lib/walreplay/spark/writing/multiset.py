@@ -103,7 +103,7 @@ def _as_stored(images: Images, folded: DataFrame) -> DataFrame:
 
 def _stored(images: Images, forms: Mapping[str, Form], texts: Sequence[str]) -> str:
     """Write a query for the texts (``x<column>``) that the table has for each deleted image, and their ``copies``."""
-    target = images.merge.table.sql
+    target = images.merge.own_rows
     places = {source: place for place, source in images.merge.pairs}
     joins: dict[str, list[str]] = {"t": [], "s": []}
     for source in texts:
@@ -221,7 +221,7 @@ class Images:
         rows.selectExpr("*", "monotonically_increasing_id() AS image").createOrReplaceTempView(_ROWS)
         return self.spark.sql(
             f"SELECT s.*, coalesce(c.copies, 0L) AS copies FROM {_ROWS} AS s LEFT JOIN "
-            f"(SELECT s.image, count(*) AS copies FROM {_ROWS} AS s JOIN {self.merge.table.sql} AS t "
+            f"(SELECT s.image, count(*) AS copies FROM {_ROWS} AS s JOIN {self.merge.own_rows} AS t "
             f"ON {self.same('t', 's')} WHERE s.needed > 0 GROUP BY s.image) AS c ON s.image = c.image"
         ).selectExpr("*", "greatest(copies, needed) + net AS stay")
 
@@ -257,7 +257,7 @@ class Images:
         ).createOrReplaceTempView(_OLDER)
         first = f"(SELECT * FROM {_OLDER} WHERE image = place)"
         there = (
-            f"SELECT o.place, count(*) AS copies FROM {first} AS o JOIN {self.merge.table.sql} AS t "
+            f"SELECT o.place, count(*) AS copies FROM {first} AS o JOIN {self.merge.own_rows} AS t "
             f"ON {self.same('t', 'o')} GROUP BY o.place"
         )
         known = (
@@ -294,7 +294,7 @@ class Images:
         targets = ", ".join(f"t.{target} AS {source}" for target, source in pairs)
         staying = (
             f"SELECT {targets}, s.stay, row_number() OVER (PARTITION BY s.image ORDER BY 1) AS place "
-            f"FROM {_COUNTED} AS s JOIN {self.merge.table.sql} AS t ON {self.same('t', 's')} "
+            f"FROM {_COUNTED} AS s JOIN {self.merge.own_rows} AS t ON {self.same('t', 's')} "
             f"WHERE {loses} AND s.stay > 0"
         )
         listed = ", ".join(source for _, source in pairs)
@@ -308,7 +308,8 @@ class Images:
         names = ", ".join(target for target, _ in pairs)
         inserts = ", ".join(f"s.{name}" for _, name in pairs)
         return (
-            f"MERGE INTO {self.merge.table.sql} AS t USING ({source}) AS s ON s.gone AND {self.same('t', 's')} "
+            f"MERGE INTO {self.merge.table.sql} AS t USING ({source}) AS s "
+            f"ON {self.merge.is_own}s.gone AND {self.same('t', 's')} "
             "WHEN MATCHED THEN DELETE "
             f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({names}) VALUES ({inserts})"
         )

@@ -1,0 +1,311 @@
+"""Bring one source's rows of a table up to date that several sources write to.
+
+The table has the columns of all its sources: a column is added, or widened, and never renamed or dropped.  Rows of a
+source are NULL in what that source does not have.  Everything else, such as a renamed column, is done by writing the
+source's own rows anew, in one commit that leaves those of others as they are.
+
+Others may commit at any time.  Delta refuses what does not go together with such a commit; then the table is brought
+up to date once more, as by a run that goes on with an interrupted one: no commit is made twice.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pyspark.sql import functions as f
+
+from walreplay.errors import TargetError
+from walreplay.sink.convert import is_widening
+from walreplay.sink.evolution import Evolution, TableShape, conversions
+from walreplay.sink.features import TYPE_WIDENING, needed_by
+from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.sql_types import sql_schema, sql_type
+from walreplay.spark.delta.target import TableName, quote
+from walreplay.spark.delta.transaction import declared
+from walreplay.spark.planning.placement import Move
+from walreplay.spark.planning.sharing import Column, Needed, column_conflict, columns_in, needed
+from walreplay.spark.planning.table_run import ALTER, MERGE, TableRun, is_own, table_schema
+from walreplay.spark.session import steps
+from walreplay.spark.tables.alter import has_rescued, rewritten, touches_rescued, write_rewritten
+from walreplay.spark.tables.move import Moved, occupied, remove
+from walreplay.spark.writing.base import TableWriter
+from walreplay.spark.writing.features import ensure
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_Result = TypeVar("_Result")
+
+_MOST: Final = 30
+"""So often a table is brought up to date again, at most, because others have committed in between."""
+
+_IN_BETWEEN: Final = re.compile(r"\[DELTA_(CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED|SCHEMA_CHANGE)")
+
+_turns: Final[defaultdict[str, threading.Lock]] = defaultdict(threading.Lock)
+"""By a table's place: in one process, one source writes to it at a time.  Between processes, Delta's commits decide."""
+
+
+def in_turn(run: TableRun, apply: Callable[[TableRun, bool], _Result]) -> _Result:
+    """Bring a table up to date, again if other sources have committed in between.
+
+    Args:
+        apply: does it; told whether it is the first time.
+
+    Raises:
+        Exception: what has stopped it, if that is anything else; or the conflict, if there is no end of them.
+    """
+    # What it has committed stands in the table's history, as for a run that was interrupted.
+    again = replace(run, resumed=True, standing=None)
+    with _turns[run.plan.table.place]:
+        return _until_done(lambda first: apply(run if first else again, first), run.plan.name, run.check_lock)
+
+
+def _until_done(work: Callable[[bool], _Result], name: str, check_lock: Callable[..., None]) -> _Result:
+    for attempt in range(_MOST):
+        try:
+            return work(attempt == 0)
+        except Exception as error:
+            if attempt == _MOST - 1 or not _is_in_between(error):
+                raise
+        check_lock(sure=True)
+        steps.reached(f"another source was faster: {name}")
+        time.sleep(random.uniform(0.0, 0.2 * min(attempt + 1, 20)))
+    raise AssertionError
+
+
+def _is_in_between(error: BaseException | None) -> bool:
+    while error is not None:
+        if _IN_BETWEEN.search(str(error)) is not None:
+            return True
+        error = error.__cause__
+    return False
+
+
+def move_rows(
+    spark: SparkSession, writer: TableWriter, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]
+) -> Moved:
+    """Move the source's own rows from a shared table, to one, or both; rows that were moved before are left there.
+
+    They are copied in one commit, and removed in another.  If the run is killed in between, the copy's tells.
+
+    Args:
+        spark: a session that only the caller uses.
+        commit: the id of both.
+
+    Raises:
+        TargetError: the rows cannot be moved there.
+    """
+    return _until_done(lambda _: _move_rows(spark, writer, step, commit, check_lock), step.name, check_lock)
+
+
+def _move_rows(
+    spark: SparkSession, writer: TableWriter, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]
+) -> Moved:
+    note = None
+    if delta.exists(spark, step.source) and (step.leaves is None or _found(spark, step.source, commit) is None):
+        rows = delta.read(spark, step.source)
+        if step.leaves is not None:
+            rows = rows.where(is_own(step.leaves))
+        if not delta.exists(spark, step.destination) or _found(spark, step.destination, commit) is None:
+            check_lock()
+            _copy(spark, writer, step, rows, commit, check_lock)
+        steps.reached(f"rows copied: {step.name}")
+        check_lock()
+        if step.leaves is None:
+            note = remove(spark, step.source, check_lock)
+        else:
+            with delta.committing(spark, commit):
+                spark.sql(f"DELETE FROM {step.source.sql} WHERE {is_own(step.leaves)}")
+    copy = _found(spark, step.destination, commit) if delta.exists(spark, step.destination) else None
+    return Moved(note, is_copy=True, version=None if copy is None else copy.version)
+
+
+def _found(spark: SparkSession, table: TableName, commit: delta.CommitId) -> delta.Commit | None:
+    return delta.find_commit(spark, table, commit, depth=delta.WHOLE_HISTORY)
+
+
+def _copy(
+    spark: SparkSession,
+    writer: TableWriter,
+    step: Move,
+    rows: DataFrame,
+    commit: delta.CommitId,
+    check_lock: Callable[..., None],
+) -> None:
+    found = delta.columns_of(spark, step.destination)
+    if found is None:
+        delta.write(rows, step.destination, "append", commit, create=True)
+        return
+    if step.joins is None and not delta.read(spark, step.destination).isEmpty():
+        raise occupied(step)
+    changes = needed(found, [(one.name, one.dataType.simpleString()) for one in rows.schema.fields])
+    if changes.conflicts:
+        raise TargetError(
+            f"its rows cannot go there: the column {changes.conflicts[0].wanted[0]!r} is of another type",
+            table=step.name,
+            path=step.destination.text,
+            remedy="Keep its place by a destination_table under objects",
+        )
+    change_columns(spark, writer, step.destination, changes, check_lock)
+    only = "" if step.joins is None else is_own(step.joins)
+    delta.write(delta.like_table(rows, step.destination), step.destination, "overwrite", commit, only=only)
+
+
+def make_ready(spark: SparkSession, writer: TableWriter, run: TableRun, number: int) -> bool:
+    """Have the table there, with a column for all that an epoch's rows have; this changes no rows.
+
+    Args:
+        spark: a session that only the caller uses.
+
+    Returns:
+        the table is new to the source, and none of its rows are in it.
+
+    Raises:
+        ConfigError: another source has a column of the same name that cannot be the same.
+    """
+    plan = run.plan
+    schema = table_schema(plan.epochs[number].shape, plan.metadata)
+    found = delta.columns_of(spark, plan.table)
+    if found is None:
+        if plan.before is not None:
+            raise _gone(run)
+        _make(spark, run, number)
+        found = delta.columns_of(spark, plan.table)
+        assert found is not None
+    changes = needed(found, columns_in(schema))
+    for column in changes.conflicts:
+        raise column_conflict(plan, column)
+    change_columns(spark, writer, plan.table, changes, run.check_lock, run.merge(number).comments({}))
+    # Of its rows, the source alone writes any, under its own lock.
+    assert plan.metadata.share is not None
+    own = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
+    return plan.before is None and number == 0 and own.limit(1).isEmpty()
+
+
+def _gone(run: TableRun) -> TargetError:
+    return TargetError(
+        "the table is gone", table=run.plan.name, path=run.plan.table.text, remedy="Bring it back as it was"
+    )
+
+
+def _make(spark: SparkSession, run: TableRun, number: int) -> None:
+    """Make the table without rows; another source may do so at the same time."""
+    merge = run.merge(number)
+    rows = spark.createDataFrame([], sql_schema(merge.schema))
+    # This is the run's, but none of its steps.
+    commit = replace(run.step(number, MERGE), number=0)
+    run.check_lock()
+    steps.reached(f"table is to be made: {run.plan.name}")
+    try:
+        delta.write(
+            delta.with_comments(rows, merge.comments({})),
+            merge.table,
+            "append",
+            commit,
+            create=True,
+            properties=dict(merge.properties),
+            comment=merge.comment,
+        )
+    except Exception:
+        if not delta.exists(spark, merge.table):
+            raise
+    delta.forget_version(spark)
+
+
+def change_columns(
+    spark: SparkSession,
+    writer: TableWriter,
+    table: TableName,
+    changes: Needed,
+    check_lock: Callable[..., None],
+    comments: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Add and widen a shared table's columns; another source may do the same at the same time.
+
+    Args:
+        comments: what added columns say, by name.
+    """
+    if not changes.any:
+        return
+    fields = declared(", ".join(map(_declared, [*changes.added, *changes.widened])))["fields"]
+    ensure(spark, writer, table, needed_by(fields) | (TYPE_WIDENING if changes.widened else {}), check_lock)
+    statements = []
+    if changes.added:
+        listed = (f"{_declared(one)}{delta.commented(comments.get(one[0]))}" for one in changes.added)
+        statements.append(f"ADD COLUMNS ({', '.join(listed)})")
+    statements += [f"ALTER COLUMN {quote(name)} TYPE {kind}" for name, kind in changes.widened]
+    for statement in statements:
+        check_lock()
+        steps.reached(f"columns are to change: {table.text}")
+        try:
+            spark.sql(f"ALTER TABLE {table.sql} {statement}")
+        except Exception:
+            # Another source may have had the same change.
+            if needed(delta.columns_of(spark, table) or [], [*changes.added, *changes.widened]).any:
+                raise
+    delta.forget_version(spark)
+
+
+def _declared(column: Column) -> str:
+    name, kind = column
+    return f"{quote(name)} {kind}"
+
+
+def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
+    """Give the source's own rows the columns of an epoch, in a table that has them; say whether anything was done."""
+    plan, evolution = run.plan, run.plan.epochs[number].evolution
+    share, before, commit = plan.metadata.share, evolution.before, run.step(number, ALTER)
+    assert share is not None
+    if before is None:
+        return False
+    rescued = plan.metadata.rescued_data
+    rows = _own_rows(spark, run, before)
+    if not moves_values(evolution) and not (
+        rescued is not None and touches_rescued(evolution) and has_rescued(rows, rescued)
+    ):
+        return False
+    if run.may_have(commit) and delta.find_commit(spark, plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
+        return False
+    frame = delta.like_table(rewritten(rows, evolution, plan.metadata), plan.table)
+    run.check_lock()
+    write_rewritten(frame, plan.table, commit, only=is_own(share))
+    delta.forget_version(spark)
+    return True
+
+
+def _own_rows(spark: SparkSession, run: TableRun, shape: TableShape) -> DataFrame:
+    """Give the source's own rows, with the columns and types that it has given them."""
+    plan = run.plan
+    assert plan.metadata.share is not None
+    rows = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
+    # Another source may have widened a column.
+    return rows.select(
+        *(f.col(quote(one.name)).cast(sql_type(one.type)).alias(one.name) for one in table_schema(shape, plan.metadata))
+    )
+
+
+def moves_values(evolution: Evolution) -> bool:
+    """Say whether values of rows that are there change, or have to go to another column."""
+    before = evolution.before
+    assert before is not None
+    names = {column.name for column in before.columns}
+    if not names <= {column.name for column in evolution.shape.columns}:
+        return True
+    for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True):
+        if source.column is None:
+            if source.fill is not None or column.name in names:
+                return True
+        elif source.column != column.name or any(not is_widening(*pair) for pair in conversions(source.chain)):
+            return True
+    return False
+
+
+__all__ = ["alter_own", "in_turn", "make_ready", "move_rows", "moves_values"]

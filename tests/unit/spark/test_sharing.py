@@ -1,0 +1,192 @@
+"""Tables of several sources: columns, the way to write again, and where rows move."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from walreplay.errors import ConfigError, TargetError
+from walreplay.selection import MetadataNames, Share
+from walreplay.sink.evolution import Evolution, Policy, SourceColumn, TableShape
+from walreplay.spark.delta.target import Target
+from walreplay.spark.planning import placement
+from walreplay.spark.planning.placement import Use, Wanted
+from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.sharing import columns_in, needed, with_needed
+from walreplay.spark.planning.table_run import is_own
+from walreplay.spark.tables import sharing
+from walreplay.spark.tables.sharing import in_turn, moves_values
+from walreplay.types import resolve
+
+EU = Share("__source", "eu")
+TARGET = Target.parse("/m")
+TYPES = {name: resolve(oid, -1, {}) for name, oid in (("int", 23), ("bigint", 20), ("text", 25))}
+
+
+def evolve(before, after):
+    """Follow a table's columns, each a name with a type behind a colon."""
+    shapes = []
+    for text in (before, after):
+        parts = (item.partition(":") for item in text.split())
+        shapes.append([SourceColumn(name, name, TYPES[kind or "int"]) for name, _, kind in parts])
+    first = Evolution(None, Policy())
+    first.take(shapes[0])
+    evolution = Evolution(first.shape, Policy())
+    evolution.take(shapes[1])
+    return evolution
+
+
+def entry(name, share=EU, *, aside=False):
+    table = TARGET.set_aside(1) if aside else TARGET.table("s", name)
+    return MirrorEntry(1, f"s.{name}", table, TableShape(), aside, share=share)
+
+
+def place(known, oid, name, share=EU):
+    table = TARGET.table("s", name)
+    wanted = Wanted(oid, f"s.{name}", table, share=share)
+    return placement.place([known], [wanted], [Use(oid, table.place)], TARGET).moves
+
+
+def test_what_a_table_needs_is_what_it_lacks():
+    there = [("__source", "string"), ("id", "int"), ("note", "string"), ("n", "bigint")]
+    kinds = {"ID": pa.int32(), "note": pa.int32(), "n": pa.int16(), "id": pa.int64(), "x": pa.bool_()}
+    found = needed(there, columns_in(pa.schema(list(kinds.items()))))
+    assert found.added == (("x", "BOOLEAN"),)
+    assert found.widened == (("id", "BIGINT"),)
+    assert [(one.wanted[0], one.there[0]) for one in found.conflicts] == [("ID", "id"), ("note", "note")]
+    assert with_needed(there, found) == [
+        ("__source", "string"),
+        ("id", "BIGINT"),
+        ("note", "string"),
+        ("n", "bigint"),
+        ("x", "BOOLEAN"),
+    ]
+    assert not needed(with_needed(there, found), [*found.added, *found.widened]).any
+
+
+@pytest.mark.parametrize(
+    ("versions", "moves"),
+    [
+        (("a b", "a b c"), False),
+        (("a b", "a"), False),
+        (("a b:int", "a b:bigint"), False),
+        (("a b:int", "a b:text"), True),
+        (("a b c", "a x c"), True),
+        # Dropped and added again: the old values are gone.
+        (("a b c", "a c b"), True),
+    ],
+)
+def test_rows_are_written_anew_where_values_move(versions, moves):
+    assert moves_values(evolve(*versions)) is moves
+
+
+@dataclass
+class _Run:
+    """As much of a `TableRun` as its turn needs."""
+
+    checked: int = 0
+    resumed: bool = False
+    standing: object = "known"
+    place: str = "/m/s/a"
+    asked: list[bool] = field(default_factory=list)
+
+    @property
+    def plan(self):
+        return SimpleNamespace(table=SimpleNamespace(place=self.place), name="s.a")
+
+    def check_lock(self, *, sure):
+        assert sure
+        self.asked.append(True)
+
+
+def conflict(cause="[DELTA_CONCURRENT_APPEND] someone has appended"):
+    try:
+        try:
+            raise RuntimeError(cause)
+        except RuntimeError as error:
+            raise TargetError("somebody else has written to the table at the same time") from error
+    except TargetError as error:
+        return error
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr(sharing.time, "sleep", lambda _: None)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_commit_that_came_in_between_has_the_table_brought_up_to_date_again():
+    run, seen = _Run(), []
+
+    def apply(one, is_first):
+        seen.append((one.resumed, one.standing, is_first))
+        if len(seen) < 3:
+            raise conflict()
+        return "done"
+
+    assert in_turn(run, apply) == "done"
+    # What was committed before the conflict is looked for in the history.
+    assert seen == [(False, "known", True), (True, None, False), (True, None, False)]
+    assert len(run.asked) == 2
+
+
+@pytest.mark.usefixtures("at_once")
+def test_any_other_error_is_the_end_and_so_are_conflicts_without_end():
+    for error in (conflict("no space left"), ValueError("x")):
+        calls = []
+
+        def fail(one, is_first, error=error, calls=calls):
+            calls.append(one)
+            raise error
+
+        with pytest.raises(type(error)):
+            in_turn(_Run(), fail)
+        assert len(calls) == 1
+
+    def never(one, is_first):
+        raise conflict()
+
+    run = _Run()
+    with pytest.raises(TargetError):
+        in_turn(run, never)
+    assert len(run.asked) == sharing._MOST - 1
+
+
+def test_in_one_process_a_table_is_written_to_by_one_source_at_a_time():
+    at_work, most = [0], [0]
+
+    def apply(one, is_first):
+        at_work[0] += 1
+        most[0] = max(most[0], at_work[0])
+        threading.Event().wait(0.01)
+        at_work[0] -= 1
+
+    threads = [threading.Thread(target=in_turn, args=(_Run(), apply)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+
+
+def test_rows_of_a_shared_table_move_and_the_table_stays():
+    (move,) = place(entry("a"), 2, "a")
+    assert (move.oid, move.set_aside, move.leaves, move.joins) == (1, True, EU, None)
+    (back,) = place(entry("a", aside=True), 1, "b")
+    assert (back.set_aside, back.leaves, back.joins) == (False, None, EU)
+    (renamed,) = place(entry("a"), 1, "b")
+    assert (renamed.leaves, renamed.joins) == (EU, EU)
+    (alone,) = place(entry("a", None), 1, "b", None)
+    assert not alone.is_shared
+    with pytest.raises(ConfigError, match="and not as s"):
+        place(entry("a"), 1, "b", None)
+
+
+def test_a_source_is_a_literal_and_its_column_a_name():
+    assert is_own(Share("so`urce", "eu-1"), "t.") == "t.`so``urce` = 'eu-1'"
+    names = MetadataNames("__commit_lsn", None, None, None, share=EU)
+    assert names.names == ("__source", "__commit_lsn")
