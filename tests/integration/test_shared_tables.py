@@ -197,7 +197,7 @@ def test_what_cannot_be_in_one_table_is_refused(spark: SparkSession, shards: Sha
     assert "would write to a table of the source eu" in str(failed.error)
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_a_ledger_that_is_set_back_takes_no_rows_of_others_away(spark: SparkSession, shards: Shards) -> None:
     eu, us = shards.of.values()
     eu.write(ITEMS, m.Insert(9, row(1, "eu")))
@@ -303,7 +303,7 @@ def test_a_table_that_is_made_anew_or_renamed_takes_its_own_rows_along(
     assert shards.rows() == {"eu": ["id=5 note=third"]}
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_rows_that_are_kept_or_softly_deleted_are_the_source_s_own(spark: SparkSession, tmp_path: Path) -> None:
     shards = Shards(spark, tmp_path, soft_deletes=True, on_recreate="keep")
     eu, _ = shards.of.values()
@@ -374,7 +374,7 @@ class _Told:
             self.seen.append(step)
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_a_catalog_s_table_is_shared_too(spark: SparkSession, shards: Shards) -> None:
     schema = "lake_of_shards"
     config = {**shards.config, "destination_schema": schema, "shared_tables": [f"{schema}\\..*"]}
