@@ -365,8 +365,9 @@ def test_rows_that_spark_has_are_loaded_as_the_page_says(mirror, described, tmp_
             spark, exact.union(exact), tmp_path / "new", 1, table="shop.orders", describe=described, captures="/c"
         )
     assert not (tmp_path / "new" / "shop").exists()
-    exact.createOrReplaceTempView("orders_of_lake")
-    places |= {"lake.shop.orders": "orders_of_lake", "/data/mirror": tmp_path / "new"}
+    # The command takes the session that is active, which need not be the one that views are kept for.
+    exact.createOrReplaceGlobalTempView("orders_of_lake")
+    places |= {"lake.shop.orders": "global_temp.orders_of_lake", "/data/mirror": tmp_path / "new"}
     program, *arguments = shlex.split(with_places(command, places).replace("\\\n", ""))
     assert program == "walreplay"
     assert main([*arguments, "--quiet"]) == 0

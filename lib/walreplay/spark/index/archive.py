@@ -27,14 +27,17 @@ from pyspark.sql import functions as f
 from walreplay.decode.summary import FileScan
 from walreplay.errors import ConfigError, TargetError, WalReplayError
 from walreplay.settings import Settings
+from walreplay.sink.table_log import newest_version
 from walreplay.spark.captures.files import INDEX_FOLDER, CaptureFile, root_of
 from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.mounted import local_folder
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.index.facts import FileFacts, standing, values_of
 from walreplay.spark.index.stored import FORMAT, pack, unpack
 from walreplay.spark.session.failures import failure_of
 from walreplay.spark.session.isolation import session_with
+from walreplay.spark.writing.base import Append
 from walreplay.spark.writing.choice import choose_writer
 from walreplay.transactions.stitch import Rescan, Stitch
 
@@ -245,6 +248,7 @@ class ArchiveIndex:
             self._how += f" {home}"
         self._rows: dict[str, _Row] | None = None
         self._names: frozenset[str] | None = None
+        self._seen: int | None = None
         self._spoilt: set[str] = set()
         self._has_doubles = False
 
@@ -320,17 +324,26 @@ class ArchiveIndex:
         """
         with index_errors(self._table.text):
             for _ in range(_APPEND_TRIES):
-                known = self._read([one.facts.name for one in files])
-                unknown = [one for one in files if not self._holds(known.get(one.facts.name), one.facts)]
-                if not unknown:
-                    return 0
-                if any(one.facts.name in known or one.facts.name in self._spoilt for one in unknown):
-                    break
-                if self._append(unknown, known):
-                    return len(unknown)
+                with session_with(self._spark, delta.FEW_ROWS) as spark:
+                    # It begins before the rows are read: whoever appends later than that is in conflict with it.
+                    append = self._begin_append(spark)
+                    if self._seen is None or self._seen != self._version():
+                        self._rows = None
+                    known = self._read([one.facts.name for one in files])
+                    unknown = [one for one in files if not self._holds(known.get(one.facts.name), one.facts)]
+                    if not unknown:
+                        return 0
+                    if any(one.facts.name in known or one.facts.name in self._spoilt for one in unknown):
+                        break
+                    if self._append(append, unknown, known):
+                        return len(unknown)
                 # Somebody else has appended; or his clock is wrong, and no number is higher than his.
                 self._rows = None
         return self.add(unknown)
+
+    def _begin_append(self, spark: SparkSession) -> Append:
+        writer = choose_writer(spark, Target(self._table.path))
+        return writer.append(spark, self._table, SCHEMA, create=not delta.exists(spark, self._table))
 
     def _row_of(self, one: Indexed, known: dict[str, _Row]) -> dict[str, Any] | None:
         """Give a file's row, and take it for known from here on; None if it is there already."""
@@ -367,7 +380,7 @@ class ArchiveIndex:
         wanted = None if names is None or len(names) > _FEW_NAMES else frozenset(names)
         if self._rows is not None and (self._names is None or (wanted is not None and wanted <= self._names)):
             return self._rows
-        self._rows, self._names = {}, wanted
+        self._rows, self._names, self._seen = {}, wanted, self._version()
         with index_errors(self._table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             if not delta.exists(spark, self._table):
                 self._names = None
@@ -382,25 +395,27 @@ class ArchiveIndex:
             self._has_doubles = len(self._rows) < len(rows)
         return self._rows
 
-    def _append(self, files: Sequence[Indexed], known: dict[str, _Row]) -> bool:
+    def _version(self) -> int | None:
+        """Give the table's newest version, or -1 if there is none; None if only Spark can tell."""
+        folder = local_folder(self._spark, self._table.path)
+        return None if folder is None else newest_version(folder)
+
+    def _append(self, append: Append, files: Sequence[Indexed], known: dict[str, _Row]) -> bool:
         """Append the rows of files; say whether it is certain that they are there."""
         names = SCHEMA.names
         # A later append has a higher number, by whomever.
         commit = delta.CommitId(_APPENDS, time.time_ns() // 1000)
         try:
-            with session_with(self._spark, delta.FEW_ROWS) as spark:
-                writer = choose_writer(spark, Target(self._table.path))
-                append = writer.append(spark, self._table, SCHEMA, create=not delta.exists(spark, self._table))
-                rows, size = list[tuple[Any, ...]](), 0
-                for row in filter(None, (self._row_of(one, known) for one in files)):
-                    rows.append(tuple(_plain_value(row[name]) for name in names))
-                    size += row["scan_bytes"]
-                    if len(rows) >= _MOST_APPENDED or size >= _MOST_PACKED:
-                        append.write_rows(rows, SCHEMA)
-                        rows, size = [], 0
-                if rows:
+            rows, size = list[tuple[Any, ...]](), 0
+            for row in filter(None, (self._row_of(one, known) for one in files)):
+                rows.append(tuple(_plain_value(row[name]) for name in names))
+                size += row["scan_bytes"]
+                if len(rows) >= _MOST_APPENDED or size >= _MOST_PACKED:
                     append.write_rows(rows, SCHEMA)
-                return append.commit(commit) is not None
+                    rows, size = [], 0
+            if rows:
+                append.write_rows(rows, SCHEMA)
+            return append.commit(commit) is not None
         except Exception as error:
             if not delta.is_conflict(error):
                 raise
