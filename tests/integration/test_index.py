@@ -6,9 +6,9 @@ import json
 import os
 import pickle
 import shutil
-import threading
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,22 +176,16 @@ def test_a_stopped_run_goes_on(
     assert len(rows_of(spark, archive / "_walreplay_index")) == 7
 
 
+def at_once(count: int, run: Callable[[int], object]) -> None:
+    """Do something in so many threads, each with its number; none may fail."""
+    with ThreadPoolExecutor(count) as pool:
+        for done in [pool.submit(run, number) for number in range(count)]:
+            done.result()
+
+
 @pytest.mark.full
 def test_two_at_once_make_one_index(spark: SparkSession, archive: Path) -> None:
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            walreplay.index(spark, archive)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    at_once(3, lambda _: walreplay.index(spark, archive))
     assert len(rows_of(spark, archive / "_walreplay_index")) == 7
 
 
@@ -218,21 +212,12 @@ def test_runs_and_an_index_at_once_make_one_index(
 ) -> None:
     if way != "files of our own":
         monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
-    errors: list[BaseException] = []
 
     def run(number: int) -> None:
-        try:
-            report = walreplay.apply(spark, archive, tmp_path / f"mirror{number}", _INDEXED)
-            assert report.warnings == ()
-        except BaseException as error:
-            errors.append(error)
+        report = walreplay.apply(spark, archive, tmp_path / f"mirror{number}", _INDEXED)
+        assert report.warnings == ()
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    at_once(2, run)
     assert len(rows_of(spark, archive / "_walreplay_index")) == 7
     assert walreplay.index(spark, archive).files_read == 0
 

@@ -72,6 +72,18 @@ def shards(spark: SparkSession, tmp_path: Path) -> Shards:
     return Shards(spark, tmp_path)
 
 
+@pytest.fixture
+def stopped(spark: SparkSession, shards: Shards, stop: Callable[[str], None]) -> Callable[[str], None]:
+    """Give what runs the source ``eu`` up to a step."""
+
+    def run(step: str) -> None:
+        stop(step)
+        (failed,) = walreplay.apply_sources(spark, shards.lake, shards.config, sources=["eu"]).failed
+        assert isinstance(failed.error, StoppedError), step
+
+    return run
+
+
 def test_each_source_has_its_own_rows_of_a_table(shards: Shards) -> None:
     eu, us = shards.of.values()
     for name, one in shards.of.items():
@@ -234,14 +246,9 @@ def test_a_ledger_that_is_set_back_takes_no_rows_of_others_away(spark: SparkSess
 
 @pytest.mark.full
 def test_a_run_that_was_stopped_goes_on_behind_the_others(
-    spark: SparkSession, shards: Shards, stop: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, shards: Shards, stopped: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
-
-    def stopped(step: str) -> None:
-        stop(step)
-        (failed,) = walreplay.apply_sources(spark, shards.lake, shards.config, sources=["eu"]).failed
-        assert isinstance(failed.error, StoppedError), step
 
     eu, us = shards.of.values()
     for name, one in shards.of.items():
@@ -266,13 +273,8 @@ def test_a_run_that_was_stopped_goes_on_behind_the_others(
 
 @pytest.mark.full
 def test_a_table_that_is_made_anew_or_renamed_takes_its_own_rows_along(
-    spark: SparkSession, shards: Shards, stop: Callable[[str], None]
+    spark: SparkSession, shards: Shards, stopped: Callable[[str], None]
 ) -> None:
-    def stopped(step: str) -> None:
-        stop(step)
-        (failed,) = walreplay.apply_sources(spark, shards.lake, shards.config, sources=["eu"]).failed
-        assert isinstance(failed.error, StoppedError), step
-
     eu, us = shards.of.values()
     for name, one in shards.of.items():
         one.write(ITEMS, m.Insert(9, row(1, name)), m.Insert(9, row(2, name)))

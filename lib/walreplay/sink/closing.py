@@ -22,8 +22,10 @@ from walreplay.sink.small_table import (
     are_distinct,
     flags,
     has_texts,
+    in_ranges,
     joined,
     matches_of,
+    missing_of,
 )
 
 if TYPE_CHECKING:
@@ -63,9 +65,6 @@ def with_versions(
         lengths: how many rows each file has.
     """
     old, new = columns
-    if "may_continue" in rows.column_names:
-        # Whether a version begins depends on the one that the table has.
-        return None
     is_open = np.nonzero(old[versions.end_lsn].is_null().to_numpy(zero_copy_only=False))[0]
     match versions.rows:
         case Keys() as keys:
@@ -74,15 +73,16 @@ def with_versions(
             ends = _of_images(before, versions, images, columns, rows, is_open)
         case None:
             nothing = np.zeros(0, np.int64)
-            ends = _Ends(nothing, nothing, nothing, _lost(rows), np.full(rows.num_rows, -1))
+            missing = missing_of(flags(rows, "expected"), flags(rows, "deleted"))
+            ends = _Ends(nothing, nothing, nothing, missing, np.full(rows.num_rows, -1))
     if ends is None:
         return None
     gone, lsn, at = _with_emptied(ends, versions, is_open)
     opened = np.nonzero(flags(rows, "opens"))[0]
     count = len(old[0])
     files = np.unique(np.searchsorted(np.cumsum(lengths), gone, side="right"))
-    first = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    kept = np.concatenate([np.arange(0), *(np.arange(first[number], first[number + 1]) for number in files)])
+    counted = np.array(lengths, np.int64)
+    kept = in_ranges((np.cumsum(counted) - counted)[files], counted[files])
     places = [np.concatenate([kept, count + opened])] * len(old)
     if isinstance(versions.rows, Keys):
         for number in versions.rows.tracked:
@@ -120,15 +120,6 @@ def _ints(rows: pa.Table, name: str) -> NDArray[np.int64]:
     return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _lost(rows: pa.Table) -> dict[str, int]:
-    """Count the rows that the table should have and a truncate of the run has taken."""
-    lost, deleted = flags(rows, "expected") & ~flags(rows, "closes"), flags(rows, "deleted")
-    return {
-        "without_base": int(np.count_nonzero(lost & ~deleted)),
-        "deletes_without_row": int(np.count_nonzero(lost & deleted)),
-    }
-
-
 def _of_keys(
     before: Before, keys: Keys, old: Sequence[pa.Array], rows: pa.Table, is_open: NDArray[np.int64]
 ) -> _Ends | None:
@@ -155,11 +146,8 @@ def _of_keys(
     if before.rescued is not None and has_texts(old[before.rescued].take(pa.array(base[stays]))):
         # Rescued texts stay with their columns.
         return None
-    deleted = flags(rows, "deleted")
-    missing, lost = _lost(rows), closes & flags(rows, "expected") & (ended < 0)
-    missing["without_base"] += int(np.count_nonzero(lost & ~deleted))
-    missing["deletes_without_row"] += int(np.count_nonzero(lost & deleted))
     hit = ended >= 0
+    missing = missing_of(flags(rows, "expected") & ~hit, flags(rows, "deleted"))
     return _Ends(ended[hit], _ints(rows, "closes_lsn")[hit], _ints(rows, "closes_at")[hit], missing, base)
 
 
@@ -193,12 +181,12 @@ def _of_images(
         (*hashes[1], _numbered(*hashes[1], lsn, _ints(rows, "ordinal")[closing])),
     )
     hit = found >= 0
-    lost = _lost(rows)
-    missing = int(np.count_nonzero(flags(rows, "expected")[closing] & ~hit)) + sum(lost.values())
-    counts = {"without_base": 0, "deletes_without_row": missing}
-    ended = is_open[found[hit]] if len(is_open) else np.zeros(0, np.int64)
+    lost = flags(rows, "expected").copy()
+    lost[closing[hit]] = False
     at = _ints(rows, "closes_at")[closing][hit]
-    return _Ends(ended, lsn[hit], at, counts, np.full(rows.num_rows, -1))
+    # Without a key nothing is updated: all that is missing is deleted.
+    missing = missing_of(lost, np.ones(len(lost), np.bool_))
+    return _Ends(is_open[found[hit]], lsn[hit], at, missing, np.full(rows.num_rows, -1))
 
 
 _Places = tuple["NDArray[np.uint64]", "NDArray[np.uint64]", "NDArray[np.int64]"]

@@ -26,8 +26,10 @@ from walreplay.sink.small_table import (
     are_distinct,
     flags,
     has_texts,
+    in_ranges,
     joined,
     matches_of,
+    missing_of,
     read_rows,
     runs_of,
 )
@@ -104,11 +106,7 @@ def _with_keys(
         "inserted": len(inserted),
         "copied": count - len(updated) - len(gone),
     }
-    lost = flags(rows, "expected") & ~matched
-    missing = {
-        "without_base": int(np.count_nonzero(lost & ~deleted)),
-        "deletes_without_row": int(np.count_nonzero(lost & deleted)),
-    }
+    missing = missing_of(flags(rows, "expected") & ~matched, deleted)
     return Rewritten(joined(old, new), tuple(places), counts, missing, tuple(range(len(before.paths))))
 
 
@@ -136,7 +134,7 @@ def _with_copies(
     removed, added = np.maximum(there - stay, 0), np.maximum(stay - there, 0)
     if int(added.sum()) * max(1, max((_longest(part) for part in new), default=1)) > MOST_BYTES:
         return None
-    gone = order[_within(first, removed)]
+    gone = order[in_ranges(first, removed)]
     at = np.concatenate([np.delete(np.arange(count), gone), count + np.repeat(np.arange(len(net)), added)])
     counts = {"updated": 0, "deleted": len(gone), "inserted": int(added.sum()), "copied": count - len(gone)}
     lost = {"without_base": 0, "deletes_without_row": int(missing.sum())}
@@ -148,13 +146,6 @@ def _longest(column: pa.Array) -> int:
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return 0
     return pc.max(pc.binary_length(column)).as_py() or 0
-
-
-def _within(first: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give the positions of several ranges, which begin at ``first`` and have ``counts`` positions each."""
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.repeat(first - (ends - counts), counts) + np.arange(total)
 
 
 def _bases(keys: Keys, old: Sequence[pa.Array], new: Sequence[pa.Array], rows: pa.Table) -> NDArray[np.int64] | None:

@@ -200,6 +200,21 @@ def joined(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> tuple[pa.Array, 
     return tuple(pa.concat_arrays([one, other]) for one, other in zip(old, new, strict=True))
 
 
+def missing_of(lost: NDArray[np.bool_], deleted: NDArray[np.bool_]) -> dict[str, int]:
+    """Count folded rows that the table should have had (`Rewritten.missing`), by whether they are deletes."""
+    return {
+        "without_base": int(np.count_nonzero(lost & ~deleted)),
+        "deletes_without_row": int(np.count_nonzero(lost & deleted)),
+    }
+
+
+def in_ranges(first: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give the positions of several ranges, which begin at ``first`` and have ``counts`` positions each."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(first - (ends - counts), counts) + np.arange(total)
+
+
 def has_texts(column: pa.Array) -> bool:
     """Say whether any value is there."""
     return bool(len(column) > column.null_count)
