@@ -46,4 +46,4 @@ def _leaves_the_process_as_it_was() -> Iterator[None]:
     before = process_state()
     yield
     changed = differences(before, process_state())
-    assert not changed, f"the test leaves changed: {', '.join(changed)}"
+    assert not changed, f"the test leaves changed: {', '.join(changed)}; if it begins a session, let it use `spark`"

@@ -344,6 +344,7 @@ def test_captures_of_another_source_are_not_taken_for_its_own(
     assert {one.status for one in report.results.values()} == {"nothing new"}
 
 
+@pytest.mark.usefixtures("spark")  # some of these begin a session before they refuse
 def test_options_for_sources_need_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "lake.yaml"
     config.write_text(json.dumps(configured(a="x", b="y")), encoding="utf-8")
