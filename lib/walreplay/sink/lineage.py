@@ -8,6 +8,7 @@ it was at that version; anything else is a change by somebody else.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -44,6 +45,28 @@ _KEEP_ROWS: Final = frozenset(
 """Operations that keep a table's rows.  Changed columns are noticed elsewhere."""
 
 _RESTORE: Final = "RESTORE"
+
+_TOLD: Final = re.compile(r"walreplay:((?:[0-9a-f]{2})+)")
+
+
+def in_statement(mark: str) -> str:
+    """Write a commit's mark as a text that a statement can hold, and its history shows as it is (`mark_of`)."""
+    return f"walreplay:{mark.encode().hex()}"
+
+
+def mark_of(user_metadata: str | None, parameters: Mapping[str, Any]) -> str | None:
+    """Give a commit's mark: its user's metadata, or what the statement's own text says.
+
+    Some platforms refuse the setting that gives a statement's commit its user's metadata.
+
+    Args:
+        parameters: of the operation, as the history or the log has them.
+    """
+    if CommitId.of_mark(user_metadata) is None:
+        for text in parameters.values():
+            if found := _TOLD.search(str(text)):
+                return bytes.fromhex(found[1]).decode(errors="replace")
+    return user_metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +146,7 @@ class LoggedCommit:
 
     Attributes:
         parameters: of the operation.
-        mark: the commit's ``userMetadata``.
+        mark: see `mark_of`.
         keeps_files: no rows were added or removed; None if only the operation's name tells.
         keeps_metadata: the columns and properties are unchanged; None if only the operation's name tells.
     """

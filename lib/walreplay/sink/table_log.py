@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from walreplay.sink.lineage import LoggedCommit
+from walreplay.sink.lineage import LoggedCommit, mark_of
 
 _MOST_COMMITS: Final = 100
 """So many commits are read at most; Delta writes a checkpoint after every ten, unless a table's properties differ."""
@@ -87,11 +87,12 @@ def commits_from(folder: str, first: int, last: int) -> Iterator[LoggedCommit]:
         actions = [json.loads(line) for line in lines]
         info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
         files = [action for one in actions for kind in ("add", "remove") if (action := one.get(kind)) is not None]
+        parameters: Mapping[str, Any] = info.get("operationParameters") or {}
         yield LoggedCommit(
             version,
             str(info.get("operation", "a commit that does not say what it does")),
-            info.get("operationParameters") or {},
-            info.get("userMetadata"),
+            parameters,
+            mark_of(info.get("userMetadata"), parameters),
             keeps_files=not any(file.get("dataChange", True) for file in files),
             keeps_metadata=not any("metaData" in one for one in actions),
         )

@@ -167,11 +167,12 @@ def clear_runs(
     for name, number in recorded.items():
         if number <= known:
             continue
-        mark = CommitId(f"{ledger}/{name}", highest).mark
-        with session_with(spark, delta.FEW_ROWS) as own, settings(own, {delta.USER_METADATA: mark}):
+        commit = CommitId(f"{ledger}/{name}", highest)
+        with session_with(spark, delta.FEW_ROWS) as own, delta.marking(own, commit) as marking:
             check_lock()
             # None but these runs: whatever comes later has a higher number.
-            own.sql(f"DELETE FROM {target.ledger(name).sql} WHERE run > {known} AND run <= {highest}").collect()
+            rows = f"run > {known} AND run <= {highest}{marking.also('run')}"
+            own.sql(f"DELETE FROM {target.ledger(name).sql} WHERE {rows}").collect()
 
 
 def restored_warning(ahead: Sequence[Ahead], known: int, highest: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.errors import TargetError
-from walreplay.sink.lineage import CommitId, LoggedCommit, Standing, follow
+from walreplay.sink.lineage import CommitId, LoggedCommit, Standing, follow, mark_of
 from walreplay.sink.table_log import commits_from, newest_version
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.mounted import local_folder
@@ -180,4 +180,4 @@ def _history(spark: SparkSession, table: TableName, count: int) -> list[Row]:
 
 def _of_history(row: Row) -> LoggedCommit:
     parameters: Mapping[str, Any] = row.operationParameters or {}
-    return LoggedCommit(int(row.version), str(row.operation), parameters, row.userMetadata)
+    return LoggedCommit(int(row.version), str(row.operation), parameters, mark_of(row.userMetadata, parameters))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from walreplay.errors import TargetError
 from walreplay.sink.features import needed_by, of_new
 from walreplay.sink.lineage import CommitId as CommitId
+from walreplay.sink.lineage import in_statement, mark_of
 from walreplay.spark.delta.internals import checkpoint_log, forget_log
 from walreplay.spark.delta.mounted import local_folder
 from walreplay.spark.delta.target import TableName, quote
@@ -79,6 +80,9 @@ FEW_ROWS: Final = SMALL_STATE | {
 USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
 """What a session's commits have as their user's metadata."""
 
+_MADE_BY: Final = "walreplay.made_by"
+"""The property of a table that says which run has created it, where the platform refuses to have it in the history."""
+
 FEW_ROWS_REWRITTEN: Final = FEW_ROWS | {
     # To write a small file anew takes fewer steps than to mark rows in it.
     "spark.databricks.delta.merge.deletionVectors.persistent": "false",
@@ -112,26 +116,58 @@ class Commit:
         return Commit(later.version, counts)
 
 
+@dataclass(frozen=True, slots=True)
+class Marking:
+    """How a statement's commit gets its mark.
+
+    Attributes:
+        mark: what the statement itself has to say; None if a setting says it.
+    """
+
+    mark: str | None = None
+
+    def also(self, column: str) -> str:
+        """Write the end of a statement's condition, which is true of every row and holds the mark.
+
+        The optimizer would leave out what does not depend on rows.  The history has the condition as it was optimized.
+
+        Args:
+            column: SQL for a column whose texts are none of walreplay's marks.
+        """
+        return "" if self.mark is None else f" AND NOT (CAST({column} AS STRING) <=> '{in_statement(self.mark)}')"
+
+
 @contextmanager
-def committing(spark: SparkSession, commit: CommitId) -> Iterator[None]:
+def marking(spark: SparkSession, commit: CommitId) -> Iterator[Marking]:
+    """Let the history say of the one statement inside which commit it is; Delta may make it a second time.
+
+    Yields:
+        what the statement has to hold.
+    """
+    with settings(spark, {USER_METADATA: commit.mark}) as refused:
+        yield Marking(commit.mark if refused else None)
+
+
+@contextmanager
+def committing(spark: SparkSession, commit: CommitId) -> Iterator[Marking]:
     """Make the one statement inside this very commit (application and number).
 
     On Spark Connect there is only the caller's session, and Delta's settings for it would reach commits of other
     tables.  So only the mark for the history is set there, and the history, which is read before, prevents a second
-    commit.
+    commit.  Where the platform refuses that setting, too, the statement has to hold the mark.
+
+    Yields:
+        what the statement has to hold.
     """
-    if not has_own_sessions(spark):
-        # The mark in the history does no harm to another commit; here statements run one after the other.
-        with settings(spark, {USER_METADATA: commit.mark}):
-            yield
-        return
-    values = {
-        "spark.databricks.delta.write.txnAppId": commit.application,
-        "spark.databricks.delta.write.txnVersion": str(commit.number),
-        USER_METADATA: commit.mark,
-    }
-    with settings(spark, values):
-        yield
+    values = {USER_METADATA: commit.mark}
+    if has_own_sessions(spark):
+        # The mark in the history does no harm to another commit, these would.
+        values |= {
+            "spark.databricks.delta.write.txnAppId": commit.application,
+            "spark.databricks.delta.write.txnVersion": str(commit.number),
+        }
+    with settings(spark, values) as refused:
+        yield Marking(commit.mark if USER_METADATA in refused else None)
 
 
 def exists(spark: SparkSession, table: TableName) -> bool:
@@ -162,7 +198,7 @@ def find_commit(
     """Find a commit in the newest entries of a table's history."""
     rows = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {depth}").collect()
     for row in rows:
-        own = CommitId.of_mark(row.userMetadata)
+        own = CommitId.of_mark(mark_of(row.userMetadata, row.operationParameters or {}))
         if own == commit:
             return Commit(int(row.version), dict(row.operationMetrics or {}), own.counts)
     return None
@@ -230,39 +266,48 @@ def write(
         writer = writer.option("overwriteSchema", "true")
     if only:
         writer = writer.option("replaceWhere", only)
+    options = {} if commit is None else commit.options
     if table.path is not None:
-        for key, value in {**(properties if create else {}), **(commit.options if commit else {})}.items():
-            writer = writer.option(key, value)
-        writer.save(table.path)
+        writer.options(**(properties if create else {}), **options).save(table.path)
         return
-    # A catalog's tables do not take these options: the table is made first, and the session says which commit it is.
     if create:
-        # The table is created by the run, too, but this is not yet the commit with the rows.
-        mark = {} if commit is None else {USER_METADATA: replace(commit, number=0).mark}
-        with settings(frame.sparkSession, mark):
-            _create(frame.sparkSession, table, frame.schema, properties, comment)
-    if commit is None:
-        writer.saveAsTable(table.sql)
-        return
-    with committing(frame.sparkSession, commit):
+        # A catalog's table does not take properties as options, so it is made first.
+        _create(frame.sparkSession, table, frame.schema, properties, comment, commit)
+    # Delta's own catalog heeds the options.  Others may heed the settings alone.
+    with nullcontext() if commit is None else committing(frame.sparkSession, commit):
         if only:
             # By a DataFrame's name of it, the whole table would be replaced.
-            frame.writeTo(table.sql).overwrite(f.expr(only))
+            frame.writeTo(table.sql).options(**options).overwrite(f.expr(only))
         else:
-            writer.saveAsTable(table.sql)
+            writer.options(**options).saveAsTable(table.sql)
 
 
 def _create(
-    spark: SparkSession, table: TableName, schema: StructType, properties: Mapping[str, str], comment: str
+    spark: SparkSession,
+    table: TableName,
+    schema: StructType,
+    properties: Mapping[str, str],
+    comment: str,
+    commit: CommitId | None,
 ) -> None:
+    """Create a table without rows.
+
+    Args:
+        commit: the one that will bring its rows; None if it does not matter whose table it is.
+    """
+    # The table is created by the run, too, but this is not yet the commit with the rows.
+    mark = None if commit is None else replace(commit, number=0).mark
     columns = ", ".join(
         f"{quote(field.name)} {field.dataType.simpleString()}{commented(field.metadata.get('comment'))}"
         for field in schema.fields
     )
-    given = f"{commented(comment)}{f' TBLPROPERTIES ({listed(properties)})' if properties else ''}"
     try:
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {TableName(parts=table.parts[:-1]).sql}")
-        spark.sql(f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta{given}")
+        with settings(spark, {} if mark is None else {USER_METADATA: mark}) as refused:
+            if mark is not None and refused:
+                properties = {**properties, _MADE_BY: in_statement(mark)}
+            given = f"{commented(comment)}{f' TBLPROPERTIES ({listed(properties)})' if properties else ''}"
+            spark.sql(f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta{given}")
     except AnalysisException as error:
         if error.getCondition() != "INVALID_SCHEMA_OR_RELATION_NAME":
             raise

@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +31,6 @@ from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.internals import COLUMNS, MERGES, PROPERTIES, DeltaTransaction, Internals
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import TableName
-from walreplay.spark.session.isolation import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -291,12 +291,29 @@ class Transaction:
     def _commit(self, actions: Sequence[tuple[str, Mapping[str, Any]]], operation: Any, told: Mapping[str, str]) -> int:
         # A checksum file must not outlive the file that it belongs to, wherever this program is stopped.
         Path(self.folder, _LAST_CHECKPOINT_SUM).unlink(missing_ok=True)
-        with settings(self._spark, {**_WITHOUT_CHECKSUMS, **told}):
+        with _java_settings(self._spark, {**_WITHOUT_CHECKSUMS, **told}):
             return self._begun.commit(actions, operation)
 
     def _is_made(self, commit: delta.CommitId) -> bool:
         """Say whether a commit was made before, and have this one fail if it is made meanwhile."""
         return self._begun.last_number(commit.application, self.logged.transactions()) >= commit.number
+
+
+@contextmanager
+def _java_settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Set some settings for a while in the session's Java, which a platform that refuses them to Python may still take.
+
+    Without the mark a commit could not be recognised as the run's own.
+    """
+    java = spark._jsparkSession.conf()
+    before = {key: java.getOption(key) for key in values}
+    for key, value in values.items():
+        java.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            java.set(key, old.get()) if old.isDefined() else java.unset(key)
 
 
 def _txn(commit: delta.CommitId) -> tuple[str, Mapping[str, Any]]:

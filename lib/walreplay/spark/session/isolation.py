@@ -36,7 +36,8 @@ def own_session(spark: SparkSession) -> SparkSession:
         return spark
     own = spark.newSession()
     for key, value in AS_WRITTEN.items():
-        own.conf.set(key, value)
+        with suppress(Exception):
+            own.conf.set(key, value)
     return own
 
 
@@ -58,12 +59,16 @@ def _set_for_a_while(spark: SparkSession, values: Mapping[str, str]) -> Iterator
 
 
 @contextmanager
-def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[frozenset[str]]:
     """Set some settings for a while.
 
     A platform may refuse a setting.  It is then left out: no setting is needed for a right result.
+
+    Yields:
+        the settings that were refused.
     """
     before: dict[str, str | None] = {}
+    refused = set()
     for key, value in values.items():
         try:
             old = spark.conf.get(key, None)
@@ -72,9 +77,9 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
             spark.conf.set(key, value)
             before[key] = old
         except Exception:
-            continue
+            refused.add(key)
     try:
-        yield
+        yield frozenset(refused)
     finally:
         for key, old in before.items():
             if old is None:

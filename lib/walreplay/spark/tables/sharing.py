@@ -122,8 +122,9 @@ def _move_rows(
         if step.leaves is None:
             note = remove(spark, step.source, check_lock)
         else:
-            with delta.committing(spark, commit):
-                spark.sql(f"DELETE FROM {step.source.sql} WHERE {is_own(step.leaves)}")
+            with delta.committing(spark, commit) as marking:
+                gone = f"{is_own(step.leaves)}{marking.also(quote(step.leaves.column))}"
+                spark.sql(f"DELETE FROM {step.source.sql} WHERE {gone}")
     copy = _found(spark, step.destination, commit) if delta.exists(spark, step.destination) else None
     return Moved(note, is_copy=True, version=None if copy is None else copy.version)
 

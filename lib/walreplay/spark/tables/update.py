@@ -210,8 +210,9 @@ def _mark_deleted(spark: SparkSession, run: TableRun, number: int) -> None:
     own = "" if share is None else f"{is_own(share)} AND "
     if run.may_have(commit) and delta.find_commit(spark, run.plan.table, commit, depth=delta.WHOLE_HISTORY) is not None:
         return
-    with delta.committing(spark, commit):
-        spark.sql(f"UPDATE {run.plan.table.sql} SET {quote(name)} = true WHERE {own}NOT {quote(name)}")
+    with delta.committing(spark, commit) as marking:
+        rows = f"{own}NOT {quote(name)}{marking.also(quote(name))}"
+        spark.sql(f"UPDATE {run.plan.table.sql} SET {quote(name)} = true WHERE {rows}")
 
 
 def _commit(

@@ -122,8 +122,8 @@ def _commit(spark: SparkSession, merge: Merge, match: str, counts: Counts) -> Wr
 
 
 def _merged(spark: SparkSession, merge: Merge, match: str, counts: Counts) -> Written:
-    with delta.committing(spark, counts.counted(merge)):
-        metrics = delta.merge(spark, _statement(merge, match))
+    with delta.committing(spark, counts.counted(merge)) as marking:
+        metrics = delta.merge(spark, _statement(merge, match, marking))
     return Written(counts, metrics)
 
 
@@ -159,14 +159,14 @@ def _replaces(merge: Merge, ends: str) -> str:
     return f"WHEN MATCHED AND s.replaces THEN UPDATE SET {', '.join([*own, ends])} "
 
 
-def _statement(merge: Merge, match: str) -> str:
+def _statement(merge: Merge, match: str, marking: delta.Marking) -> str:
     names = _names(merge)
     ends = f"t.{quote(names.end_at)} = s.closes_at, t.{quote(names.end_lsn)} = s.closes_lsn"
     columns = ", ".join(target for target, _ in merge.pairs)
     values = ", ".join(f"s.{source}" for _, source in merge.pairs)
     return (
         f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
-        f"ON {merge.is_own}{_touches(merge)} AND {_is_open(merge)} AND {match} "
+        f"ON {merge.is_own}{_touches(merge)} AND {_is_open(merge)} AND {match}{marking.also('s.opens')} "
         f"{refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
         f"{_replaces(merge, ends)}WHEN MATCHED THEN UPDATE SET {ends} "
         f"WHEN NOT MATCHED AND s.opens THEN INSERT ({columns}) VALUES ({values})"

@@ -324,8 +324,8 @@ def merge_kept(spark: SparkSession, kept: DataFrame, found: Mapping[str, Any], m
     kept.createOrReplaceTempView(_SOURCE)
     if merge.stops_at_missing and (counts.live or counts.gone):
         _missing(spark, merge).check(merge)
-    with delta.committing(spark, counts.counted(merge)):
-        metrics = delta.merge(spark, _keyed_statement(merge))
+    with delta.committing(spark, counts.counted(merge)) as marking:
+        metrics = delta.merge(spark, _keyed_statement(merge, marking))
     return Written(counts, metrics)
 
 
@@ -366,7 +366,7 @@ def keyed_counts(found: Mapping[str, Any]) -> Counts:
     return Counts(**{name: found.get(name) or 0 for name in _COUNTED[Mode.KEYED]})
 
 
-def _keyed_statement(merge: Merge) -> str:
+def _keyed_statement(merge: Merge, marking: delta.Marking) -> str:
     pairs = merge.pairs
     values = {target: f"s.{source}" for target, source in pairs}
     for number in merge.tracked:
@@ -386,7 +386,8 @@ def _keyed_statement(merge: Merge) -> str:
         # A soft delete of a row that the table does not have must not insert a row.
         live += f"AND NOT (s.c{marks} AND s.expected) "
     return (
-        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s ON {merge.is_own}{_match(merge)} "
+        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
+        f"ON {merge.is_own}{_match(merge)}{marking.also('s.deleted')} "
         f"{refuse_claimed(merge)}{deletes}WHEN MATCHED THEN UPDATE SET {updates} "
         f"WHEN NOT MATCHED {live}THEN INSERT ({columns}) VALUES ({inserts})"
     )

@@ -144,8 +144,8 @@ def _apply(images: Images, counted: DataFrame, added: list[int], unknown: Counts
             return _apply(images, older, [one for one in added if one < newest], unknown)
         counts = unknown + Counts(deletes_without_row=int(missing)).check(images.merge)
         known.createOrReplaceTempView(_COUNTED)
-        with delta.committing(images.spark, counts.counted(images.merge)):
-            metrics = delta.merge(images.spark, images.statement())
+        with delta.committing(images.spark, counts.counted(images.merge)) as marking:
+            metrics = delta.merge(images.spark, images.statement(marking))
     return Written(counts, metrics)
 
 
@@ -286,7 +286,7 @@ class Images:
             "WHERE known IS NULL AND image = place AND all_taken > 0"
         )
 
-    def statement(self) -> str:
+    def statement(self, marking: delta.Marking) -> str:
         """Write the MERGE for the counted rows."""
         pairs = self.merge.pairs
         # Each name has its alias in front, because the table may have a column of the same name.
@@ -309,7 +309,7 @@ class Images:
         inserts = ", ".join(f"s.{name}" for _, name in pairs)
         return (
             f"MERGE INTO {self.merge.table.sql} AS t USING ({source}) AS s "
-            f"ON {self.merge.is_own}s.gone AND {self.same('t', 's')} "
+            f"ON {self.merge.is_own}s.gone AND {self.same('t', 's')}{marking.also('s.gone')} "
             "WHEN MATCHED THEN DELETE "
             f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({names}) VALUES ({inserts})"
         )
