@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.moments import outputs_at
 from support.pages import ROOT, block, with_places
 from support.postgres import Server, running_server
-from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, Slot, apply_both
+from support.scenarios import (
+    FILE_BY_FILE,
+    ONE_RUN,
+    Applied,
+    Slot,
+    apply_both,
+    apply_file_by_file,
+    table_difference,
+)
+from support.truth import read_mirror
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +41,16 @@ _TABLES = (
     "ALTER TABLE n.rows REPLICA IDENTITY FULL",
     "CREATE TABLE n.root (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
     "CREATE TABLE n.leaf PARTITION OF n.root FOR VALUES FROM (0) TO (100)",
+    "CREATE TYPE n.mood AS ENUM ('sad', 'ok', 'so so', 'happy')",
+    "CREATE TYPE n.felt AS ENUM ('a', 'b')",
+    "CREATE TABLE n.moods (id int PRIMARY KEY, m n.mood, list n.mood[], f n.felt)",
+    "CREATE TABLE n.by_mood (m n.mood, id int, PRIMARY KEY (m, id), note text)",
+    "CREATE TABLE n.felt_rows (f n.felt, m n.mood, v int)",
+    "ALTER TABLE n.felt_rows REPLICA IDENTITY FULL",
     "CREATE PUBLICATION everything FOR ALL TABLES WITH (publish_via_partition_root = true)",
 )
+
+_ENUMS = ("moods", "by_mood", "felt_rows")
 
 _KEYED = ("last", "again", "swapped", "within", "streamed", "undone")
 
@@ -40,6 +58,10 @@ _BEFORE = (
     *(f"INSERT INTO n.{name} SELECT i, 'a' || i, 'b' || i FROM generate_series(1, 3) i" for name in _KEYED),
     "INSERT INTO n.rows SELECT i, 'v' || i FROM generate_series(1, 4) i",
     "INSERT INTO n.root SELECT i, 'v' || i FROM generate_series(1, 3) i",
+    "INSERT INTO n.moods VALUES (1, 'sad', '{sad,NULL,so so}', 'a'), (2, 'ok', '{{sad,ok},{ok,ok}}', 'b')",
+    "INSERT INTO n.moods VALUES (3, 'happy', '{}', 'a'), (4, NULL, NULL, NULL), (5, 'so so', '[0:1]={sad,ok}', 'b')",
+    "INSERT INTO n.by_mood SELECT m, i, 'old' FROM unnest(enum_range(NULL::n.mood)) m, generate_series(1, 3) i",
+    "INSERT INTO n.felt_rows SELECT f, m, 1 FROM unnest(enum_range(NULL::n.felt)) f, unnest('{sad,ok}'::n.mood[]) m",
     # Not announced: a rename that its place shows.
     "ALTER TABLE n.last RENAME a TO first",
     "INSERT INTO n.last VALUES (4, 'a4', 'b4')",
@@ -67,6 +89,24 @@ _CHANGES = (
     "UPDATE n.rows SET v = 'updated' WHERE id = 3",
     "ALTER TABLE n.root ADD q int NOT NULL DEFAULT 5",
     "INSERT INTO n.root VALUES (4, 'v4', 6)",
+    # Labels: rows that were written before, in this run or an earlier one, have the new ones from here on.
+    "INSERT INTO n.moods VALUES (6, 'sad', '{sad,sad}', 'a'), (7, 'so so', '{so so}', 'b')",
+    "UPDATE n.by_mood SET note = 'before' WHERE m = 'sad' AND id = 1",
+    "INSERT INTO n.by_mood VALUES ('sad', 4, 'new')",
+    "INSERT INTO n.felt_rows VALUES ('a', 'sad', 2)",
+    "ALTER TYPE n.mood RENAME VALUE 'sad' TO 'quite, \"blue\"'",
+    "ALTER TYPE n.mood RENAME VALUE 'so so' TO 'NULL'",
+    "UPDATE n.by_mood SET note = 'after' WHERE m = 'quite, \"blue\"' AND id IN (1, 4)",
+    "DELETE FROM n.by_mood WHERE m = 'quite, \"blue\"' AND id = 2",
+    "UPDATE n.by_mood SET m = 'ok', id = 9 WHERE m = 'quite, \"blue\"' AND id = 3",
+    "INSERT INTO n.moods VALUES (8, 'quite, \"blue\"', NULL, 'a')",
+    "DELETE FROM n.felt_rows WHERE m = 'quite, \"blue\"' AND f = 'a'",
+    # Two swap their texts, in the midst of a transaction's rows.
+    "BEGIN; UPDATE n.moods SET f = 'b' WHERE id = 6; ALTER TYPE n.felt RENAME VALUE 'a' TO 't'; "
+    "ALTER TYPE n.felt RENAME VALUE 'b' TO 'a'; ALTER TYPE n.felt RENAME VALUE 't' TO 'b'; "
+    "INSERT INTO n.moods VALUES (9, 'ok', NULL, 'a'), (10, 'ok', NULL, 'b'); COMMIT",
+    "DELETE FROM n.felt_rows WHERE f = 'a' AND m = 'ok'",
+    "INSERT INTO n.felt_rows VALUES ('b', 'ok', 3)",
 )
 
 _STREAMED = (
@@ -77,10 +117,26 @@ _STREAMED = (
     "ROLLBACK TO s; INSERT INTO n.streamed VALUES (7, 'a7', 'b7'); COMMIT",
     "BEGIN; ALTER TABLE n.undone DROP b; ALTER TABLE n.undone ADD b text; INSERT INTO n.undone VALUES (9); ROLLBACK",
     "INSERT INTO n.undone VALUES (5, 'a5', 'b5')",
+    # A label has the text that another one had; one is renamed twice, and for a moment.
+    "ALTER TYPE n.mood ADD VALUE 'sad' BEFORE 'ok'",
+    "INSERT INTO n.moods VALUES (11, 'sad', '{sad}', 'a')",
+    "ALTER TYPE n.mood RENAME VALUE 'ok' TO 'fine'",
+    "ALTER TYPE n.mood RENAME VALUE 'fine' TO 'fair'",
+    "BEGIN; INSERT INTO n.moods VALUES (12, 'happy', NULL, 'a'); SAVEPOINT s; "
+    "ALTER TYPE n.mood RENAME VALUE 'happy' TO 'no'; INSERT INTO n.moods VALUES (13, 'no', NULL, 'a'); "
+    "ROLLBACK TO s; INSERT INTO n.moods VALUES (14, 'happy', NULL, 'b'); COMMIT",
+    "BEGIN; INSERT INTO n.by_mood VALUES ('fair', 5, 'x'); ALTER TYPE n.mood RENAME VALUE 'fair' TO 'good'; "
+    "INSERT INTO n.by_mood VALUES ('good', 6, 'x'); UPDATE n.by_mood SET note = 'y' WHERE m = 'good' AND id < 6; "
+    "COMMIT",
+    "ALTER TABLE n.felt_rows ADD more n.mood DEFAULT 'good'",
+    "ALTER TYPE n.mood RENAME VALUE 'good' TO 'very good'",
+    "UPDATE n.felt_rows SET v = 7 WHERE m = 'very good'",
     "COMMENT ON COLUMN n.last.id IS 'the key'",
     "ALTER TABLE n.last RENAME z TO y",
     "INSERT INTO n.last VALUES (6, 'a6', 'y6')",
 )
+
+_CONFIG = {"announcements": "walreplay"}
 
 _IMMEDIATELY = "SET debug_logical_replication_streaming = immediate"
 
@@ -112,12 +168,16 @@ def applied(spark: SparkSession, server: Server, tmp_path_factory: pytest.TempPa
     server.execute(*_BEFORE)
     install(server)
     slot.take()
-    server.execute(*_CHANGES)
+    with server.connect() as late:
+        # What is open while a label is renamed is sent behind that, with the old label.
+        late.execute("BEGIN; INSERT INTO n.moods VALUES (20, 'sad', '{so so,sad}', NULL)")
+        late.execute("INSERT INTO n.by_mood VALUES ('so so', 20, 'late')")
+        server.execute(*_CHANGES)
+        late.execute("COMMIT")
     slot.take()
     server.execute(*_STREAMED)
     slot.take(settings=[_IMMEDIATELY])
-    config = {"announcements": "walreplay"}
-    return apply_both(spark, slot.files, folder, server.source_tables("n"), config)
+    return apply_both(spark, slot.files, folder, server.source_tables("n"), _CONFIG)
 
 
 def test_columns_are_what_the_source_says(spark: SparkSession, applied: Applied) -> None:
@@ -131,6 +191,36 @@ def test_columns_are_what_the_source_says(spark: SparkSession, applied: Applied)
             (5, "b5"),
             (7, "b7"),
         ]
+
+
+def test_rows_have_todays_labels(spark: SparkSession, applied: Applied) -> None:
+    applied.assert_mirrored(spark, *(f"n.{name}" for name in _ENUMS))
+    for way in (ONE_RUN, FILE_BY_FILE):
+        assert applied.total(way, "n.felt_rows", "deletes_without_row") == 0
+    assert "labels of column m renamed: 2" in applied.notes(FILE_BY_FILE, "n.by_mood")
+
+
+@pytest.mark.full
+def test_labels_in_histories_and_by_sparks_statements(
+    spark: SparkSession, applied: Applied, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
+    files = sorted((applied.targets[FILE_BY_FILE].parent / "captures").iterdir())
+    config = {**_CONFIG, "outputs": ["mirror", "history", "changelog"], "table_include_list": "n.moods,n.by_mood"}
+    target, _ = apply_file_by_file(spark, files, tmp_path / "all", config)
+    found = outputs_at(target)
+    for name in ("n.moods", "n.by_mood"):
+        source = applied.sources[name]
+        assert table_difference(spark, found["mirror"][name], source) is None
+        columns = [f"`{column.name}`" for column in source.columns]
+        mirror = read_mirror(spark, found["mirror"][name]).select(*columns)
+        versions = spark.read.format("delta").load(str(found["history"][name]))
+        current = versions.where("__END_AT IS NULL").select(*columns)
+        assert sorted(map(repr, current.collect())) == sorted(map(repr, mirror.collect()))
+        # Versions that ended have today's labels; the log has what was sent.
+        assert not versions.where("m IN ('ok', 'so so', 'fine', 'fair', 'good')").count()
+        log = spark.read.format("delta").load(str(found["changelog"][name]))
+        assert {"sad", "so so"} <= {row.m for row in log.select("m").distinct().collect()}
 
 
 def test_comments_are_those_of_the_source(spark: SparkSession, applied: Applied) -> None:

@@ -8,6 +8,10 @@ numbers (`Layouts.told`).  Any other is left as it is: it goes by what the strea
 
 Of several announcements of a table that with the highest LSN counts, so that copies that are sent again change nothing.
 One that has fewer columns than were announced before, dropped ones included, is of an older view and does not count.
+
+An enum's announcement has its labels with their oids, which stay when a label is renamed.  Of those that were, the
+columns of that type are told all texts that they have had (`Layouts.labelled`).  Nothing is sent in front of the rows
+that have the new text, so what is in force is told anew where the announcement stands.
 """
 
 from __future__ import annotations
@@ -25,6 +29,10 @@ MARK: Final = b'{"walreplay"'
 _MOST_BYTES: Final = 4 << 20
 _MOST_COLUMNS: Final = 1664
 _MOST_OID: Final = (1 << 32) - 1
+_MOST_LABELS: Final = 1 << 16
+_MOST_TEXTS: Final = 16
+"""So many texts of a label that is renamed again and again are kept: the first, and the last ones."""
+
 _MOST_COMMENT: Final = 4096
 """Of a longer comment so many characters are kept: the ledger has them with each run's end."""
 
@@ -47,15 +55,35 @@ class LayoutColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """A table's columns, as an announcement has them.
+class EnumLabels:
+    """What an announcement has of an enum.
 
     Attributes:
+        array: the oid of the type of its arrays.
+        name: its schema and name.
+        labels: oid and text of each.
+        renamed: those that have had other texts since the enum was announced first, or have a text that another one
+            had, in that order: the oid, and all texts, the present one last.
+    """
+
+    array: int
+    name: tuple[str, str]
+    labels: tuple[tuple[int, str], ...]
+    renamed: tuple[tuple[int, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A table's columns, as an announcement has them; or an enum.
+
+    Attributes:
+        oid: the table's; the type's, if it is an enum.
         lsn: the announcement's own.
         count: how many columns the table has had, with those that were dropped.
         columns: in the order of their numbers.
         xids: the transactions, and subtransactions, that have changed them just then.
         comment: what people have the table say; empty for nothing.
+        enum: the labels, if it is an enum, which has no columns.
     """
 
     oid: int
@@ -64,6 +92,7 @@ class Layout:
     columns: tuple[LayoutColumn, ...]
     xids: tuple[int, ...] = ()
     comment: str = ""
+    enum: EnumLabels | None = None
 
 
 def is_announcement(message: m.Message) -> bool:
@@ -72,7 +101,7 @@ def is_announcement(message: m.Message) -> bool:
 
 
 def layout_of(message: m.Message) -> Layout | None:
-    """Read an announcement of a table; None for one of something else, such as an enum.
+    """Read an announcement of a table or an enum; None for one of something else.
 
     Raises:
         ValueError: it is none; or KeyError, TypeError, AttributeError.
@@ -83,6 +112,9 @@ def layout_of(message: m.Message) -> Layout | None:
         raise ValueError("too deep") from None
     if not isinstance(values, dict) or values.get("walreplay") != 1:
         raise ValueError("of another version")
+    xids = tuple(_number(xid, _MOST_OID) for xid in _list(values.get("xids") or []))
+    if values.get("type") is not None:
+        return Layout(_number(values["type"], _MOST_OID), message.lsn, 0, (), xids, enum=_enum(values))
     if "columns" not in values or values.get("oid") is None:
         return None
     columns = tuple(_columns(values["columns"] or ()))
@@ -90,7 +122,6 @@ def layout_of(message: m.Message) -> Layout | None:
     count = _number(values["natts"], _MOST_COLUMNS)
     if numbers != sorted(set(numbers)) or len(names) < len(columns) or (numbers and numbers[-1] > count):
         raise ValueError("columns that cannot be")
-    xids = tuple(_number(xid, _MOST_OID) for xid in _list(values.get("xids") or []))
     return Layout(_number(values["oid"], _MOST_OID), message.lsn, count, columns, xids, _comment(values))
 
 
@@ -106,6 +137,22 @@ def _columns(values: Any) -> Iterator[LayoutColumn]:
         if number < 1:
             raise ValueError("a column without a number")
         yield LayoutColumn(number, name, _number(one["type"], _MOST_OID), missing, comment=_comment(one))
+
+
+def _enum(values: Any) -> EnumLabels:
+    labels = [(_number(oid, _MOST_OID), _text(text)) for oid, text in _list(values["labels"] or ())]
+    if len(labels) > _MOST_LABELS or len(dict(labels)) < len(labels) or len({text for _, text in labels}) < len(labels):
+        raise ValueError("labels that cannot be")
+    name = _text(values["schema"]), _text(values["name"])
+    return EnumLabels(_number(values["array"], _MOST_OID), name, tuple(labels))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("no text")
+    # JSON may have halves of characters, which no label has.
+    value.encode()
+    return value
 
 
 def _comment(values: Any) -> str:
@@ -131,7 +178,7 @@ def _number(value: Any, most: int) -> int:
 
 
 class Layouts:
-    """The newest announcement of each table, by its oid.
+    """The newest announcement of each table, and of each enum.
 
     Args:
         prefix: the announcements' prefix; None reads none.
@@ -144,7 +191,19 @@ class Layouts:
     def __init__(self, prefix: str | None = None, known: Iterable[Layout] = ()) -> None:
         self.prefix = prefix
         self.unread = 0
-        self._by_oid = {layout.oid: layout for layout in known}
+        self._by_oid: dict[int, Layout] = {}
+        self._enums: dict[int, Layout] = {}
+        self._by_type: dict[int, EnumLabels] = {}
+        """The enums by the types that have their labels: themselves, and their arrays."""
+        for layout in known:
+            self._put(layout)
+
+    def _put(self, layout: Layout) -> None:
+        if layout.enum is None:
+            self._by_oid[layout.oid] = layout
+        else:
+            self._enums[layout.oid] = layout
+            self._by_type[layout.oid] = self._by_type[layout.enum.array] = layout.enum
 
     def add(self, layouts: Iterable[Layout], aborted: Collection[int] = ()) -> None:
         """Take announcements in their order.
@@ -153,14 +212,16 @@ class Layouts:
             aborted: the subtransactions that have rolled back; what they announced is left out.
         """
         for layout in layouts:
-            known = self._by_oid.get(layout.oid)
+            known = (self._by_oid if layout.enum is None else self._enums).get(layout.oid)
             if set(layout.xids) & set(aborted):
                 continue
             if known is None or (layout.lsn > known.lsn and layout.count >= known.count):
-                self._by_oid[layout.oid] = _following(layout, known)
+                self._put(_following(layout, known))
 
     def take(self, message: m.Message, aborted: Collection[int] = ()) -> tuple[Layout, ...]:
         """Read a message and take what it announces; give that: one announcement, or none.
+
+        Behind an enum's, what is in force is to be told anew (`labelled`).
 
         Args:
             aborted: see `add`.
@@ -171,7 +232,7 @@ class Layouts:
         return found
 
     def read(self, message: m.Message) -> Layout | None:
-        """Give a message's announcement of a table; None if it is none, or has another prefix."""
+        """Give a message's announcement of a table or an enum; None if it is none, or has another prefix."""
         if message.prefix != self.prefix or not is_announcement(message):
             return None
         try:
@@ -180,16 +241,44 @@ class Layouts:
             self.unread += 1
             return None
 
-    def of(self, oids: Iterable[int]) -> tuple[Layout, ...]:
-        """Give the announcements of some tables."""
-        return tuple(self._by_oid[oid] for oid in dict.fromkeys(oids) if oid in self._by_oid)
+    def of(self, oids: Iterable[int], relations: Iterable[m.Relation] = ()) -> tuple[Layout, ...]:
+        """Give the announcements of some tables, and those of the enums that relations' columns have.
+
+        Args:
+            relations: the tables' versions, whose columns may have enums.
+        """
+        tables = [self._by_oid[oid] for oid in dict.fromkeys(oids) if oid in self._by_oid]
+        if not self._enums:
+            return tuple(tables)
+        types = {column.type_oid for relation in relations for column in relation.columns}
+        found = [one for one in self._enums.values() if one.oid in types or (one.enum and one.enum.array in types)]
+        return (*tables, *found)
 
     def all(self) -> tuple[Layout, ...]:
-        """Give the announcements of all tables."""
-        return tuple(self._by_oid.values())
+        """Give the announcements of all tables and enums."""
+        return (*self._by_oid.values(), *self._enums.values())
+
+    def enum_of(self, type_oid: int) -> EnumLabels | None:
+        """Give the enum that a type is, or is an array of; None if none is known."""
+        return self._by_type.get(type_oid)
 
     def told(self, relation: m.Relation) -> m.Relation:
         """Give a Relation message with what is announced of its columns, if that is of the same columns."""
+        return self.labelled(self._numbered(relation))
+
+    def labelled(self, relation: m.Relation) -> m.Relation:
+        """Give a relation's version with the labels of enums that are in force; itself, if they are as it has them."""
+        if not self._by_type:
+            return relation
+        columns = []
+        for column in relation.columns:
+            enum = self._by_type.get(column.type_oid)
+            differs = enum is not None and enum.renamed != column.labels
+            columns.append(replace(column, labels=enum.renamed) if enum is not None and differs else column)
+        changed = any(one is not other for one, other in zip(columns, relation.columns, strict=True))
+        return replace(relation, columns=tuple(columns)) if changed else relation
+
+    def _numbered(self, relation: m.Relation) -> m.Relation:
         layout = self._by_oid.get(relation.oid)
         if layout is None:
             return relation
@@ -209,6 +298,9 @@ def _following(layout: Layout, known: Layout | None) -> Layout:
 
     What older rows have is kept, where the source has forgotten it: it has written all of its own rows anew since.
     """
+    if layout.enum is not None:
+        before_ = None if known is None else known.enum
+        return replace(layout, enum=layout.enum if before_ is None else _with_renamed(layout.enum, before_))
     if known is None:
         return replace(layout, columns=tuple(replace(one, first=one.name) for one in layout.columns))
     before = {one.number: one for one in known.columns}
@@ -224,4 +316,25 @@ def _following(layout: Layout, known: Layout | None) -> Layout:
     return replace(layout, columns=tuple(columns))
 
 
-__all__ = ["Layout", "LayoutColumn", "Layouts", "is_announcement", "layout_of"]
+def _with_renamed(enum: EnumLabels, known: EnumLabels) -> EnumLabels:
+    """Give an enum with the labels that were renamed, now or before.
+
+    A rename of the type changes no label.  Where both differ, it is another type that has the oid now.
+    """
+    before = dict(known.labels)
+    changed = {oid for oid, text in enum.labels if before.get(oid, text) != text}
+    if changed and enum.name != known.name:
+        return enum
+    renamed = dict(known.renamed)
+    former = {text for _, texts in known.renamed for text in texts} | {before[oid] for oid in changed}
+    for oid, text in enum.labels:
+        if oid in changed:
+            first, *rest = *renamed.get(oid, (before[oid],)), text
+            renamed[oid] = (first, *rest[1 - _MOST_TEXTS :])
+        elif oid not in before and text in former:
+            # Rows that have it mean this one from here on.
+            renamed[oid] = (text,)
+    return replace(enum, renamed=tuple(renamed.items()))
+
+
+__all__ = ["EnumLabels", "Layout", "LayoutColumn", "Layouts", "is_announcement", "layout_of"]

@@ -303,9 +303,19 @@ class Decoder(StreamWalker):
         elif isinstance(message, m.Message):
             self._take_message(message, hidden)
             if not hidden:
-                self._layouts.take(message, () if self._fate is None else self._fate.aborted)
+                found = self._layouts.take(message, () if self._fate is None else self._fate.aborted)
+                if any(layout.enum is not None for layout in found):
+                    self._tell_anew(offset)
         elif self._fate is None:
             self._hide_inner()
+
+    def _tell_anew(self, offset: int) -> None:
+        """Put relations in force with the labels that an enum has from here on."""
+        known = self.relations if self._inner is None else self._inner
+        for relation in tuple(known.values()):
+            labelled = self._layouts.labelled(relation)
+            if labelled is not relation:
+                self._take_relation(labelled, offset)
 
     def _take_message(self, message: m.Message, hidden: bool) -> None:
         state = self.kernel.state

@@ -146,19 +146,60 @@ AS $walreplay$
     SELECT walreplay.emit(walreplay.described(t.oid)) FROM tables t ORDER BY t.oid
 $walreplay$;
 
--- Announce every published table, or those of one publication; gives how many.  Until the transaction ends, nobody
--- changes the columns of these tables; rows can be read and written.
+-- An enum, in one JSON object; NULL for any other type.  Its labels keep their numbers when they are renamed.
+CREATE OR REPLACE FUNCTION walreplay.described_enum(enum oid) RETURNS json
+LANGUAGE plpgsql
+SET search_path = pg_catalog
+AS $walreplay$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_type WHERE oid = enum AND typtype = 'e') THEN
+        RETURN NULL;
+    END IF;
+    -- Who announces an enum, and has not committed yet, has labels that nobody else sees.
+    PERFORM pg_advisory_xact_lock((x'57524c50'::bigint << 32) | enum::bigint);
+    RETURN (
+        SELECT json_build_object(
+            'walreplay', 1,
+            'type', t.oid::bigint,
+            'array', t.typarray::bigint,
+            'schema', n.nspname,
+            'name', t.typname,
+            'labels', (
+                SELECT json_agg(json_build_array(e.oid::bigint, e.enumlabel) ORDER BY e.enumsortorder)
+                FROM pg_enum e WHERE e.enumtypid = t.oid
+            ),
+            'xids', (
+                SELECT json_agg(DISTINCT e.xmin::text::bigint)
+                FROM pg_enum e WHERE e.enumtypid = t.oid AND age(e.xmin) <= 0
+            )
+        )
+        FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+        WHERE t.oid = enum
+    );
+END
+$walreplay$;
+
+-- Announce every enum, and every published table, or those of one publication; gives how many tables.  Until the
+-- transaction ends, nobody changes the enums, nor the columns of these tables; rows can be read and written.
 CREATE OR REPLACE FUNCTION walreplay.announce_all(publication name DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog
 AS $walreplay$
 DECLARE
+    enum oid;
     relation oid;
     announced bigint := 0;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'announce_all needs the isolation level READ COMMITTED, to see tables as they are';
     END IF;
+    FOR enum IN
+        SELECT t.oid FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+        WHERE t.typtype = 'e' AND n.nspname !~ '^(pg_|information_schema$)'
+        ORDER BY 1
+    LOOP
+        PERFORM walreplay.emit(walreplay.described_enum(enum));
+    END LOOP;
     FOR relation IN
         SELECT DISTINCT c.oid
         FROM pg_publication_tables p
@@ -192,15 +233,7 @@ BEGIN
         IF changed.classid = 'pg_class'::regclass THEN
             PERFORM walreplay.announce(changed.objid);
         ELSE
-            PERFORM walreplay.emit(json_build_object(
-                'walreplay', 1, 'type', t.oid::bigint, 'schema', n.nspname, 'name', t.typname,
-                'labels', (
-                    SELECT json_agg(json_build_array(e.oid::bigint, e.enumlabel) ORDER BY e.enumsortorder)
-                    FROM pg_enum e WHERE e.enumtypid = t.oid
-                )
-            ))
-            FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
-            WHERE t.oid = changed.objid AND t.typtype = 'e';
+            PERFORM walreplay.emit(walreplay.described_enum(changed.objid));
         END IF;
     END LOOP;
     PERFORM walreplay.keep_behind();

@@ -75,6 +75,7 @@ class Column:
         number: ``attnum``; 0 where no announcement tells it (`walreplay.decode.announcements`).
         missing: what rows that are older than the column have in it, if that was announced with the number.
         first: the name that it had when the table was announced first; empty if it was added later.
+        labels: of an enum's labels, those that have had other texts: its oid, and the texts, the present one last.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Column:
     number: int = 0
     missing: str | None = field(default=None, repr=False)
     first: str = ""
+    labels: tuple[tuple[int, tuple[str, ...]], ...] = field(default=(), repr=False)
 
 
 # Transactions.

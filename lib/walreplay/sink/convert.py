@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from walreplay.errors import ValueFormatError
+from walreplay.sink.labels import relabelled, renamed_labels
 from walreplay.sink.reading import is_numeric, read_texts
 from walreplay.sink.rendering import (
     CHANGED_BY_CAST,
@@ -164,7 +165,7 @@ def keeps_values(old: ColumnType, new: ColumnType) -> bool:
 
     A rescued text may still become a value: see `is_widening`.
     """
-    if old.arrow != new.arrow:
+    if old.arrow != new.arrow or renamed_labels(old, new):
         return False
     if old.family == Family.ARRAY and new.family == Family.ARRAY:
         return keeps_values(element_of(old), element_of(new))
@@ -207,6 +208,9 @@ def is_widening(old: ColumnType, new: ColumnType) -> bool:
 
 
 def _hop(values: pa.Array, rescued: pa.Array | None, old: ColumnType, new: ColumnType) -> Converted:
+    labels = renamed_labels(old, new)
+    if labels:
+        return relabelled(values, labels, in_array=new.labels_in_array), rescued
     if keeps_values(old, new) and keeps_values(new, old):
         return values.cast(new.arrow), rescued
     result, left = _convert_values(values, old, new)

@@ -20,14 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from walreplay.names import fold, renamed_columns
+from walreplay.sink.column_changes import ChangeKind, ColumnChange
 from walreplay.sink.convert import is_widening, keeps_values
+from walreplay.sink.labels import renamed_labels
 from walreplay.types.base import ColumnType, Family
 
 TEXT: Final = ColumnType(pa.string(), Family.STRING, "text")
@@ -35,37 +36,6 @@ TEXT: Final = ColumnType(pa.string(), Family.STRING, "text")
 
 OWN: Final = ""
 """The source name of the mirror's own column, which follows the source's; PostgreSQL does not allow this name."""
-
-
-class ChangeKind(str, Enum):
-    """What can happen to a column."""
-
-    ADDED = "added"
-    DROPPED = "dropped"
-    KEPT = "kept"
-    """Dropped in the source, kept in the mirror."""
-    RENAMED = "renamed"
-    RETYPED = "retyped"
-    REPLACED = "replaced"
-    """Dropped and added again: the old values are gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnChange:
-    """One change of a table's columns."""
-
-    kind: ChangeKind
-    column: str
-    detail: str = ""
-
-    @property
-    def text(self) -> str:
-        """The change as a sentence for a report."""
-        if self.kind is ChangeKind.KEPT:
-            return f"column {self.column} dropped; its values are kept"
-        if self.kind is ChangeKind.REPLACED:
-            return f"column {self.column} dropped and added again; its old values are gone"
-        return f"column {self.column} {self.kind.value}" + (f" {self.detail}" if self.detail else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +50,8 @@ class SourceColumn:
         number: ``attnum``, which is unique within the table's life; 0 if it is not known.
         first: its name when the table was announced first; empty if it was added since, or nothing is announced.
         is_said: the configuration says what is missing, and not the source.
+        sent: how its values are sent, where labels of its enum may be others than `type` has
+            (`walreplay.sink.labels.as_sent`); None where they are not.
     """
 
     name: str
@@ -90,6 +62,7 @@ class SourceColumn:
     number: int = 0
     is_said: bool = False
     first: str = ""
+    sent: ColumnType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +211,10 @@ def _is_added(shape: TableShape, column: SourceColumn) -> bool:
 def _changes_of(old: MirrorColumn, column: SourceColumn) -> Iterator[ColumnChange]:
     if old.name != column.target:
         yield ColumnChange(ChangeKind.RENAMED, old.name, f"to {column.target}")
-    if not keeps_values(old.type, column.type):
+    renamed = renamed_labels(old.type, column.type)
+    if renamed:
+        yield ColumnChange(ChangeKind.RELABELLED, column.target, f"{len(renamed):,}")
+    elif not keeps_values(old.type, column.type):
         detail = f"from {old.type.postgres_name} to {column.type.postgres_name}"
         yield ColumnChange(ChangeKind.RETYPED, column.target, detail)
 
@@ -385,6 +361,14 @@ class Source:
     fill: str | None = None
 
 
+class _Taken(NamedTuple):
+    """A version: its columns' ids, the numbers of their types in the columns' chains, and how they are sent."""
+
+    ids: tuple[int, ...]
+    positions: dict[int, int]
+    sent: dict[int, tuple[ColumnType, ...]]
+
+
 @dataclass(slots=True)
 class Evolution:
     """The changes of a table's columns through the relation versions of a run, in order.
@@ -403,9 +387,9 @@ class Evolution:
     shape: TableShape = field(default_factory=TableShape)
     changes: list[ColumnChange] = field(default_factory=list)
     _chains: dict[int, list[ColumnType]] = field(default_factory=dict)
-    _fills: dict[int, tuple[int, str]] = field(default_factory=dict)
-    """The step in which a column was added, and what older rows have in it, by the column's id."""
-    _versions: list[tuple[tuple[int, ...], dict[int, int]]] = field(default_factory=list)
+    _fills: dict[int, tuple[int, str, tuple[ColumnType, ...]]] = field(default_factory=dict)
+    """The step in which a column was added, what older rows have in it, and how that is sent, by the column's id."""
+    _versions: list[_Taken] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.before is not None:
@@ -418,13 +402,16 @@ class Evolution:
         if self.shape.columns:
             self.changes.extend(step.changes)
         self.shape = step.shape
+        sent: dict[int, tuple[ColumnType, ...]] = {
+            id_: () if one.sent is None else (one.sent,) for id_, one in zip(step.ids, columns, strict=True)
+        }
         for column in step.shape.columns:
             if column.id not in self._chains and column.filled is not None:
-                self._fills[column.id] = len(self._versions), column.filled
+                self._fills[column.id] = len(self._versions), column.filled, sent[column.id]
             chain = self._chains.setdefault(column.id, [column.type])
             if chain[-1] != column.type:
                 chain.append(column.type)
-        self._versions.append((step.ids, {id_: len(self._chains[id_]) - 1 for id_ in step.ids}))
+        self._versions.append(_Taken(step.ids, {id_: len(self._chains[id_]) - 1 for id_ in step.ids}, sent))
 
     def ids_of(self, columns: Sequence[SourceColumn]) -> tuple[int, ...]:
         """Give the ids that a version's columns would have if it were next."""
@@ -439,20 +426,23 @@ class Evolution:
         Args:
             step: the version's number in the run, counted from 0.
         """
-        ids, positions = self._versions[step]
+        taken = self._versions[step]
         return tuple(
-            Source(ids.index(column.id), tuple(self._chains[column.id][positions[column.id] :]))
-            if column.id in positions
+            Source(
+                taken.ids.index(column.id),
+                (*taken.sent[column.id], *self._chains[column.id][taken.positions[column.id] :]),
+            )
+            if column.id in taken.positions
             else self._without(column, step)
             for column in self.shape.columns
         )
 
     def _without(self, column: MirrorColumn, step: int) -> Source:
         """Say what rows of a version, or of the table before the run (-1), have in a column that they do not bring."""
-        added, text = self._fills.get(column.id, (step, ""))
+        added, text, sent = self._fills.get(column.id, (step, "", ()))
         if step >= added:
             return Source(None, (column.type,))
-        return Source(None, (TEXT, *self._chains[column.id]), text)
+        return Source(None, (TEXT, *sent, *self._chains[column.id]), text)
 
     def of_table(self) -> tuple[Source, ...]:
         """Say for each of the table's columns where the rows that it had before the run have its values."""
@@ -488,7 +478,7 @@ class Evolution:
         Raises:
             KeyError: a later version has dropped or replaced the column.
         """
-        id_ = self._versions[step][0][column]
+        id_ = self._versions[step].ids[column]
         for number, one in enumerate(self.shape.columns):
             if one.id == id_:
                 return number

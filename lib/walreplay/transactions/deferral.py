@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from walreplay.decode.announcements import Layout, Layouts
@@ -32,43 +32,65 @@ def add_block(state: StitchState, block: Block, walked: Walk) -> None:
     relations = used_by(state, block.used, walked, item.view)
     types = types_of(relations, state.versions.types | item.types, all_=block.continues)
     layouts = _layouts(state, item)
-    before = layouts.of([*dict(block.used), *(relation.oid for _, relation in block.relations)])
+    before = _before(layouts, relations, [relation for _, relation in block.relations])
     waiting = list(block.announced)
     for offset, message in block.relations:
         while waiting and waiting[0][0] < offset:
-            item.layouts += layouts.take(waiting.pop(0)[1], item.aborted)
-        relation = layouts.told(message)
-        known = item.view.get(relation.oid)
-        if known is not None and known.relation != relation:
-            item.former.append(known.relation)
-        item.view[relation.oid] = Announced(relation, state.versions.next_number())
+            _take(state, item, layouts, waiting.pop(0)[1])
+        _view(state, item, layouts.told(message))
     for _, message_ in waiting:
-        item.layouts += layouts.take(message_, item.aborted)
+        _take(state, item, layouts, message_)
     for _, type_ in block.types:
         item.types[type_.oid] = replace(type_, xid=None)
     place = Place(walked.framing, stream=xid if block.continues else None)
     _add_segment(state, item, walked, block, place, relations, types, block.rows, before)
 
 
-def _take_body(state: StitchState, body: Body, item: Deferred, walked: Walk) -> tuple[Layout, ...]:
+def _before(layouts: Layouts, used: Sequence[m.Relation], coming: Sequence[m.Relation]) -> tuple[Layout, ...]:
+    """Give what was announced before a part of a transaction of the relations that it uses and announces."""
+    return layouts.of([relation.oid for relation in (*used, *coming)], (*used, *coming))
+
+
+def _view(state: StitchState, item: Deferred, relation: m.Relation) -> None:
+    """Put a relation version in force within a transaction."""
+    known = item.view.get(relation.oid)
+    if known is not None and known.relation != relation:
+        item.former.append(known.relation)
+    item.view[relation.oid] = Announced(relation, state.versions.next_number())
+
+
+def _take(state: StitchState, item: Deferred, layouts: Layouts, message: m.Message) -> None:
+    """Take what a transaction announces; behind an enum, all that it may use is told anew."""
+    found = layouts.take(message, item.aborted)
+    item.layouts += found
+    if not any(layout.enum is not None for layout in found):
+        return
+    within = {oid: known.relation for oid, known in item.view.items()}
+    outside = {relation.oid: relation for relation in state.versions.relations}
+    for relation in (outside | within).values():
+        labelled = layouts.labelled(relation)
+        if labelled is not relation:
+            _view(state, item, labelled)
+
+
+def _take_body(
+    state: StitchState, body: Body, item: Deferred, walked: Walk, used: Sequence[m.Relation]
+) -> tuple[Layout, ...]:
     """Follow what a transaction announces that is being prepared; give what was announced before."""
     summary = walked.part.summary
     relations = [(at, relation) for at, relation in summary.relations if body.start <= at < body.stop]
     waiting = [(at, message) for at, message in summary.announced if body.start <= at < body.stop]
     layouts = _layouts(state, item)
-    before = layouts.of([*dict(body.used), *(relation.oid for _, relation in relations)])
+    before = _before(layouts, used, [relation for _, relation in relations])
     for offset, relation in relations:
         while waiting and waiting[0][0] < offset:
-            item.layouts += layouts.take(waiting.pop(0)[1], item.aborted)
+            _take(state, item, layouts, waiting.pop(0)[1])
         told = layouts.told(relation)
         if told != state.layouts.told(relation):
             # Within the transaction alone; outside of it the relation is read as before.
-            known = item.view.get(relation.oid)
-            if known is not None and known.relation != told:
-                item.former.append(known.relation)
-            item.view[relation.oid] = Announced(told, state.versions.next_number())
+            _view(state, item, told)
     for _, message in waiting:
-        item.layouts += layouts.take(message, item.aborted)
+        _take(state, item, layouts, message)
     return before
 
 
@@ -95,7 +117,7 @@ def add_body(state: StitchState, body: Body, walked: Walk) -> None:
         raise OrderError("a prepared transaction goes on whose start is not there", path=path, offset=offset)
     item.origin = body.origin or item.origin
     relations = used_by(state, body.used, walked, item.view)
-    before = _take_body(state, body, item, walked)
+    before = _take_body(state, body, item, walked, relations)
     place = Place(walked.framing)
     if not body.begins:
         opened = walked.before.transaction

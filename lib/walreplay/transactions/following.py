@@ -25,12 +25,14 @@ class Following:
         inner = {at for at, _ in summary.announced for start, stop in bodies if start <= at < stop}
         self._announced = deque((at, message) for at, message in summary.announced if at not in inner)
         self._used = deque(sorted(summary.used, key=lambda use: use[1]))
-        self._oids = [*dict(summary.used), *dict.fromkeys(relation.oid for _, relation in summary.relations)]
+        self._coming = [relation for _, relation in summary.relations]
+        self._oids = [*dict(summary.used), *dict.fromkeys(relation.oid for relation in self._coming)]
 
     def view(self) -> View:
         """Give what is in force for the relations that the part uses or announces, and all types."""
         versions, layouts = self._state.versions, self._state.layouts
-        return versions.view_of(self._oids), tuple(versions.types.values()), layouts.of(self._oids)
+        known = versions.view_of(self._oids)
+        return known, tuple(versions.types.values()), layouts.of(self._oids, (*known, *self._coming))
 
     def up_to(self, offset: int | None) -> None:
         """Apply everything that stands before an offset; None applies the rest.
@@ -57,7 +59,8 @@ class Following:
         layouts = self._state.layouts
         while self._announced and (offset is None or self._announced[0][0] < offset):
             _, message = self._announced.popleft()
-            layouts.take(message)
+            if any(layout.enum is not None for layout in layouts.take(message)):
+                self._state.tell_anew()
 
     def _check(self, offset: int | None) -> None:
         while self._used and (offset is None or self._used[0][1] < offset):

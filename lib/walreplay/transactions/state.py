@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -163,6 +163,17 @@ class StitchState:
         """Put a relation version in force from here on, outside of streamed transactions."""
         self.versions.announce(self.layouts.told(relation))
         self.partitions.forget(relation.oid)
+
+    def tell_anew(self, oids: Iterable[int] | None = None) -> None:
+        """Put relations in force with the labels that enums have from here on.
+
+        Args:
+            oids: of which relations; None for all.
+        """
+        for relation in self.versions.relations if oids is None else self.versions.view_of(oids):
+            labelled = self.layouts.labelled(relation)
+            if labelled is not relation:
+                self.versions.announce(labelled)
 
     def cut_begun(self) -> None:
         """Remove the open ordinary transaction from the schedule."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -40,6 +41,10 @@ class Family(str, Enum):
     """pgvector's vector and halfvec: a list of single-precision floats."""
 
 
+Label: TypeAlias = tuple[int, tuple[str, ...]]
+"""An enum's label: its oid, and the texts that it has had, the present one last."""
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnType:
     """A column's type: what PostgreSQL sends, and the column that it becomes.
@@ -56,6 +61,10 @@ class ColumnType:
         overridden: the configuration chooses another type than the one that is sent.  `arrow`, `family` and
             `postgres_name` are those of the chosen type, and `walreplay.types.overrides` reads the values.  A value
             that is not in the chosen type's form is rescued.
+        labels: of an enum, or an array of one, the labels that have had other texts; empty if none had, or nothing is
+            announced.
+        labels_in_array: the labels are those of an array's elements.
+        as_sent: the values are as they were sent, so that some may have a label as it was before.
     """
 
     arrow: pa.DataType
@@ -66,6 +75,9 @@ class ColumnType:
     oid: int = 0
     typmod: int = -1
     overridden: bool = False
+    labels: tuple[Label, ...] = ()
+    labels_in_array: bool = False
+    as_sent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ def type_from_dict(values: dict[str, Any]) -> ColumnType:
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found["arrow"])))
     found["arrow"] = schema.field(0).type
     found["family"] = Family(found["family"])
+    if "labels" in found:
+        found["labels"] = tuple((oid, tuple(texts)) for oid, texts in found["labels"])
     if "element" in found:
         found["element"] = type_from_dict(found["element"])
     return ColumnType(**found)

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from walreplay.decode.announcements import Layout, LayoutColumn, Layouts, is_announcement, layout_of
+from walreplay.decode.announcements import EnumLabels, Layout, LayoutColumn, Layouts, is_announcement, layout_of
 from walreplay.protocol import messages as m
 
 TABLE = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True), m.Column("note", 25, -1, False)))
@@ -66,6 +66,11 @@ def test_comments_are_read(comment, found):
         b"[]",
         b'{"walreplay": 2}',
         b'{"walreplay": 1, "type": 5, "labels": []}',
+        b'{"walreplay": 1, "type": 25, "array": 1009, "schema": "s", "name": "e", "labels": [[1, "a"], [1, "b"]]}',
+        b'{"walreplay": 1, "type": 25, "array": 1009, "schema": "s", "name": "e", "labels": [[1, "a"], [2, "a"]]}',
+        b'{"walreplay": 1, "type": 25, "array": 1009, "schema": "s", "name": "e", "labels": [[1, "\\ud800"]]}',
+        b'{"walreplay": 1, "type": 25, "array": 1009, "schema": "s", "name": "e", "labels": [[1, 5]]}',
+        b'{"walreplay": 1, "type": 25, "array": 1009, "schema": "s", "name": "e", "labels": [1]}',
         b'{"walreplay": 1, "oid": 9, "dropped": true}',
         b'{"walreplay"' + b"[" * 100_000,
         b'{"walreplay": 1, "oid": 9, "natts": 1' + b"0" * 5000 + b', "columns": []}',
@@ -103,7 +108,7 @@ def test_what_is_no_announcement_of_a_table_says_nothing(content):
 
 def test_what_cannot_be_read_is_counted():
     assert layouts(said(), said(oid="9"), said(natts=2)).unread == 2
-    # An enum's, or a dropped table's, is read, and says nothing of columns.
+    # A dropped table's is read, and says nothing of columns.
     assert layouts(m.Message(True, 1, "walreplay", b'{"walreplay": 1, "oid": 9, "dropped": true}')).unread == 0
 
 
@@ -160,3 +165,75 @@ def test_what_a_rolled_back_subtransaction_announced_does_not_count():
     assert layout is not None
     found.add([layout], aborted={7})
     assert found.told(TABLE) == TABLE
+
+
+MOODS = m.Relation(8, "shop", "m", "d", (m.Column("id", 23, -1, True), m.Column("m", 70, -1, False)))
+
+
+def labels(lsn, *texts, name="mood", **changes):
+    """Announce an enum whose labels have the oids 1, 2, …."""
+    values = {"walreplay": 1, "type": 70, "array": 71, "schema": "shop", "name": name, **changes}
+    values["labels"] = [[number, text] for number, text in enumerate(texts, 1)]
+    return m.Message(True, lsn, "walreplay", json.dumps(values).encode())
+
+
+def renamed(*messages):
+    (column,) = layouts(*messages).told(MOODS).columns[1:]
+    return column.labels
+
+
+def test_an_enum_is_read():
+    enum = EnumLabels(71, ("shop", "mood"), ((1, "a"), (2, "b")))
+    assert layout_of(labels(100, "a", "b", xids=[7])) == Layout(70, 100, 0, (), (7,), enum=enum)
+    # One without any labels is possible.
+    assert layout_of(labels(100)).enum.labels == ()
+
+
+@pytest.mark.parametrize(
+    ("announced", "expected"),
+    [
+        # The first, and one that only adds, say nothing new of any row.
+        (["a b"], ()),
+        (["a b", "a b c"], ()),
+        (["a b", "x b"], ((1, ("a", "x")),)),
+        (["a b", "x b", "y b"], ((1, ("a", "x", "y")),)),
+        (["a b", "x b", "a b"], ((1, ("a", "x", "a")),)),
+        (["a b", "t b", "t a", "b a"], ((1, ("a", "t", "b")), (2, ("b", "a")))),
+        # A text that is given again to a new label.
+        (["a b", "x b", "x b a"], ((1, ("a", "x")), (3, ("a",)))),
+    ],
+)
+def test_a_column_is_told_the_labels_that_were_renamed(announced, expected):
+    assert renamed(*(labels(100 + n, *texts.split()) for n, texts in enumerate(announced))) == expected
+
+
+def test_an_enums_labels_are_known_by_its_oid_alone():
+    first = labels(100, "a", "b")
+    # A rename of the type; of which labels are renamed later.
+    moved = labels(110, "a", "b", name="feeling")
+    assert renamed(first, moved, labels(120, "x", "b", name="feeling")) == ((1, ("a", "x")),)
+    # Another type has the oid.
+    assert renamed(first, labels(110, "x", "y", name="other")) == ()
+    # Copies that come again, and what is older than what is known.
+    assert renamed(first, labels(120, "x", "b"), first, labels(110, "y", "b")) == ((1, ("a", "x")),)
+    array = replace(MOODS, columns=(MOODS.columns[0], m.Column("m", 71, -1, False)))
+    assert layouts(first, labels(120, "x", "b")).told(array).columns[1].labels == ((1, ("a", "x")),)
+    # A table's oid may be the same as a type's.
+    assert layouts(said(oid=70), first).told(replace(TABLE, oid=70)).columns[1].number == 3
+
+
+def test_enums_are_given_with_the_relations_that_have_them():
+    found = layouts(said(), labels(100, "a", "b"), labels(110, "x", "b"))
+    assert [one.oid for one in found.of([9], [TABLE])] == [9]
+    assert [one.oid for one in found.of([9], [TABLE, MOODS])] == [9, 70]
+    again = Layouts("walreplay", found.of([], [MOODS]))
+    assert again.told(MOODS) == found.told(MOODS)
+    known = found.told(MOODS)
+    assert again.labelled(known) is known
+    again.take(labels(120, "y", "b"))
+    assert again.labelled(known).columns[1].labels == ((1, ("a", "x", "y")),)
+
+
+def test_of_a_label_with_very_many_texts_the_first_and_the_last_are_kept():
+    ((_, texts),) = renamed(*(labels(100 + n, f"t{n}", "b") for n in range(40)))
+    assert (len(texts), texts[0], texts[-1]) == (16, "t0", "t39")

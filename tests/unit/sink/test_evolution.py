@@ -1,7 +1,8 @@
 import pyarrow as pa
 import pytest
 
-from walreplay.sink.evolution import OWN, ChangeKind, Evolution, Policy, Source, SourceColumn, conversions
+from walreplay.sink.column_changes import ChangeKind
+from walreplay.sink.evolution import OWN, Evolution, Policy, Source, SourceColumn, conversions
 from walreplay.types import resolve
 from walreplay.types.base import ColumnType, Family
 

@@ -33,12 +33,12 @@ def transaction(lsn, *changes):
     return [m.Begin(lsn, lsn, 7), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
 
 
-def runs(*archives, sessions=()):
+def runs(*archives, seen=lambda column: column.number):
     """Apply archives, a run each; give the text of each row with the number that its column has.
 
     Args:
         archives: the new bytes of each run, as a list of files.
-        sessions: the numbers of the files with which a session begins.
+        seen: gives something else of the column.
     """
     found, resume, number, known = [], None, 0, {}
     for contents in archives:
@@ -76,7 +76,7 @@ def runs(*archives, sessions=()):
             # What the tasks have is what was planned.
             assert batch.relation in plan.relations
             texts = batch.data.column(batch.data.num_columns - 1).to_pylist()
-            found += [(text, batch.relation.columns[1].number) for text in texts]
+            found += [(text, seen(batch.relation.columns[1])) for text in texts]
         resume = resume_from_json(resume_to_json(plan.resume))
     return found
 
@@ -200,3 +200,80 @@ def test_without_a_prefix_nothing_is_read():
     assert [column.number for version in plan.versions for column in version.columns] == [0, 0] * len(plan.versions)
     assert not plan.layouts
     assert not plan.resume.layouts
+
+
+MOOD = m.Type(70, "shop", "mood")
+MOODS = replace(TABLE, columns=(TABLE.columns[0], m.Column("note", 70, -1, False)))
+
+
+def labels(lsn, text, *, xid=None, of=()):
+    """Announce an enum, whose label 1 has a text."""
+    values = {"walreplay": 1, "type": 70, "array": 71, "schema": "shop", "name": "mood", "xids": list(of)}
+    return m.Message(True, lsn, PREFIX, json.dumps({**values, "labels": [[1, text], [2, "b"]]}).encode(), xid)
+
+
+def texts(column):
+    """Give what was told of the label."""
+    return "".join(dict(column.labels).get(1, "a"))
+
+
+ENUM = transaction(100, labels(90, "a"), MOOD, MOODS, row(b"1"))
+# Nothing is sent in front of the row that has the new label.
+RENAME = transaction(200, row(b"2"), labels(190, "x"), row(b"3"))
+MORE = transaction(300, row(b"4"))
+LABELLED = [("1", "a"), ("2", "a"), ("3", "ax"), ("4", "ax")]
+
+
+def test_rows_have_the_labels_that_were_announced_before_them():
+    data = raw(ENUM, RENAME, MORE)
+    assert runs([data], seen=texts) == LABELLED
+    head = len(encode(m.Begin(100, 100, 7)))
+    for cut in range(head + 2, len(data), 7):
+        assert runs([data[:cut], data[cut:]], seen=texts) == LABELLED, cut
+        assert runs([data[:cut]], [data[cut:]], seen=texts) == LABELLED, cut
+
+
+def test_a_streamed_transaction_has_its_own_labels_until_it_commits():
+    streamed = [
+        m.StreamStart(8, True),
+        replace(MOOD, xid=8),
+        replace(MOODS, xid=8),
+        row(b"2", 8),
+        labels(190, "x", xid=8, of=[8]),
+        row(b"3", 8),
+        m.StreamStop(),
+    ]
+    between = transaction(195, row(b"between"))
+    end = [m.StreamCommit(8, 0, 200, 208, 200)]
+    data = raw(ENUM, streamed, between, end, MORE)
+    expected = [("1", "a"), ("between", "a"), ("2", "a"), ("3", "ax"), ("4", "ax")]
+    assert runs([data], seen=texts) == expected
+    for cut in range(len(raw(ENUM)) + 2, len(data), 11):
+        assert runs([data[:cut], data[cut:]], seen=texts) == expected, cut
+        assert runs([data[:cut]], [data[cut:]], seen=texts) == expected, cut
+    # What is rolled back was never said; a rename that committed meanwhile holds behind one that was open.
+    assert runs([raw(ENUM, streamed, [m.StreamAbort(8, 8)], MORE)], seen=texts) == [("1", "a"), ("4", "a")]
+    plain = [one for one in streamed if not isinstance(one, m.Message)]
+    last = runs([raw(ENUM[:2] + ENUM[-1:], plain, transaction(195, labels(190, "x")), end, MORE)], seen=texts)[-1]
+    assert last == ("4", "ax")
+
+
+def test_a_prepared_transaction_has_its_own_labels_until_it_commits():
+    prepared = [
+        m.BeginPrepare(200, 208, 200, 8, "g"),
+        row(b"2"),
+        labels(190, "x"),
+        row(b"3"),
+        m.Prepare(0, 200, 208, 200, 8, "g"),
+    ]
+    committed, rolled_back = (
+        m.CommitPrepared(0, 260, 268, 260, 8, "g"),
+        m.RollbackPrepared(0, 208, 268, 200, 260, 8, "g"),
+    )
+    data = raw(ENUM, prepared, [committed], MORE)
+    assert runs([data], seen=texts) == LABELLED
+    for cut in range(len(raw(ENUM)) + 1, len(data), 9):
+        assert runs([data[:cut], data[cut:]], seen=texts) == LABELLED, cut
+        assert runs([data[:cut]], [data[cut:]], seen=texts) == LABELLED, cut
+    undone = raw(ENUM, prepared, [rolled_back], MORE)
+    assert runs([undone], seen=texts) == [("1", "a"), ("4", "a")]

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from walreplay.decode.announcements import Layouts
 from walreplay.decode.change_batch import type_names
 from walreplay.decode.place import Place
 from walreplay.errors import ConfigError, TargetError
@@ -238,16 +239,19 @@ class _Load:
 
     def _description(self, state: State | None) -> Description:
         described = self.described or self.base.described()
-        if described is not None:
-            return described
         resume = None if state is None else state.resume
-        if resume is None:
-            raise ConfigError(
-                "nothing says what the tables' columns are",
-                path=self.context.target.text,
-                remedy=HOW_TO_DESCRIBE,
-            )
-        return Description.of(resume.relations, resume.types)
+        if described is None:
+            if resume is None:
+                raise ConfigError(
+                    "nothing says what the tables' columns are",
+                    path=self.context.target.text,
+                    remedy=HOW_TO_DESCRIBE,
+                )
+            described = Description.of(resume.relations, resume.types)
+        # The rows have the labels of enums as they are by now.
+        layouts = Layouts(known=() if resume is None else resume.layouts)
+        relations = (layouts.labelled(one) for same in described.relations.values() for one in same)
+        return Description.of(relations, described.types)
 
     def _plan(self, state: State | None, description: Description) -> Plan:
         """Give a plan of no transactions, which names the relations whose rows are there."""

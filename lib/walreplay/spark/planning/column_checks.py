@@ -6,8 +6,9 @@ import pyarrow as pa
 
 from walreplay.errors import ConfigError, OrderError
 from walreplay.selection import Layout, MetadataNames, Share
+from walreplay.sink.column_changes import ChangeKind
 from walreplay.sink.data_files import indexed_count
-from walreplay.sink.evolution import OWN, ChangeKind, Evolution, TableShape
+from walreplay.sink.evolution import OWN, Evolution, TableShape
 from walreplay.sink.masking import is_masked
 from walreplay.spark.planning.registry import MirrorEntry, made_again
 
@@ -90,7 +91,8 @@ def check_types(evolution: Evolution, name: str) -> None:
     if not evolution.rewritten:
         return
     names = {column.name for column in evolution.rewritten}
-    changes = [change for change in evolution.changes if change.kind is ChangeKind.RETYPED and change.column in names]
+    kinds = (ChangeKind.RETYPED, ChangeKind.RELABELLED)
+    changes = [change for change in evolution.changes if change.kind in kinds and change.column in names]
     told = ", ".join(change.text for change in changes) or f"columns retyped: {', '.join(sorted(names))}"
     raise OrderError(
         f"{told}, which rewrites the table",

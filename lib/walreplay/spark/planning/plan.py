@@ -29,6 +29,7 @@ from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.switched import Switched
 from walreplay.spark.planning.tracking import told_of_tracking, watched_columns
 from walreplay.spark.planning.versions import Catalogue, Version, check_distinct
+from walreplay.spark.planning.whole_keys import with_whole_keys
 from walreplay.spark.staging.base import Staged
 
 _MAX_EPOCHS: Final = 1 << 14
@@ -263,7 +264,7 @@ def _table(
     shape = before.shape if before is not None else None
     epochs: list[Epoch] = []
     notes: list[str] = list(dict.fromkeys(note for _, version in segments for note in version.notes))
-    rest = list(segments)
+    rest = with_whole_keys(segments, shape)
     # Its old rows are another relation's.
     anew = before is not None and before.oid != wanted.oid
     while rest:
@@ -351,7 +352,11 @@ def _told_apart_alike(one: Version, ids: Sequence[int], other: Version, other_id
         # Whole rows are compared: a row with one list of columns never equals one with another list.
         return [(id_, column.target) for id_, column in zip(ids, one.columns, strict=True)] == [
             (id_, column.target) for id_, column in zip(other_ids, other.columns, strict=True)
-        ] and not any(converts((old.type, new.type)) for old, new in zip(one.columns, other.columns, strict=True))
+        ] and not any(
+            # A label that was renamed in between is staged as another text.
+            converts((old.type, new.type)) or old.sent != new.sent
+            for old, new in zip(one.columns, other.columns, strict=True)
+        )
     return [ids[k] for k in one.identity.key] == [other_ids[k] for k in other.identity.key]
 
 
@@ -395,8 +400,17 @@ def _epoch(
         moves=any(item.moves for item in versions),
         deletes=any(item.deletes for item in versions),
         rows=sum(item.rows for item in versions),
-        converts_key=any(_moves_keys(projection, k) for _, projection, _ in projections for k in key),
+        converts_key=any(_moves_keys(projection, k) for _, projection, _ in projections for k in key)
+        or (identity.mode is Mode.MULTISET and any(_moves_rows(projection) for _, projection, _ in projections)),
         watched=watched_columns(tracks, evolution.shape) if identity.mode is Mode.KEYED else None,
+    )
+
+
+def _moves_rows(projection: Projection) -> bool:
+    """Say whether whole rows are hashed otherwise than they were staged: labels of their enums were renamed."""
+    return any(
+        number is not None and converts(chain)
+        for number, chain in zip(projection.numbers, projection.chains, strict=True)
     )
 
 

@@ -8,26 +8,28 @@ from typing import Final
 
 import pyarrow as pa
 
-from walreplay.decode.announcements import Layout
+from walreplay.decode.announcements import Layout, Layouts
 from walreplay.decode.change_batch import column_types, type_names
 from walreplay.decode.partitions import Sent, as_sent
 from walreplay.errors import ConfigError
 from walreplay.outputs import COUNT, Output
-from walreplay.protocol.messages import Relation, Type
+from walreplay.protocol.messages import Relation
 from walreplay.selection import Selection, check_destinations, key_columns, select, unmatched_tables
 from walreplay.settings import Settings, same_columns
 from walreplay.sink.comments import DELETED, column_comments
 from walreplay.sink.events import Identity, Mode
 from walreplay.sink.evolution import OWN, SourceColumn
-from walreplay.sink.masking import masked_type
 from walreplay.sink.projection import hashed
 from walreplay.sink.showing import Shown
+from walreplay.spark.planning.labels import labelled
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.workers.decode import Assigned, Assignment
 from walreplay.transactions.plan import Plan
 from walreplay.types.base import ColumnType, Family
 from walreplay.types.by_value import Form, form_of
 from walreplay.types.overrides import keeps_values_apart
+
+_NO_LAYOUTS: Final = Layouts()
 
 _BOOLEAN: Final = ColumnType(pa.bool_(), Family.BOOLEAN, "boolean")
 
@@ -194,8 +196,8 @@ class _Collected:
         self._bases, self._after_lsn = bases, plan.after_lsn
         self._known = known
         self._types = {type_.oid: type_ for type_ in plan.types}
-        # What the source says of a table at the run's end: a comment comes without a Relation message.
-        self._layouts = {layout.oid: layout for layout in (plan.resume.layouts if plan.resume else ())}
+        # What the source says at the run's end: a comment, or a label, comes without a Relation message.
+        self._layouts = Layouts(known=plan.resume.layouts if plan.resume else ())
         self._histories: dict[int, list[Relation]] = {}
         for relation in plan.relations:
             self._histories.setdefault(relation.oid, []).append(relation)
@@ -243,7 +245,7 @@ class _Collected:
             return None
         options = self._settings.type_options(_schema(relation), relation.name)
         resolved = tuple(column_types(relation, self._types, options))
-        layout = self._layouts.get(relation.oid)
+        layout = next(iter(self._layouts.of([relation.oid])), None)
         version = Version(
             number * COUNT + output.number,
             self._tables[relation.oid] * COUNT + output.number,
@@ -252,7 +254,7 @@ class _Collected:
             _shown(sent, selection),
             selection,
             resolved,
-            _columns(relation, selection, self._types, resolved, self._settings.mask_salt, layout),
+            self._columns(relation, selection, resolved, layout),
             # Each change is a row of a change log, whatever identifies the source's rows.
             Identity(Mode.APPEND),
             configured=False,
@@ -265,6 +267,29 @@ class _Collected:
             base = max(base, self._bases.get(output.oid_of(relation.oid), -1))
         # Where all that the run has comes later, nothing has to be looked at.
         return replace(version, floor=base) if base > self._after_lsn + 1 else version
+
+    def _columns(
+        self, relation: Relation, selection: Selection, resolved: Sequence[ColumnType], layout: Layout | None
+    ) -> tuple[SourceColumn, ...]:
+        said, salt = _announced_comments(relation, layout), self._settings.mask_salt
+        comments = column_comments(relation, type_names(self._types), selection.masked, said)
+        # A change log has everything as it was sent.
+        is_log = selection.metadata.log is not None
+        layouts = _NO_LAYOUTS if is_log else self._layouts
+        columns = []
+        named = zip(selection.columns, selection.sources, selection.names, selection.missing, strict=True)
+        for n, source, name, missing in named:
+            announced, is_masked = relation.columns[n], n in selection.masked
+            is_said = missing is not None
+            if not is_said and not is_log:
+                missing = announced.missing
+            if is_masked and missing is not None:
+                missing = hashed(missing, resolved[n], salt)
+            kind, sent = labelled(announced, resolved[n], layouts, salt if is_masked else None)
+            columns.append(
+                SourceColumn(source, name, kind, comments[n], missing, announced.number, is_said, announced.first, sent)
+            )
+        return tuple(columns)
 
 
 def _assignment(version: Version) -> Assignment:
@@ -282,32 +307,6 @@ def _assignment(version: Version) -> Assignment:
         marks_deleted=selection.soft_deletes,
         floor=version.floor,
     )
-
-
-def _columns(
-    relation: Relation,
-    selection: Selection,
-    types: Mapping[int, Type],
-    resolved: Sequence[ColumnType],
-    salt: bytes,
-    layout: Layout | None,
-) -> tuple[SourceColumn, ...]:
-    masked = set(selection.masked)
-    comments = column_comments(relation, type_names(types), selection.masked, _announced_comments(relation, layout))
-    columns = []
-    named = zip(selection.columns, selection.sources, selection.names, selection.missing, strict=True)
-    for n, source, name, missing in named:
-        kind = resolved[n]
-        announced, is_log = relation.columns[n], selection.metadata.log is not None
-        is_said = missing is not None
-        if not is_said and not is_log:
-            missing = announced.missing
-        if n in masked:
-            kind, missing = masked_type(kind), None if missing is None else hashed(missing, kind, salt)
-        columns.append(
-            SourceColumn(source, name, kind, comments[n], missing, announced.number, is_said, announced.first)
-        )
-    return tuple(columns)
 
 
 def _announced_comments(relation: Relation, layout: Layout | None) -> list[str]:

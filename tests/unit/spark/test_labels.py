@@ -1,0 +1,87 @@
+"""Labels in a run's columns: those of the run's end, however the column is shown."""
+
+import json
+from dataclasses import dataclass, replace
+
+import pytest
+
+from walreplay.decode.announcements import Layouts
+from walreplay.protocol import messages as m
+from walreplay.sink.events import Identity, Mode
+from walreplay.sink.evolution import MirrorColumn, SourceColumn, TableShape
+from walreplay.sink.labels import renamed_labels
+from walreplay.sink.projection import hashed
+from walreplay.spark.planning.labels import labelled
+from walreplay.spark.planning.whole_keys import with_whole_keys
+from walreplay.types import resolve
+
+NAMES = {70: ("shop", "mood"), 71: ("shop", "_mood")}
+MOOD, MOODS = (resolve(oid, -1, NAMES) for oid in (70, 71))
+COLUMN = m.Column("m", 70, -1, True)
+SALT = b"pepper"
+
+
+def layouts(*texts):
+    """Announce an enum with a label that had these texts."""
+    found = Layouts("walreplay")
+    for lsn, text in enumerate(texts, 1):
+        values = {"walreplay": 1, "type": 70, "array": 71, "schema": "shop", "name": "mood", "labels": [[1, text]]}
+        found.take(m.Message(True, lsn, "walreplay", json.dumps(values).encode()))
+    return found
+
+
+def test_a_column_has_the_labels_of_the_end():
+    for type_oid, kind in ((70, MOOD), (71, MOODS)):
+        column = replace(COLUMN, type_oid=type_oid)
+        typed, sent = labelled(column, kind, layouts("a", "x"), None)
+        assert (typed.labels, typed.labels_in_array) == (((1, ("a", "x")),), kind is MOODS)
+        assert sent is not None
+        assert renamed_labels(sent, typed) == renamed_labels(kind, typed) == {"a": "x"}
+        assert labelled(column, kind, layouts("a"), None) == (kind, None)
+        assert labelled(column, kind, Layouts(), None) == (kind, None)
+
+
+def test_hashes_of_labels_are_renamed_where_they_are_those_of_values():
+    typed, sent = labelled(COLUMN, MOOD, layouts("a", "x"), SALT)
+    before, after = (hashed(text, MOOD, SALT) for text in "ax")
+    assert sent is not None
+    assert renamed_labels(sent, typed) == {before: after}
+    typed, sent = labelled(replace(COLUMN, type_oid=71), MOODS, layouts("a", "x"), SALT)
+    assert (typed.labels, sent) == ((), None)
+
+
+@dataclass(frozen=True)
+class _Version:
+    """As much of a relation version as counts."""
+
+    columns: tuple[SourceColumn, ...]
+    identity: Identity
+
+
+@pytest.mark.parametrize(
+    ("announced", "before", "mode", "expected"),
+    [
+        # A rename within the run, and since the run before.
+        (("a",), ("a", "x"), Mode.KEYED, [True, True]),
+        (("a", "x"), ("a",), Mode.KEYED, [True, True]),
+        # All of it was before: the key stays as it is sent, and so does a whole row.
+        (("a", "x"), ("a", "x"), Mode.KEYED, [False, True]),
+        (("a", "x"), None, Mode.KEYED, [False, True]),
+        (("a", "x"), ("a", "x"), Mode.MULTISET, [False, False]),
+        (("a", "x"), ("a", "x"), Mode.APPEND, [True, True]),
+    ],
+)
+def test_what_tells_rows_apart_is_converted_in_the_run_of_a_rename(announced, before, mode, expected):
+    end, columns = layouts("a", "x"), []
+    for name in ("m", "other"):
+        column = layouts(*announced).told(m.Relation(9, "shop", "t", "d", (replace(COLUMN, name=name),))).columns[0]
+        typed, sent = labelled(column, MOOD, end, None)
+        columns.append(SourceColumn(name, name, typed, sent=sent))
+    version = _Version(tuple(columns), Identity(mode, (0,) if mode is Mode.KEYED else ()))
+    shape = None
+    if before is not None:
+        typed, _ = labelled(COLUMN, MOOD, layouts(*before), None)
+        shape = TableShape(tuple(MirrorColumn(n, name, name, typed) for n, name in enumerate(("m", "other"))))
+    ((start, found),) = with_whole_keys([(5, version)], shape)
+    assert start == 5
+    assert [column.sent is not None for column in found.columns] == expected
