@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,9 @@ _TABLES = (
     "ALTER TABLE n.rows REPLICA IDENTITY FULL",
     "CREATE TABLE n.root (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
     "CREATE TABLE n.leaf PARTITION OF n.root FOR VALUES FROM (0) TO (100)",
+    "CREATE TABLE n.split (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+    *(f"CREATE TABLE n.split_{k} PARTITION OF n.split FOR VALUES FROM ({k}0) TO ({k + 1}0)" for k in range(1, 4)),
+    "CREATE TABLE n.loose (id int PRIMARY KEY, v text)",
     "CREATE TYPE n.mood AS ENUM ('sad', 'ok', 'so so', 'happy')",
     "CREATE TYPE n.felt AS ENUM ('a', 'b')",
     "CREATE TABLE n.moods (id int PRIMARY KEY, m n.mood, list n.mood[], f n.felt)",
@@ -62,6 +66,8 @@ _BEFORE = (
     "INSERT INTO n.moods VALUES (3, 'happy', '{}', 'a'), (4, NULL, NULL, NULL), (5, 'so so', '[0:1]={sad,ok}', 'b')",
     "INSERT INTO n.by_mood SELECT m, i, 'old' FROM unnest(enum_range(NULL::n.mood)) m, generate_series(1, 3) i",
     "INSERT INTO n.felt_rows SELECT f, m, 1 FROM unnest(enum_range(NULL::n.felt)) f, unnest('{sad,ok}'::n.mood[]) m",
+    "INSERT INTO n.split VALUES (11, 'x'), (21, 'x'), (31, 'x')",
+    "INSERT INTO n.loose VALUES (41, 'x')",
     # Not announced: a rename that its place shows.
     "ALTER TABLE n.last RENAME a TO first",
     "INSERT INTO n.last VALUES (4, 'a4', 'b4')",
@@ -89,6 +95,16 @@ _CHANGES = (
     "UPDATE n.rows SET v = 'updated' WHERE id = 3",
     "ALTER TABLE n.root ADD q int NOT NULL DEFAULT 5",
     "INSERT INTO n.root VALUES (4, 'v4', 6)",
+    # Of what becomes of partitions nothing is sent; what has no rows changes nothing.
+    "ALTER TABLE n.split ATTACH PARTITION n.loose FOR VALUES FROM (40) TO (50)",
+    "CREATE TABLE n.made PARTITION OF n.split FOR VALUES FROM (50) TO (60)",
+    "CREATE TABLE n.empty (id int PRIMARY KEY, v text)",
+    "ALTER TABLE n.split ATTACH PARTITION n.empty FOR VALUES FROM (60) TO (70)",
+    "ALTER TABLE n.split DETACH PARTITION n.split_1",
+    "DROP TABLE n.split_2",
+    "BEGIN; ALTER TABLE n.split DETACH PARTITION n.split_3; ROLLBACK",
+    "ALTER TABLE n.split ADD w int",
+    "INSERT INTO n.split VALUES (32, 'y'), (42, 'y'), (52, 'y')",
     # Labels: rows that were written before, in this run or an earlier one, have the new ones from here on.
     "INSERT INTO n.moods VALUES (6, 'sad', '{sad,sad}', 'a'), (7, 'so so', '{so so}', 'b')",
     "UPDATE n.by_mood SET note = 'before' WHERE m = 'sad' AND id = 1",
@@ -221,6 +237,22 @@ def test_labels_in_histories_and_by_sparks_statements(
         assert not versions.where("m IN ('ok', 'so so', 'fine', 'fair', 'good')").count()
         log = spark.read.format("delta").load(str(found["changelog"][name]))
         assert {"sad", "so so"} <= {row.m for row in log.select("m").distinct().collect()}
+
+
+def test_what_becomes_of_partitions_is_told(applied: Applied) -> None:
+    for way in (ONE_RUN, FILE_BY_FILE):
+        told = [text for report in applied.reports[way] for text in report.warnings if "n.split" in text]
+        said = [re.sub(r"[0-9A-F]+/[0-9A-F]+", "X/X", text) for text in told]
+        stay, missing = "the rows that it had stay in the mirror", "the rows that it had before are not in the mirror"
+        assert said == [
+            f"n.split: a partition was {what}, {name} (LSN X/X): {rows}. Load the table's rows anew "
+            "(walreplay load --replace)"
+            for what, name, rows in (
+                ("attached", "n.loose", missing),
+                ("detached", "n.split_1", stay),
+                ("dropped", "n.split_2", stay),
+            )
+        ]
 
 
 def test_comments_are_those_of_the_source(spark: SparkSession, applied: Applied) -> None:

@@ -84,6 +84,11 @@ class Layout:
         xids: the transactions, and subtransactions, that have changed them just then.
         comment: what people have the table say; empty for nothing.
         enum: the labels, if it is an enum, which has no columns.
+        name: schema and name, for people.
+        parent: the table of which it is a partition; 0 if it is none.
+        is_attached: it became one just then.
+        is_empty: it had no rows.
+        is_dropped: the table is gone.
     """
 
     oid: int
@@ -93,6 +98,28 @@ class Layout:
     xids: tuple[int, ...] = ()
     comment: str = ""
     enum: EnumLabels | None = None
+    name: str = ""
+    parent: int = 0
+    is_attached: bool = False
+    is_empty: bool = False
+    is_dropped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A table with rows that became a partition, or is none any more: of these rows nothing is sent.
+
+    Attributes:
+        what: attached, detached or dropped.
+        name: the partition's.
+        parent: the table of which it is one now, or was.
+        lsn: the announcement's.
+    """
+
+    what: str
+    name: str
+    parent: int
+    lsn: int
 
 
 def is_announcement(message: m.Message) -> bool:
@@ -115,14 +142,29 @@ def layout_of(message: m.Message) -> Layout | None:
     xids = tuple(_number(xid, _MOST_OID) for xid in _list(values.get("xids") or []))
     if values.get("type") is not None:
         return Layout(_number(values["type"], _MOST_OID), message.lsn, 0, (), xids, enum=_enum(values))
-    if "columns" not in values or values.get("oid") is None:
+    if values.get("oid") is None or ("columns" not in values and values.get("dropped") is not True):
         return None
+    oid = _number(values["oid"], _MOST_OID)
+    if values.get("dropped") is True:
+        return Layout(oid, message.lsn, 0, (), xids, is_dropped=True)
     columns = tuple(_columns(values["columns"] or ()))
     numbers, names = [column.number for column in columns], {column.name for column in columns}
     count = _number(values["natts"], _MOST_COLUMNS)
     if numbers != sorted(set(numbers)) or len(names) < len(columns) or (numbers and numbers[-1] > count):
         raise ValueError("columns that cannot be")
-    return Layout(_number(values["oid"], _MOST_OID), message.lsn, count, columns, xids, _comment(values))
+    parent = values.get("parent")
+    return Layout(
+        oid,
+        message.lsn,
+        count,
+        columns,
+        xids,
+        _comment(values),
+        name=".".join(filter(None, (_text(values.get(part, "")) for part in ("schema", "table")))),
+        parent=_number(parent, _MOST_OID) if parent is not None and values.get("is_partition") is True else 0,
+        is_attached=values.get("attached") is True,
+        is_empty=values.get("empty") is True,
+    )
 
 
 def _columns(values: Any) -> Iterator[LayoutColumn]:
@@ -186,11 +228,13 @@ class Layouts:
 
     Attributes:
         unread: how many could not be read.
+        moved: what became of partitions, in order.
     """
 
     def __init__(self, prefix: str | None = None, known: Iterable[Layout] = ()) -> None:
         self.prefix = prefix
         self.unread = 0
+        self.moved: list[Moved] = []
         self._by_oid: dict[int, Layout] = {}
         self._enums: dict[int, Layout] = {}
         self._by_type: dict[int, EnumLabels] = {}
@@ -215,8 +259,35 @@ class Layouts:
             known = (self._by_oid if layout.enum is None else self._enums).get(layout.oid)
             if set(layout.xids) & set(aborted):
                 continue
-            if known is None or (layout.lsn > known.lsn and layout.count >= known.count):
+            if layout.is_dropped:
+                if known is not None and layout.lsn > known.lsn:
+                    self._note_moved(layout, known)
+                    self._put(replace(known, lsn=layout.lsn, parent=0, is_dropped=True))
+            elif known is None or (layout.lsn > known.lsn and layout.count >= known.count):
+                self._note_moved(layout, known)
                 self._put(_following(layout, known))
+
+    def _note_moved(self, layout: Layout, known: Layout | None) -> None:
+        before = 0 if known is None else known.parent
+        if layout.parent == before or layout.is_empty:
+            return
+        if before:
+            what = "dropped" if layout.is_dropped else "detached"
+            self.moved.append(Moved(what, layout.name or (known.name if known else ""), before, layout.lsn))
+        if layout.parent and layout.is_attached:
+            self.moved.append(Moved("attached", layout.name, layout.parent, layout.lsn))
+
+    def ancestors(self, oid: int) -> tuple[int, ...]:
+        """Give a table, the one of which it is a partition, and so on up to the root."""
+        found = [oid]
+        while (known := self._by_oid.get(found[-1])) is not None and known.parent and known.parent not in found:
+            found.append(known.parent)
+        return tuple(found)
+
+    def is_dropped(self, oid: int) -> bool:
+        """Say whether a table is announced to be gone."""
+        known = self._by_oid.get(oid)
+        return known is not None and known.is_dropped
 
     def take(self, message: m.Message, aborted: Collection[int] = ()) -> tuple[Layout, ...]:
         """Read a message and take what it announces; give that: one announcement, or none.
@@ -337,4 +408,4 @@ def _with_renamed(enum: EnumLabels, known: EnumLabels) -> EnumLabels:
     return replace(enum, renamed=tuple(renamed.items()))
 
 
-__all__ = ["EnumLabels", "Layout", "LayoutColumn", "Layouts", "is_announcement", "layout_of"]
+__all__ = ["EnumLabels", "Layout", "LayoutColumn", "Layouts", "Moved", "is_announcement", "layout_of"]

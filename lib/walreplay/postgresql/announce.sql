@@ -79,6 +79,9 @@ BEGIN
             'comment', obj_description(c.oid, 'pg_class'),
             'parent', (SELECT i.inhparent::bigint FROM pg_inherits i WHERE i.inhrelid = c.oid ORDER BY inhseqno LIMIT 1),
             'is_partition', c.relispartition,
+            -- It has become a partition just now.
+            'attached', EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid AND age(i.xmin) <= 0),
+            'empty', c.relkind = 'r' AND pg_relation_size(c.oid) = 0,
             'key', (
                 SELECT json_agg(k.n ORDER BY k.at)
                 FROM pg_index x CROSS JOIN LATERAL unnest(x.indkey::int2[]) WITH ORDINALITY k(n, at)
@@ -232,6 +235,12 @@ BEGIN
     LOOP
         IF changed.classid = 'pg_class'::regclass THEN
             PERFORM walreplay.announce(changed.objid);
+            -- The command may have made a partition of it a table of its own.
+            PERFORM walreplay.announce(c.oid)
+            FROM pg_class p, pg_class c JOIN pg_type t ON t.oid = c.reltype
+            WHERE p.oid = changed.objid AND p.relkind = 'p'
+                AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND age(c.xmin) <= 0 AND age(t.xmin) > 0
+                AND c.oid <> p.oid;
         ELSE
             PERFORM walreplay.emit(walreplay.described_enum(changed.objid));
         END IF;

@@ -33,6 +33,7 @@ class Begun:
     Attributes:
         path, offset: its Begin.
         entry: the schedule's entry that has its bytes, from the offset ``at`` on.
+        moved: so much was announced of partitions by then.
     """
 
     path: str
@@ -43,6 +44,7 @@ class Begun:
     relations: dict[int, Announced]
     types: dict[int, m.Type]
     layouts: tuple[Layout, ...] = ()
+    moved: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from walreplay.transactions.deferral import add_block, add_body
 from walreplay.transactions.ending import resume_at, warnings_of
 from walreplay.transactions.following import Following
 from walreplay.transactions.gaps import check_awaited, lacks_start
+from walreplay.transactions.moved import warnings_of_moved
 from walreplay.transactions.places import end_place, place_at
 from walreplay.transactions.plan import Plan, Resume
 from walreplay.transactions.state import Begun, StitchState
@@ -232,6 +233,7 @@ class Stitch:
             replace(before, transaction=None),
             *self._state.versions.snapshot(),
             self._state.layouts.all(),
+            len(self._state.layouts.moved),
         )
 
     # Sessions.
@@ -262,7 +264,9 @@ class Stitch:
         """Go back to what was announced before the ordinary transaction that is cut off."""
         state = self._state
         if state.begun is not None:
+            moved = state.layouts.moved[: state.begun.moved]
             state.layouts = Layouts(state.layouts.prefix, state.begun.layouts)
+            state.layouts.moved = moved
 
     def gap(self, path: str, problem: str) -> Place:
         """Go on behind a gap: nothing that is open goes on, and nothing of it is awaited.
@@ -307,6 +311,7 @@ class Stitch:
         if state.tail and not state.ended:
             path, offset = state.tail_at
             refuse_leftover(state.tail, place.framing, state.codec, path=path, offset=offset)
+        moved = state.layouts.moved if state.begun is None else state.layouts.moved[: state.begun.moved]
         resume = resume_at(state, place)
         if place.transaction is not None and place.transaction.gid is None:
             state.cut_begun()
@@ -345,7 +350,11 @@ class Stitch:
             types=tuple(self.types.values()),
             decided=tuple(state.decided),
             torn=torn,
-            warnings=(*state.warnings, *(warnings_of(state, place, resume, torn) if is_last else ())),
+            warnings=(
+                *state.warnings,
+                *warnings_of_moved(moved, state.layouts, state.versions),
+                *(warnings_of(state, place, resume, torn) if is_last else ()),
+            ),
             partitions=tuple(state.partitions.of_run),
             top_time=state.resume.top_time if state.resume else None,
         )

@@ -277,3 +277,59 @@ def test_a_prepared_transaction_has_its_own_labels_until_it_commits():
         assert runs([data[:cut]], [data[cut:]], seen=texts) == LABELLED, cut
     undone = raw(ENUM, prepared, [rolled_back], MORE)
     assert runs([undone], seen=texts) == [("1", "a"), ("4", "a")]
+
+
+def partition(lsn, oid, **changes):
+    """Announce a table that may be a partition."""
+    columns = [{"n": 1, "name": "id", "type": 23}, {"n": 2, "name": "note", "type": 25}]
+    values = {"walreplay": 1, "oid": oid, "natts": 2, "schema": "shop", "table": f"p{oid}", "columns": columns}
+    return m.Message(True, lsn, PREFIX, json.dumps({**values, **changes}).encode())
+
+
+ATTACHED = {"parent": 9, "is_partition": True, "attached": True}
+
+
+@pytest.mark.parametrize(
+    ("announced", "expected"),
+    [
+        ([ATTACHED], "attached, shop.p20 (LSN 0/65)"),
+        ([{}, ATTACHED], "attached, shop.p20 (LSN 0/66)"),
+        # What was one before, or has no rows, or inherits columns only.
+        ([{**ATTACHED, "attached": False}, ATTACHED], None),
+        ([{**ATTACHED, "empty": True}], None),
+        ([{**ATTACHED, "is_partition": False}], None),
+        ([{**ATTACHED, "attached": False}, {}], "detached, shop.p20 (LSN 0/66)"),
+        ([{**ATTACHED, "attached": False}, {"empty": True}], None),
+        ([{**ATTACHED, "attached": False}, {"dropped": True, "columns": None}], "dropped, shop.p20 (LSN 0/66)"),
+        ([{"dropped": True, "columns": None}], None),
+        # Below another partition.
+        ([{**ATTACHED, "parent": 21}], "attached, shop.p20 (LSN 0/65)"),
+        # Of a root that is not published.
+        ([{**ATTACHED, "parent": 30}], None),
+    ],
+)
+def test_of_what_becomes_of_partitions_is_told(announced, expected):
+    below = partition(91, 21, parent=9, is_partition=True)
+    first = transaction(100, partition(90, 9), below, TABLE, row(b"a"))
+    second = transaction(200, *(partition(101 + n, 20, **values) for n, values in enumerate(announced)))
+    stitch = Stitch(None, announcements=PREFIX)
+    # A copy that comes again tells nothing; nor does a transaction that is not whole.
+    open_ = transaction(300, partition(290, 22, **ATTACHED))[:-1]
+    stitch.add_exact(scan_file("0", raw(first, second, first, second, open_), framing=Framing.RAW, first=True))
+    told = [text for text in stitch.plan().warnings if "partition" in text]
+    assert [text.partition("): ")[0] + ")" for text in told] == (
+        [] if expected is None else [f"shop.t: a partition was {expected}"]
+    )
+
+
+def test_of_a_root_that_is_dropped_with_its_partitions_nothing_is_told():
+    first = transaction(100, partition(90, 9), TABLE, row(b"a"))
+    attached = transaction(200, *(partition(101 + n, 20 + n, **ATTACHED) for n in range(6)))
+    stitch = Stitch(None, announcements=PREFIX)
+    stitch.add_exact(scan_file("0", raw(first, attached), framing=Framing.RAW, first=True))
+    (told,) = stitch.plan().warnings
+    assert "shop.p23 (LSN 0/68) and 2 more: the rows" in told
+    gone = transaction(300, *(partition(201 + oid, oid, dropped=True, columns=None) for oid in (*range(20, 26), 9)))
+    stitch = Stitch(None, announcements=PREFIX)
+    stitch.add_exact(scan_file("0", raw(first, attached, gone), framing=Framing.RAW, first=True))
+    assert not stitch.plan().warnings
