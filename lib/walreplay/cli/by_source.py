@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import walreplay
 from walreplay.cli.archives import write_audit, write_index
+from walreplay.cli.printing import Printing
 from walreplay.cli.results import (
     cut_to_dict,
     status_to_dict,
@@ -119,7 +120,7 @@ def apply_by_source(
     *,
     captures: str | None,
     show: int,
-    as_json: bool,
+    printing: Printing,
     quiet: bool,
     **ends: Any,
 ) -> None:
@@ -136,16 +137,16 @@ def apply_by_source(
         ),
         quiet=quiet,
     )
-    output = Output()
-    if as_json:
-        output.json(report.to_dict(), indent=2)
-    else:
+
+    def write(output: Output) -> None:
         for one in report.sources:
             _begin(output, one)
             if one.result is not None:
                 write_report(output, one.result)
                 print_rows(spark, one.result, show)
         _write_applied(output, report)
+
+    printing.show(report.to_dict(), write)
     report.raise_first()
 
 
@@ -156,7 +157,7 @@ def look_by_source(
     *,
     captures: str | None,
     index: str | None,
-    as_json: bool,
+    printing: Printing,
     quiet: bool,
     values: bool = False,
 ) -> bool:
@@ -184,15 +185,15 @@ def look_by_source(
         return each_source(spark, config, work, sources=chosen, progress=progress)
 
     _, report = run(look, quiet=quiet)
-    output = Output()
-    write: Callable[[Output, Any], None] = write_index if command == "index" else write_audit
-    if as_json:
-        output.json(report.to_dict(), indent=2)
-    else:
+    write_one: Callable[[Output, Any], None] = write_index if command == "index" else write_audit
+
+    def write(output: Output) -> None:
         for one in report.sources:
             _begin(output, one)
             if one.result is not None:
-                write(output, one.result)
+                write_one(output, one.result)
+
+    printing.show(report.to_dict(), write)
     for one in report.sources:
         if one.error is not None:
             raise one.error
@@ -202,7 +203,7 @@ def look_by_source(
 
 
 def status_by_source(
-    target: str, config: Configuration | None, names: Sequence[str] | None, at: int | None, *, as_json: bool
+    target: str, config: Configuration | None, names: Sequence[str] | None, at: int | None, printing: Printing
 ) -> None:
     """Show what a target holds of each source, or which versions of its tables belong to one's run.
 
@@ -212,20 +213,15 @@ def status_by_source(
     """
     config = _named(names) if config is None else config
     chosen = config.chosen(names)
-    output = Output()
     if at is not None:
         if len(chosen) != 1:
             raise ConfigError("--at is the number of one source's run", remedy="Name the source, with --source")
         cut = asked(lambda spark: walreplay.versions_at(spark, target, at, chosen[0]))
-        if as_json:
-            output.json(cut_to_dict(cut), indent=2)
-        else:
-            write_cut(output, cut)
+        printing.show(cut_to_dict(cut), lambda output: write_cut(output, cut))
         return
     report = asked(lambda spark: walreplay.sources_status(spark, target, config, sources=chosen))
-    if as_json:
-        output.json(report.to_dict(status_to_dict), indent=2)
-    else:
+
+    def write(output: Output) -> None:
         for one in report.sources:
             _begin(output, one)
             if one.result is not None:
@@ -233,6 +229,8 @@ def status_by_source(
             elif one.error is None:
                 output.line("nothing was applied yet")
         _write_standing(output, report)
+
+    printing.show(report.to_dict(status_to_dict), write)
     report.raise_first()
 
 

@@ -21,12 +21,14 @@ from walreplay.cli.options import (
     Json,
     Outputs,
     Quiet,
+    Report,
     RunBytes,
     Show,
     Sources,
     Target,
     Traceback,
 )
+from walreplay.cli.printing import Printing
 from walreplay.cli.results import write_report
 from walreplay.cli.running import configuration, print_report, print_with_rows, run
 from walreplay.console import Output
@@ -68,17 +70,28 @@ def apply_command(
     dry_run: DryRun = False,
     show: Show = 0,
     as_json: Json = False,
+    report_file: Report = None,
     quiet: Quiet = False,
     with_traceback: Traceback = False,
 ) -> None:
     """Apply new captures to the Delta tables of the target."""
+    printing = Printing(as_json, report_file)
     found = configuration(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
     if found.sources and not dry_run:
-        apply_by_source(target, found, source, at_once, captures=captures, show=show, as_json=as_json, quiet=quiet)
+        apply_by_source(
+            target,
+            found,
+            source,
+            at_once,
+            captures=captures,
+            show=show,
+            printing=printing,
+            quiet=quiet,
+        )
         return
     place, settings = place_of(found, source, at_once, captures, "a dry run" if dry_run else "")
     if dry_run:
-        _forecast(place, target, settings, as_json=as_json, quiet=quiet)
+        _forecast(place, target, settings, printing, quiet=quiet)
         return
     spark, report = run(
         lambda spark, progress: walreplay.apply(
@@ -86,7 +99,7 @@ def apply_command(
         ),
         quiet=quiet,
     )
-    print_with_rows(spark, report, as_json=as_json, show=show)
+    print_with_rows(spark, report, printing, show=show)
 
 
 @app.command("backfill")
@@ -119,10 +132,12 @@ def backfill_command(
     dry_run: DryRun = False,
     show: Show = 0,
     as_json: Json = False,
+    report_file: Report = None,
     quiet: Quiet = False,
     with_traceback: Traceback = False,
 ) -> None:
     """Bring a target to what the source held at an LSN or at a time."""
+    printing = Printing(as_json, report_file)
     from walreplay.spark.job.moments import until_of
 
     until_of(until_lsn, until_time)  # said before Spark starts, if it cannot be read
@@ -133,12 +148,20 @@ def backfill_command(
     alone = _alone(dry_run, parts)
     if found.sources and not alone:
         apply_by_source(
-            target, found, source, at_once, captures=captures, show=show, as_json=as_json, quiet=quiet, **ends
+            target,
+            found,
+            source,
+            at_once,
+            captures=captures,
+            show=show,
+            printing=printing,
+            quiet=quiet,
+            **ends,
         )
         return
     place, settings = place_of(found, source, at_once, captures, alone)
     if dry_run:
-        _forecast(place, target, settings, as_json=as_json, quiet=quiet, **ends, **parts)
+        _forecast(place, target, settings, printing, quiet=quiet, **ends, **parts)
         return
     spark, report = run(
         lambda spark, progress: walreplay.backfill(
@@ -146,7 +169,7 @@ def backfill_command(
         ),
         quiet=quiet,
     )
-    print_with_rows(spark, report, as_json=as_json, show=show)
+    print_with_rows(spark, report, printing, show=show)
 
 
 @app.command("rebuild")
@@ -162,6 +185,7 @@ def rebuild_command(
     run_bytes: RunBytes = None,
     allow_gaps: AllowGaps = False,
     as_json: Json = False,
+    report_file: Report = None,
     quiet: Quiet = False,
     with_traceback: Traceback = False,
 ) -> None:
@@ -182,7 +206,7 @@ def rebuild_command(
         ),
         quiet=quiet,
     )
-    print_report(report, write_report, as_json=as_json)
+    print_report(report, write_report, Printing(as_json, report_file))
 
 
 @app.command("load")
@@ -242,6 +266,7 @@ def load_command(
         typer.Option("--source", help="The source of the configuration that has the rows.", metavar="NAME"),
     ] = None,
     as_json: Json = False,
+    report_file: Report = None,
     quiet: Quiet = False,
     with_traceback: Traceback = False,
 ) -> None:
@@ -280,7 +305,7 @@ def load_command(
         ),
         quiet=quiet,
     )
-    print_report(report, write_report, as_json=as_json)
+    print_report(report, write_report, Printing(as_json, report_file))
 
 
 def _alone(dry_run: bool, parts: Mapping[str, Any]) -> str:
@@ -290,10 +315,10 @@ def _alone(dry_run: bool, parts: Mapping[str, Any]) -> str:
     return "a backfill of a part" if any(one is not None for one in parts.values()) else ""
 
 
-def _forecast(captures: str, target: str, settings: Settings, *, as_json: bool, quiet: bool, **asked: Any) -> None:
+def _forecast(captures: str, target: str, settings: Settings, printing: Printing, *, quiet: bool, **asked: Any) -> None:
     """Print what a command would do."""
     _, report = run(
         lambda spark, progress: walreplay.forecast(spark, captures, target, settings, progress=progress, **asked),
         quiet=quiet,
     )
-    print_report(report, write_forecast, as_json=as_json)
+    print_report(report, write_forecast, printing)

@@ -29,6 +29,10 @@ Index = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Report = Annotated[
+    str | None,
+    typer.Option("--report", help="Write the result as JSON to this file, too (a path or URI).", metavar="FILE"),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Target = Annotated[
     str,

@@ -21,10 +21,12 @@ from walreplay.cli.options import (
     Index,
     Json,
     Quiet,
+    Report,
     Sources,
     Target,
     Traceback,
 )
+from walreplay.cli.printing import Printing
 from walreplay.cli.results import (
     as_of_to_dict,
     cut_to_dict,
@@ -51,17 +53,19 @@ def index_command(
     source: Sources = None,
     allow_gaps: AllowGaps = False,
     as_json: Json = False,
+    report_file: Report = None,
     quiet: Quiet = False,
     with_traceback: Traceback = False,
 ) -> None:
     """Write down what is in each capture file, so that later commands need not read it to know."""
+    printing = Printing(as_json, report_file)
     found = configuration(config, allow_gaps=allow_gaps)
     if found.sources:
-        look_by_source("index", found, source, captures=captures, index=index, as_json=as_json, quiet=quiet)
+        look_by_source("index", found, source, captures=captures, index=index, printing=printing, quiet=quiet)
         return
     place, settings = place_of(found, source, 1, captures)
     _, report = run(lambda spark, progress: walreplay.index(spark, place, index, settings, progress), quiet=quiet)
-    print_report(report, write_index, as_json=as_json)
+    print_report(report, write_index, printing)
 
 
 @app.command("audit")
@@ -74,14 +78,23 @@ def audit_command(
         bool, typer.Option("--values", help="Decode everything: rows, bytes and rescued values by table.")
     ] = False,
     as_json: Json = False,
+    report_file: Report = None,
     quiet: Quiet = False,
     with_traceback: Traceback = False,
 ) -> None:
     """Show what an archive holds, and all that is damaged or missing; exit code 3 if anything is."""
+    printing = Printing(as_json, report_file)
     found = configuration(config)
     if found.sources:
         is_whole = look_by_source(
-            "audit", found, source, captures=captures, index=index, as_json=as_json, quiet=quiet, values=values
+            "audit",
+            found,
+            source,
+            captures=captures,
+            index=index,
+            printing=printing,
+            quiet=quiet,
+            values=values,
         )
         if not is_whole:
             raise typer.Exit(_NOT_WHOLE)
@@ -91,7 +104,7 @@ def audit_command(
         lambda spark, progress: walreplay.audit(spark, place, index, settings, progress, values=values),
         quiet=quiet,
     )
-    print_report(report, write_audit, as_json=as_json)
+    print_report(report, write_audit, printing)
     if not report.is_whole:
         raise typer.Exit(_NOT_WHOLE)
 
@@ -111,10 +124,13 @@ def inspect_command(
         ),
     ] = "UTF8",
     as_json: Json = False,
+    report_file: Report = None,
     with_traceback: Traceback = False,
 ) -> None:
     """Show what capture files contain.  Needs no Spark."""
     _check_framing(framing)
+    if messages and report_file is not None:
+        raise ConfigError("--report has no messages", remedy="Leave it out, or --messages")
     output = Output()
     if messages:
         from walreplay.transcript import transcribe
@@ -138,10 +154,8 @@ def inspect_command(
     from walreplay.inspection import inspect_captures
 
     inspection = inspect_captures(paths, framing, source_encoding=source_encoding)
-    if as_json:
-        output.json(inspection_to_dict(inspection), indent=2)
-    else:
-        write_inspection(output, inspection)
+    values = inspection_to_dict(inspection)
+    Printing(as_json, report_file).show(values, lambda output: write_inspection(output, inspection))
 
 
 @app.command("status")
@@ -162,23 +176,21 @@ def status_command(
     config: Config = None,
     source: Sources = None,
     as_json: Json = False,
+    report_file: Report = None,
     with_traceback: Traceback = False,
 ) -> None:
     """Show a target's runs, its applied LSN, and the transactions that are still open."""
     given = None if config is None else configuration(config)
     if (as_of is not None and at is not None) or (as_of is None and table is not None):
         raise ConfigError("--table goes with --as-of, and --at without it", remedy="Leave some of them out")
-    output = Output()
+    printing = Printing(as_json, report_file)
     if as_of is not None:
         settings = settings_to_ask(given, source)
         moment = asked(lambda spark: walreplay.as_of(spark, target, as_of, table, settings))
-        if as_json:
-            output.json(as_of_to_dict(moment), indent=2)
-        else:
-            write_as_of(output, moment)
+        printing.show(as_of_to_dict(moment), lambda output: write_as_of(output, moment))
         return
     if source or (given is not None and given.sources):
-        status_by_source(target, given, source, at, as_json=as_json)
+        status_by_source(target, given, source, at, printing)
         return
     if given is not None:
         raise ConfigError(
@@ -186,16 +198,10 @@ def status_command(
         )
     if at is not None:
         cut = asked(lambda spark: walreplay.versions_at(spark, target, at))
-        if as_json:
-            output.json(cut_to_dict(cut), indent=2)
-        else:
-            write_cut(output, cut)
+        printing.show(cut_to_dict(cut), lambda output: write_cut(output, cut))
         return
     found = asked(lambda spark: walreplay.status(spark, target))
-    if as_json:
-        output.json(status_to_dict(found), indent=2)
-    else:
-        write_status(output, found)
+    printing.show(status_to_dict(found), lambda output: write_status(output, found))
 
 
 @app.command("sql")

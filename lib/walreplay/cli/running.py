@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from walreplay.cli.printing import Printing
 from walreplay.cli.results import write_report
 from walreplay.console import Output, progress_shown
 from walreplay.errors import ConfigError
@@ -65,19 +66,15 @@ def asked(question: Callable[[Any], _Answer]) -> _Answer:
     return question(build_session(progress=progress_shown(quiet=False)))
 
 
-def print_report(report: _Report, write: Callable[[Output, _Report], None], *, as_json: bool) -> None:
+def print_report(report: _Report, write: Callable[[Output, _Report], None], printing: Printing) -> None:
     """Print what a command has done."""
-    output = Output()
-    if as_json:
-        output.json(report.to_dict(), indent=2)
-    else:
-        write(output, report)
+    printing.show(report.to_dict(), lambda output: write(output, report))
 
 
-def print_with_rows(spark: Any, report: RunReport, *, as_json: bool, show: int) -> None:
+def print_with_rows(spark: Any, report: RunReport, printing: Printing, *, show: int) -> None:
     """Print a report, and for people the first rows of each of its tables."""
-    print_report(report, write_report, as_json=as_json)
-    if not as_json:
+    print_report(report, write_report, printing)
+    if not printing.as_json:
         print_rows(spark, report, show)
 
 
