@@ -121,17 +121,29 @@ def _path(name: str, version: str) -> str:
     return f"io/delta/{name}/{version}/{name}-{version}.jar"
 
 
+def fitting_package() -> str:
+    """Say how Spark is given the newest Delta for the pyspark that is installed."""
+    best, _ = _best(minor(pyspark.__version__), known_jars())
+    *group, artifact, version, _ = best.paths[0].split("/")
+    return f"Start Spark with --packages {'.'.join(group)}:{artifact}:{version}"
+
+
 def _known_pair(spark: str, known: Mapping[str, str]) -> str:
     """Say what to install: the newest Delta for a Spark, or the newest pair if there is none."""
+    best, fits = _best(spark, known)
+    wanted = f"'delta-spark=={best.delta}'" if fits else f"'pyspark=={best.spark}.*' 'delta-spark=={best.delta}'"
+    return f"Install a pair that fits: pip install {wanted}; or {_OWN_JARS}"
+
+
+def _best(spark: str, known: Mapping[str, str]) -> tuple[Pair, bool]:
+    """Give the newest pair for a Spark, or of all, and say whether it is one for that Spark."""
     pairs = set()
     for path in known:
         found = re.fullmatch(r"delta-spark_(?:(\d+\.\d+)_)?2\.13-(.+)\.jar", path.rpartition("/")[2])
         if found:
             pairs.add(Pair(found[1] or "4.0", found[2]))
     here = [pair for pair in pairs if pair.spark == spark]
-    best = max(here or pairs, key=lambda pair: (_numbers(pair.spark), _numbers(pair.delta)))
-    wanted = f"'delta-spark=={best.delta}'" if here else f"'pyspark=={best.spark}.*' 'delta-spark=={best.delta}'"
-    return f"Install a pair that fits: pip install {wanted}; or {_OWN_JARS}"
+    return max(here or pairs, key=lambda pair: (_numbers(pair.spark), _numbers(pair.delta))), bool(here)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from walreplay.errors import SparkFailure, WalReplayError
+from walreplay.spark.session.causes import failure_with
 
 _GO_ON: Final = "Nothing is half applied; run it again, it goes on where it stopped"
 _SEE_MORE: Final = "Run with --traceback to see more"
@@ -68,6 +69,9 @@ def failure_of(error: Exception, *, table: str | None = None, path: str | None =
     ours = re.findall(r"^(?:\w+\.)*walreplay\.errors\.(\w+): (.*)$", text, re.MULTILINE)
     if ours:
         return SparkFailure(str(ours[-1][1]))
+    recognised = failure_with(text, table=table, path=path)
+    if recognised is not None:
+        return recognised
     for sign, told in _DEATHS.items():
         if sign in text:
             return SparkFailure(told, table=table, path=path, remedy=_GO_ON)

@@ -1,0 +1,169 @@
+"""Causes that users meet where they first run it, each told in one line with what to do.
+
+They are recognised by the class of an exception or by its SQLSTATE's condition, in the text that Spark passes on.  Of
+that text only names of classes, schemes, modules and places are passed on, never a row's value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from walreplay.errors import SparkFailure
+from walreplay.spark.session.delta_jars import fitting_package
+
+_AGAIN: Final = "then run it again"
+
+_FILE_SYSTEMS: Final = {
+    "s3a": ("s3a://", "hadoop-aws"),
+    "azurebfs": ("abfss://", "hadoop-azure"),
+    "gs": ("gs://", "hadoop-gcp"),
+}
+"""By the package of Hadoop's classes: the scheme, and the artifact that has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A cause that was recognised.
+
+    Attributes:
+        place: where it showed; None if the text does not say.
+    """
+
+    problem: str
+    remedy: str
+    place: str | None = None
+
+
+def cause_of(text: str) -> Cause | None:
+    """Recognise a cause in what Spark has thrown; None for anything else."""
+    for sign, told in _CAUSES:
+        found = re.search(sign, text, re.MULTILINE)
+        if found is not None:
+            return told(found)
+    return None
+
+
+def failure_with(text: str, *, table: str | None, path: str | None) -> SparkFailure | None:
+    """Give the error for a cause that is recognised.
+
+    Args:
+        table, path: of the statement, if the cause names no other place.
+    """
+    cause = cause_of(text)
+    if cause is None:
+        return None
+    return SparkFailure(cause.problem, table=table, path=cause.place or path, remedy=cause.remedy)
+
+
+def _no_scheme(found: re.Match[str]) -> Cause:
+    scheme = found[1]
+    remedy = f"Add the JAR that has one to Spark (spark.jars.packages), {_AGAIN}"
+    if scheme in ("s3", "s3n"):
+        remedy = f"Write s3a:// in its place; Spark needs {_artifact('hadoop-aws')} for it"
+    return Cause(f"Spark has no file system for {scheme}://", remedy)
+
+
+def _no_file_system(found: re.Match[str]) -> Cause:
+    scheme, artifact = _FILE_SYSTEMS.get(found[2], (found[2], f"the JAR that has {found[1]}"))
+    known = found[2] in _FILE_SYSTEMS
+    remedy = f"Start Spark with --packages {_artifact(artifact)}" if known else f"Add {artifact}"
+    return Cause(f"Spark lacks the file system for {scheme}: no class {found[1]}", f"{remedy}, {_AGAIN}")
+
+
+def _artifact(name: str) -> str:
+    """Give an artifact of Hadoop with the version that pyspark brings."""
+    found = next(Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar"), None)
+    version = "VERSION" if found is None else found.stem.removeprefix("hadoop-client-api-")
+    told = " (with Hadoop's own version)" if found is None else ""
+    return f"org.apache.hadoop:{name}:{version}{told}"
+
+
+def _no_bucket(found: re.Match[str]) -> Cause:
+    return Cause(
+        f"the bucket {_bucket(found[1])} does not exist", f"Make it, or correct the name, {_AGAIN}", place=found[1]
+    )
+
+
+def _bucket(place: str) -> str:
+    return re.sub(r"^\w+:/+([^/]*).*", r"\1", place)
+
+
+def _denied(found: re.Match[str]) -> Cause:
+    return Cause(
+        f"access to it is denied{' (403)' if '://' in found[1] else ''}",
+        f"See which credentials Spark has, and that they may list, read and write there, {_AGAIN}",
+        place=found[1],
+    )
+
+
+def _no_credentials(_: re.Match[str]) -> Cause:
+    return Cause(
+        "Spark has no credentials for the object store",
+        "Give it some (spark.hadoop.fs.s3a.access.key and secret.key, a profile, or an instance's role), " + _AGAIN,
+    )
+
+
+def _unreachable(found: re.Match[str]) -> Cause:
+    return Cause(
+        f"the storage cannot be reached ({found[1]})",
+        f"See that its address is right and the network lets Spark there, {_AGAIN}; whatever was applied counts once",
+    )
+
+
+def _no_module(found: re.Match[str]) -> Cause:
+    module = found[1].partition(".")[0]
+    remedy = f"Install {module} in it"
+    if module == "walreplay":
+        remedy = (
+            "Give them walreplay: --py-files with its wheel under spark-submit, spark.addArtifacts(…, pyfile=True) on "
+            "Spark Connect, or install it on the cluster"
+        )
+    return Cause(f"the Python of Spark's executors has no {module}", f"{remedy}; {_AGAIN}")
+
+
+def _no_delta(_: re.Match[str]) -> Cause:
+    return Cause("Spark has no Delta", f"{fitting_package()}, {_AGAIN}")
+
+
+def _other_delta(found: re.Match[str]) -> Cause:
+    return Cause(
+        f"the Delta that Spark has loaded was built for another version of Spark ({found[1]})",
+        f"{fitting_package()}, {_AGAIN}",
+    )
+
+
+def _no_metastore(_: re.Match[str]) -> Cause:
+    return Cause(
+        "Spark's catalog cannot reach its metastore",
+        f"See that it runs, and that hive.metastore.uris or the database of Derby is right, {_AGAIN}",
+    )
+
+
+_CAUSES: Final[tuple[tuple[str, Callable[[re.Match[str]], Cause]], ...]] = (
+    (r"UnsupportedFileSystemException: No FileSystem for scheme \"([\w+.-]+)\"", _no_scheme),
+    (r"ClassNotFoundException: Class (org\.apache\.hadoop\.fs\.(\w+)\.\w+) not found", _no_file_system),
+    (r"UnknownStoreException: `?(\w+://[^\s'`:]+)", _no_bucket),
+    (r"java\.nio\.file\.AccessDeniedException: (\w+://[^\s:]+)", _denied),
+    (r"AccessControlException: .*?(?:inode=)?\"?((?:\w+://|/)[^\s:\"]+)", _denied),
+    (r"NoAuthWithAWSException|NoAwsCredentialsException|Unable to load credentials from", _no_credentials),
+    (r"java\.net\.(UnknownHostException|ConnectException|NoRouteToHostException)", _unreachable),
+    (r"^ModuleNotFoundError: No module named '([\w.]+)'", _no_module),
+    (r"\[DATA_SOURCE_NOT_FOUND\][^\n]*: delta\b|Cannot find catalog plugin class [^\n]*\.delta\.", _no_delta),
+    (r"ClassNotFoundException: (?:org\.apache\.spark\.sql\.delta|io\.delta)\.", _no_delta),
+    (
+        r"java\.lang\.(NoSuchMethodError|NoClassDefFoundError|AbstractMethodError|IncompatibleClassChangeError)"
+        r"(?:.*\n)+?\s+at (?:org\.apache\.spark\.sql\.delta|io\.delta)\.",
+        _other_delta,
+    ),
+    (r"Unable to instantiate [\w.]*MetaStoreClient|MetaException\(|Another instance of Derby", _no_metastore),
+)
+"""Each sign, and what it says."""
+
+
+__all__ = ["Cause", "cause_of", "failure_with"]
