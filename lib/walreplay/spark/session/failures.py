@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from walreplay.errors import SparkFailure, WalReplayError
-from walreplay.spark.session.causes import failure_with
 
 _GO_ON: Final = "Nothing is half applied; run it again, it goes on where it stopped"
 _SEE_MORE: Final = "Run with --traceback to see more"
@@ -64,6 +63,9 @@ def failure_of(error: Exception, *, table: str | None = None, path: str | None =
         return SparkFailure(_JAVA_GONE, table=table, path=path, remedy=_GO_ON)
     if not any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in type(error).__mro__):
         return None
+    # Needs pyspark, which the program loads without.
+    from walreplay.spark.session.causes import failure_with
+
     text = str(error)
     # If an executor raised an error of ours, it is at the end of the traceback that Spark passes on.
     ours = re.findall(r"^(?:\w+\.)*walreplay\.errors\.(\w+): (.*)$", text, re.MULTILINE)
