@@ -75,6 +75,7 @@ class CommitId:
         counts: numbers for the report that Delta's history does not have otherwise, so that a run which finishes a
             killed one can report them, too; None if they are not known before the commit.
         source: of a table that several sources write to, the one whose ledger this is.
+        form: of what is written, and how; see `walreplay.spark.planning.table_run.TableRun.form`.
     """
 
     application: str
@@ -83,6 +84,7 @@ class CommitId:
     oid: int | None = None
     counts: Mapping[str, int] | None = field(default=None, compare=False)
     source: str | None = field(default=None, compare=False)
+    form: str | None = field(default=None, compare=False)
 
     @property
     def mark(self) -> str:
@@ -94,6 +96,8 @@ class CommitId:
             told["oid"] = self.oid
         if self.source is not None:
             told["source"] = self.source
+        if self.form is not None:
+            told["form"] = self.form
         if self.counts is not None:
             told["counts"] = dict(self.counts)
         return json.dumps(told)
@@ -107,7 +111,8 @@ class CommitId:
             oid = int(told["oid"]) if "oid" in told else None
             counts = {str(k): int(v) for k, v in told["counts"].items()} if "counts" in told else None
             source = str(told["source"]) if "source" in told else None
-            return cls(str(told["walreplay"]), int(told["number"]), run, oid, counts, source)
+            form = str(told["form"]) if "form" in told else None
+            return cls(str(told["walreplay"]), int(told["number"]), run, oid, counts, source, form)
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 

@@ -37,11 +37,12 @@ def stand(*commits, run=None, left=LEFT):
         CommitId("ours", 3, RunId("id", 1, 1), 7, {"without_base": 2}),
         CommitId("ours", 3, RunId("id", 1, 1), 7, {}),
         CommitId("ours", 3, RunId("id", 1, 1), 7, None, "eu"),
+        CommitId("ours", 3, RunId("id", 1, 1), 7, None, None, "0a1b"),
     ],
 )
 def test_a_mark_is_read_as_it_was_written(commit):
     found = CommitId.of_mark(commit.mark)
-    assert (found, found.counts, found.source) == (commit, commit.counts, commit.source)
+    assert (found, found.counts, found.source, found.form) == (commit, commit.counts, commit.source, commit.form)
 
 
 def test_what_its_rows_are_counted_for_makes_no_other_commit():
