@@ -198,6 +198,22 @@ def test_a_first_run_that_is_killed_is_finished_by_the_next(spark: SparkSession,
     assert walreplay.apply(spark, captures=str(recorded.folder), target=str(target)).status == "nothing new"
 
 
+@pytest.mark.both_ways
+def test_a_run_that_is_stopped_behind_a_dropped_column_is_finished(
+    mirror: SmallMirror, stop: Callable[[str], None]
+) -> None:
+    dropping = {"on_drop_column": "drop"}
+    mirror.apply(relation(1, "t", {"id": INT4, "gone": TEXT, "note": TEXT}), m.Insert(1, row(1, "x", "a")), **dropping)
+    mirror.write(relation(1, "t", {"id": INT4, "note": TEXT, "more": TEXT}), m.Insert(1, row(2, "b", "c")))
+    stop("columns changed")
+    with pytest.raises(StoppedError):
+        mirror.apply(**dropping)
+    mirror.apply(**dropping)
+    assert mirror.apply(m.Delete(1, key=row(1, None, None)), **dropping).warnings == ()
+    columns = ("id", "note", "more", "_rescued_data")
+    assert mirror.rows() == {"s.t": Counter([(columns, 2, "b", "c", None)])}
+
+
 KEYED: dict[str, Any] = {"objects": [{"table": {"source_schema": "s", "source_table": "t", "keys": ["id"]}}]}
 
 
