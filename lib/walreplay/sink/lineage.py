@@ -186,6 +186,22 @@ def _has_no_siblings(commit: CommitId) -> bool:
     return False
 
 
+def others_change(
+    commits: Iterable[LoggedCommit], *, ledger: str, is_siblings: Callable[[CommitId], bool] = _has_no_siblings
+) -> LoggedCommit | None:
+    """Give the first commit by somebody else that has changed a table's rows; None if there is none.
+
+    Args:
+        commits: see `follow`, and for the others.
+    """
+    for commit in commits:
+        own = CommitId.of_mark(commit.mark)
+        is_known = own is not None and (own.application == ledger or is_siblings(own))
+        if not is_known and not commit.keeps_rows:
+            return commit
+    return None
+
+
 def follow(
     commits: Iterable[LoggedCommit],
     *,

@@ -70,6 +70,7 @@ class TableRun:
         exists: the table exists, and was checked.
         check_lock: raises if the run has lost the lock.
         standing: how the table compares with the ledger, in a resumed run; None if only its history tells.
+        checked: the version that was compared with the ledger; None if none was.
         emptied: of a history: its truncates; ``axis`` is the run's.
         appends: the table is there, and has no rows of the source's yet.
     """
@@ -82,6 +83,7 @@ class TableRun:
     size: int
     exists: bool
     standing: Standing | None = None
+    checked: int | None = None
     emptied: tuple[EmptiedAt, ...] = ()
     axis: Axis = NO_AXIS
     check_lock: Callable[..., None] = lambda **_: None
