@@ -168,6 +168,8 @@ class Standing:
         changed: the first commit by somebody else that changed the rows; None if there is none.
         ahead: commits with the ledger's id that the ledger does not have: it is older than the table.
         steps: the numbers of the commits that the interrupted run has made.
+        passed: the first change by somebody else in front of these: from before the run, and known to it, or from
+            between its check and its commit.
     """
 
     latest: int
@@ -175,6 +177,7 @@ class Standing:
     changed: LoggedCommit | None = None
     ahead: tuple[CommitId, ...] = ()
     steps: frozenset[int] = frozenset()
+    passed: LoggedCommit | None = None
 
     @property
     def is_sound(self) -> bool:
@@ -234,7 +237,8 @@ def follow(
         if back is not None:
             line = back
         elif own is not None and own.run is not None and own.run.id == run:
-            line = Standing(commit.version, commit.version, steps=line.steps | {own.number})
+            passed = line.passed or line.changed
+            line = Standing(commit.version, commit.version, steps=line.steps | {own.number}, passed=passed)
         elif own is not None:
             line = replace(line, ahead=(*line.ahead, own))
         elif shares and line.is_sound:

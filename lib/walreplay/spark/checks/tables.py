@@ -326,7 +326,7 @@ class TableChecks:
                     )
 
     def _warn_of_change(self, table: TablePlan, standing: Standing | None) -> None:
-        changed = None if standing is None else standing.changed
+        changed = None if standing is None else standing.changed or standing.passed
         if changed is not None:
             self.warnings.append(
                 f"{table.name}: somebody else has changed it (version {changed.version}, {changed.operation}); its "
