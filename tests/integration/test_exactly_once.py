@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from chispa import assert_df_equality
@@ -15,6 +17,8 @@ from support.extent import further
 from support.killed_run import run_until_killed, run_with_workers_killed
 from support.postgres import cut
 from support.reference import replay
+from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from support.stopped_run import StoppedError
 from support.truth import (
     assert_mirror_equals,
     assert_tables_equal,
@@ -23,6 +27,8 @@ from support.truth import (
     source_tables,
     table_versions,
 )
+from walreplay.errors import TargetError
+from walreplay.protocol import messages as m
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -190,3 +196,47 @@ def test_a_first_run_that_is_killed_is_finished_by_the_next(spark: SparkSession,
     walreplay.apply(spark, captures=str(recorded.folder), target=str(target))
     assert_mirror_equals(spark, target, recorded)
     assert walreplay.apply(spark, captures=str(recorded.folder), target=str(target)).status == "nothing new"
+
+
+@pytest.mark.both_ways
+def test_a_run_that_is_stopped_behind_a_dropped_column_is_finished(
+    mirror: SmallMirror, stop: Callable[[str], None]
+) -> None:
+    dropping = {"on_drop_column": "drop"}
+    mirror.apply(relation(1, "t", {"id": INT4, "gone": TEXT, "note": TEXT}), m.Insert(1, row(1, "x", "a")), **dropping)
+    mirror.write(relation(1, "t", {"id": INT4, "note": TEXT, "more": TEXT}), m.Insert(1, row(2, "b", "c")))
+    stop("columns changed")
+    with pytest.raises(StoppedError):
+        mirror.apply(**dropping)
+    mirror.apply(**dropping)
+    assert mirror.apply(m.Delete(1, key=row(1, None, None)), **dropping).warnings == ()
+    columns = ("id", "note", "more", "_rescued_data")
+    assert mirror.rows() == {"s.t": Counter([(columns, 2, "b", "c", None)])}
+
+
+KEYED: dict[str, Any] = {"objects": [{"table": {"source_schema": "s", "source_table": "t", "keys": ["id"]}}]}
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "step"),
+    # By a key all rows are written in one commit, without one in a commit for each list of columns.
+    further([(KEYED, {}, "table applied"), ({}, KEYED, "columns changed")], but=((KEYED, {}, "table applied"),)),
+)
+def test_a_run_goes_on_by_the_configuration_that_it_was_begun_with(
+    mirror: SmallMirror, stop: Callable[[str], None], first: dict[str, Any], then: dict[str, Any], step: str
+) -> None:
+    mirror.apply(relation(1, "t", {"id": INT4, "note": TEXT}, "f"), m.Insert(1, row(1, "a")), **first)
+    mirror.write(m.Insert(1, row(2, "b")))
+    mirror.write(relation(1, "t", {"id": INT4, "note": TEXT, "more": TEXT}, "f"), m.Insert(1, row(3, "c", "d")))
+    stop(step)
+    with pytest.raises(StoppedError):
+        mirror.apply(**first)
+    for _ in range(2):
+        with pytest.raises(TargetError, match="configuration has changed since"):
+            mirror.apply(**then)
+    mirror.apply(**first)
+    mirror.apply(m.Insert(1, row(4, "e", "f")), **then)
+    rows = mirror.spark.read.format("delta").load(str(mirror.location("t"))).select("id", "note", "more")
+    assert Counter(map(tuple, rows.collect())) == Counter(
+        [(1, "a", None), (2, "b", None), (3, "c", "d"), (4, "e", "f")]
+    )

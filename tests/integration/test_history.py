@@ -85,6 +85,26 @@ def test_of_equal_rows_the_newest_is_ended_first(mirror: SmallMirror) -> None:
     ]
 
 
+@pytest.mark.both_ways
+def test_a_truncate_ends_rows_that_are_older_than_their_key(mirror: SmallMirror) -> None:
+    bare, keyed = relation(1, "t", {"note": TEXT}, "f"), relation(1, "t", {"note": TEXT, "id": INT4})
+    mirror.apply(bare, m.Insert(1, row("a")), m.Insert(1, row("b")), **BOTH)
+    # Neither row is sent again when the column comes, so both have NULL in it.
+    mirror.apply(keyed, m.Insert(1, row("c", 1)), m.Insert(1, row("d", 2)), m.Insert(1, row("e", 3)), **BOTH)
+    mirror.apply(m.Update(1, row("f", 1)), m.Delete(1, key=row(None, 2)), **BOTH)
+    mirror.write(m.Delete(1, key=row(None, 1)))
+    mirror.apply(m.Truncate((1,), 0), m.Insert(1, row("g", 1)), **BOTH)
+    assert spans(mirror, "t__history", "id", "note") == [
+        (None, "a", 100, 500, "c"),
+        (None, "b", 100, 500, "c"),
+        (1, "c", 200, 300, "c"),
+        (2, "d", 200, 300, "c"),
+        (3, "e", 200, 500, "c"),
+        (1, "f", 300, 400, "u"),
+        (1, "g", 500, None, "c"),
+    ]
+
+
 @pytest.mark.full
 def test_equal_rows_are_found_under_other_texts(mirror: SmallMirror) -> None:
     t = relation(1, "t", {"id": INT4, "wait": INTERVAL, "note": TEXT}, "f")

@@ -251,6 +251,9 @@ def test_a_rebuild_whose_new_rows_are_removed_leaves_the_tables(
     forget(spark)
     assert len([text for text in small.apply(**SAID).warnings if "so it is as it was" in text]) == 2
     assert held(spark, small.target) == before
+    # What was wrong with them is not forgotten.
+    with pytest.raises(TargetError, match="was changed by somebody else"):
+        small.apply(ORDERS, m.Insert(9, row(3, "c")), **SAID)
     rebuilt(small, r"s\..*", SAID)
     assert held(spark, small.target) == damaged[1]
 

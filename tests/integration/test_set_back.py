@@ -18,6 +18,7 @@ from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
 from walreplay.spark.ledger import lock
+from walreplay.spark.session import steps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -241,6 +242,24 @@ def test_a_change_that_was_meant_is_gone_on_from_when_that_is_said(spark: SparkS
     assert sorted(row[1] for row in mirror.rows()["s.t"]) == [2, 3]
     mirror.apply(m.Insert(1, row(4, "d")))
     assert sorted(row[1] for row in mirror.rows()["s.t"]) == [2, 3, 4]
+
+
+def test_a_change_while_a_run_is_at_work_is_told(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.apply(_ONE, m.Insert(1, row(1, "a")), m.Insert(1, row(2, "a")))
+
+    def on_step(step: str) -> None:
+        if step == "plan written":
+            _said(mirror, "DELETE FROM {t} WHERE id = 1")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(steps, "on_step", on_step)
+        report = mirror.apply(m.Insert(1, row(3, "c")))
+    (warning,) = report.warnings
+    assert "s.t: somebody else has changed it while the run was at work (version 1, DELETE)" in warning
+    assert mirror.apply(m.Insert(1, row(4, "d"))).warnings == ()
 
 
 @pytest.mark.full

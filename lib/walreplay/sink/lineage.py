@@ -98,6 +98,7 @@ class CommitId:
         counts: numbers for the report that Delta's history does not have otherwise, so that a run which finishes a
             killed one can report them, too; None if they are not known before the commit.
         source: of a table that several sources write to, the one whose ledger this is.
+        form: of what is written, and how; see `walreplay.spark.planning.table_run.TableRun.form`.
     """
 
     application: str
@@ -106,6 +107,7 @@ class CommitId:
     oid: int | None = None
     counts: Mapping[str, int] | None = field(default=None, compare=False)
     source: str | None = field(default=None, compare=False)
+    form: str | None = field(default=None, compare=False)
 
     @property
     def mark(self) -> str:
@@ -117,6 +119,8 @@ class CommitId:
             told["oid"] = self.oid
         if self.source is not None:
             told["source"] = self.source
+        if self.form is not None:
+            told["form"] = self.form
         if self.counts is not None:
             told["counts"] = dict(self.counts)
         return json.dumps(told)
@@ -130,7 +134,8 @@ class CommitId:
             oid = int(told["oid"]) if "oid" in told else None
             counts = {str(k): int(v) for k, v in told["counts"].items()} if "counts" in told else None
             source = str(told["source"]) if "source" in told else None
-            return cls(str(told["walreplay"]), int(told["number"]), run, oid, counts, source)
+            form = str(told["form"]) if "form" in told else None
+            return cls(str(told["walreplay"]), int(told["number"]), run, oid, counts, source, form)
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
@@ -186,6 +191,8 @@ class Standing:
         changed: the first commit by somebody else that changed the rows; None if there is none.
         ahead: commits with the ledger's id that the ledger does not have: it is older than the table.
         steps: the numbers of the commits that the interrupted run has made.
+        passed: the first change by somebody else in front of these: from before the run, and known to it, or from
+            between its check and its commit.
     """
 
     latest: int
@@ -193,6 +200,7 @@ class Standing:
     changed: LoggedCommit | None = None
     ahead: tuple[CommitId, ...] = ()
     steps: frozenset[int] = frozenset()
+    passed: LoggedCommit | None = None
 
     @property
     def is_sound(self) -> bool:
@@ -202,6 +210,22 @@ class Standing:
 
 def _has_no_siblings(commit: CommitId) -> bool:
     return False
+
+
+def others_change(
+    commits: Iterable[LoggedCommit], *, ledger: str, is_siblings: Callable[[CommitId], bool] = _has_no_siblings
+) -> LoggedCommit | None:
+    """Give the first commit by somebody else that has changed a table's rows; None if there is none.
+
+    Args:
+        commits: see `follow`, and for the others.
+    """
+    for commit in commits:
+        own = CommitId.of_mark(commit.mark)
+        is_known = own is not None and (own.application == ledger or is_siblings(own))
+        if not is_known and not commit.keeps_rows:
+            return commit
+    return None
 
 
 def follow(
@@ -236,7 +260,8 @@ def follow(
         if back is not None:
             line = back
         elif own is not None and own.run is not None and own.run.id == run:
-            line = Standing(commit.version, commit.version, steps=line.steps | {own.number})
+            passed = line.passed or line.changed
+            line = Standing(commit.version, commit.version, steps=line.steps | {own.number}, passed=passed)
         elif own is not None:
             line = replace(line, ahead=(*line.ahead, own))
         elif shares and line.is_sound:

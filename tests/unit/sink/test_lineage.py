@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walreplay.sink.lineage import CommitId, LoggedCommit, RunId, follow
+from walreplay.sink.lineage import CommitId, LoggedCommit, RunId, follow, others_change
 
 LEFT = 4
 
@@ -37,11 +37,12 @@ def stand(*commits, run=None, left=LEFT):
         CommitId("ours", 3, RunId("id", 1, 1), 7, {"without_base": 2}),
         CommitId("ours", 3, RunId("id", 1, 1), 7, {}),
         CommitId("ours", 3, RunId("id", 1, 1), 7, None, "eu"),
+        CommitId("ours", 3, RunId("id", 1, 1), 7, None, None, "0a1b"),
     ],
 )
 def test_a_mark_is_read_as_it_was_written(commit):
     found = CommitId.of_mark(commit.mark)
-    assert (found, found.counts, found.source) == (commit, commit.counts, commit.source)
+    assert (found, found.counts, found.source, found.form) == (commit, commit.counts, commit.source, commit.form)
 
 
 def test_what_its_rows_are_counted_for_makes_no_other_commit():
@@ -111,6 +112,18 @@ def test_commits_of_runs_that_the_ledger_does_not_know_are_ahead_of_it():
 def test_an_interrupted_run_has_looked_at_what_was_there_before_its_first_commit():
     standing = stand(others(5, "DELETE"), own(6, "a", 11), own(7, "a", 12), run="a")
     assert (standing.is_sound, standing.left, standing.steps) == (True, 7, {11, 12})
+    # Whether it was there when the run began to look, the table does not say.
+    assert standing.passed.version == 5
+    assert stand(others(5, "OPTIMIZE"), own(6, "a", 11), run="a").passed is None
+
+
+def test_of_a_runs_commits_those_by_others_between_them_are_told():
+    between = own(5, "b"), others(6, "OPTIMIZE"), others(7, "DELETE"), others(8, "UPDATE"), own(9, "a")
+    assert others_change(between, ledger="ours").version == 7
+    assert others_change(between[:2], ledger="ours") is None
+    theirs = (own(5, "x", 1, "theirs"),)
+    assert others_change(theirs, ledger="ours").version == 5
+    assert others_change(theirs, ledger="ours", is_siblings=lambda commit: commit.application == "theirs") is None
 
 
 def test_what_is_undone_of_an_interrupted_run_has_to_come_back():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.errors import TargetError
-from walreplay.sink.lineage import CommitId, LoggedCommit, Standing, follow, mark_of
+from walreplay.sink.lineage import CommitId, LoggedCommit, Standing, follow, mark_of, others_change
 from walreplay.sink.table_log import commits_from, newest_version
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.mounted import local_folder
@@ -83,6 +83,20 @@ def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing
         # It was copied to where it is now.
         left, commits = -1, _commits(spark, table, -1)[1]
     return follow(commits, ledger=known.ledger, left=left, run=known.run, is_siblings=known.is_siblings)
+
+
+def changed_between(
+    spark: SparkSession, table: TableName, known: Known, checked: int, version: int
+) -> LoggedCommit | None:
+    """Give the first commit by somebody else between a table's check and a run's last commit, if it changed rows.
+
+    Args:
+        checked: the version that the check has seen; ``version`` is that of the run's last commit.
+    """
+    if version <= checked + 1:
+        return None
+    commits = (one for one in _commits(spark, table, checked + 1)[1] if one.version < version)
+    return others_change(commits, ledger=known.ledger, is_siblings=known.is_siblings)
 
 
 def newest_number(spark: SparkSession, table: TableName, application: str) -> int:

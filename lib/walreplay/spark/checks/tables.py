@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from walreplay.errors import TargetError
-from walreplay.sink.lineage import Standing
+from walreplay.report import TableReport
+from walreplay.sink.lineage import LoggedCommit, Standing
 from walreplay.sink.table_log import newest_version
 from walreplay.spark.checks.setting_back import (
     Ahead,
@@ -22,7 +23,7 @@ from walreplay.spark.checks.setting_back import (
 )
 from walreplay.spark.checks.shared import check_shared
 from walreplay.spark.checks.siblings import SiblingLedgers
-from walreplay.spark.checks.standing import Known, change_warning, changed_error, standing_of
+from walreplay.spark.checks.standing import Known, change_warning, changed_between, changed_error, standing_of
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.mounted import local_folder
 from walreplay.spark.delta.sql_types import sql_schema
@@ -247,7 +248,7 @@ class TableChecks:
         def look(run: TableRun) -> TableRun:
             with spark_errors(table=run.plan.name, path=run.plan.table.text):
                 standing = check_begun(self.spark, run, plan.id, self.siblings, accepts=self.accepts)
-            checked = replace(run, standing=standing)
+            checked = replace(run, standing=standing, checked=None if standing is None else standing.latest)
             if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
                 one = Ahead(run.plan.name, run.plan.table, run.plan.oid, standing, known=True)
                 raise newer_error(one, standing.ahead[0], plan.upto_lsn)
@@ -299,8 +300,33 @@ class TableChecks:
             except TargetError as error:
                 return error
 
+    def look_back(self, runs: Sequence[TableRun], reports: Iterable[TableReport]) -> None:
+        """Warn of tables that somebody else has changed between their check and the run's commit.
+
+        Such a change goes together with the commit, as Delta sees it, and the next run looks no further back.
+        """
+        versions = {report.oid: report.version for report in reports}
+
+        def look(run: TableRun) -> LoggedCommit | None:
+            version = versions.get(run.plan.oid)
+            if run.checked is None or version is None:
+                return None
+            plan = run.plan
+            makers = self.siblings.makers_of(plan.metadata.share)
+            known = Known(plan.name, self.ledger.id, plan.before, is_siblings=makers)
+            return changed_between(self.spark, plan.table, known, run.checked, version)
+
+        with ThreadPoolExecutor(self.at_once) as pool:
+            for run, changed in zip(runs, list(pool.map(look, runs)), strict=True):
+                if changed is not None:
+                    self.warnings.append(
+                        f"{run.plan.name}: somebody else has changed it while the run was at work (version "
+                        f"{changed.version}, {changed.operation}): its rows may not be the source's; "
+                        f"{made_again(run.plan.before)}"
+                    )
+
     def _warn_of_change(self, table: TablePlan, standing: Standing | None) -> None:
-        changed = None if standing is None else standing.changed
+        changed = None if standing is None else standing.changed or standing.passed
         if changed is not None:
             self.warnings.append(
                 f"{table.name}: somebody else has changed it (version {changed.version}, {changed.operation}); its "

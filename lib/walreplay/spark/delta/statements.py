@@ -95,12 +95,13 @@ class Commit:
     """A commit as the table's history lists it.
 
     Attributes:
-        counts: see `CommitId`.
+        counts: see `CommitId`, and for ``form``.
     """
 
     version: int
     metrics: Mapping[str, str]
     counts: Mapping[str, int] | None = None
+    form: str | None = None
 
     def rows(self, *names: str) -> int:
         """Give the first of some row counts that the history has."""
@@ -200,7 +201,7 @@ def find_commit(
     for row in rows:
         own = CommitId.of_mark(mark_of(row.userMetadata, row.operationParameters or {}))
         if own == commit:
-            return Commit(int(row.version), dict(row.operationMetrics or {}), own.counts)
+            return Commit(int(row.version), dict(row.operationMetrics or {}), own.counts, own.form)
     return None
 
 

@@ -211,6 +211,8 @@ class Applying:
             lambda: self.run.ledger.record_files(prepared.state, resumed=work.resumed),
         ]
         reports = RunTables(self.run).apply(prepared.runs, self.staging, kept)
+        with self.run.stage("check"):
+            table_checks(self.run, accepts=False).look_back(prepared.runs, reports)
         self.run.warnings.extend(missing_warnings(reports, self.run.settings))
         return reports
 
@@ -277,6 +279,7 @@ def table_runs(
             tasks=tasks_of(buckets, staged[table.number].size),
             size=staged[table.number].size,
             exists=there.exists,
+            checked=None if there.standing is None else there.standing.latest,
             emptied=staged[table.number].emptied,
             axis=axis,
             check_lock=run.ledger.check_lock,

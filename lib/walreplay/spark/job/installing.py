@@ -128,8 +128,9 @@ class Installing:
         )
         versions: Mapping[int, int | None] = {one.oid: one.version for one in reports if one.oid is not None}
         with context.stage("record"):
+            # A table whose new rows are gone is still the one that it was.
             entries = {entry.oid: entry for entry in state.tables} | {
-                one.entry.oid: one.entry for one in rebuild.tables
+                one.entry.oid: one.entry for one in rebuild.tables if one.entry.oid in versions
             }
             left = left_at(tuple(entries.values()), versions, rebuild.id)
             state = context.ledger.record_load(state, report, left, (), resumed=resumed)

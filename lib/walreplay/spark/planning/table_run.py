@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -68,6 +70,7 @@ class TableRun:
         exists: the table exists, and was checked.
         check_lock: raises if the run has lost the lock.
         standing: how the table compares with the ledger, in a resumed run; None if only its history tells.
+        checked: the version that was compared with the ledger; None if none was.
         emptied: of a history: its truncates; ``axis`` is the run's.
         appends: the table is there, and has no rows of the source's yet.
     """
@@ -80,6 +83,7 @@ class TableRun:
     size: int
     exists: bool
     standing: Standing | None = None
+    checked: int | None = None
     emptied: tuple[EmptiedAt, ...] = ()
     axis: Axis = NO_AXIS
     check_lock: Callable[..., None] = lambda **_: None
@@ -180,13 +184,26 @@ class TableRun:
             schema=table_schema(epoch.shape, plan.metadata),
             before=epoch.evolution.before,
             comment=plan.comment,
-            commit=self.step(number, MERGE),
+            commit=replace(self.step(number, MERGE), form=self.form(number)),
             converts_key=epoch.converts_key,
             stops_at_missing=plan.stops_at_missing,
             properties=plan.layout.properties,
             empties=self._first_truncate(epoch),
             appends=self.appends and number == 0,
         )
+
+    def form(self, number: int) -> str:
+        """Give a digest of what an epoch's commit writes, and how.
+
+        A run that goes on with an interrupted one plans its tables anew.  If the configuration is another one by then,
+        an epoch may have other rows, and what was committed under its number would be taken for them.
+        """
+        plan, epoch = self.plan, self.plan.epochs[number]
+        key = [epoch.shape.columns[place].name for place in epoch.identity.key]
+        columns = [(one.name, str(one.type)) for one in table_schema(epoch.shape, plan.metadata)]
+        versions = [len(one.projections) for one in plan.epochs]
+        told = [versions, epoch.identity.mode.value, key, plan.soft_deletes, columns]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
     def _first_truncate(self, epoch: Epoch) -> tuple[int, int] | None:
         emptied = self.emptied_in(epoch)

@@ -33,6 +33,7 @@ from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.delta.transaction import declared
 from walreplay.spark.planning.table_run import log_task, own_columns, table_schema
 from walreplay.spark.session import steps
+from walreplay.spark.session.isolation import settings
 from walreplay.spark.workers.refusals import refusal_in, refusal_text
 from walreplay.spark.writing.base import TableWriter
 from walreplay.spark.writing.conflicts import conflicts_told
@@ -104,7 +105,7 @@ def alter(
     ensure(spark, writer, table, _needed(statements), check_lock)
     levels = _levels(statements, evolution.shape, metadata)
     if not _commit(spark, writer, table, statements, levels, commit, check_lock):
-        _run(spark, table, levels, check_lock)
+        _run(spark, table, levels, commit, check_lock)
     return statements.any
 
 
@@ -293,8 +294,19 @@ def has_rescued(rows: DataFrame, rescued: str) -> bool:
     return bool(rows.where(f"{quote(rescued)} IS NOT NULL").limit(1).collect())
 
 
-def _run(spark: SparkSession, table: TableName, levels: Sequence[_Level], check_lock: Callable[..., None]) -> None:
-    """Run the statements that the table's columns do not show to have been run."""
+def _run(
+    spark: SparkSession,
+    table: TableName,
+    levels: Sequence[_Level],
+    commit: delta.CommitId,
+    check_lock: Callable[..., None],
+) -> None:
+    """Run the statements that the table's columns do not show to have been run.
+
+    Each says that it is the run's, but none of its steps: who finishes the run would take a dropped column for a change
+    by somebody else.
+    """
+    mark = {delta.USER_METADATA: replace(commit, number=0).mark}
     if not delta.exists(spark, table):
         raise TargetError("the table is gone", path=table.text, remedy="Restore it, or apply to a new target")
     for level in levels:
@@ -308,7 +320,8 @@ def _run(spark: SparkSession, table: TableName, levels: Sequence[_Level], check_
         for statement in _pending(table, level, kinds, says):
             check_lock()
             steps.reached(f"columns are to change: {table.text}")
-            spark.sql(statement)
+            with settings(spark, mark):
+                spark.sql(statement)
 
 
 def _pending(table: TableName, level: _Level, there: Mapping[str, str], says: Mapping[str, str]) -> Iterator[str]:

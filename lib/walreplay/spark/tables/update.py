@@ -93,6 +93,7 @@ def apply_table(
                 ways += [written] if written.way is not None else []
                 found = _made(own, run, commit, written, depth)
             else:
+                _check_form(run, number, found)
                 more = _counts_of(own, staging, run, number, found)
             counts = (counts + more).against(found, more)
             done = found if done is None else done.joined(found)
@@ -126,6 +127,24 @@ def _way_of(ways: Sequence[Written]) -> Way | None:
     if not ways:
         return None
     return "files" if all(written.way == "files" for written in ways) else "statements"
+
+
+def _check_form(run: TableRun, number: int, found: delta.Commit) -> None:
+    """Refuse to take a commit of an interrupted run for an epoch that has become another one.
+
+    Raises:
+        TargetError: the configuration has changed in between.
+    """
+    # A commit of an earlier version of walreplay does not tell.
+    if found.form is None or found.form == run.form(number):
+        return
+    raise TargetError(
+        "the run was interrupted behind its commit of the table, and the configuration has changed since: the table's "
+        "columns, or what tells its rows apart, would be others now",
+        table=run.plan.name,
+        path=run.plan.table.text,
+        remedy="Run again with the configuration that the run was begun with, which finishes it; then change it",
+    )
 
 
 def _counts_of(spark: SparkSession, staging: Staging, run: TableRun, number: int, found: delta.Commit) -> Counts:

@@ -115,10 +115,12 @@ def _commit(spark: SparkSession, merge: Merge, match: str, counts: Counts) -> Wr
     counts.check(merge)
     if merge.empties is None:
         return _merged(spark, merge, match, counts)
-    rows = spark.table(_SOURCE).unionByName(_emptied(spark, merge, match, *merge.empties))
+    if merge.identity.mode is Mode.KEYED:
+        _placed(spark, merge, match).createOrReplaceTempView(_SOURCE)
+    rows = spark.table(_SOURCE).unionByName(_emptied(spark, merge, *merge.empties))
     with kept_rows(spark, rows, {"rows": "count(1)"}) as (kept, _):
         kept.createOrReplaceTempView(_SOURCE)
-        return _merged(spark, merge, match, counts)
+        return _merged(spark, merge, _same_version(merge), counts)
 
 
 def _merged(spark: SparkSession, merge: Merge, match: str, counts: Counts) -> Written:
@@ -127,22 +129,33 @@ def _merged(spark: SparkSession, merge: Merge, match: str, counts: Counts) -> Wr
     return Written(counts, metrics)
 
 
-def _emptied(spark: SparkSession, merge: Merge, match: str, lsn: int, time: int) -> DataFrame:
+def _placed(spark: SparkSession, merge: Merge, match: str) -> DataFrame:
+    """Give the view's rows with the places of the versions that they are about, found by their keys.
+
+    A truncate ends all that is open: also versions that no key finds, as those that are older than the key's column.
+    """
+    names = _names(merge)
+    return spark.sql(
+        f"SELECT s.*, coalesce(t.{quote(names.start_lsn)}, s.start_lsn) AS base_lsn, "
+        f"coalesce(t.{quote(names.ordinal)}, s.ordinal) AS base_ordinal "
+        f"FROM {_SOURCE} AS s LEFT JOIN {_open_rows(merge)} AS t ON {_touches(merge)} AND {match}"
+    )
+
+
+def _emptied(spark: SparkSession, merge: Merge, lsn: int, time: int) -> DataFrame:
     """Give rows that close, by a truncate, the open versions that no other row closes.
 
     To a MERGE that says so by NOT MATCHED BY SOURCE, each of the table's files would be one to be written anew.
     """
-    names, rescued = _names(merge), merge.metadata.rescued_data
+    names = _names(merge)
     values = {"closes": "true", "matches": "true", "closes_lsn": f"{lsn}L", "closes_at": f"timestamp_micros({time})"}
     values |= dict.fromkeys(("opens", "replaces", "deleted", "expected", "claimed", "unknown"), "false")
     values |= {"base_lsn": f"t.{quote(names.start_lsn)}", "base_ordinal": f"t.{quote(names.ordinal)}"}
-    values |= {f"b{k}": f"t.{quote(merge.shape.columns[n].name)}" for k, n in enumerate(merge.identity.key)}
-    if rescued is not None:
-        values["base_rescued"] = f"t.{quote(rescued)}"
     kinds = {field.name: field.dataType.simpleString() for field in spark.table(_SOURCE).schema.fields}
     listed = ", ".join(f"CAST({values.get(name, 'NULL')} AS {kind}) AS {name}" for name, kind in kinds.items())
     return spark.sql(
-        f"SELECT {listed} FROM {_open_rows(merge)} AS t LEFT ANTI JOIN {_SOURCE} AS s ON {_touches(merge)} AND {match}"
+        f"SELECT {listed} FROM {_open_rows(merge)} AS t LEFT ANTI JOIN {_SOURCE} AS s "
+        f"ON {_touches(merge)} AND {_same_version(merge)}"
     )
 
 
