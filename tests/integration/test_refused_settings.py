@@ -109,6 +109,22 @@ def test_a_catalogs_tables_are_written_once(
     assert walreplay.apply(spark, captures=mirror.captures, target="spark_catalog").status == "nothing new"
 
 
+@pytest.mark.full
+def test_a_run_that_is_stopped_behind_a_dropped_column_is_finished(
+    mirror: SmallMirror, stop: Callable[[str], None]
+) -> None:
+    dropping = {"on_drop_column": "drop"}
+    mirror.apply(relation(1, "t", {**_COLUMNS, "gone": TEXT}), m.Insert(1, row(1, "a", "x")), **dropping)
+    mirror.write(relation(1, "t", {**_COLUMNS, "more": TEXT}), m.Insert(1, row(2, "b", "c")))
+    stop("columns changed")
+    with pytest.raises(StoppedError):
+        mirror.apply(**dropping)
+    mirror.apply(**dropping)
+    assert mirror.apply(m.Delete(1, key=row(1, None, None)), **dropping).warnings == ()
+    columns = ("id", "v", "more", "_rescued_data")
+    assert mirror.rows() == {"s.t": Counter([(columns, 2, "b", "c", None)])}
+
+
 @pytest.mark.parametrize("name", further([], long=["o11", "o14", "o18"]))
 def test_a_run_that_is_stopped_at_every_step_makes_the_same_tables(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

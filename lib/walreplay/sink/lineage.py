@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -45,6 +45,7 @@ _KEEP_ROWS: Final = frozenset(
 """Operations that keep a table's rows.  Changed columns are noticed elsewhere."""
 
 _RESTORE: Final = "RESTORE"
+_DROPS: Final = "DROP COLUMNS"
 
 _TOLD: Final = re.compile(r"walreplay:((?:[0-9a-f]{2})+)")
 
@@ -212,6 +213,21 @@ def _has_no_siblings(commit: CommitId) -> bool:
     return False
 
 
+def _with_marks(commits: Iterable[LoggedCommit]) -> Iterator[tuple[LoggedCommit, CommitId | None]]:
+    """Give commits, each with whose it is.
+
+    A statement that drops columns has no condition that could hold its mark: the commit in front of it says whose it is
+    (`walreplay.spark.delta.statements.say_in_front`).
+    """
+    in_front: CommitId | None = None
+    for commit in commits:
+        own = CommitId.of_mark(commit.mark)
+        if own is None and commit.operation == _DROPS and in_front is not None and in_front.number == 0:
+            own = in_front
+        yield commit, own
+        in_front = own
+
+
 def others_change(
     commits: Iterable[LoggedCommit], *, ledger: str, is_siblings: Callable[[CommitId], bool] = _has_no_siblings
 ) -> LoggedCommit | None:
@@ -220,8 +236,7 @@ def others_change(
     Args:
         commits: see `follow`, and for the others.
     """
-    for commit in commits:
-        own = CommitId.of_mark(commit.mark)
+    for commit, own in _with_marks(commits):
         is_known = own is not None and (own.application == ledger or is_siblings(own))
         if not is_known and not commit.keeps_rows:
             return commit
@@ -250,8 +265,7 @@ def follow(
     line = Standing(left, left)
     lines = {left: line}
     back: Standing | None = None
-    for commit in commits:
-        own = CommitId.of_mark(commit.mark)
+    for commit, own in _with_marks(commits):
         shares = False
         if own is not None and own.application != ledger:
             shares = line.changed is None and commit.restored is None and is_siblings(own)

@@ -306,7 +306,7 @@ def _run(
     Each says that it is the run's, but none of its steps: who finishes the run would take a dropped column for a change
     by somebody else.
     """
-    mark = {delta.USER_METADATA: replace(commit, number=0).mark}
+    of_no_step = replace(commit, number=0)
     if not delta.exists(spark, table):
         raise TargetError("the table is gone", path=table.text, remedy="Restore it, or apply to a new target")
     for level in levels:
@@ -320,8 +320,16 @@ def _run(
         for statement in _pending(table, level, kinds, says):
             check_lock()
             steps.reached(f"columns are to change: {table.text}")
-            with settings(spark, mark):
+            with settings(spark, {delta.USER_METADATA: of_no_step.mark}) as refused:
+                if refused and statement.startswith(_dropping(table)):
+                    # The other statements keep the rows, whoever runs them.
+                    delta.say_in_front(spark, table, of_no_step)
                 spark.sql(statement)
+
+
+def _dropping(table: TableName) -> str:
+    """Write the beginning of the statement that drops columns."""
+    return f"ALTER TABLE {table.sql} DROP COLUMNS"
 
 
 def _pending(table: TableName, level: _Level, there: Mapping[str, str], says: Mapping[str, str]) -> Iterator[str]:
@@ -332,7 +340,7 @@ def _pending(table: TableName, level: _Level, there: Mapping[str, str], says: Ma
     """
     statements, there, says = level.statements, dict(there), dict(says)
     drops = [level.sql(name) for name in statements.drops if name in there]
-    dropping = f"ALTER TABLE {table.sql} DROP COLUMNS ({', '.join(drops)})"
+    dropping = f"{_dropping(table)} ({', '.join(drops)})"
     if drops and level.within is None:
         yield dropping
     for old, new in statements.renames:
