@@ -194,6 +194,7 @@ def test_what_cannot_be_in_one_table_is_refused(spark: SparkSession, shards: Sha
 
 @pytest.mark.long
 def test_a_ledger_that_is_set_back_takes_no_rows_of_others_away(spark: SparkSession, shards: Shards) -> None:
+    shards.config["outputs"] = ["mirror", "history"]
     eu, us = shards.of.values()
     eu.write(ITEMS, m.Insert(9, row(1, "eu")))
     us.write(ITEMS, m.Insert(9, row(1, "us")))
@@ -225,6 +226,16 @@ def test_a_ledger_that_is_set_back_takes_no_rows_of_others_away(spark: SparkSess
     us.write(m.Update(9, row(7, "changed")))
     shards.apply("us")
     assert shards.rows() == {"eu": before["eu"], "us": ["id=7 note=changed"]}
+    assert shards.versions() == {
+        "eu": ["100-None c: id=1 note=eu", "200-None c: id=2 note=eu"],
+        "us": [
+            "100-300 c: id=1 note=us",
+            "200-300 c: id=2 note=us",
+            "300-300 c: id=3 note=us",
+            "300-400 r: id=7 note=loaded",
+            "400-None u: id=7 note=changed",
+        ],
+    }
 
 
 @pytest.mark.full
@@ -375,6 +386,7 @@ class _Told:
 def test_a_catalog_s_table_is_shared_too(spark: SparkSession, shards: Shards) -> None:
     schema = "lake_of_shards"
     config = {**shards.config, "destination_schema": schema, "shared_tables": [f"{schema}\\..*"]}
+    config["outputs"] = ["mirror", "history", "changelog"]
     eu, us = shards.of.values()
     try:
         for name, one in shards.of.items():
@@ -385,6 +397,19 @@ def test_a_catalog_s_table_is_shared_too(spark: SparkSession, shards: Shards) ->
         walreplay.apply_sources(spark, "spark_catalog", config).raise_first()
         rows = spark.table(f"spark_catalog.{schema}.items").select("__source", "id", "note").collect()
         assert sorted(map(tuple, rows)) == [("eu", 3, "anew"), ("us", 2, "us")]
+        versions = spark.table(f"spark_catalog.{schema}.items__history").select("__source", "id", "__end_lsn").collect()
+        assert sorted(map(repr, map(tuple, versions))) == [
+            "('eu', 3, None)",
+            "('us', 1, 200)",
+            "('us', 2, None)",
+        ]
+        log = spark.table(f"spark_catalog.{schema}.items__changes").select("__source", "__op", "id").collect()
+        assert sorted(map(repr, map(tuple, log))) == [
+            "('eu', 'c', 3)",
+            "('us', 'c', 1)",
+            "('us', 'c', 2)",
+            "('us', 't', None)",
+        ]
     finally:
         for made in (schema, "_walreplay_eu", "_walreplay_us"):
             spark.sql(f"DROP SCHEMA IF EXISTS spark_catalog.{made} CASCADE")
