@@ -224,7 +224,7 @@ def select(
     history = versions if relation in versions else (*versions, relation)
     is_mirror = output is Output.MIRROR
     soft_deletes = is_mirror and _first(table.soft_deletes, settings.soft_deletes)
-    share = _share(settings, table, output)
+    share = _share(settings, table)
     metadata = replace(metadata_of(settings, output, soft_deletes=soft_deletes), share=share)
     # What is changed together lies together in a mirror; a change log and a history grow by commit.
     clustering = () if not is_mirror else _first(table.cluster_by, settings.cluster_by)
@@ -288,22 +288,13 @@ def metadata_of(settings: Settings, output: Output, *, soft_deletes: bool = Fals
     return MetadataNames(own.commit_lsn, own.commit_ts, own.rescued_data, own.deleted if soft_deletes else None)
 
 
-def _share(settings: Settings, table: TableSettings, output: Output) -> Share | None:
+def _share(settings: Settings, table: TableSettings) -> Share | None:
     """Give the part of a table that is the source's own; None if the table is of one source.
 
-    Raises:
-        ConfigError: the output cannot be shared.
+    What is shared under the mirror's name is shared in all its outputs.
     """
     if settings.ledger_name is None or not settings.shares_table(*table.destination):
         return None
-    if output is not Output.MIRROR:
-        raise ConfigError(
-            f"shared_tables has the table {'.'.join(table.destination)}, of which several sources cannot share the "
-            f"{output.value}",
-            table=f"{table.source_schema}.{table.source_table}",
-            remedy="Set outputs: [mirror] for it under objects; or take it out of shared_tables, and give each source "
-            "a destination_schema of its own",
-        )
     return Share(settings.metadata_columns.source, settings.ledger_name)
 
 

@@ -16,6 +16,8 @@ import pytest
 
 import walreplay
 from support.pages import block, with_places
+from support.plain_source import PlainTable
+from support.shards import Shards
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, forget, relation, row
 from support.stopped_run import StoppedError
 from walreplay.cli import main
@@ -37,36 +39,6 @@ FLOAT4, FLOAT8 = 700, 701
 PAGE = "docs/sources.md"
 
 
-class Shards:
-    """Sources that share their tables."""
-
-    def __init__(self, spark: SparkSession, folder: Path, *names: str, **common: Any) -> None:
-        self.spark, self.lake = spark, folder / "lake"
-        self.of = {name: SmallMirror(spark, folder / name) for name in names or ("eu", "us")}
-        sources: dict[str, Any] = {name: {"captures": str(one.captures)} for name, one in self.of.items()}
-        self.config: dict[str, Any] = {**common, "sources": sources, "shared_tables": ["s\\..*"]}
-
-    def apply(self, *sources: str, **options: Any) -> dict[str, walreplay.RunReport]:
-        report = walreplay.apply_sources(self.spark, self.lake, self.config, sources=sources or None, **options)
-        report.raise_first()
-        return dict(report.results)
-
-    def rows(self, table: str = "items") -> dict[str, list[str]]:
-        """Give each source's rows, in order, as its own columns' values that are not NULL."""
-        frame = self.spark.read.format("delta").load(str(self.lake / "s" / table))
-        found: dict[str, list[str]] = defaultdict(list)
-        for one in frame.drop("__commit_lsn", "__commit_ts", "_rescued_data").collect():
-            values = one.asDict()
-            source = values.pop("__source")
-            told = (f"{name}={value}" for name, value in sorted(values.items()) if value is not None)
-            found[source].append(" ".join(told))
-        return {name: sorted(of) for name, of in sorted(found.items())}
-
-    def columns(self, table: str = "items") -> dict[str, str]:
-        fields = self.spark.read.format("delta").load(str(self.lake / "s" / table)).schema.fields
-        return {field.name: field.dataType.simpleString() for field in fields}
-
-
 @pytest.fixture
 def shards(spark: SparkSession, tmp_path: Path) -> Shards:
     return Shards(spark, tmp_path)
@@ -86,7 +58,10 @@ def stopped(spark: SparkSession, shards: Shards, stop: Callable[[str], None]) ->
 
 def test_each_source_has_its_own_rows_of_a_table(shards: Shards) -> None:
     eu, us = shards.of.values()
+    table = {"source_schema": "s", "source_table": "items", "outputs": ["mirror", "history", "changelog"]}
+    shards.config["objects"] = [{"table": table}]
     for name, one in shards.of.items():
+        one.plain.append(PlainTable(9, ("id", "note"), "id"))
         one.write(ITEMS, PAIRS, *(m.Insert(9, row(n, name)) for n in range(3)), *(m.Insert(8, row(1, "x")),) * 2)
     reports = shards.apply(at_once=2)
     assert {table.action for report in reports.values() for table in report.tables} == {"created"}
@@ -101,6 +76,8 @@ def test_each_source_has_its_own_rows_of_a_table(shards: Shards) -> None:
         "us": ["id=1 note=after", "id=7 note=new"],
     }
     assert shards.rows("pairs") == {"eu": ["a=1 b=x", "a=5 b=z"]}
+    assert shards.versions() == shards.plain(9, "versions")
+    assert shards.log() == shards.plain(9, "log")
     assert shards.apply()["eu"].status == "nothing new"
 
 
@@ -179,10 +156,6 @@ def test_what_cannot_be_in_one_table_is_refused(spark: SparkSession, shards: Sha
     settings = walreplay.source_settings(shards.config, "us")
     with pytest.raises(ConfigError, match="shared with other sources"):
         walreplay.rebuild(spark, us.captures, shards.lake, "s\\.items", config=settings)
-    (shards.config["sources"]["us"]).update(outputs=["mirror", "changelog"])
-    with pytest.raises(ConfigError, match="cannot share the changelog"):
-        shards.apply("us")
-    del shards.config["sources"]["us"]["outputs"]
     spark.sql(f"UPDATE delta.`{shards.lake}/s/items` SET note = 'x'")
     with pytest.raises(TargetError) as changed:
         shards.apply("us")
@@ -207,10 +180,21 @@ def test_what_cannot_be_in_one_table_is_refused(spark: SparkSession, shards: Sha
     other.config["shared_tables"] = kept
     (failed,) = walreplay.apply_sources(spark, other.lake, other.config, sources=["us"]).failed
     assert "would write to a table of the source eu" in str(failed.error)
+    # Nor is the mirror of one source the history of another.
+    last = Shards(spark, shards.lake.parent / "last")
+    for name, one in last.of.items():
+        one.write(ITEMS, m.Insert(9, row(1, name)))
+    last.apply("eu")
+    table = {"source_schema": "s", "source_table": "items", "scd_type": 2}
+    last.config["sources"]["us"]["objects"] = [{"table": table}]
+    (failed,) = walreplay.apply_sources(spark, last.lake, last.config, sources=["us"]).failed
+    assert "is the mirror of the source eu, and the source us would write its history to it" in str(failed.error)
+    assert last.rows() == {"eu": ["id=1 note=eu"]}
 
 
 @pytest.mark.long
 def test_a_ledger_that_is_set_back_takes_no_rows_of_others_away(spark: SparkSession, shards: Shards) -> None:
+    shards.config["outputs"] = ["mirror", "history"]
     eu, us = shards.of.values()
     eu.write(ITEMS, m.Insert(9, row(1, "eu")))
     us.write(ITEMS, m.Insert(9, row(1, "us")))
@@ -242,6 +226,16 @@ def test_a_ledger_that_is_set_back_takes_no_rows_of_others_away(spark: SparkSess
     us.write(m.Update(9, row(7, "changed")))
     shards.apply("us")
     assert shards.rows() == {"eu": before["eu"], "us": ["id=7 note=changed"]}
+    assert shards.versions() == {
+        "eu": ["100-None c: id=1 note=eu", "200-None c: id=2 note=eu"],
+        "us": [
+            "100-300 c: id=1 note=us",
+            "200-300 c: id=2 note=us",
+            "300-300 c: id=3 note=us",
+            "300-400 r: id=7 note=loaded",
+            "400-None u: id=7 note=changed",
+        ],
+    }
 
 
 @pytest.mark.full
@@ -276,6 +270,7 @@ def test_a_table_that_is_made_anew_or_renamed_takes_its_own_rows_along(
     spark: SparkSession, shards: Shards, stopped: Callable[[str], None]
 ) -> None:
     eu, us = shards.of.values()
+    shards.config["outputs"] = ["mirror", "changelog"]
     for name, one in shards.of.items():
         one.write(ITEMS, m.Insert(9, row(1, name)), m.Insert(9, row(2, name)))
     shards.apply()
@@ -303,6 +298,14 @@ def test_a_table_that_is_made_anew_or_renamed_takes_its_own_rows_along(
     eu.write(relation(29, "items", {"id": INT4, "note": TEXT}), m.Insert(29, row(5, "third")))
     shards.apply("eu")
     assert shards.rows() == {"eu": ["id=5 note=third"]}
+    # So do the rows of its change log.
+    assert shards.log("items__changes") == {"eu": ["500 c: id=5 note=third |  | "]}
+    last = ["200 c: id=1 more=x note=anew |  | ", "400 c: id=2 more=y note=last |  | "]
+    assert shards.log("last__changes") == {"eu": last}
+    first = {name: [f"100 c: id={n} note={name} |  | " for n in (1, 2)] for name in shards.of}
+    first["us"] += ["200 c: id=3 note=us |  | ", "300 d: id=3 | id=3 | "]
+    first["eu"] += ["300 u: id=1 note=came back |  | "]
+    assert shards.log("former__changes") == first
 
 
 @pytest.mark.long
@@ -336,11 +339,12 @@ def test_sources_that_write_at_once_wait_for_nobody_and_lose_nothing(
     monkeypatch.setattr(sharing, "_turns", _NoTurns())
     seen: list[str] = []
     with _Told(seen):
-        shards = Shards(spark, tmp_path, "eu", "us", "asia")
+        shards = Shards(spark, tmp_path, "eu", "us", "asia", outputs=["mirror", "history", "changelog"])
         wide = {"eu": {"id": INT4, "note": TEXT}, "us": {"id": INT8, "note": TEXT, "more": TEXT}}
         for name, one in shards.of.items():
             columns = wide.get(name, {"id": INT4, "note": TEXT, "other": INT4})
             values = [None] * (len(columns) - 2)
+            one.plain.append(PlainTable(9, tuple(columns), "id"))
             one.write(relation(9, "items", columns), *(m.Insert(9, row(n, name, *values)) for n in range(4)))
         shards.apply(at_once=3)
         for turn in range(2):
@@ -356,6 +360,8 @@ def test_sources_that_write_at_once_wait_for_nobody_and_lose_nothing(
         name: [f"id=0 note={name} 0", f"id=1 note={name} 1", f"id=2 note={name}", f"id=3 note={name}"]
         for name in sorted(shards.of)
     }
+    assert shards.versions() == shards.plain(9, "versions")
+    assert shards.log() == shards.plain(9, "log")
     assert any(step.startswith("another source was faster") for step in seen)
 
 
@@ -380,6 +386,7 @@ class _Told:
 def test_a_catalog_s_table_is_shared_too(spark: SparkSession, shards: Shards) -> None:
     schema = "lake_of_shards"
     config = {**shards.config, "destination_schema": schema, "shared_tables": [f"{schema}\\..*"]}
+    config["outputs"] = ["mirror", "history", "changelog"]
     eu, us = shards.of.values()
     try:
         for name, one in shards.of.items():
@@ -390,6 +397,19 @@ def test_a_catalog_s_table_is_shared_too(spark: SparkSession, shards: Shards) ->
         walreplay.apply_sources(spark, "spark_catalog", config).raise_first()
         rows = spark.table(f"spark_catalog.{schema}.items").select("__source", "id", "note").collect()
         assert sorted(map(tuple, rows)) == [("eu", 3, "anew"), ("us", 2, "us")]
+        versions = spark.table(f"spark_catalog.{schema}.items__history").select("__source", "id", "__end_lsn").collect()
+        assert sorted(map(repr, map(tuple, versions))) == [
+            "('eu', 3, None)",
+            "('us', 1, 200)",
+            "('us', 2, None)",
+        ]
+        log = spark.table(f"spark_catalog.{schema}.items__changes").select("__source", "__op", "id").collect()
+        assert sorted(map(repr, map(tuple, log))) == [
+            "('eu', 'c', 3)",
+            "('us', 'c', 1)",
+            "('us', 'c', 2)",
+            "('us', 't', None)",
+        ]
     finally:
         for made in (schema, "_walreplay_eu", "_walreplay_us"):
             spark.sql(f"DROP SCHEMA IF EXISTS spark_catalog.{made} CASCADE")
@@ -407,11 +427,14 @@ def test_shards_are_in_one_table_as_the_page_says(
         places[f"/data/captures/shard{number}"] = shard.captures
     # As a configuration, all of these are taken elsewhere.
     text = with_places(block(PAGE, "shared_tables:").text, places)
-    (tmp_path / "lake.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "lake.yaml").write_text(f"{text}\noutputs: [mirror, history]\n", encoding="utf-8")
     lake = tmp_path / "lake"
     assert main(["apply", "--config", str(tmp_path / "lake.yaml"), "--target", str(lake), "--at-once", "2", "-q"]) == 0
-    query = with_places(block("docs/sources.md", "SELECT __source").text, {"/data/lake": lake})
-    assert {row[0]: row[1] for row in spark.sql(query).collect()} == {"shard1": 1, "shard2": 2}
+    of_now = block("docs/sources.md", "SELECT __source, count(*) FROM delta.`/data/lake/shop/orders`")
+    of_then = block("docs/sources.md", "SELECT __source, count(*) FROM delta.`/data/lake/shop/orders__history`")
+    for shown in (of_now, of_then):
+        rows = spark.sql(with_places(shown.text, {"/data/lake": lake})).collect()
+        assert {row[0]: row[1] for row in rows} == {"shard1": 1, "shard2": 2}
     capsys.readouterr()
     assert main(["status", "--target", str(lake), "--source", "shard1", "--at", "1"]) == 0
     assert "WHERE `__source` = 'shard1'" in capsys.readouterr().out

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import permutations
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from walreplay.errors import ConfigError, TargetError
-from walreplay.selection import MetadataNames, Share
+from walreplay.outputs import Output
+from walreplay.selection import MetadataNames, Share, metadata_of
+from walreplay.settings import Settings
 from walreplay.sink.evolution import Evolution, Policy, SourceColumn, TableShape
+from walreplay.sink.lineage import CommitId
 from walreplay.spark.delta.target import Target
 from walreplay.spark.planning import placement
 from walreplay.spark.planning.placement import Use, Wanted
 from walreplay.spark.planning.registry import MirrorEntry
-from walreplay.spark.planning.sharing import columns_in, needed, with_needed
-from walreplay.spark.planning.table_run import is_own
+from walreplay.spark.planning.sharing import (
+    Column,
+    check_output,
+    check_own_columns,
+    columns_in,
+    columns_there,
+    needed,
+    with_needed,
+)
+from walreplay.spark.planning.table_run import is_own, table_schema
 from walreplay.spark.tables import sharing
 from walreplay.spark.tables.sharing import in_turn, moves_values
 from walreplay.types import resolve
@@ -52,13 +65,14 @@ def place(known, oid, name, share=EU):
 
 
 def test_what_a_table_needs_is_what_it_lacks():
-    there = [("__source", "string"), ("id", "int"), ("note", "string"), ("n", "bigint")]
+    kinds = {"__source": StringType(), "id": IntegerType(), "note": StringType(), "n": LongType()}
+    there = columns_there(StructType([StructField(*one) for one in kinds.items()]))
     kinds = {"ID": pa.int32(), "note": pa.int32(), "n": pa.int16(), "id": pa.int64(), "x": pa.bool_()}
     found = needed(there, columns_in(pa.schema(list(kinds.items()))))
-    assert found.added == (("x", "BOOLEAN"),)
-    assert found.widened == (("id", "BIGINT"),)
-    assert [(one.wanted[0], one.there[0]) for one in found.conflicts] == [("ID", "id"), ("note", "note")]
-    assert with_needed(there, found) == [
+    assert found.added == (Column("x", "BOOLEAN"),)
+    assert found.widened == (Column("id", "BIGINT"),)
+    assert [(one.wanted.text, one.there.text) for one in found.conflicts] == [("ID", "id"), ("note", "note")]
+    assert [one[:2] for one in with_needed(there, found)] == [
         ("__source", "string"),
         ("id", "BIGINT"),
         ("note", "string"),
@@ -66,6 +80,59 @@ def test_what_a_table_needs_is_what_it_lacks():
         ("x", "BOOLEAN"),
     ]
     assert not needed(with_needed(there, found), [*found.added, *found.widened]).any
+
+
+def test_old_rows_of_a_change_log_have_the_fields_of_all_sources():
+    old = StructType([StructField("id", IntegerType()), StructField("a, b", StringType())])
+    there = columns_there(StructType([StructField("id", IntegerType()), StructField("__before", old)]))
+    kinds = {"id": pa.int64(), "x`y": pa.float32()}
+    wanted = columns_in(pa.schema([*kinds.items(), ("__before", pa.struct(list(kinds.items())))]))
+    found = needed(there, wanted)
+    assert [one.sql for one in found.added] == ["`x``y`", "`__before`.`x``y`"]
+    assert [(one.text, one.kind) for one in found.widened] == [("id", "BIGINT"), ("__before.id", "BIGINT")]
+    assert not needed(with_needed(there, found), wanted).any
+    (conflict,) = needed(there, [Column("A, B", "STRING", "__before")]).conflicts
+    assert (conflict.wanted.text, conflict.there.text) == ("__before.A, B", "__before.a, b")
+
+
+def plan(metadata, source="us"):
+    evolution = Evolution(None, Policy())
+    evolution.take([SourceColumn("a", "a", TYPES["int"])])
+    epoch = SimpleNamespace(shape=evolution.shape)
+    own = replace(metadata, share=Share("__source", source))
+    return SimpleNamespace(name="s.a", table=TARGET.table("s", "a"), metadata=own, epochs=[epoch])
+
+
+def test_a_table_that_others_have_made_has_all_that_is_said_of_rows():
+    names = Settings().metadata_columns
+    history, log = (metadata_of(Settings(), output) for output in (Output.HISTORY, Output.CHANGELOG))
+    there = columns_in(table_schema(plan(log).epochs[0].shape, plan(log).metadata))
+    check_own_columns(plan(log), there)
+    # A table whose columns have come later has them.
+    check_own_columns(plan(log), [*there, Column("b", "int"), Column("b", "int", names.before)])
+    with pytest.raises(ConfigError, match=f"lacks what the source's rows would have [(]{names.op}, {names.xid}[)]"):
+        check_own_columns(plan(log), [one for one in there if one.name not in (names.op, names.xid)])
+    with pytest.raises(ConfigError, match=f"[(]{names.before}[)]"):
+        check_own_columns(plan(log), [one for one in there if one.within is None])
+    with pytest.raises(ConfigError, match=names.end_lsn):
+        check_own_columns(plan(history), there)
+
+
+def test_what_one_source_has_as_a_mirror_is_no_history_of_another():
+    def made(output, source):
+        return CommitId("ledger", 1, oid=output.oid_of(7), source=source)
+
+    def check(output, *commits):
+        check_output("s.a", "/m/s/a", output.oid_of(9), "us", commits)
+
+    check(Output.HISTORY)
+    check(Output.HISTORY, made(Output.HISTORY, "eu"), CommitId("ledger", 1))
+    # Its own commits are another matter: its rows may have moved.
+    check(Output.HISTORY, made(Output.MIRROR, "us"))
+    for output, other in permutations(Output, 2):
+        with pytest.raises(ConfigError, match="of the source eu, and the source us would write its") as refused:
+            check(output, made(output, "asia"), made(other, "eu"))
+        assert "scd_type" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -5,29 +5,44 @@ Each source's ledger knows the columns of its own rows alone.  The table has tho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from walreplay.errors import ConfigError, TargetError
+from walreplay.sink.lineage import CommitId
 from walreplay.spark.checks.siblings import SiblingLedgers
 from walreplay.spark.planning.plan import TablePlan
 from walreplay.spark.planning.registry import MirrorEntry
-from walreplay.spark.planning.sharing import column_conflict, columns_in, needed, with_needed
+from walreplay.spark.planning.sharing import (
+    check_output,
+    check_own_columns,
+    column_conflict,
+    columns_in,
+    columns_there,
+    needed,
+    with_needed,
+)
 from walreplay.spark.planning.table_run import table_schema
 
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
-def check_shared(plan: TablePlan, found: Sequence[tuple[str, str]], siblings: SiblingLedgers) -> None:
+
+def check_shared(plan: TablePlan, found: StructType, siblings: SiblingLedgers, made: Iterable[CommitId]) -> None:
     """Refuse a table that lacks what it had, or that has a column of another type than the source's rows.
 
     Args:
-        found: the table's columns, (name, SQL type) each.
+        found: the table's columns.
+        made: the commits that have made the table what it is, where the source has none of its rows yet.
 
     Raises:
-        ConfigError: two sources have columns of one name that cannot be one.
+        ConfigError: two sources have columns of one name that cannot be one, or another output each.
         TargetError: the table is not as its runs have left it.
     """
     share = plan.metadata.share
     assert share is not None
-    if share.column not in dict(found):
+    columns = columns_there(found)
+    if share.column not in found.names:
         raise TargetError(
             f"the table has no column {share.column!r}, which says of a row of what source it is",
             table=plan.name,
@@ -35,20 +50,22 @@ def check_shared(plan: TablePlan, found: Sequence[tuple[str, str]], siblings: Si
             remedy="Nothing was applied; move the table away, or take it out of shared_tables",
         )
     if plan.before is not None:
-        lost = needed(found, columns_in(table_schema(plan.before.shape, plan.metadata)))
+        lost = needed(columns, columns_in(table_schema(plan.before.shape, plan.metadata)))
         if lost.any:
-            names = [name for name, _ in (*lost.added, *lost.widened, *(one.wanted for one in lost.conflicts))]
+            names = [one.text for one in (*lost.added, *lost.widened, *(one.wanted for one in lost.conflicts))]
             raise TargetError(
                 f"the table's columns are not those that its last run has left ({', '.join(names)})",
                 table=plan.name,
                 path=plan.table.text,
                 remedy="A mirror must have no other writer; undo the change, or apply to a new target",
             )
-    columns = list(found)
+    else:
+        check_output(plan.name, plan.table.text, plan.oid, share.source, made)
+        check_own_columns(plan, columns)
     for epoch in plan.epochs:
         changes = needed(columns, columns_in(table_schema(epoch.shape, plan.metadata)))
         for column in changes.conflicts:
-            raise column_conflict(plan, column, siblings.type_in(plan.table, column.wanted[0]))
+            raise column_conflict(plan, column, siblings.type_in(plan.table, column.wanted.name))
         columns = with_needed(columns, changes)
 
 

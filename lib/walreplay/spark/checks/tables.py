@@ -40,6 +40,7 @@ from walreplay.transactions.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def check_table(
         # Its present place depends on how far the moves have come.
         return Found(plan.before is not None)
     with session_with(spark, delta.SMALL_STATE) as own:
-        found = delta.columns_of(own, table)
+        found = delta.schema_of(own, table)
         if found is None:
             if plan.before is not None and not resumed:
                 raise TargetError(
@@ -109,12 +110,12 @@ def check_table(
             if standing is None or not _is_of_ledger(standing, plan.oid, shared=shared):
                 raise _not_made(plan)
             if shared:
-                check_shared(plan, found, siblings)
+                check_shared(plan, found, siblings, delta.made_by(own, table))
             return Found(True, standing)
         if standing is not None and standing.changed is not None and (standing.ahead or not accepts):
             raise changed_error(table, plan.name, standing, plan.before)
         if shared:
-            check_shared(plan, found, siblings)
+            check_shared(plan, found, siblings, ())
         elif standing is None or not standing.ahead:
             _check_columns(own, plan, found)
     return Found(True, standing)
@@ -163,17 +164,19 @@ def _not_made(plan: TablePlan) -> TargetError:
     )
 
 
-def _check_columns(spark: SparkSession, plan: TablePlan, found: Sequence[tuple[str, str]]) -> None:
+def _check_columns(spark: SparkSession, plan: TablePlan, there: StructType) -> None:
     """Refuse a table whose columns are not those that the last run left."""
     assert plan.before is not None
     schema = spark.createDataFrame([], sql_schema(table_schema(plan.before.shape, plan.metadata))).schema
-    expected = [(item.name, item.dataType.simpleString()) for item in schema.fields]
-    if list(found) == expected:
+    expected, found = (
+        [(item.name, item.dataType.simpleString()) for item in columns.fields] for columns in (schema, there)
+    )
+    if found == expected:
         return
-    there, wanted = dict(found), dict(expected)
+    has, wanted = dict(found), dict(expected)
     before = plan.before
     restore = f" (RESTORE TABLE {before.table.sql} TO VERSION AS OF {before.left})" if before.left is not None else ""
-    differing = [name for name in [*wanted, *there] if there.get(name) != wanted.get(name)]
+    differing = [name for name in [*wanted, *has] if has.get(name) != wanted.get(name)]
     raise TargetError(
         "the table's columns are not those that its last run has left"
         + (f" ({', '.join(dict.fromkeys(differing))})" if differing else ", in their order"),

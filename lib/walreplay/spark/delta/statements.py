@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 from walreplay.errors import TargetError
 from walreplay.sink.features import needed_by, of_new
@@ -22,8 +23,8 @@ from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.session.isolation import AS_WRITTEN, has_own_sessions, settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 _HISTORY_DEPTH: Final = 20
 
@@ -183,6 +184,12 @@ def exists(spark: SparkSession, table: TableName) -> bool:
 
 def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] | None:
     """Give a table's columns, (name, SQL type) each; None if there is no table."""
+    schema = schema_of(spark, table)
+    return None if schema is None else [(field.name, field.dataType.simpleString()) for field in schema.fields]
+
+
+def schema_of(spark: SparkSession, table: TableName) -> StructType | None:
+    """Give a table's columns as Spark has them; None if there is no table."""
     folder = local_folder(spark, table.path)
     if folder is not None and not Path(folder, "_delta_log").exists():
         # Spark needs a tenth of a second to say so.
@@ -190,12 +197,19 @@ def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] |
     try:
         if table.path is None and not spark.catalog.tableExists(table.sql):
             return None
-        schema = read(spark, table).schema
+        return read(spark, table).schema
     except AnalysisException as error:
         if error.getCondition() in _MISSING:
             return None
         raise
-    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
+
+
+def made_by(spark: SparkSession, table: TableName) -> list[CommitId]:
+    """Give the ids of the commits in a table's history, as far as they have one."""
+    history = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {WHOLE_HISTORY}")
+    rows = history.select("userMetadata", "operationParameters").collect()
+    found = (CommitId.of_mark(mark_of(row.userMetadata, row.operationParameters or {})) for row in rows)
+    return [commit for commit in found if commit is not None]
 
 
 def find_commit(
@@ -326,14 +340,30 @@ def _create(
 
 def like_table(frame: DataFrame, table: TableName) -> DataFrame:
     """Give rows with all columns of a table that is there: NULL in those that they lack, in its order and types."""
-    own = set(frame.columns)
-    fields = read(frame.sparkSession, table).schema.fields
-    return frame.select(
-        *(
-            (f.col(quote(field.name)) if field.name in own else f.lit(None)).cast(field.dataType).alias(field.name)
-            for field in fields
-        )
-    )
+    return shaped(frame, read(frame.sparkSession, table).schema)
+
+
+def shaped(frame: DataFrame, wanted: StructType) -> DataFrame:
+    """Give rows with these columns, and inside of them with these fields: NULL in those that they lack."""
+    own = {field.name: field.dataType for field in frame.schema.fields}
+    columns = []
+    for field in wanted.fields:
+        kind = own.get(field.name)
+        column = f.lit(None) if kind is None else f.col(quote(field.name))
+        columns.append(_shaped(column, kind, field.dataType).alias(field.name))
+    return frame.select(*columns)
+
+
+def _shaped(column: Column, kind: DataType | None, wanted: DataType) -> Column:
+    # A cast goes by place.
+    if not (isinstance(kind, StructType) and isinstance(wanted, StructType)) or kind.names == wanted.names:
+        return column.cast(wanted)
+    own = {field.name: field.dataType for field in kind.fields}
+    fields = []
+    for field in wanted.fields:
+        value = column.getField(field.name) if field.name in own else f.lit(None)
+        fields.append(_shaped(value, own.get(field.name), field.dataType).alias(field.name))
+    return f.when(column.isNotNull(), f.struct(*fields))
 
 
 def checkpoint(spark: SparkSession, table: TableName) -> None:

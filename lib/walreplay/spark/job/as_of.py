@@ -24,6 +24,7 @@ from walreplay.spark.job.moments import until_of
 from walreplay.spark.ledger.ledger import Ledger
 from walreplay.spark.ledger.status import versions_at
 from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.planning.table_run import is_own
 from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import own_session, quiet_queries, settings
 from walreplay.spark.writing.choice import choose_writer
@@ -195,6 +196,11 @@ def _columns(entry: MirrorEntry) -> list[str]:
     return [column.name for column in entry.shape.present]
 
 
+def _own(entry: MirrorEntry) -> str:
+    """Write what stands in front of a condition: of a table that several sources write to, only the source's rows."""
+    return "" if entry.share is None else f"{is_own(entry.share)} AND "
+
+
 def _history(entry: MirrorEntry, name: str, configured: Settings, found: _Found, time: int | None) -> TableAsOf:
     names = metadata_of(configured, Output.HISTORY).history
     assert names is not None
@@ -202,7 +208,8 @@ def _history(entry: MirrorEntry, name: str, configured: Settings, found: _Found,
     if time is not None:
         start, end, at = quote(names.start_at), quote(names.end_at), _timestamp(time)
     listed = ", ".join(map(quote, _columns(entry)))
-    sql = f"SELECT {listed} FROM {entry.table.sql} WHERE {start} <= {at} AND ({end} IS NULL OR {end} > {at})"
+    own = _own(entry)
+    sql = f"SELECT {listed} FROM {entry.table.sql} WHERE {own}{start} <= {at} AND ({end} IS NULL OR {end} > {at})"
     note = "a history that was switched on later lacks rows that had not changed since"
     return TableAsOf(name, Output.HISTORY.value, entry.table.text, sql, True, note)
 
@@ -240,7 +247,7 @@ class _Folding:
         at = f"struct({quote(names.commit_lsn or '')} AS lsn, {quote(names.log.ordinal)} AS ordinal)"
         self._live = (
             f"log AS (SELECT *, {at} AS walreplay_at FROM {entry.table.sql} "
-            f"WHERE {quote(names.commit_lsn or '')} <= {lsn}), "
+            f"WHERE {_own(entry)}{quote(names.commit_lsn or '')} <= {lsn}), "
             f"live AS (SELECT * FROM log WHERE {self._op} <> 't' AND walreplay_at > coalesce((SELECT "
             f"max(walreplay_at) FROM log WHERE {self._op} = 't'), struct(-1L AS lsn, -1L AS ordinal)))"
         )

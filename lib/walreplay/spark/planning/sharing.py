@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, NamedTuple
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from walreplay.errors import ConfigError
 from walreplay.names import fold
+from walreplay.outputs import Output, output_of
+from walreplay.sink.lineage import CommitId
 from walreplay.sink.sharing import Fit, fit_of
 from walreplay.spark.delta.sql_types import sql_type
+from walreplay.spark.delta.target import quote
 from walreplay.spark.planning.plan import TablePlan
+from walreplay.spark.planning.table_run import own_columns
 
-Column: TypeAlias = "tuple[str, str]"
-"""A column's name, and its type as SQL writes it."""
+_CALLED: Final = {Output.MIRROR: "mirror", Output.HISTORY: "history", Output.CHANGELOG: "change log"}
+
+
+class Column(NamedTuple):
+    """A column, or a field of a change log's old rows, whose fields are the source's columns.
+
+    Attributes:
+        kind: its type as SQL writes it.
+        within: the column that it is a field of.
+    """
+
+    name: str
+    kind: str
+    within: str | None = None
+
+    @property
+    def sql(self) -> str:
+        """Its quoted name."""
+        return quote(self.name) if self.within is None else f"{quote(self.within)}.{quote(self.name)}"
+
+    @property
+    def text(self) -> str:
+        """Its name for people."""
+        return self.name if self.within is None else f"{self.within}.{self.name}"
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What no two of a table have in common."""
+        return fold(self.within or ""), fold(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +80,44 @@ class Needed:
 
 def columns_in(schema: pa.Schema) -> list[Column]:
     """Give a schema's columns as SQL has them."""
-    return [(one.name, sql_type(one.type)) for one in schema]
+    return list(_columns_in(schema))
+
+
+def _columns_in(schema: pa.Schema) -> Iterator[Column]:
+    for one in schema:
+        if pa.types.is_struct(one.type):
+            yield from (Column(field.name, sql_type(field.type), one.name) for field in one.type)
+        else:
+            yield Column(one.name, sql_type(one.type))
+
+
+def columns_there(schema: StructType) -> list[Column]:
+    """Give the columns that a table has."""
+    return list(_columns_there(schema))
+
+
+def _columns_there(schema: StructType) -> Iterator[Column]:
+    for one in schema.fields:
+        # No column of a source's is one.
+        if isinstance(one.dataType, StructType):
+            yield from (Column(field.name, field.dataType.simpleString(), one.name) for field in one.dataType.fields)
+        else:
+            yield Column(one.name, one.dataType.simpleString())
 
 
 def needed(found: Iterable[Column], wanted: Iterable[Column]) -> Needed:
     """Compare the columns that a table has with those that rows have."""
-    there = {fold(one[0]): one for one in found}
+    there = {one.place: one for one in found}
     added: list[Column] = []
     widened: list[Column] = []
     conflicts: list[Conflict] = []
     for one in wanted:
-        known = there.get(fold(one[0]))
+        known = there.get(one.place)
         if known is None:
             added.append(one)
             continue
-        fits = fit_of(known[1], one[1])
-        if known[0] != one[0] or fits is Fit.CONFLICTS:
+        fits = fit_of(known.kind, one.kind)
+        if known.name != one.name or fits is Fit.CONFLICTS:
             conflicts.append(Conflict(one, known))
         elif fits is Fit.WIDENS:
             widened.append(one)
@@ -72,8 +126,50 @@ def needed(found: Iterable[Column], wanted: Iterable[Column]) -> Needed:
 
 def with_needed(found: Iterable[Column], changes: Needed) -> list[Column]:
     """Give the columns that a table has once it has what was needed."""
-    kinds = dict([*changes.widened, *changes.added])
-    return [(name, kinds.pop(name, kind)) for name, kind in found] + list(kinds.items())
+    more = {one.place: one for one in (*changes.widened, *changes.added)}
+    return [more.pop(one.place, one) for one in found] + list(more.values())
+
+
+def check_output(name: str, path: str, oid: int, source: str, made: Iterable[CommitId]) -> None:
+    """Refuse a table in which other sources have another output: their mirror, and not their history.
+
+    Args:
+        oid: what stands for the output that the source would write there.
+        made: the commits that have made the table what it is.
+
+    Raises:
+        ConfigError: saying so.
+    """
+    own = output_of(oid)
+    for commit in made:
+        if commit.oid is None or commit.source is None or commit.source == source or output_of(commit.oid) is own:
+            continue
+        other = _CALLED[output_of(commit.oid)]
+        raise ConfigError(
+            f"the table is the {other} of the source {commit.source}, and the source {source} would write its "
+            f"{_CALLED[own]} to it",
+            table=name,
+            path=path,
+            remedy="Have the same outputs, scd_type and output_names in all sources that share the table; or give it "
+            "another name by destination_table or output_names",
+        )
+
+
+def check_own_columns(plan: TablePlan, found: Iterable[Column]) -> None:
+    """Refuse a table of other sources that has not all of walreplay's own columns that this one's rows have.
+
+    Raises:
+        ConfigError: naming those.
+    """
+    there = {name for one in found for name in (one.name, one.within)}
+    missing = [one.name for one in own_columns(plan.metadata, plan.epochs[-1].shape).fields if one.name not in there]
+    if missing:
+        raise ConfigError(
+            f"the table that other sources have made lacks what the source's rows would have ({', '.join(missing)})",
+            table=plan.name,
+            path=plan.table.text,
+            remedy="Set metadata_columns as it was when the table was made; or apply all sources to a new target",
+        )
 
 
 def column_conflict(plan: TablePlan, column: Conflict, other: tuple[str, str] | None = None) -> ConfigError:
@@ -82,12 +178,12 @@ def column_conflict(plan: TablePlan, column: Conflict, other: tuple[str, str] | 
     Args:
         other: another source that has the column, with PostgreSQL's name of its type there; None if it is not known.
     """
-    share, (name, kind) = plan.metadata.share, column.wanted
+    share, name, kind = plan.metadata.share, column.wanted.text, column.wanted.kind
     assert share is not None
     whose = "another source" if other is None else f"the source {other[0]}"
-    if column.there[0] != name:
+    if column.there.name != column.wanted.name:
         return ConfigError(
-            f"the column is called {name!r} in the source {share.source}, and {column.there[0]!r} in {whose}: the "
+            f"the column is called {name!r} in the source {share.source}, and {column.there.text!r} in {whose}: the "
             "table that they share cannot have both",
             table=plan.name,
             path=plan.table.text,
@@ -96,7 +192,7 @@ def column_conflict(plan: TablePlan, column: Conflict, other: tuple[str, str] | 
         )
     own = {one.name: one.type.postgres_name for epoch in plan.epochs for one in epoch.shape.columns}.get(name)
     here = kind + ("" if own is None else f" ({own})")
-    there = column.there[1].upper() + ("" if other is None else f" ({other[1]})")
+    there = column.there.kind.upper() + ("" if other is None else f" ({other[1]})")
     return ConfigError(
         f"the column {name!r} is {here} in the source {share.source}, and {there} in {whose}: in the table that they "
         "share it cannot be both",
@@ -108,4 +204,15 @@ def column_conflict(plan: TablePlan, column: Conflict, other: tuple[str, str] | 
     )
 
 
-__all__ = ["Column", "Conflict", "Needed", "column_conflict", "columns_in", "needed", "with_needed"]
+__all__ = [
+    "Column",
+    "Conflict",
+    "Needed",
+    "check_output",
+    "check_own_columns",
+    "column_conflict",
+    "columns_in",
+    "columns_there",
+    "needed",
+    "with_needed",
+]

@@ -20,18 +20,23 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pyspark.sql import functions as f
-
 from walreplay.errors import TargetError
 from walreplay.sink.convert import is_widening
 from walreplay.sink.evolution import Evolution, TableShape, conversions
 from walreplay.sink.features import TYPE_WIDENING, needed_by
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.sql_types import sql_schema, sql_type
+from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.delta.transaction import declared
 from walreplay.spark.planning.placement import Move
-from walreplay.spark.planning.sharing import Column, Needed, column_conflict, columns_in, needed
+from walreplay.spark.planning.sharing import (
+    Needed,
+    check_output,
+    column_conflict,
+    columns_in,
+    columns_there,
+    needed,
+)
 from walreplay.spark.planning.table_run import ALTER, MERGE, TableRun, is_own, table_schema
 from walreplay.spark.session import steps
 from walreplay.spark.tables.alter import has_rescued, rewritten, touches_rescued, write_rewritten
@@ -141,16 +146,19 @@ def _copy(
     commit: delta.CommitId,
     check_lock: Callable[..., None],
 ) -> None:
-    found = delta.columns_of(spark, step.destination)
+    found = delta.schema_of(spark, step.destination)
     if found is None:
         delta.write(rows, step.destination, "append", commit, create=True)
         return
     if step.joins is None and not delta.read(spark, step.destination).isEmpty():
         raise occupied(step)
-    changes = needed(found, [(one.name, one.dataType.simpleString()) for one in rows.schema.fields])
+    if step.joins is not None:
+        made = delta.made_by(spark, step.destination)
+        check_output(step.name, step.destination.text, step.oid, step.joins.source, made)
+    changes = needed(columns_there(found), columns_there(rows.schema))
     if changes.conflicts:
         raise TargetError(
-            f"its rows cannot go there: the column {changes.conflicts[0].wanted[0]!r} is of another type",
+            f"its rows cannot go there: the column {changes.conflicts[0].wanted.text!r} is of another type",
             table=step.name,
             path=step.destination.text,
             remedy="Keep its place by a destination_table under objects",
@@ -170,23 +178,27 @@ def make_ready(spark: SparkSession, writer: TableWriter, run: TableRun, number: 
         the table is new to the source, and none of its rows are in it.
 
     Raises:
-        ConfigError: another source has a column of the same name that cannot be the same.
+        ConfigError: another source has a column of the same name that cannot be the same, or another output there.
     """
     plan = run.plan
+    assert plan.metadata.share is not None
     schema = table_schema(plan.epochs[number].shape, plan.metadata)
-    found = delta.columns_of(spark, plan.table)
+    found = delta.schema_of(spark, plan.table)
     if found is None:
         if plan.before is not None:
             raise _gone(run)
         _make(spark, run, number)
-        found = delta.columns_of(spark, plan.table)
+        found = delta.schema_of(spark, plan.table)
         assert found is not None
-    changes = needed(found, columns_in(schema))
+    if plan.before is None and number == 0:
+        # Another source may have made it since the tables were checked.
+        made = delta.made_by(spark, plan.table)
+        check_output(plan.name, plan.table.text, plan.oid, plan.metadata.share.source, made)
+    changes = needed(columns_there(found), columns_in(schema))
     for column in changes.conflicts:
         raise column_conflict(plan, column)
     change_columns(spark, writer, plan.table, changes, run.check_lock, run.merge(number).comments({}))
     # Of its rows, the source alone writes any, under its own lock.
-    assert plan.metadata.share is not None
     own = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
     return plan.before is None and number == 0 and own.limit(1).isEmpty()
 
@@ -236,13 +248,16 @@ def change_columns(
     """
     if not changes.any:
         return
-    fields = declared(", ".join(map(_declared, [*changes.added, *changes.widened])))["fields"]
+    kinds = dict.fromkeys(one.kind for one in (*changes.added, *changes.widened))
+    fields = declared(", ".join(f"c{number} {kind}" for number, kind in enumerate(kinds)))["fields"]
     ensure(spark, writer, table, needed_by(fields) | (TYPE_WIDENING if changes.widened else {}), check_lock)
     statements = []
     if changes.added:
-        listed = (f"{_declared(one)}{delta.commented(comments.get(one[0]))}" for one in changes.added)
+        # What is said of columns is said once.
+        said = {one: comments.get(one.name) if one.within is None else None for one in changes.added}
+        listed = (f"{one.sql} {one.kind}{delta.commented(comment)}" for one, comment in said.items())
         statements.append(f"ADD COLUMNS ({', '.join(listed)})")
-    statements += [f"ALTER COLUMN {quote(name)} TYPE {kind}" for name, kind in changes.widened]
+    statements += [f"ALTER COLUMN {one.sql} TYPE {one.kind}" for one in changes.widened]
     for statement in statements:
         check_lock()
         steps.reached(f"columns are to change: {table.text}")
@@ -250,14 +265,10 @@ def change_columns(
             spark.sql(f"ALTER TABLE {table.sql} {statement}")
         except Exception:
             # Another source may have had the same change.
-            if needed(delta.columns_of(spark, table) or [], [*changes.added, *changes.widened]).any:
+            found = delta.schema_of(spark, table)
+            if found is None or needed(columns_there(found), [*changes.added, *changes.widened]).any:
                 raise
     delta.forget_version(spark)
-
-
-def _declared(column: Column) -> str:
-    name, kind = column
-    return f"{quote(name)} {kind}"
 
 
 def alter_own(spark: SparkSession, run: TableRun, number: int) -> bool:
@@ -287,10 +298,9 @@ def _own_rows(spark: SparkSession, run: TableRun, shape: TableShape) -> DataFram
     plan = run.plan
     assert plan.metadata.share is not None
     rows = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
-    # Another source may have widened a column.
-    return rows.select(
-        *(f.col(quote(one.name)).cast(sql_type(one.type)).alias(one.name) for one in table_schema(shape, plan.metadata))
-    )
+    # Another source may have widened a column, or added one.
+    wanted = spark.createDataFrame([], sql_schema(table_schema(shape, plan.metadata))).schema
+    return delta.shaped(rows, wanted)
 
 
 def moves_values(evolution: Evolution) -> bool:

@@ -163,7 +163,7 @@ class FileWriter(StatementWriter):
             return "it is clustered by a column for which files that Python writes have no statistics"
         assert isinstance(staging, FileStaging)
         epoch, merge = run.plan.epochs[number], run.merge(number)
-        task, folder = run.fold_task(epoch, fresh=not exists), staging.kept_rows_folder
+        task, folder = run.fold_task(epoch, fresh=not exists or merge.appends), staging.kept_rows_folder
         if not exists or merge.only_adds:
             schema = merge.schema if exists else merge.commented_schema
             append = self._append(spark, merge.table, schema, create=not exists, properties=dict(merge.properties))

@@ -144,7 +144,7 @@ class StatementFold(Fold):
         """Make the table's commit."""
         epoch, merge = self.table.plan.epochs[self.number], self.table.merge(self.number)
         with settings(spark, ready()):
-            fresh = not self.exists or self.overwrite
+            fresh = not self.exists or self.overwrite or merge.appends
             has_rows = epoch.rows or merge.empties is not None
             rows = folded_rows(spark, self.staging, self.table, epoch, fresh=fresh) if has_rows else None
             if not self.exists or self.overwrite or merge.only_adds:

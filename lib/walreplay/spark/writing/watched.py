@@ -11,6 +11,7 @@ from pyspark.sql import functions as f
 
 from walreplay.sink.events import Identity
 from walreplay.sink.watched import continue_bases
+from walreplay.spark.delta.sql_types import sql_type
 from walreplay.spark.delta.target import quote
 from walreplay.spark.planning.table_run import Merge
 from walreplay.spark.workers.process import spark_task
@@ -62,8 +63,7 @@ def values_with_bases(merge: Merge) -> dict[str, str]:
     """Write, by the rows' columns, what versions have that the source did not send again: the open version's values."""
     values = {}
     for number in merge.tracked:
-        target = quote(merge.shape.columns[number].name)
-        values[f"c{number}"] = f"CASE WHEN s.k{number} THEN t.{target} ELSE s.c{number} END"
+        values[f"c{number}"] = f"CASE WHEN s.k{number} THEN {_of_table(merge, number)} ELSE s.c{number} END"
     rescued = merge.metadata.rescued_data
     if rescued is not None and merge.tracked:
         values["rescued"] = merged_rescued(merge, quote(rescued))
@@ -78,8 +78,15 @@ def _of_bases(merge: Merge) -> list[str]:
     return [
         f"t.{quote(merge.metadata.history.start_lsn)} IS NOT NULL AS found",
         f"{'CAST(NULL AS STRING)' if rescued is None else f't.{quote(rescued)}'} AS o_rescued",
-        *(f"t.{quote(merge.shape.columns[number].name)} AS o{number}" for number in merge.watched),
+        *(f"{_of_table(merge, number)} AS o{number}" for number in merge.watched),
     ]
+
+
+def _of_table(merge: Merge, number: int) -> str:
+    """Write a value of the table's open version, in the type that the rows have."""
+    value = f"t.{quote(merge.shape.columns[number].name)}"
+    # Where a table is shared, another source may have widened the column, and what is compared are hashes.
+    return value if merge.metadata.share is None else f"CAST({value} AS {sql_type(merge.type_of(number).arrow)})"
 
 
 __all__ = ["continue_batches", "values_with_bases", "with_continued"]
