@@ -65,6 +65,20 @@ def _are_sections_of_the_benchmark(block: Block) -> None:
     assert set(re.findall(r"`([a-z]+)`", listed[1])) == sections
 
 
+def _names_what_the_bundle_has(block: Block) -> None:
+    bundle = ROOT / "conf" / "databricks"
+    jobs = {path.name.removesuffix(".job.yml") for path in bundle.glob("resources/*.job.yml")}
+    asked = set(re.findall(r"bundle run (?:-t \w+ )?(\w+)", block.text))
+    assert asked
+    assert asked <= jobs
+    declared = (bundle / "databricks.yml").read_text(encoding="utf-8")
+    for name in re.findall(r"--var (\w+)=", block.text):
+        assert f"\n  {name}:\n" in declared
+    backfill = (bundle / "resources" / "backfill.job.yml").read_text(encoding="utf-8")
+    for name in re.findall(r"[ ,](\w+)=", block.text.partition("--params")[2]):
+        assert f"- name: {name}\n" in backfill
+
+
 @dataclass(frozen=True)
 class NotRun:
     """A block that no test runs.
@@ -87,6 +101,7 @@ NOT_RUN = (
         _is_what_pip_would_install,
     ),
     NotRun("docs/change-log.md", "CREATE FLOW", "Databricks alone has AUTO CDC", _names_columns_of_a_change_log),
+    NotRun("docs/databricks.md", "cd conf/databricks", "it needs a workspace", _names_what_the_bundle_has),
     NotRun("docs/performance.md", "make bench", "it takes an hour", _are_sections_of_the_benchmark),
 )
 
