@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from walreplay.errors import WalReplayError
     from walreplay.report import Forecast, RunReport, SourceReport, SourcesReport
     from walreplay.settings import Configuration, Settings, source_settings
+    from walreplay.spark.captures.data_source import PgoutputDataSource
     from walreplay.spark.index.audit import audit
     from walreplay.spark.index.audited import AuditReport
     from walreplay.spark.index.building import IndexReport, index
@@ -44,6 +45,7 @@ __all__ = [
     "Cut",
     "Forecast",
     "IndexReport",
+    "PgoutputDataSource",
     "RunReport",
     "Settings",
     "SourceReport",
@@ -77,6 +79,7 @@ _HOMES: Final = {
     "Cut": "walreplay.spark.ledger.status",
     "Forecast": "walreplay.report",
     "IndexReport": "walreplay.spark.index.building",
+    "PgoutputDataSource": "walreplay.spark.captures.data_source",
     "RunReport": "walreplay.report",
     "Settings": "walreplay.settings",
     "SourceReport": "walreplay.report",

@@ -5,5 +5,5 @@ What the bytes mean is for `walreplay.decode`.
 Entry points: `files.list_captures`, `files.scan_captures`.
 
 Uses: decode, delta, loading, protocol, session, settings, workers.
-Used by: index, job, staging.
+Used by: index, job, staging, walreplay.
 """
