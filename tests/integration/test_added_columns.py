@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.extent import further
 from support.postgres import running_server
 from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, Slot, apply_both
 
@@ -105,7 +106,7 @@ def test_rows_that_were_equal_before_are_found_by_deletes_that_differ(
     assert applied.total(way, "a.differing", "deletes_without_row") == 0
 
 
-@pytest.mark.parametrize("way", _WAYS)
+@pytest.mark.parametrize("way", further([ONE_RUN], but=(ONE_RUN,), long=[FILE_BY_FILE]))
 def test_rows_with_a_key_are_found_by_it_whatever_their_old_rows_have_in_an_added_column(
     spark: SparkSession, applied: Applied, way: str
 ) -> None:

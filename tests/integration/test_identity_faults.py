@@ -11,6 +11,7 @@ import pytest
 
 import walreplay
 from support.captures import Case, load
+from support.extent import further
 from support.truth import SourceTable, mirror_tables, read_mirror, source_tables
 from walreplay.errors import CaptureError
 from walreplay.spark.writing import files as writing_files
@@ -97,7 +98,7 @@ def _apply(spark: SparkSession, case: Case, folder: Path, *, at_once: bool, conf
 _EXCLUDED = {"partition_identities": {"table_exclude_list": [r"p\.full_keys"]}}
 
 _WAYS = {
-    "settings_change": ["in one run", "session by session", "session by session, merged"],
+    "settings_change": ["in one run"],
     "intervalstyle_changes": ["session by session"],
     "partition_identities": ["in one run", "session by session, merged"],
     "root_full_deletes": ["in one run"],
@@ -106,7 +107,12 @@ _WAYS = {
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("name", "way"), [(name, way) for name, ways in _WAYS.items() for way in ways], ids=lambda value: str(value)
+    ("name", "way"),
+    further(
+        [(name, way) for name, ways in _WAYS.items() for way in ways],
+        long=[("settings_change", way) for way in ("session by session", "session by session, merged")],
+    ),
+    ids=lambda value: str(value),
 )
 def test_every_row_is_found_and_nobody_is_warned(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, way: str

@@ -53,8 +53,13 @@ _FORMATS = {
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("form", further(_FORMATS, but=()))
-@pytest.mark.parametrize("applies_first", further([False, True], but=(False,)))
+@pytest.mark.parametrize(
+    ("applies_first", "form"),
+    further(
+        [*((False, form) for form in _FORMATS), (True, "text")],
+        long=[(True, form) for form in _FORMATS if form != "text"],
+    ),
+)
 def test_a_server_that_is_copied_while_it_works_is_mirrored(
     spark: SparkSession, tmp_path: Path, form: str, applies_first: bool
 ) -> None:

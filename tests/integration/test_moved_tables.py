@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import walreplay
+from support.extent import further
 from support.truth import mirror_tables
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
@@ -58,7 +59,7 @@ def _look_alike(target: Path) -> None:
         os.utime(commit, ns=(_SAME_MOMENT, _SAME_MOMENT))
 
 
-@pytest.mark.parametrize("writes", ["", "spark"], ids=["by files", "by Spark"])
+@pytest.mark.parametrize("writes", further([""], but=("",), long=["spark"]), ids=["by files", "by Spark"])
 def test_tables_that_trade_places_are_not_taken_for_each_other(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str
 ) -> None:

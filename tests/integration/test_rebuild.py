@@ -349,7 +349,7 @@ def test_a_table_of_a_catalog_is_made_again(spark: SparkSession, tmp_path: Path)
             spark.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 
-@pytest.mark.parametrize("name", further(["o14"], long=["o18", "o11"]))
+@pytest.mark.parametrize("name", further([], long=["o14", "o18", "o11"]))
 def test_all_tables_of_a_capture_are_made_again(spark: SparkSession, tmp_path: Path, name: str) -> None:
     recorded, target = case(name), tmp_path / "mirror"
     walreplay.apply(spark, recorded.folder, target, {"run_bytes": 1})

@@ -75,7 +75,6 @@ def _features(mirror: SmallMirror, table: str = "t") -> set[str]:
     return table_features(mirror.location(table))
 
 
-@pytest.mark.both_ways
 @pytest.mark.full
 def test_a_feature_comes_with_the_first_change_that_needs_it(mirror: SmallMirror, tmp_path: Path) -> None:
     def all_of(changes: Callable[[int, str], Sequence[m.AnyMessage]]) -> Sequence[m.AnyMessage]:
@@ -106,7 +105,6 @@ def test_a_table_has_from_the_beginning_what_its_columns_need(mirror: SmallMirro
     assert mirror.history("t") == ["WRITE"]
 
 
-@pytest.mark.both_ways
 @pytest.mark.full
 def test_rows_are_marked_from_the_first_merge_into_a_large_table_on(
     mirror: SmallMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -40,7 +40,6 @@ def _config(own: dict[str, Any], **general: Any) -> dict[str, Any]:
     return {"objects": [{"table": {"source_schema": "s", "source_table": "t1", **own}}], **general}
 
 
-@pytest.mark.both_ways
 def test_a_table_has_what_the_configuration_wants_of_it(mirror: SmallMirror, tmp_path: Path) -> None:
     retention = {"delta.logRetentionDuration": "interval 60 days"}
     own = {"table_properties": {"it's": "ours", "delta.checkpointInterval": 5}, "cluster_by": ["a", "__commit_ts"]}

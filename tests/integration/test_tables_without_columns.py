@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import walreplay
+from support.extent import further
 from support.fault_cases import fault_case, sources_of
 from support.postgres import chosen_versions, running_server
 from support.scenarios import Slot, apply_file_by_file, apply_in_one_run
@@ -118,7 +119,7 @@ def _rows(spark: SparkSession, target: Path, table: str) -> tuple[list[str], lis
 
 @pytest.mark.full
 @pytest.mark.live
-@pytest.mark.parametrize("way", ["in one run", "file by file", "file by file, by Spark"])
+@pytest.mark.parametrize("way", further(["in one run", "file by file"], long=["file by file, by Spark"]))
 def test_they_have_their_rows_and_all_else_goes_on(
     spark: SparkSession, tmp_path: Path, recorded: Recorded, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:

@@ -81,8 +81,10 @@ def test_a_capture_becomes_the_tables_of_its_source(mirror: Mirror) -> None:
 
 @pytest.mark.full
 @pytest.mark.integration
-@pytest.mark.parametrize("parts", [1, 4], ids=["in one run", "in four runs"])
-@pytest.mark.parametrize("name", SPECIAL)
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    further([(name, parts) for name in SPECIAL for parts in (1, 4) if (name, parts) != ("o15", 4)], long=[("o15", 4)]),
+)
 def test_what_the_stream_tells_is_in_the_tables(spark: SparkSession, tmp_path: Path, name: str, parts: int) -> None:
     recorded, captures, later = case(name), tmp_path / "captures", tmp_path / "later"
     captures.mkdir()
