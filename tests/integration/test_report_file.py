@@ -19,7 +19,7 @@ def test_the_sessions_hadoop_writes_where_python_cannot(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of Hadoop's file systems this one alone needs no server; Python would write there by itself.
-    monkeypatch.setattr(text_files, "_mounted", lambda _: None)
+    monkeypatch.setattr(text_files, "mounted_path", lambda _: None)
     place = tmp_path / "made for it" / "report.json"
     for text in ("{" + "x" * 1000 + "}", '{"ä": "\U0001f418"}'):
         text_files.write_text(f"file:{place}", text)

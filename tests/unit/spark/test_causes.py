@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from py4j.protocol import Py4JJavaError
 
+from support.thrown import Thrown
 from walreplay.spark.session.causes import cause_of
 from walreplay.spark.session.failures import failure_of
 
@@ -101,20 +101,9 @@ _THROWN = {
 }
 
 
-class _Thrown(Py4JJavaError):
-    """Java's, without a JVM to ask for it."""
-
-    def __init__(self, text: str) -> None:
-        Exception.__init__(self, text)
-        self._text = text
-
-    def __str__(self) -> str:
-        return self._text
-
-
 @pytest.mark.parametrize(("thrown", "problem", "remedy"), _THROWN.values(), ids=_THROWN)
 def test_a_cause_is_told_in_one_line_with_what_to_do(thrown: str, problem: str, remedy: str) -> None:
-    failure = failure_of(_Thrown(_CALL + thrown))
+    failure = failure_of(Thrown(_CALL + thrown))
     text = str(failure)
     assert problem in text
     assert re.search(remedy, text)

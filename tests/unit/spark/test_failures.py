@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkValueError
 
+from support.thrown import Thrown
 from walreplay.errors import MalformedMessage, SparkFailure
 from walreplay.spark.session.failures import failure_of, spark_errors
 
@@ -22,23 +23,12 @@ _CAST = (
 _PLAIN = "An error occurred while calling o7.save.\n: java.lang.IllegalStateException: SECRET\n\tat x"
 
 
-class _Thrown(Py4JJavaError):
-    """Java's, without a JVM to ask for it."""
-
-    def __init__(self, text: str) -> None:
-        Exception.__init__(self, text)
-        self._text = text
-
-    def __str__(self) -> str:
-        return self._text
-
-
 @pytest.mark.parametrize(
     ("error", "problem"),
     [
-        (_Thrown(_STATE), "Spark: DELTA_STATE_RECOVER_ERROR"),
-        (_Thrown(_CAST), "Spark: CAST_INVALID_INPUT"),
-        (_Thrown(_PLAIN), "Spark: java.lang.IllegalStateException"),
+        (Thrown(_STATE), "Spark: DELTA_STATE_RECOVER_ERROR"),
+        (Thrown(_CAST), "Spark: CAST_INVALID_INPUT"),
+        (Thrown(_PLAIN), "Spark: java.lang.IllegalStateException"),
         (Py4JError("SECRET"), "Spark: Py4JError"),
         (Py4JError("java.lang.OutOfMemoryError: SECRET"), "Spark's JVM ran out of memory"),
         (PySparkValueError("SECRET"), "Spark: PySparkValueError"),

@@ -19,6 +19,7 @@ from walreplay.errors import ConfigError
 from walreplay.listing import list_files
 from walreplay.names import free_names
 from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.session.text_files import mounted_path
 
 TABLE: Final = "__table"
 ROW: Final = "__row"
@@ -38,8 +39,6 @@ _LISTED: Final = pa.list_(pa.string())
 _TEXTS: Final = [(name, pa.string()) for name in (TABLE, ROW, BEFORE)]
 CHANGES: Final = pa.schema([*_OWN, *_TEXTS, (UNCHANGED, _LISTED)])
 """What all tables' changes have: each row, and what was sent of the old one, is a JSON object."""
-
-_MOUNTED: Final = ("file:", "dbfs:/Volumes/")
 
 
 class PgoutputDataSource(DataSource):
@@ -137,16 +136,14 @@ class _Reader(DataSourceReader):
 
 def _path(path: str) -> str:
     """Give a path as Python has it."""
-    for scheme in _MOUNTED:
-        if path.startswith(scheme):
-            return "/" + path.partition(":")[2].lstrip("/")
-    if "://" in path or path.startswith("dbfs:"):
+    found = mounted_path(path)
+    if found is None:
         raise ConfigError(
             "the data source reads mounted folders alone",
             path=path,
             remedy="Use a volume or another mount, or walreplay.apply, which reads every file system that Spark has",
         )
-    return path
+    return str(found)
 
 
 def _of_table(batch: ChangeBatch, typed: pa.Schema) -> pa.RecordBatch:

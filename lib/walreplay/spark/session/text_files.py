@@ -25,7 +25,7 @@ def write_text(place: str, text: str) -> None:
         TargetError: it cannot be written.
     """
     try:
-        path = _mounted(place)
+        path = mounted_path(place)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
@@ -40,8 +40,8 @@ def write_text(place: str, text: str) -> None:
         ) from error
 
 
-def _mounted(place: str) -> Path | None:
-    """Give a place as a path, if Python can write there itself."""
+def mounted_path(place: str) -> Path | None:
+    """Give a place as a path, if it is one that Python can reach itself; None for any other URI."""
     if _SCHEME.match(place) is None:
         return Path(place)
     found = _MOUNTED.fullmatch(place)
@@ -74,4 +74,4 @@ def _by_arrow(place: str, data: bytes) -> None:
         stream.write(data)
 
 
-__all__ = ["write_text"]
+__all__ = ["mounted_path", "write_text"]
