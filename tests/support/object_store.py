@@ -1,0 +1,145 @@
+"""An S3 server for tests: real requests over HTTP, each counted, and each late by as much as a far store's would be.
+
+``python -m support.object_store PORT DELAY LOG`` serves until it is ended: DELAY in seconds is put in front of every
+request, and LOG gets a line (method, path) for each.  `object_store` starts it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+_PATIENCE: Final = 60.0
+
+KEYS: Final = {"access": "testing", "secret": "testing"}
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A server that is running.
+
+    Attributes:
+        endpoint: its address (``http://…``).
+        log: where it writes its requests.
+    """
+
+    endpoint: str
+    log: Path
+
+    def settings(self) -> dict[str, str]:
+        """Give what Spark has to know of it; ``hadoop-aws`` has to be there."""
+        return {
+            "spark.hadoop.fs.s3a.endpoint": self.endpoint,
+            "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+            "spark.hadoop.fs.s3a.access.key": KEYS["access"],
+            "spark.hadoop.fs.s3a.secret.key": KEYS["secret"],
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+            "spark.hadoop.fs.s3a.aws.credentials.provider": ("org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"),
+        }
+
+    def make_bucket(self, name: str) -> None:
+        """Make a bucket."""
+        self._put(name, b"")
+
+    def put(self, bucket: str, key: str, data: bytes) -> None:
+        """Store an object."""
+        self._put(f"{bucket}/{key}", data)
+
+    def _put(self, path: str, data: bytes) -> None:
+        kind = {"Content-Type": "application/octet-stream"}
+        request = urllib.request.Request(f"{self.endpoint}/{path}", data, kind, method="PUT")
+        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+            answer.read()
+
+    def requests(self) -> list[str]:
+        """Give all requests so far: method and path."""
+        return self.log.read_text(encoding="utf-8").splitlines()
+
+    @contextmanager
+    def counted(self) -> Iterator[Counter[str]]:
+        """Count the requests made inside, by method and by what they were for."""
+        before, counts = len(self.requests()), Counter[str]()
+        yield counts
+        counts.update(self.requests()[before:])
+
+
+def kinds_of(requests: Counter[str]) -> Counter[str]:
+    """Put requests together that differ by names and numbers alone."""
+    kinds = Counter[str]()
+    for text, count in requests.items():
+        kinds[re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{6,}", "#", text)] += count
+    return kinds
+
+
+@contextmanager
+def object_store(scratch: Path, delay: float = 0.0) -> Iterator[ObjectStore]:
+    """Serve an S3 of its own, in another process.
+
+    Args:
+        delay: seconds in front of every request.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = scratch / "requests.log"
+    log.touch()
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, "-m", "support.object_store", str(port), str(delay), str(log)]
+    with Path(scratch, "object-store.err").open("wb") as errors:
+        process = subprocess.Popen(command, env=environment, stdout=errors, stderr=errors)
+    store = ObjectStore(f"http://127.0.0.1:{port}", log)
+    try:
+        _await(store, process)
+        yield store
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _await(store: ObjectStore, process: subprocess.Popen[bytes]) -> None:
+    ends = time.monotonic() + _PATIENCE
+    while time.monotonic() < ends:
+        assert process.poll() is None, "the server has ended"
+        try:
+            with urllib.request.urlopen(f"{store.endpoint}/moto-api/") as answer:
+                answer.read()
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError("the server does not answer")
+
+
+def main(port: str, delay: str, log: str) -> None:
+    """Serve."""
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import run_simple
+
+    serve = DomainDispatcherApplication(create_backend_app)
+    with Path(log).open("a", encoding="utf-8", buffering=1) as lines:
+
+        def late(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+            query = environ.get("QUERY_STRING", "")
+            lines.write(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}{'?' if query else ''}{query}\n")
+            time.sleep(float(delay))
+            if environ["PATH_INFO"].startswith("/closed"):
+                start("403 Forbidden", [("Content-Type", "application/xml")])
+                return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
+            return serve(environ, start)
+
+        run_simple("127.0.0.1", int(port), late, threaded=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
