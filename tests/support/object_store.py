@@ -57,6 +57,14 @@ class ObjectStore:
         """Store an object."""
         self._put(f"{bucket}/{key}", data)
 
+    def get(self, bucket: str, key: str) -> bytes:
+        """Give an object's bytes."""
+        # Whose key it is does not matter, but there has to be one.
+        request = urllib.request.Request(f"{self.endpoint}/{bucket}/{key}", headers={"Authorization": "AWS any:one"})
+        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+            read: bytes = answer.read()
+        return read
+
     def _put(self, path: str, data: bytes) -> None:
         kind = {"Content-Type": "application/octet-stream"}
         request = urllib.request.Request(f"{self.endpoint}/{path}", data, kind, method="PUT")
