@@ -18,8 +18,9 @@ from support.truth import table_features
 from support.writing import begin
 from walreplay.protocol import messages as m
 from walreplay.sink.data_files import FileColumn
+from walreplay.sink.folders import MountedFolder
 from walreplay.sink.small_table import Before, Keys, read_rows
-from walreplay.sink.table_log import LoggedVersion, _replayed, newest_version, whole_file
+from walreplay.sink.table_log import LoggedVersion, _actions, _replayed, newest_version, whole_file
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.tables import update
 from walreplay.spark.writing import rewrite
@@ -210,7 +211,7 @@ def _read_here(spark: SparkSession, folder: Path) -> pa.Table | None:
     columns = transaction.columns(_THEIRS.schema)
     assert columns is not None
     files = transaction.files()
-    paths = tuple(path for file in files if (path := whole_file(str(folder), file)) is not None)
+    paths = tuple(folder / name for file in files if (name := whole_file(file)) is not None)
     if len(paths) < len(files):
         return None
     found = read_rows(_before(columns, paths))
@@ -218,22 +219,23 @@ def _read_here(spark: SparkSession, folder: Path) -> pa.Table | None:
 
 
 def _before(columns: tuple[FileColumn, ...], paths: tuple[Path, ...]) -> Before:
-    return Before(paths, columns, tuple(_THEIRS.column_names), None, Keys((0,)))
+    return Before(MountedFolder("/"), tuple(map(str, paths)), columns, tuple(_THEIRS.column_names), None, Keys((0,)))
 
 
 def test_what_others_have_written_is_read_as_they_read_it(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
 
     def assert_read(*, plainly: bool = True) -> None:
-        version = newest_version(str(folder))
-        logged = _replayed(folder / "_delta_log", version)
+        log = MountedFolder(str(folder / "_delta_log"))
+        version = newest_version(MountedFolder(str(folder)))
+        logged = _replayed(log, version, _actions(log, version), None)
         assert version == DeltaTable(folder).version()
         assert logged is not None
         assert sorted(file["path"].lstrip("/") for file in logged) == sorted(
             uri.rpartition("/")[2] for uri in DeltaTable(folder).file_uris()
         )
         # They leave no checksum, without which nothing is taken as told.
-        assert LoggedVersion(str(folder), version).files() is None
+        assert LoggedVersion(MountedFolder(str(folder)), version).files() is None
         found = _read_here(spark, folder)
         assert (found is not None) == plainly
         if found is not None:

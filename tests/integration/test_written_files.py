@@ -21,7 +21,9 @@ from support.extent import further
 from support.truth import assert_mirror_equals
 from support.writing import N, begin, begin_append, file_writer
 from walreplay.sink.features import DELETION_VECTORS
+from walreplay.sink.folders import MountedFolder
 from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.internals import internals_of
 from walreplay.spark.delta.sql_types import sql_schema, sql_type
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.session.isolation import own_session
@@ -193,7 +195,10 @@ def test_a_row_that_spark_has_written_is_read(spark: SparkSession, tmp_path: Pat
     table, schema = _table(tmp_path / "t"), pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
     moment = datetime(1850, 1, 2, 3, 4, 5, 678, _UTC)
     delta.write(spark.createDataFrame([(1, moment)], sql_schema(schema)).coalesce(1), table, "append", create=True)
-    row = FileRow(spark, table, pa.schema([*schema, ("more", pa.string())]), lambda _: begin(spark, table))
+    internals = internals_of(spark)
+    assert internals is not None
+    folder = MountedFolder(str(tmp_path / "t"))
+    row = FileRow(spark, table, pa.schema([*schema, ("more", pa.string())]), folder, internals)
     assert row._read() is None
     spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS (more STRING)")
     found = row._read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from walreplay.sink import small_table
 from walreplay.sink.data_files import FileColumn
 from walreplay.sink.events import Identity, Mode
+from walreplay.sink.folders import MountedFolder
 from walreplay.sink.merge import merge_schema
 from walreplay.sink.rewriting import rewrite
 from walreplay.sink.small_table import Before, Images, Keys
@@ -85,7 +87,7 @@ def test_rows_are_as_the_clauses_of_a_merge_say(
         for number, path in enumerate(paths):
             _write(path, dict(items[number::parts]))
         keys = Keys((0, 1), _TRACKED if tracked else (), 3 if soft else None)
-        task = Before(tuple(paths), _COLUMNS, _SOURCES, 5, keys)
+        task = _before(paths, keys)
         batch = _folded(changes)
         found = rewrite(task, [batch.slice(0, 2), batch.slice(2)])
     assert found is not None
@@ -106,13 +108,20 @@ def test_rows_are_as_the_clauses_of_a_merge_say(
 
 _OLD: Final[dict[_Key, tuple[Any, ...]]] = {(1, "x"): ([1], False, 1, None), (2, "x"): ([2], False, 1, None)}
 _NEW: Final[dict[_Key, tuple[Any, ...]]] = {(1, "x"): ([3], 10, None, (False, True, True, False))}
-_TASK: Final = Before((), _COLUMNS, _SOURCES, 5, Keys((0, 1), _TRACKED))
+
+
+def _before(paths: Sequence[Path], rows: Keys | Images) -> Before:
+    """Give the table in some files."""
+    return Before(MountedFolder("/"), tuple(map(str, paths)), _COLUMNS, _SOURCES, 5, rows)
+
+
+_TASK: Final = _before([], Keys((0, 1), _TRACKED))
 
 
 def _is_left(tmp_path: Path, task: Before = _TASK, *, rescued: str | None = None, twice: bool = False) -> bool:
     path = tmp_path / "1.parquet"
     _write(path, {key: (*values[:3], rescued) for key, values in _OLD.items()})
-    return rewrite(replace(task, paths=(path,) * (1 + twice)), [_folded(_NEW)]) is None
+    return rewrite(replace(task, files=(str(path),) * (1 + twice)), [_folded(_NEW)]) is None
 
 
 def test_what_is_not_plain_is_left_to_a_merge(tmp_path: Path) -> None:
@@ -122,7 +131,7 @@ def test_what_is_not_plain_is_left_to_a_merge(tmp_path: Path) -> None:
     assert not _is_left(tmp_path, replace(_TASK, rows=Keys((0, 1))), rescued='{"c": "{{1}}"}')
     # Keys that are there twice, files that are not there, columns of another type.
     assert _is_left(tmp_path, twice=True)
-    assert rewrite(replace(_TASK, paths=(tmp_path / "none.parquet",)), [_folded(_NEW)]) is None
+    assert rewrite(replace(_TASK, files=(str(tmp_path / "none.parquet"),)), [_folded(_NEW)]) is None
     as_text = replace(_COLUMNS[2], type=pa.string())
     columns, sources = (*_COLUMNS[:2], as_text, *_COLUMNS[3:]), (*_SOURCES[:2], "c1", *_SOURCES[3:])
     assert _is_left(tmp_path, replace(_TASK, columns=columns, sources=sources))
@@ -133,7 +142,7 @@ def test_what_is_not_plain_is_left_to_a_merge(tmp_path: Path) -> None:
     _write(path, _OLD)
     table = pq.read_table(path)
     pq.write_table(table.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""}), path)
-    assert rewrite(replace(_TASK, paths=(path,)), [_folded(_NEW)]) is None
+    assert rewrite(replace(_TASK, files=(str(path),)), [_folded(_NEW)]) is None
 
 
 def test_what_is_large_is_left_to_a_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,9 +151,9 @@ def test_what_is_large_is_left_to_a_merge(tmp_path: Path, monkeypatch: pytest.Mo
     rows = [{"col-a": number, "col-b": "x" * 20_000} for number in range(5_000)]
     pq.write_table(pa.Table.from_pylist(rows, pa.schema([column.field for column in _COLUMNS])), path)
     assert path.stat().st_size < 1 << 20
-    assert rewrite(replace(_TASK, paths=(path,)), [_folded(_NEW)]) is None
+    assert rewrite(replace(_TASK, files=(str(path),)), [_folded(_NEW)]) is None
     monkeypatch.setattr(small_table, "MOST_BYTES", 1 << 30)
-    assert rewrite(replace(_TASK, paths=(path,)), [_folded(_NEW)]) is not None
+    assert rewrite(replace(_TASK, files=(str(path),)), [_folded(_NEW)]) is not None
 
 
 def test_a_column_that_is_younger_than_a_file_is_null_in_it(tmp_path: Path) -> None:
@@ -152,7 +161,7 @@ def test_a_column_that_is_younger_than_a_file_is_null_in_it(tmp_path: Path) -> N
     _write(path, _OLD)
     table = pq.read_table(path).drop_columns(["col-c"])
     pq.write_table(table, path)
-    found = rewrite(replace(_TASK, paths=(path,)), [_folded(_NEW)])
+    found = rewrite(replace(_TASK, files=(str(path),)), [_folded(_NEW)])
     assert found is not None
     rows = pa.Table.from_batches(list(found.batches())).to_pylist()
     assert [row["2"] for row in rows] == [None, None]
@@ -161,7 +170,7 @@ def test_a_column_that_is_younger_than_a_file_is_null_in_it(tmp_path: Path) -> N
 def test_keys_of_sql_s_null_are_left_to_a_merge(tmp_path: Path) -> None:
     path = tmp_path / "1.parquet"
     _write(path, {(1, None): ([1], False, 1, None)})  # type: ignore[dict-item]
-    assert rewrite(replace(_TASK, paths=(path,)), [_folded(_NEW)]) is None
+    assert rewrite(replace(_TASK, files=(str(path),)), [_folded(_NEW)]) is None
 
 
 # Keys that have changed, and keys with NULL.
@@ -190,7 +199,8 @@ def test_a_row_is_found_by_the_key_that_it_had(
         ]
         keys = Keys((0, 1), _TRACKED, moved=True, with_null=with_null)
         found = rewrite(
-            Before((path,), _COLUMNS, _SOURCES, 5, keys), [pa.RecordBatch.from_pylist(listed, schema=_MOVED)]
+            _before([path], keys),
+            [pa.RecordBatch.from_pylist(listed, schema=_MOVED)],
         )
     assert found is not None
     rows = [(key, values) for key, values in old.items() if not (key in changes and changes[key][2][1])]
@@ -243,7 +253,9 @@ def test_each_image_has_as_many_copies_as_it_should(
             | {"net": net, "needed": needed}
             for image, net, needed in changes
         ]
-        before = Before(tuple(paths), _COLUMNS, _SOURCES, 5, Images((0, 1, 2, 3, 5), has_younger))
+        before = Before(
+            MountedFolder("/"), tuple(map(str, paths)), _COLUMNS, _SOURCES, 5, Images((0, 1, 2, 3, 5), has_younger)
+        )
         found = rewrite(before, [pa.RecordBatch.from_pylist(rows, schema=_COPIED)])
     missing = sum(max(0, needed - copies[_frozen(image)]) for image, _, needed in changes)
     if missing and has_younger:
@@ -268,7 +280,7 @@ def test_copies_that_would_fill_the_memory_are_left_to_a_merge(tmp_path: Path) -
     row = {"c0": 1, "c1": "x" * 1000, "c2": None, "c3": False, "lsn": 2, "unknown": False, "needed": 0}
     for count, is_left in ((1000, False), (1_000_000, True)):
         batch = pa.RecordBatch.from_pylist([row | {"net": count}], schema=_COPIED)
-        assert (rewrite(Before((), _COLUMNS, _SOURCES, 5, Images((0, 1, 2, 3, 5))), [batch]) is None) == is_left
+        assert (rewrite(_before([], Images((0, 1, 2, 3, 5))), [batch]) is None) == is_left
 
 
 def test_rescued_texts_of_rows_without_a_key_are_left_to_a_merge(tmp_path: Path) -> None:
@@ -276,4 +288,4 @@ def test_rescued_texts_of_rows_without_a_key_are_left_to_a_merge(tmp_path: Path)
     _write(path, {(1, "x"): ([1], False, 1, '{"c": "{{1}}"}')})
     row = {"c0": 2, "c1": "", "c2": None, "c3": False, "lsn": 2, "unknown": False, "net": 1, "needed": 0}
     batch = pa.RecordBatch.from_pylist([row], schema=_COPIED)
-    assert rewrite(Before((path,), _COLUMNS, _SOURCES, 5, Images((0, 1, 2, 3, 5))), [batch]) is None
+    assert rewrite(_before([path], Images((0, 1, 2, 3, 5))), [batch]) is None

@@ -31,6 +31,7 @@ from walreplay.sink.events import (
     rejoin,
     to_ipc,
 )
+from walreplay.sink.folders import MountedFolder
 from walreplay.sink.rewriting import rewrite
 from walreplay.sink.routes import NO_ROUTES, Routes, components, links_of, route, split
 from walreplay.sink.small_table import Before, Images, Keys, Versions
@@ -530,7 +531,10 @@ def written_anew(
         for path, part in zip(paths, parts, strict=True):
             pq.write_table(pa.Table.from_pylist(list(map(_stored, part)), pa.schema(_STORED)), path)
         which = Versions(how, *(_PLACE[name] for name in names), first)
-        found = rewrite(Before(tuple(paths), columns, tuple(_STORED), _PLACE["rescued"], which), [batch])
+        found = rewrite(
+            Before(MountedFolder("/"), tuple(map(str, paths)), columns, tuple(_STORED), _PLACE["rescued"], which),
+            [batch],
+        )
     if found is None:
         return None
     for number in found.replaced:

@@ -7,19 +7,19 @@ Columns have their physical names and field ids.  The log gets the file's size, 
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from walreplay.sink.folders import Folder
 
 _GROUP_ROWS: Final = 1 << 20
 _GROUP_BYTES: Final = 32 << 20
@@ -90,14 +90,16 @@ class DataFileWriter:
     As a context manager it discards the file if an error leaves the context.
 
     Args:
-        folder: the table's; it is created if it does not exist.
+        folder: the table's; it is made if it does not exist.
         columns: all of the table's, in their order.
         written_by: the version of Spark that readers take for the writer.  It tells them which calendar and time zone
             rules hold; since 3.0 these are Arrow's own.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], columns: Sequence[FileColumn], *, written_by: str) -> None:
-        self._path = Path(folder, f"part-{uuid.uuid4()}.snappy.parquet")
+    def __init__(self, folder: Folder, columns: Sequence[FileColumn], *, written_by: str) -> None:
+        self._folder = folder
+        self._name = f"part-{uuid.uuid4()}.snappy.parquet"
+        self._file: pa.NativeFile | None = None
         self._columns = columns
         self._schema = pa.schema([column.field for column in columns])
         self._written_by = written_by
@@ -127,28 +129,33 @@ class DataFileWriter:
     def close(self) -> DataFile | None:
         """Finish the file; None, and no file, if there were no rows."""
         self._flush()
-        if self._writer is None:
+        if self._writer is None or self._file is None:
             return None
         self._writer.add_key_value_metadata({"org.apache.spark.version": self._written_by})
         self._writer.close()
+        size = self._file.tell()
+        self._file.close()
         (found,) = self._found
-        return DataFile(self._path.name, self._path.stat().st_size, found.num_rows, _statistics(found, self._columns))
+        return DataFile(self._name, size, found.num_rows, _statistics(found, self._columns))
 
     def abandon(self) -> None:
         """Discard the file.  Errors are ignored, because they would hide the error that was the reason."""
         with suppress(Exception):
             if self._writer is not None:
                 self._writer.close()
-        with suppress(OSError):
-            self._path.unlink(missing_ok=True)
+        with suppress(Exception):
+            if self._file is not None:
+                self._file.close()
+                self._folder.delete(self._name)
 
     def _flush(self) -> None:
         if not self._waiting:
             return
         if self._writer is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._folder.make()
+            self._file = self._folder.create(self._name)
             self._writer = pq.ParquetWriter(
-                self._path,
+                self._file,
                 self._schema,
                 store_schema=False,
                 store_decimal_as_integer=True,

@@ -107,7 +107,7 @@ def _with_keys(
         "copied": count - len(updated) - len(gone),
     }
     missing = missing_of(flags(rows, "expected") & ~matched, deleted)
-    return Rewritten(joined(old, new), tuple(places), counts, missing, tuple(range(len(before.paths))))
+    return Rewritten(joined(old, new), tuple(places), counts, missing, tuple(range(len(before.files))))
 
 
 def _with_copies(
@@ -138,7 +138,7 @@ def _with_copies(
     at = np.concatenate([np.delete(np.arange(count), gone), count + np.repeat(np.arange(len(net)), added)])
     counts = {"updated": 0, "deleted": len(gone), "inserted": int(added.sum()), "copied": count - len(gone)}
     lost = {"without_base": 0, "deletes_without_row": int(missing.sum())}
-    return Rewritten(joined(old, new), (at,) * len(old), counts, lost, tuple(range(len(before.paths))))
+    return Rewritten(joined(old, new), (at,) * len(old), counts, lost, tuple(range(len(before.files))))
 
 
 def _longest(column: pa.Array) -> int:

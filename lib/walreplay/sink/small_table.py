@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 
 from walreplay.sink.by_value import by_value
 from walreplay.sink.data_files import FileColumn, as_named
+from walreplay.sink.folders import Folder
 from walreplay.sink.identity import contiguous, hash_rows
 from walreplay.types.by_value import Form
 
@@ -110,14 +110,15 @@ class Before:
     """A table before the merge, and how folded rows match it.
 
     Attributes:
-        paths: the table's files.
+        folder: the table's; ``files`` are the names of its files there.
         columns: the table's columns.
         sources: for each of them, the name of the folded rows' column with its values.
         rescued: the number of the column with rescued texts; None if the table has none.
         rows: what tells rows apart.
     """
 
-    paths: tuple[Path, ...]
+    folder: Folder
+    files: tuple[str, ...]
     columns: tuple[FileColumn, ...]
     sources: tuple[str, ...]
     rescued: int | None
@@ -254,8 +255,8 @@ def read_rows(before: Before) -> tuple[list[pa.Array], list[int]] | None:
     lengths: list[int] = []
     parts: list[list[pa.Array]] = [[] for _ in before.columns]
     size = 0
-    for path in before.paths:
-        file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+    for name in before.files:
+        file = pq.ParquetFile(before.folder.open(name), coerce_int96_timestamp_unit="us")
         if any(name in (file.metadata.metadata or {}) for name in _OLD_CALENDAR):
             return None
         lengths.append(file.metadata.num_rows)

@@ -1,25 +1,25 @@
 """Staged files: decoding tasks write folded events to them, and folding tasks read their share.
 
-``<name>.staged`` has the data of all rows, one after the other.  ``<name>.index``, an Arrow IPC file, has the rows'
-other columns and the place of their data: one record batch for each table, sorted by bucket and sequence.  To read some
-rows of one table, a task reads only that table's part of the index, and then the bytes of those rows.
+A file begins with the data of all rows, one after the other.  Behind it, as an Arrow IPC file, are the rows' other
+columns and the place of their data: one record batch for each table, sorted by bucket and sequence.  To read some rows
+of one table, a task reads only that table's part of this index, and then the bytes of those rows.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+
+from walreplay.sink.folders import Folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +34,12 @@ _ORDER: Final = [("table", "ascending"), ("bucket", "ascending"), ("sequence", "
 _BATCHES_AT_ONCE: Final = 256
 """So many batches of one row each are joined, because each takes 7 kB of memory."""
 
+_ALIGNED: Final = 64
+
+_BETWEEN: Final = 64 << 10
+_AT_ONCE: Final = 8 << 20
+"""Rows of a file in an object store are read together, up to so many bytes, if no more than the others lie between."""
+
 _MOST_OPEN: Final = 256
 """A task has so many files open at most; systems allow a process about a thousand."""
 
@@ -41,10 +47,10 @@ _MOST_OPEN: Final = 256
 class StagedFileWriter:
     """Write one staged file, with a unique name; as a context manager it discards the file if an error leaves it."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._name = str(uuid.uuid4())
-        self._data, self._index = _paths(folder, self._name)
-        self._file: BinaryIO | None = None
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._name = f"{uuid.uuid4()}.staged"
+        self._file: pa.NativeFile | None = None
         self._rows: list[pa.Table] = []
         self._last: list[pa.RecordBatch] = []
 
@@ -58,8 +64,8 @@ class StagedFileWriter:
     def add(self, rows: pa.RecordBatch) -> None:
         """Write rows: the column ``data`` goes to the staged file, the others to the index."""
         if self._file is None:
-            self._data.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._data.open("xb")
+            self._folder.make()
+            self._file = self._folder.create(self._name)
         offsets = []
         for value in rows.column(DATA):
             offsets.append(self._file.tell())
@@ -72,16 +78,18 @@ class StagedFileWriter:
         """Finish the file; give its name and its index, or None if there were no rows."""
         if self._file is None:
             return None
-        self._file.close()
         self._gather()
         index = pa.concat_tables(self._rows).combine_chunks().sort_by(_ORDER).combine_chunks()
         tables, starts = np.unique(index.column("table").to_numpy(), return_index=True)
         stops = [*starts[1:].tolist(), index.num_rows]
         schema = index.schema.with_metadata({_TABLES: json.dumps(tables.tolist()).encode()})
-        with pa.OSFile(str(self._index), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        # Arrow aligns what it writes to the file's beginning.
+        self._file.write(bytes(-self._file.tell() % _ALIGNED))
+        with pa.ipc.new_file(self._file, schema) as writer:
             for start, stop in zip(starts.tolist(), stops, strict=True):
                 (batch,) = index.slice(start, stop - start).to_batches()
                 writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+        self._file.close()
         return self._name, index
 
     def _gather(self) -> None:
@@ -91,15 +99,11 @@ class StagedFileWriter:
 
     def _abandon(self) -> None:
         """Discard the file.  Errors are ignored, because they would hide the error that was the reason."""
-        with suppress(OSError):
-            if self._file is not None:
+        if self._file is not None:
+            with suppress(OSError):
                 self._file.close()
-            for path in (self._data, self._index):
-                path.unlink(missing_ok=True)
-
-
-def _paths(folder: str | os.PathLike[str], name: str) -> tuple[Path, Path]:
-    return Path(folder, f"{name}.staged"), Path(folder, f"{name}.index")
+            with suppress(OSError):
+                self._folder.delete(self._name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,20 +136,21 @@ class Wanted:
         return found
 
 
-def read_columns(folder: str, name: str, wanted: Wanted, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+def read_columns(folder: Folder, name: str, wanted: Wanted, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """Give one tuple for each selected row of a file, with the values of some of the index's columns."""
-    for rows in _rows_of_table(folder, name, wanted.table):
+    with folder.open(name) as file:
+        rows = _rows_of_table(file, wanted.table)
+        if rows is None:
+            return []
         found = rows.filter(pa.array(wanted.among(rows)))
         return list(zip(*(found.column(column).to_pylist() for column in columns), strict=True))
-    return []
 
 
-def _rows_of_table(folder: str, name: str, table: int) -> Iterator[pa.RecordBatch]:
-    """Give a table's batch in an index, which stays mapped until the next step; nothing if there is none."""
-    with pa.memory_map(str(_paths(folder, name)[1])) as source, pa.ipc.open_file(source) as reader:
+def _rows_of_table(file: pa.NativeFile, table: int) -> pa.RecordBatch | None:
+    """Give a table's batch in the index of a file; None if there is none."""
+    with pa.ipc.open_file(file) as reader:
         tables = json.loads(reader.schema.metadata[_TABLES])
-        if table in tables:
-            yield reader.get_batch(tables.index(table))
+        return reader.get_batch(tables.index(table)) if table in tables else None
 
 
 class Sharing(Enum):
@@ -157,7 +162,7 @@ class Sharing(Enum):
 
 
 def read_rows(
-    folder: str, names: Sequence[str], wanted: Wanted, share: tuple[int, int], sharing: Sharing
+    folder: Folder, names: Sequence[str], wanted: Wanted, share: tuple[int, int], sharing: Sharing
 ) -> Iterator[tuple[int, int, bytes]]:
     """Give bucket, sequence and data of one share of the selected rows, sorted by bucket and sequence.
 
@@ -166,33 +171,104 @@ def read_rows(
         share: the number of the share, and the number of shares.
         sharing: by which unit rows are divided among shares: by bucket, all rows together (as bucket 0), or row by row.
     """
+    with ExitStack() as opened:
+        files = _Files(folder, names, opened)
+        rows = _places(files, wanted, share, sharing)
+        if rows is None:
+            return
+        most_between = _BETWEEN if folder.is_far else -1
+        ends = _ends(rows, most_between)
+        for bucket, file, sequence, offset, size, end in zip(*(one.tolist() for one in (*rows, ends)), strict=True):
+            yield bucket, sequence, files.read(file, offset, size, end)
+
+
+_Rows: TypeAlias = "tuple[NDArray[np.int64], ...]"
+"""Bucket, number of the file, sequence, offset and size of rows, in the order in which they are read."""
+
+
+def _places(files: _Files, wanted: Wanted, share: tuple[int, int], sharing: Sharing) -> _Rows | None:
+    """Find the rows of a share; None if there are none."""
     number, shares = share
     found, before = [], 0
-    for file, name in enumerate(names):
-        for rows in _rows_of_table(folder, name, wanted.table):
-            at = np.nonzero(wanted.among(rows))[0]
-            bucket = rows.column("bucket").to_numpy()[at]
-            if sharing is Sharing.TOGETHER:
-                bucket = np.zeros_like(bucket)
-            turn = before + np.arange(len(at)) if sharing is Sharing.IN_TURN else bucket
-            before += len(at)
-            mine = turn % shares == number
-            at, columns = at[mine], (rows.column(column).to_numpy() for column in ("sequence", _OFFSET, "size"))
-            found.append((bucket[mine], np.full(len(at), file), *(column[at] for column in columns)))
+    for file in range(files.count):
+        rows = _rows_of_table(files.opened(file), wanted.table)
+        if rows is None:
+            continue
+        at = np.nonzero(wanted.among(rows))[0]
+        bucket = rows.column("bucket").to_numpy()[at]
+        if sharing is Sharing.TOGETHER:
+            bucket = np.zeros_like(bucket)
+        turn = before + np.arange(len(at)) if sharing is Sharing.IN_TURN else bucket
+        before += len(at)
+        mine = turn % shares == number
+        at, columns = at[mine], (rows.column(column).to_numpy() for column in ("sequence", _OFFSET, "size"))
+        found.append((bucket[mine], np.full(len(at), file), *(column[at] for column in columns)))
     if not found:
-        return
+        return None
     bucket, of_file, sequence, offset, size = (np.concatenate(columns) for columns in zip(*found, strict=True))
-    with ExitStack() as opened:
-        files: dict[int, BinaryIO] = {}
-        for at in np.lexsort((sequence, bucket)).tolist():
-            file = int(of_file[at])
-            if file not in files:
-                if len(files) == _MOST_OPEN:
-                    opened.close()
-                    files.clear()
-                files[file] = opened.enter_context(_paths(folder, names[file])[0].open("rb"))
-            files[file].seek(int(offset[at]))
-            yield int(bucket[at]), int(sequence[at]), files[file].read(int(size[at]))
+    order = np.lexsort((sequence, bucket))
+    return bucket[order], of_file[order], sequence[order], offset[order], size[order]
+
+
+def _ends(rows: _Rows, most_between: int) -> NDArray[np.int64]:
+    """Say for each row up to where its file is read with it: to its own end, or to that of rows that come next.
+
+    Rows are read together that are of one bucket, as whoever reads one of them needs the others, too.
+
+    Args:
+        most_between: how many bytes may lie between two of them; below 0, each row is read by itself.
+    """
+    bucket, of_file, _, offset, size = rows
+    ends = offset + size
+    if most_between < 0:
+        return ends
+    last: dict[int, int] = {}
+    for row in range(len(ends) - 1, -1, -1):
+        following = last.get(int(of_file[row]))
+        if following is not None and bucket[following] == bucket[row]:
+            between = offset[following] - ends[row]
+            if 0 <= between <= most_between and ends[following] - offset[row] <= _AT_ONCE:
+                ends[row] = ends[following]
+        last[int(of_file[row])] = row
+    return ends
+
+
+class _Files:
+    """Staged files that a task reads; not too many are open at once."""
+
+    def __init__(self, folder: Folder, names: Sequence[str], opened: ExitStack) -> None:
+        self._folder = folder
+        self._names = names
+        self._opened = opened
+        self._files: dict[int, pa.NativeFile] = {}
+        self._read: dict[int, tuple[int, memoryview]] = {}
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._names)
+
+    def opened(self, file: int) -> pa.NativeFile:
+        """Give an open file."""
+        if file not in self._files:
+            if len(self._files) >= _MOST_OPEN:
+                self._opened.close()
+                self._files.clear()
+            self._files[file] = self._opened.enter_context(self._folder.open(self._names[file]))
+        return self._files[file]
+
+    def read(self, file: int, offset: int, size: int, end: int) -> bytes:
+        """Give some bytes of a file, which is read up to ``end`` with them."""
+        start, there = self._read.get(file, (0, memoryview(b"")))
+        if not start <= offset <= offset + size <= start + len(there):
+            source = self.opened(file)
+            source.seek(offset)
+            data: bytes = source.read(end - offset)
+            if end == offset + size:
+                return data
+            start, there = offset, memoryview(data)
+            self._read[file] = start, there
+        return bytes(there[offset - start : offset - start + size])
 
 
 __all__ = ["DATA", "Sharing", "StagedFileWriter", "Wanted", "read_columns", "read_rows"]

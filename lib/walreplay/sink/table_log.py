@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from walreplay.sink.folders import Folder
 from walreplay.sink.lineage import LoggedCommit, mark_of
+
+LOG: Final = "_delta_log"
 
 _MOST_COMMITS: Final = 100
 """So many commits are read at most; Delta writes a checkpoint after every ten, unless a table's properties differ."""
@@ -35,13 +37,29 @@ class LoggedVersion:
         version: the version's number; below 0 for a table that does not exist yet.
     """
 
-    def __init__(self, folder: str, version: int) -> None:
-        self._log = Path(folder, "_delta_log")
+    def __init__(self, folder: Folder, version: int) -> None:
+        self._log = folder.inside(LOG)
         self._version = version
 
     @cached_property
     def _sums(self) -> Mapping[str, Any] | None:
-        return _checksum(self._log, self._version)
+        """The version's checksum, if it is the commit's own: one may be left from a commit that was rolled back."""
+        try:
+            found: dict[str, Any] = json.loads(self._log.read(f"{self._version:020}.crc"))
+        except (OSError, ValueError):
+            return None
+        if not {"numFiles", "tableSizeBytes", "txnId"} <= found.keys():
+            return None
+        writers = [one["commitInfo"].get("txnId") for one in self._newest or () if "commitInfo" in one]
+        return found if writers[:1] == [found["txnId"]] else None
+
+    @cached_property
+    def _newest(self) -> Sequence[Mapping[str, Any]] | None:
+        """The actions of the version's commit."""
+        try:
+            return _actions(self._log, self._version)
+        except (OSError, ValueError):
+            return None
 
     def size(self) -> tuple[int, int] | None:
         """Give the number of the table's files, and their total size in bytes."""
@@ -55,36 +73,36 @@ class LoggedVersion:
             return None
         return {one["appId"]: int(one["version"]) for one in self._sums["setTransactions"]}
 
+    def metadata(self) -> Mapping[str, Any] | None:
+        """Give the table's metadata, as the log's ``metaData`` entry."""
+        return None if self._sums is None else self._sums.get("metadata")
+
     def files(self) -> list[Mapping[str, Any]] | None:
         """Give the table's files, as the log's ``add`` entries."""
-        if self._sums is None:
+        size = self.size()
+        if size is None:
             return None
         try:
-            found = _replayed(self._log, self._version)
+            found = _replayed(self._log, self._version, self._newest or (), size)
         except (OSError, ValueError, KeyError, pa.ArrowException):
             return None
-        if found is None or (len(found), sum(file["size"] for file in found)) != self.size():
-            return None
-        return found
+        return None if found is None or _size(found) != size else found
 
 
-def newest_version(folder: str) -> int:
+def newest_version(folder: Folder) -> int:
     """Give a table's newest version by the names of its log's files; -1 if there is no table."""
-    try:
-        names = [path.name for path in Path(folder, "_delta_log").iterdir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return -1
+    names = folder.inside(LOG).names()
     return max((int(found[1]) for name in names if (found := _OF_VERSION.fullmatch(name))), default=-1)
 
 
-def commits_from(folder: str, first: int, last: int) -> Iterator[LoggedCommit]:
+def commits_from(folder: Folder, first: int, last: int) -> Iterator[LoggedCommit]:
     """Give the commits from one version to another, both included; those that the log no longer has are left out."""
+    log = folder.inside(LOG)
     for version in range(max(first, 0), last + 1):
         try:
-            lines = Path(folder, "_delta_log", f"{version:020}.json").read_bytes().splitlines()
+            actions = _actions(log, version)
         except FileNotFoundError:
             continue
-        actions = [json.loads(line) for line in lines]
         info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
         files = [action for one in actions for kind in ("add", "remove") if (action := one.get(kind)) is not None]
         parameters: Mapping[str, Any] = info.get("operationParameters") or {}
@@ -98,65 +116,71 @@ def commits_from(folder: str, first: int, last: int) -> Iterator[LoggedCommit]:
         )
 
 
-def whole_file(folder: str, logged: Mapping[str, Any]) -> Path | None:
-    """Give a file's path, from its entry in the log.
+def whole_file(logged: Mapping[str, Any]) -> str | None:
+    """Give a file's name in the table's folder, from its entry in the log.
 
     None if the file has a deletion vector, or does not lie in the table's folder.
     """
     path: str = logged["path"]
     if logged.get("deletionVector") or ":" in path or path.startswith("/"):
         return None
-    return Path(folder, unquote(path))
+    return unquote(path)
 
 
-def _checksum(log: Path, version: int) -> Mapping[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads((log / f"{version:020}.crc").read_bytes())
-    except (OSError, ValueError):
-        return None
-    if not {"numFiles", "tableSizeBytes", "txnId"} <= found.keys():
-        return None
-    return found if found["txnId"] == _writer(log, version) else None
+def _actions(log: Folder, version: int) -> list[Mapping[str, Any]]:
+    return [json.loads(line) for line in log.read(f"{version:020}.json").splitlines()]
 
 
-def _writer(log: Path, version: int) -> str | None:
-    """Give the id of a commit's transaction: a checksum may be left from another commit that was rolled back."""
-    try:
-        for line in (log / f"{version:020}.json").read_bytes().splitlines():
-            action = json.loads(line)
-            if "commitInfo" in action:
-                name: str | None = action["commitInfo"].get("txnId")
-                return name
-    except (OSError, ValueError):
-        pass
+_Files = dict[tuple[str, "str | None"], Mapping[str, Any] | None]
+"""A table's files by their identity; None for one that was removed."""
+
+
+def _replayed(
+    log: Folder, version: int, newest: Sequence[Mapping[str, Any]], size: tuple[int, int] | None
+) -> list[Mapping[str, Any]] | None:
+    """Read commits back until all files are found, or to a checkpoint; for each file the newest entry counts.
+
+    None if there are too many commits.
+
+    Args:
+        newest: the actions of the version's own commit.
+        size: how many files the table has, and their total size; None if that is not known.
+    """
+    files = _told(newest)
+    names = frozenset[str]()
+    for number in range(version, max(version - _MOST_COMMITS, -1), -1):
+        if number < version:
+            # The checkpoints are asked for by one listing, and only if the newest commit does not tell all.
+            names = names or frozenset(log.names())
+        if f"{number:020}.checkpoint.parquet" in names:
+            for file in _of_checkpoint(log, number):
+                files.setdefault(_identity(file), file)
+            return _live(files)
+        if number < version:
+            files = {**_told(_actions(log, number)), **files}
+        # A file that is there and not removed later is there for certain.
+        if number == 0 or _size(_live(files)) == size:
+            return _live(files)
     return None
 
 
-def _replayed(log: Path, version: int) -> list[Mapping[str, Any]] | None:
-    """Read commits back to a checkpoint or to the first one; for each file the newest entry counts.
+def _told(actions: Sequence[Mapping[str, Any]]) -> _Files:
+    """Give the files that a commit has added or removed."""
+    told: _Files = {}
+    for action in actions:
+        if "add" in action:
+            told[_identity(action["add"])] = action["add"]
+        elif "remove" in action:
+            told.setdefault(_identity(action["remove"]), None)
+    return told
 
-    None if there are too many commits.
-    """
-    files: dict[tuple[str, str | None], Mapping[str, Any] | None] = {}
-    for number in range(version, max(version - _MOST_COMMITS, -1), -1):
-        checkpoint = log / f"{number:020}.checkpoint.parquet"
-        if checkpoint.is_file():
-            for file in _of_checkpoint(checkpoint):
-                files.setdefault(_identity(file), file)
-            break
-        told: dict[tuple[str, str | None], Mapping[str, Any] | None] = {}
-        for line in (log / f"{number:020}.json").read_bytes().splitlines():
-            action = json.loads(line)
-            if "add" in action:
-                told[_identity(action["add"])] = action["add"]
-            elif "remove" in action:
-                told.setdefault(_identity(action["remove"]), None)
-        files = {**told, **files}
-        if number == 0:
-            break
-    else:
-        return None
+
+def _live(files: _Files) -> list[Mapping[str, Any]]:
     return [file for file in files.values() if file is not None]
+
+
+def _size(files: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    return len(files), sum(file["size"] for file in files)
 
 
 def _identity(file: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -165,8 +189,8 @@ def _identity(file: Mapping[str, Any]) -> tuple[str, str | None]:
     return file["path"], None if vector is None else json.dumps(vector, sort_keys=True)
 
 
-def _of_checkpoint(path: Path) -> list[Mapping[str, Any]]:
-    file = pq.ParquetFile(path)
+def _of_checkpoint(log: Folder, version: int) -> list[Mapping[str, Any]]:
+    file = pq.ParquetFile(log.open(f"{version:020}.checkpoint.parquet"))
     # delta-rs writes this column in every checkpoint, so only its values show that there are sidecars.
     if "sidecar" in file.schema_arrow.names and file.read(columns=["sidecar"]).column("sidecar").drop_null():
         raise ValueError("a checkpoint whose files are listed elsewhere")

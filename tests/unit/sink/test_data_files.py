@@ -12,10 +12,11 @@ import pytest
 
 from walreplay.sink import data_files
 from walreplay.sink.data_files import DataFile, DataFileWriter, FileColumn
+from walreplay.sink.folders import MountedFolder
 
 
 def _write(folder: Path, columns: list[FileColumn], *batches: list[pa.Array]) -> DataFile:
-    writer = DataFileWriter(folder, columns, written_by="4.0.0")
+    writer = DataFileWriter(MountedFolder(str(folder)), columns, written_by="4.0.0")
     for arrays in batches:
         writer.write(pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns]))
     file = writer.close()
@@ -24,7 +25,7 @@ def _write(folder: Path, columns: list[FileColumn], *batches: list[pa.Array]) ->
 
 
 def _abandoned(folder: Path, columns: list[FileColumn], *batches: list[pa.Array]) -> None:
-    with DataFileWriter(folder, columns, written_by="4.0.0") as writer:
+    with DataFileWriter(MountedFolder(str(folder)), columns, written_by="4.0.0") as writer:
         for arrays in batches:
             writer.write(pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns]))
 
@@ -119,7 +120,7 @@ def test_a_text_that_is_too_long_for_parquets_statistics_has_none(tmp_path: Path
 
 
 def test_without_rows_there_is_no_file(tmp_path: Path) -> None:
-    writer = DataFileWriter(tmp_path / "t", [FileColumn("n", "n", pa.int32())], written_by="4.0.0")
+    writer = DataFileWriter(MountedFolder(str(tmp_path / "t")), [FileColumn("n", "n", pa.int32())], written_by="4.0.0")
     writer.write(pa.RecordBatch.from_arrays([pa.array([], pa.int32())], names=["n"]))
     assert writer.close() is None
     assert not (tmp_path / "t").exists()
@@ -127,7 +128,7 @@ def test_without_rows_there_is_no_file(tmp_path: Path) -> None:
 
 def test_what_is_abandoned_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_files, "_GROUP_ROWS", 1)
-    writer = DataFileWriter(tmp_path, [FileColumn("n", "n", pa.int32())], written_by="4.0.0")
+    writer = DataFileWriter(MountedFolder(str(tmp_path)), [FileColumn("n", "n", pa.int32())], written_by="4.0.0")
     writer.write(pa.RecordBatch.from_arrays([pa.array([1], pa.int32())], names=["n"]))
     writer.abandon()
     assert list(tmp_path.iterdir()) == []

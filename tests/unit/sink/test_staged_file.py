@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from walreplay.sink import staged_file
+from walreplay.sink.folders import MountedFolder
 from walreplay.sink.staged_file import Sharing, StagedFileWriter, Wanted, read_columns, read_rows
 
 _COLUMNS = ("table", "bucket", "sequence", "ahead", "size")
@@ -33,7 +34,7 @@ def _batch(rows: list[Row]) -> pa.RecordBatch:
 
 
 def _write(folder: Path, rows: list[Row], *, at_once: int = 3) -> str:
-    with StagedFileWriter(folder) as file:
+    with StagedFileWriter(MountedFolder(str(folder))) as file:
         for start in range(0, len(rows), at_once):
             file.add(_batch(rows[start : start + at_once]))
         closed = file.close()
@@ -77,14 +78,14 @@ def _expected(rows: list[list[Row]], wanted: Wanted) -> list[tuple[int, int, byt
 def test_more_files_than_a_process_may_have_open_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staged_file, "_MOST_OPEN", 3)
     names = [_write(tmp_path, [(0, bucket, number, -1, b"%d" % number) for bucket in (0, 1)]) for number in range(10)]
-    found = list(read_rows(str(tmp_path), names, Wanted(0), (0, 1), Sharing.BY_BUCKET))
+    found = list(read_rows(MountedFolder(str(tmp_path)), names, Wanted(0), (0, 1), Sharing.BY_BUCKET))
     assert found == [(bucket, number, b"%d" % number) for bucket in (0, 1) for number in range(10)]
 
 
 def test_an_index_of_many_rows_takes_little_memory(tmp_path: Path) -> None:
     # A batch of one row takes 7 kB.
     row = _batch([(0, 0, 0, -1, b"")])
-    with StagedFileWriter(tmp_path) as file:
+    with StagedFileWriter(MountedFolder(str(tmp_path))) as file:
         for _ in range(staged_file._BATCHES_AT_ONCE * 3 + 1):
             file.add(row)
         assert (len(file._rows), len(file._last)) == (3, 1)
@@ -102,7 +103,8 @@ def test_an_index_of_many_rows_takes_little_memory(tmp_path: Path) -> None:
 def test_each_wanted_row_is_in_one_share(tmp_path: Path, rows: list[list[Row]], wanted: Wanted, shares: int) -> None:
     names = [_write(tmp_path, file) for file in rows]
     for sharing in Sharing:
-        parts = [list(read_rows(str(tmp_path), names, wanted, (n, shares), sharing)) for n in range(shares)]
+        folder = MountedFolder(str(tmp_path))
+        parts = [list(read_rows(folder, names, wanted, (n, shares), sharing)) for n in range(shares)]
         expected = _expected(rows, wanted)
         found = [row for part in parts for row in part]
         if sharing is Sharing.TOGETHER:
@@ -122,21 +124,21 @@ def test_the_index_has_the_columns_of_each_table_but_the_data(tmp_path: Path, ro
     name = _write(tmp_path, rows[0])
     for table in range(-2, 3):
         wanted = Wanted(table, least_bucket=-1)
-        found = read_columns(str(tmp_path), name, wanted, ("bucket", "sequence", "ahead", "size"))
+        found = read_columns(MountedFolder(str(tmp_path)), name, wanted, ("bucket", "sequence", "ahead", "size"))
         of_table = [(*row[1:4], len(row[4])) for row in rows[0] if row[0] == table]
         assert sorted(found) == sorted(of_table)
         assert [row[:2] for row in found] == sorted(row[:2] for row in of_table)
 
 
 def test_a_file_of_no_rows_is_not_made(tmp_path: Path) -> None:
-    with StagedFileWriter(tmp_path / "none") as file:
+    with StagedFileWriter(MountedFolder(str(tmp_path / "none"))) as file:
         assert file.close() is None
     assert not (tmp_path / "none").exists()
 
 
 def test_a_file_that_is_not_finished_is_thrown_away(tmp_path: Path) -> None:
     def write() -> None:
-        with StagedFileWriter(tmp_path) as file:
+        with StagedFileWriter(MountedFolder(str(tmp_path))) as file:
             file.add(_batch([(0, 0, 0, -1, b"x")]))
             assert len(list(tmp_path.iterdir())) == 1
             file.add(pa.RecordBatch.from_pydict({"table": [0]}))

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from walreplay.sink.folders import MountedFolder
 from walreplay.sink.staged_file import Sharing, Wanted
 from walreplay.spark.staging.files import FileRows, FileStaging
 from walreplay.spark.staging.tasks import Shares, over_shares, stage_into_file
@@ -47,9 +48,9 @@ def _files(*numbers: int) -> Iterator[pa.RecordBatch]:
 
 def _staged(folder: Path, *tasks: tuple[int, ...]) -> tuple[FileStaging, list[Scanned]]:
     """Stage files by some tasks; give also what tasks tell of scans."""
-    staging, scans = FileStaging(str(folder)), []
+    staging, scans = FileStaging(MountedFolder(str(folder))), []
     for numbers in tasks:
-        batches = stage_into_file(_files(*numbers), work=_work, folder=str(folder))
+        batches = stage_into_file(_files(*numbers), work=_work, folder=MountedFolder(str(folder)))
         told = [SimpleNamespace(**row) for batch in batches for row in batch.to_pylist()]
         scans += staging._take(told)  # type: ignore[arg-type]
     return staging, scans
@@ -61,7 +62,7 @@ def _shares(staging: FileStaging, wanted: Wanted, tasks: int) -> Shares:
 
 def test_a_task_writes_one_file_and_tells_what_its_rows_come_to(tmp_path: Path) -> None:
     staging, scans = _staged(tmp_path, (0, 1), (2,))
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".index", ".index", ".staged", ".staged"]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".staged", ".staged"]
     assert scans == [Scanned(number, "", b"scan") for number in range(3)]
     totals = [
         Total(0, 0, "a", 3, 8, 5, 6),
@@ -83,7 +84,7 @@ def test_what_a_wrong_guess_has_staged_does_not_count(tmp_path: Path) -> None:
 
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="cannot be decoded"):
-        list(stage_into_file(_files(0, -1), work=_work, folder=str(tmp_path)))
+        list(stage_into_file(_files(0, -1), work=_work, folder=MountedFolder(str(tmp_path))))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -100,7 +101,7 @@ def test_where_nothing_can_be_written_the_error_names_the_folder(tmp_path: Path)
     folder = tmp_path / "file" / "staging"
     folder.parent.touch()
     with pytest.raises(RuntimeError) as caught:
-        list(stage_into_file(_files(0), work=_work, folder=str(folder)))
+        list(stage_into_file(_files(0), work=_work, folder=MountedFolder(str(folder))))
     error = refusal_in(str(caught.value))
     assert error is not None
     assert str(error).startswith(f"{folder}: staged rows cannot be written: Not a directory.")
@@ -123,7 +124,7 @@ def test_work_that_is_done_together_is_shared_out_evenly(count: int) -> None:
     together = Together(None)  # type: ignore[arg-type]
     sizes = [(50 << 20) if number % 17 == 0 else 100 for number in range(count)]
     for size in sizes:
-        shares = Shares("", (), Wanted(0), 1 + size // (4 << 20), Sharing.BY_BUCKET)
+        shares = Shares(MountedFolder(""), (), Wanted(0), 1 + size // (4 << 20), Sharing.BY_BUCKET)
         together.add(FileRows(None, shares), _counted, size)  # type: ignore[arg-type]
     bins = together._bins()
     parts = [(part.slot, part.number) for bin_ in bins for part in bin_]

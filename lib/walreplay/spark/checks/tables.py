@@ -25,7 +25,7 @@ from walreplay.spark.checks.shared import check_shared
 from walreplay.spark.checks.siblings import SiblingLedgers
 from walreplay.spark.checks.standing import Known, change_warning, changed_between, changed_error, standing_of
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.mounted import local_folder
+from walreplay.spark.delta.reach import folder_of
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import Target
 from walreplay.spark.ledger.ledger import Ledger, run_id
@@ -293,7 +293,7 @@ class TableChecks:
         Returns:
             an error for a table that is not the one that the ledger knows.
         """
-        folder = local_folder(self.spark, entry.table.path)
+        folder = folder_of(self.spark, entry.table.path)
         if folder is None or entry.left is None or newest_version(folder) in (-1, entry.left):
             return None
         with session_with(self.spark, delta.SMALL_STATE) as own:

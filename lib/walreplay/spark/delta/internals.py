@@ -56,6 +56,7 @@ COLUMNS: Final = "columns"
 PROPERTIES: Final = "properties"
 FORGETTING: Final = "forgetting"
 CHECKPOINTS: Final = "checkpoints"
+CHECKSUMS: Final = "checksums"
 
 USED: Final[Mapping[str, tuple[Method, ...]]] = {
     COMMITS: (
@@ -88,6 +89,12 @@ USED: Final[Mapping[str, tuple[Method, ...]]] = {
     ),
     FORGETTING: (Method(f"{_DELTA}.DeltaLog", "invalidateCache", (_SESSION, "org.apache.hadoop.fs.Path")),),
     CHECKPOINTS: (Method(f"{_DELTA}.DeltaLog", "checkpoint"),),
+    CHECKSUMS: (
+        Method(f"{_DELTA}.DeltaLog", "unsafeVolatileSnapshot"),
+        Method(f"{_DELTA}.Snapshot", "version"),
+        Method(f"{_DELTA}.Snapshot", "checksumOpt"),
+        Method(f"{_DELTA}.util.JsonUtils$", "mapper"),
+    ),
     COLUMNS: (
         Method(_TRANSACTION, "updateMetadata", (_METADATA, "boolean")),
         Method(f"{_SQL}.types.DataType", "fromJson", (_TEXT,)),
@@ -193,7 +200,7 @@ class Internals:
         """Begin a transaction on a table, which need not exist yet."""
         self._activate(spark)
         log = self._objects["DeltaLog$"].forTable(spark._jsparkSession, path)
-        return DeltaTransaction(spark, self, log.startTransaction())
+        return DeltaTransaction(spark, self, log)
 
     def write(self, mark: str | None, *, anew: bool) -> Any:
         """Give the history's operation WRITE.
@@ -251,11 +258,12 @@ class Internals:
 class DeltaTransaction:
     """Delta's own transaction on one table."""
 
-    def __init__(self, spark: SparkSession, internals: Internals, begun: Any) -> None:
+    def __init__(self, spark: SparkSession, internals: Internals, log: Any) -> None:
         self._spark = spark
         self._internals = internals
-        self._begun = begun
-        self.version = int(begun.readVersion())
+        self._log = log
+        self._begun = log.startTransaction()
+        self.version = int(self._begun.readVersion())
 
     @property
     def internals(self) -> Internals:
@@ -315,6 +323,14 @@ class DeltaTransaction:
         """Commit, and give the table's new version."""
         lines = [self._internals.action(kind, values) for kind, values in actions]
         return int(self._begun.commit(self._internals.seq(lines), operation))
+
+    def checksum(self, version: int) -> str | None:
+        """Give the checksum of the version that was just committed, as its file has it; None if it is not known."""
+        snapshot = self._log.unsafeVolatileSnapshot()
+        found = snapshot.checksumOpt()
+        if int(snapshot.version()) != version or not found.isDefined():
+            return None
+        return str(self._internals._objects["util.JsonUtils$"].mapper().writeValueAsString(found.get()))
 
 
 def internals_of(spark: SparkSession) -> Internals | None:

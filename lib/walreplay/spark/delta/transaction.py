@@ -1,7 +1,7 @@
 """Commit files that Python has written, by Delta's own transaction.
 
 A DataFrame's write passes rows one by one through the JVM, and an UPDATE of one row is a dozen Spark jobs.  If a table
-lies in a folder that driver and executors have mounted, Python can write its files from Arrow.  Delta then only has to
+lies where driver and executors reach it by themselves, Python can write its files from Arrow.  Delta then only has to
 commit them: by the same transaction that its statements make, with conflict checks, table features, checkpoints and
 checksums.
 
@@ -16,8 +16,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -26,9 +25,10 @@ from pyspark.sql.types import StructType
 from walreplay.sink.comments import comment_in
 from walreplay.sink.data_files import DataFile, FileColumn, indexed_count
 from walreplay.sink.features import FEATURE, missing, needed_by, of_new, protocol_shown
-from walreplay.sink.table_log import LoggedVersion
+from walreplay.sink.folders import Folder, MountedFolder
+from walreplay.sink.table_log import LOG, LoggedVersion
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.internals import COLUMNS, MERGES, PROPERTIES, DeltaTransaction, Internals
+from walreplay.spark.delta.internals import CHECKSUMS, COLUMNS, MERGES, PROPERTIES, DeltaTransaction, Internals
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import TableName
 
@@ -57,6 +57,8 @@ _WITHOUT_CHECKSUMS: Final = {"fs.AbstractFileSystem.file.impl": "org.apache.hado
 """In mounted folders Hadoop keeps checksums beside the log's files, and starts a program (chmod, readlink) for each
 step that it takes with them: without, a commit takes a third less time."""
 
+_CHECKSUM_FILES: Final = "spark.databricks.delta.writeChecksumFile.enabled"
+
 _LAST_CHECKPOINT_SUM: Final = "_delta_log/._last_checkpoint.crc"
 """The checksum of the one file of the log that is written again and again."""
 
@@ -67,7 +69,7 @@ _KNOWN_FIELDS: Final = {"comment", "delta.columnMapping.id", "delta.columnMappin
 def begin(
     spark: SparkSession,
     table: TableName,
-    folder: str,
+    folder: Folder,
     internals: Internals,
     *,
     create: pa.Schema | None = None,
@@ -81,7 +83,7 @@ def begin(
 def begin_or_say(
     spark: SparkSession,
     table: TableName,
-    folder: str,
+    folder: Folder,
     internals: Internals,
     *,
     create: pa.Schema | None = None,
@@ -90,7 +92,7 @@ def begin_or_say(
     """Begin a transaction on a table, or say why Spark has to write to it.
 
     Args:
-        folder: the table's, which driver and executors have mounted.
+        folder: the table's, which driver and executors reach by themselves.
         create: the columns, if the table does not exist yet.
     """
     assert table.path is not None
@@ -105,7 +107,7 @@ def begin_or_say(
 class Transaction:
     """A transaction on one table; a conflicting commit by somebody else makes it fail."""
 
-    def __init__(self, spark: SparkSession, begun: DeltaTransaction, folder: str) -> None:
+    def __init__(self, spark: SparkSession, begun: DeltaTransaction, folder: Folder) -> None:
         self._spark = spark
         self._begun = begun
         self._internals = begun.internals
@@ -151,15 +153,7 @@ class Transaction:
     @property
     def obstacle(self) -> str | None:
         """What the table has that its files must respect and that is not known here; None for nothing."""
-        metadata = self._begun.metadata()
-        if metadata.get("partitionColumns"):
-            return "it is partitioned"
-        for name in metadata["configuration"]:
-            if name.startswith("delta.") and not name.startswith(_KNOWN_PROPERTIES):
-                return f"it has the property {name}"
-        if all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in _fields(metadata)):
-            return None
-        return "a column of it is generated, or must hold something"
+        return obstacle_in(self._begun.metadata())
 
     def may_be_altered(self, *, drops: bool, renames: bool, widens: bool) -> bool:
         """Columns may be changed in the log alone; nothing else depends on them."""
@@ -231,18 +225,7 @@ class Transaction:
 
     def columns(self, wanted: pa.Schema) -> tuple[FileColumn, ...] | None:
         """Give some of the table's columns as its files have them; None if their types differ."""
-        metadata = self._begun.metadata()
-        found = {field["name"]: field for field in _fields(metadata)}
-        indexed = _indexed(list(found), metadata["configuration"])
-        columns = []
-        for column, expected in zip(wanted, declared(sql_schema(wanted))["fields"], strict=True):
-            field = found.get(column.name)
-            kind = None if field is None else _in_files(column.type, expected["type"], field["type"])
-            if field is None or kind is None:
-                return None
-            number = field["metadata"].get("delta.columnMapping.id")
-            columns.append(FileColumn(column.name, _physical(field), kind, number, column.name in indexed))
-        return tuple(columns)
+        return columns_in(self._begun.metadata(), wanted)
 
     def files(self) -> Sequence[Mapping[str, Any]]:
         """Give the log's entries of the table's files; only for small tables."""
@@ -290,13 +273,58 @@ class Transaction:
 
     def _commit(self, actions: Sequence[tuple[str, Mapping[str, Any]]], operation: Any, told: Mapping[str, str]) -> int:
         # A checksum file must not outlive the file that it belongs to, wherever this program is stopped.
-        Path(self.folder, _LAST_CHECKPOINT_SUM).unlink(missing_ok=True)
-        with _java_settings(self._spark, {**_WITHOUT_CHECKSUMS, **told}):
-            return self._begun.commit(actions, operation)
+        if isinstance(self.folder, MountedFolder):
+            self.folder.delete(_LAST_CHECKPOINT_SUM)
+        # Where somebody has switched the files of checksums off, they stay so.
+        writes = self._internals.can(CHECKSUMS) and self._spark.conf.get(_CHECKSUM_FILES, "true") == "true"
+        own = {_CHECKSUM_FILES: "false"} if writes else {}
+        with _java_settings(self._spark, {**_WITHOUT_CHECKSUMS, **own, **told}):
+            version = self._begun.commit(actions, operation)
+        if writes:
+            self._write_checksum(version)
+        return version
+
+    def _write_checksum(self, version: int) -> None:
+        """Write the file of a version's checksum, as Delta has it in memory.
+
+        Delta itself writes it beside its place and renames it.  In an object store those are sixteen requests, and in a
+        mounted folder it takes longer than the commit.
+        """
+        # The table is right without it: then whoever reads it next takes longer.
+        with suppress(OSError):
+            if (text := self._begun.checksum(version)) is not None:
+                self.folder.inside(LOG).put(f"{version:020}.crc", text.encode())
 
     def _is_made(self, commit: delta.CommitId) -> bool:
         """Say whether a commit was made before, and have this one fail if it is made meanwhile."""
         return self._begun.last_number(commit.application, self.logged.transactions()) >= commit.number
+
+
+def obstacle_in(metadata: Mapping[str, Any]) -> str | None:
+    """Say what a table has, by its metadata, that files must respect and that is not known here; None for nothing."""
+    if metadata.get("partitionColumns"):
+        return "it is partitioned"
+    for name in metadata["configuration"]:
+        if name.startswith("delta.") and not name.startswith(_KNOWN_PROPERTIES):
+            return f"it has the property {name}"
+    if all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in _fields(metadata)):
+        return None
+    return "a column of it is generated, or must hold something"
+
+
+def columns_in(metadata: Mapping[str, Any], wanted: pa.Schema) -> tuple[FileColumn, ...] | None:
+    """Give some of a table's columns as its files have them, by its metadata; None if their types differ."""
+    found = {field["name"]: field for field in _fields(metadata)}
+    indexed = _indexed(list(found), metadata["configuration"])
+    columns = []
+    for column, expected in zip(wanted, declared(sql_schema(wanted))["fields"], strict=True):
+        field = found.get(column.name)
+        kind = None if field is None else _in_files(column.type, expected["type"], field["type"])
+        if field is None or kind is None:
+            return None
+        number = field["metadata"].get("delta.columnMapping.id")
+        columns.append(FileColumn(column.name, _physical(field), kind, number, column.name in indexed))
+    return tuple(columns)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from walreplay.settings import Settings
 from walreplay.sink.table_log import newest_version
 from walreplay.spark.captures.files import INDEX_FOLDER, CaptureFile, root_of
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.mounted import local_folder
+from walreplay.spark.delta.reach import folder_of
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.index.facts import FileFacts, standing, values_of
@@ -397,7 +397,7 @@ class ArchiveIndex:
 
     def _version(self) -> int | None:
         """Give the table's newest version, or -1 if there is none; None if only Spark can tell."""
-        folder = local_folder(self._spark, self._table.path)
+        folder = folder_of(self._spark, self._table.path)
         return None if folder is None else newest_version(folder)
 
     def _append(self, append: Append, files: Sequence[Indexed], known: dict[str, _Row]) -> bool:

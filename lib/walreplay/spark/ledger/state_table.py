@@ -132,7 +132,7 @@ class StateTable:
             return self._read_row()
 
     def _read_row(self) -> _Stored:
-        if not delta.exists(self._spark, self._table):
+        if not self._row.exists():
             return _Stored(exists=False)
         values = self._row.read()
         if values is None:

@@ -1,4 +1,4 @@
-"""Staged events in files of a mounted folder, which tasks write and read themselves.
+"""Staged events in files, which tasks write and read themselves: in a mounted folder, or an object store.
 
 If Spark stages events (`walreplay.spark.staging.by_spark`), every byte passes through the JVM four times: from a worker
 into a shuffle, and from the shuffle into another worker.  Here a decoding task writes its events to one file
@@ -8,20 +8,18 @@ of a failed task is never read, and is deleted with the folder.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from walreplay.sink.events import batch_from_ipc
+from walreplay.sink.folders import Folder
 from walreplay.sink.staged_file import Sharing, Wanted, read_columns
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_schema
@@ -63,7 +61,7 @@ class FileRows:
 
 
 class FileStaging(Staging):
-    """Staged events in files of a mounted folder.
+    """Staged events in files.
 
     Each run has a folder of its own inside.  So a paused run that wakes up after another one has taken over does not
     touch the other one's files.
@@ -73,18 +71,18 @@ class FileStaging(Staging):
         own: the name of the run's folder; ``before`` is that of the run from which it has taken over.
     """
 
-    def __init__(self, folder: str, own: str = "", before: str | None = None) -> None:
+    def __init__(self, folder: Folder, own: str = "", before: str | None = None) -> None:
         super().__init__()
-        self._runs = Path(folder)
-        self._folder = str(self._runs / own)
+        self._runs = folder
+        self._folder = folder.inside(own)
         self._is_own = bool(own)
         self._before = before
         self._names: dict[int, list[str]] = {}
         self._found: list[pa.RecordBatch] = []
 
     @property
-    def kept_rows_folder(self) -> str:
-        """A mounted folder for rows that are already folded, deleted with the rest."""
+    def kept_rows_folder(self) -> Folder:
+        """A folder for rows that are already folded, deleted with the rest."""
         return self._folder
 
     def staged(self, spark: SparkSession, table: int) -> Rows:
@@ -99,20 +97,16 @@ class FileStaging(Staging):
         self._found = []
         _remove(self._folder)
         if self._is_own:
-            # If it was the last one.
-            with suppress(OSError):
-                self._runs.rmdir()
+            self._runs.delete_empty()
 
     def _clear_before(self) -> None:
         """Delete what ended runs have left behind."""
-        self.clear()
-        try:
-            others = list(self._runs.iterdir()) if self._is_own else []
-        except FileNotFoundError:
-            return
-        for other in others:
-            if other.is_dir() and (other.name == self._before or _is_old(other)):
-                _remove(str(other))
+        if not self._is_own:
+            self.clear()
+        for name in self._runs.names() if self._is_own else ():
+            changed = self._runs.changed_at(name)
+            if changed is not None and (name == self._before or time.time() - changed > _OLD):
+                _remove(self._runs.inside(name))
 
     def _stage(
         self,
@@ -180,17 +174,8 @@ class FileStaging(Staging):
         return FileRows(spark, Shares(self._folder, names, wanted, tasks, sharing))
 
 
-def _is_old(folder: Path) -> bool:
+def _remove(folder: Folder) -> None:
     try:
-        return time.time() - folder.stat().st_mtime > _OLD
-    except FileNotFoundError:
-        return False
-
-
-def _remove(folder: str) -> None:
-    try:
-        shutil.rmtree(folder)
-    except FileNotFoundError:
-        pass
+        folder.delete_all()
     except OSError as error:
         raise refused("cannot be deleted", error, folder) from None

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from walreplay.errors import TargetError
 from walreplay.sink.events import batch_to_ipc
+from walreplay.sink.folders import Folder, MountedFolder, reason_of
 from walreplay.sink.staged_file import Sharing, StagedFileWriter, Wanted, read_rows
 from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.refusals import refusal_text
@@ -32,7 +33,7 @@ WRITTEN: Final = pa.schema(
 
 
 @contextmanager
-def _refusing(problem: str, folder: str) -> Iterator[None]:
+def _refusing(problem: str, folder: Folder) -> Iterator[None]:
     """Have the driver tell in one line what the file system has against staged rows."""
     try:
         yield
@@ -40,18 +41,22 @@ def _refusing(problem: str, folder: str) -> Iterator[None]:
         raise RuntimeError(refusal_text(refused(problem, error, folder))) from None
 
 
-def refused(problem: str, error: OSError, folder: str) -> TargetError:
+def refused(problem: str, error: OSError, folder: Folder) -> TargetError:
     """Turn an error of the file system about staged rows into an error for people."""
+    mounted = isinstance(folder, MountedFolder)
+    needs = (
+        "have to have the target mounted at this place, with room, and" if mounted else "reach it by themselves, and"
+    )
     return TargetError(
-        f"staged rows {problem}: {error.strerror or 'an error of the file system'}",
-        path=folder,
-        remedy="The driver and all executors have to have the target mounted at this place, with room, and may write "
-        "there; WALREPLAY_COMMITS=spark in the environment leaves all writing to Spark",
+        f"staged rows {problem}: {reason_of(error)}",
+        path=folder.path if isinstance(folder, MountedFolder) else folder.uri,
+        remedy=f"The driver and all executors {needs} may write there; WALREPLAY_COMMITS=spark in the environment "
+        "leaves all writing to Spark",
     )
 
 
 @spark_task
-def stage_into_file(batches: Iterable[pa.RecordBatch], *, work: Work, folder: str) -> Iterator[pa.RecordBatch]:
+def stage_into_file(batches: Iterable[pa.RecordBatch], *, work: Work, folder: Folder) -> Iterator[pa.RecordBatch]:
     """Write the rows of some work to a file in the folder; give the rows of scans, and the totals of all."""
     with _refusing("cannot be written", folder), StagedFileWriter(folder) as file:
         for rows in work(batches):
@@ -101,7 +106,7 @@ def summed(totals: pa.Table, keys: Sequence[str]) -> pa.Table:
 class Shares:
     """Rows of staged files, divided among tasks that read them by themselves."""
 
-    folder: str
+    folder: Folder
     names: tuple[str, ...]
     wanted: Wanted
     count: int

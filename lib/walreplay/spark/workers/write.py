@@ -1,4 +1,4 @@
-"""Write a table's Parquet files in Spark's Python workers, in a folder that they have mounted."""
+"""Write a table's Parquet files in Spark's Python workers, in a folder that they reach by themselves."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from walreplay.sink.data_files import DataFile, DataFileWriter, FileColumn
 from walreplay.sink.events import Mode
+from walreplay.sink.folders import Folder
 from walreplay.sink.rewriting import rewrite
 from walreplay.sink.small_table import MOST_BYTES, Before
 from walreplay.spark.workers.fold import FoldTask, fold_batches
@@ -75,12 +76,12 @@ class FileTask:
     """Where and how rows are written.
 
     Attributes:
-        folder: the table's, at the same path on all machines.
+        folder: the table's.
         columns: the table's; ``sources`` are the rows' columns that go there.
         written_by: Spark's version.
     """
 
-    folder: str
+    folder: Folder
     columns: tuple[FileColumn, ...]
     sources: tuple[str, ...]
     written_by: str

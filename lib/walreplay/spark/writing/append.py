@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -83,7 +82,7 @@ class FileAppend(Append):
     def discard(self) -> None:
         """Delete the written files, which will not become part of the table."""
         for file in self._files:
-            Path(self._transaction.folder, file.name).unlink(missing_ok=True)
+            self._transaction.folder.delete(file.name)
 
     def _task(self, sources: Sequence[str]) -> FileTask:
         return FileTask(self._transaction.folder, self._columns, tuple(sources), pyspark.__version__)

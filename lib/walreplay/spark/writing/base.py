@@ -82,6 +82,10 @@ class OneRow(ABC):
     """A table of one row, which is changed on a condition: if two runs try at the same time, one succeeds."""
 
     @abstractmethod
+    def exists(self) -> bool:
+        """Say whether the table exists."""
+
+    @abstractmethod
     def read(self) -> Mapping[str, Any] | None:
         """Give the row of an existing table, by its columns' names; None if the table is empty."""
 

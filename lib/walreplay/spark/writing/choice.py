@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from walreplay.spark.delta.internals import COMMITS, internals_of
-from walreplay.spark.delta.mounted import local_folder
+from walreplay.spark.delta.reach import folder_of
 from walreplay.spark.delta.target import Target
 from walreplay.spark.writing.base import TableWriter
 from walreplay.spark.writing.files import FileWriter
@@ -22,13 +22,17 @@ _SWITCH: Final = "WALREPLAY_COMMITS"
 def choose_writer(spark: SparkSession, target: Target) -> TableWriter:
     """Give the writer of a target's tables.
 
-    Python writes files if driver and executors have the target mounted and Delta's private classes are as expected.  If
-    only the classes differ, the writer has a warning that names the difference.
+    Python writes files if driver and executors reach the target by themselves and Delta's private classes are as
+    expected.  If only the classes differ, the writer has a warning that names the difference.
     """
-    folder = local_folder(spark, target.root)
-    if folder is None or os.environ.get(_SWITCH) == "spark":
+    folder = None if os.environ.get(_SWITCH) == "spark" else folder_of(spark, target.root)
+    if folder is None:
         return StatementWriter()
     internals = internals_of(spark)
     if internals is None or target.root is None:
         return StatementWriter()
-    return FileWriter(target.root, folder, internals) if internals.can(COMMITS) else StatementWriter(internals.warnings)
+    return (
+        FileWriter(spark, target.root, folder, internals)
+        if internals.can(COMMITS)
+        else StatementWriter(internals.warnings)
+    )

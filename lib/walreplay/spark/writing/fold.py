@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from walreplay.errors import MissingRow
 from walreplay.listing import escape_glob
 from walreplay.sink.events import Mode
+from walreplay.sink.folders import Folder
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.planning.table_run import Merge
@@ -96,18 +96,21 @@ class MergeFold(FileFold):
     """Rows that are kept in files until a MERGE reads them."""
 
     task: FoldTask
-    folder: str
+    folder: Folder
 
     def commit(
         self, spark: SparkSession, written: FilesWritten | None, ready: Callable[[], Mapping[str, str]]
     ) -> Written:
-        """MERGE the rows, as statements do that have folded them themselves, and delete their files."""
+        """MERGE the rows, as statements do that have folded them themselves.
+
+        Their files are deleted; those in an object store with the folder, by one request.
+        """
         assert written is not None
         with settings(spark, ready()):
-            paths = [Path(self.folder, file.name) for file in written.files]
+            names = [file.name for file in written.files]
             schema = sql_schema(self.task.schema)
-            if paths:
-                kept = spark.read.schema(schema).parquet(*(escape_glob(f"file:{path}") for path in paths))
+            if names:
+                kept = spark.read.schema(schema).parquet(*(escape_glob(self.folder.uri_of(name)) for name in names))
             else:
                 kept = spark.createDataFrame([], schema)
             with settings(spark, {MATERIALIZE: "none"}):
@@ -118,8 +121,8 @@ class MergeFold(FileFold):
                     merged = merge_kept_images(spark, kept, totals, self.merge)
                 else:
                     merged = merge_kept(spark, kept, written.counts, self.merge)
-        for path in paths:
-            path.unlink(missing_ok=True)
+        if not self.folder.is_far:
+            self.folder.delete(*names)
         return merged
 
 

@@ -6,7 +6,7 @@ has made in between is never overwritten.  If the row cannot be replaced so, a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,11 @@ import pyarrow.parquet as pq
 import pyspark
 
 from walreplay.sink.data_files import DataFileWriter
-from walreplay.sink.table_log import whole_file
+from walreplay.sink.folders import Folder
+from walreplay.sink.table_log import LoggedVersion, newest_version, whole_file
+from walreplay.spark.delta.internals import Internals
 from walreplay.spark.delta.target import TableName
-from walreplay.spark.delta.transaction import Transaction, log_entry
+from walreplay.spark.delta.transaction import Transaction, begin, columns_in, log_entry, obstacle_in
 from walreplay.spark.writing.base import Condition
 from walreplay.spark.writing.row_statements import StatementRow
 
@@ -44,7 +46,7 @@ class FileRow(StatementRow):
     """A table of one row that is read and changed by its file.
 
     Args:
-        begin: begins a transaction, which creates the table if columns are given; None if statements have to be used.
+        folder: the table's, which the driver reaches by itself.
     """
 
     def __init__(
@@ -52,11 +54,19 @@ class FileRow(StatementRow):
         spark: SparkSession,
         table: TableName,
         schema: pa.Schema,
-        begin: Callable[[pa.Schema | None], Transaction | None],
+        folder: Folder,
+        internals: Internals,
     ) -> None:
         super().__init__(spark, table, schema)
-        self._begin = begin
+        self._folder = folder
+        self._internals = internals
+        self._seen: int | None = None
         self._known: _Known | None = None
+
+    def exists(self) -> bool:
+        """Say whether the table exists."""
+        self._seen = newest_version(self._folder)
+        return self._seen >= 0
 
     def read(self) -> Mapping[str, Any] | None:
         """Give the row of an existing table, by its columns' names; None if the table is empty."""
@@ -81,15 +91,17 @@ class FileRow(StatementRow):
         return super().change(values, condition)
 
     def _read(self) -> _Known | None:
-        transaction = self._begin(None)
-        columns = None if transaction is None else transaction.columns(self._schema)
-        if transaction is None or columns is None:
+        """Read the row by the log alone: to ask Delta takes several times as long, and as many requests of a store."""
+        version = newest_version(self._folder) if self._seen is None else self._seen
+        self._seen = None
+        logged = LoggedVersion(self._folder, version)
+        metadata, files = logged.metadata(), logged.files()
+        if metadata is None or files is None or len(files) != 1 or obstacle_in(metadata) is not None:
             return None
-        files = transaction.files()
-        path = whole_file(transaction.folder, files[0]) if len(files) == 1 else None
-        if path is None:
+        columns, name = columns_in(metadata, self._schema), whole_file(files[0])
+        if columns is None or name is None:
             return None
-        rows = pq.ParquetFile(path).read()
+        rows = pq.ParquetFile(self._folder.open(name)).read()
         if rows.num_rows != 1:
             return None
         values = {}
@@ -97,7 +109,11 @@ class FileRow(StatementRow):
             # A column that was added after the file was written is not in it.
             there = column.physical in rows.column_names
             values[column.name] = rows[column.physical].cast(column.type, safe=False)[0].as_py() if there else None
-        return _Known(transaction.version, files, values)
+        return _Known(version, files, values)
+
+    def _begin(self, create: pa.Schema | None) -> Transaction | None:
+        """Begin a transaction, which creates the table if columns are given; None if statements have to be used."""
+        return begin(self._spark, self._table, self._folder, self._internals, create=create)
 
     def _replace(self, known: _Known, values: Mapping[str, Any]) -> _Known | None:
         """Replace a row; None, and nothing is written, if the table no longer has it."""

@@ -1,7 +1,7 @@
 """Rewrite a small table together with the rows to merge, instead of a MERGE.
 
-A MERGE of a few rows takes Spark a dozen jobs and plans, however small the table is.  If driver and executors have the
-table's folder mounted, the task that folds its changes can also read the table and rewrite it.  Delta's own transaction
+A MERGE of a few rows takes Spark a dozen jobs and plans, however small the table is.  If driver and executors reach the
+table's folder, the task that folds its changes can also read the table and rewrite it.  Delta's own transaction
 commits the new files.  Tables with anything unusual are merged.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import pyspark
@@ -17,6 +16,7 @@ import pyspark
 from walreplay.errors import MissingRow
 from walreplay.sink.data_files import FileColumn
 from walreplay.sink.events import Mode
+from walreplay.sink.folders import Folder
 from walreplay.sink.small_table import Before, Images, Keys, Versions, key_is_plain
 from walreplay.sink.table_log import whole_file
 from walreplay.spark.delta import statements as delta
@@ -54,7 +54,7 @@ class Rewrite:
         transaction: commits the new files.
         columns: of the table's files.
         files: the table's files, as its log's entries.
-        paths: the paths of the same files.
+        names: the names of the same files in the table's folder.
     """
 
     def __init__(
@@ -62,18 +62,19 @@ class Rewrite:
         transaction: Transaction,
         columns: tuple[FileColumn, ...],
         files: Sequence[Mapping[str, Any]],
-        paths: tuple[Path, ...],
+        names: tuple[str, ...],
     ) -> None:
         self._transaction = transaction
         self._columns = columns
         self._files = files
-        self._paths = paths
+        self._names = names
 
-    def folding(self, task: FoldTask, merge: Merge, folder: str) -> Work:
+    def folding(self, task: FoldTask, merge: Merge, folder: Folder) -> Work:
         """Give the function that folds a table's events and rewrites it, or else keeps the rows for a MERGE."""
         sources = [source for _, source in merge.pairs]
         before = Before(
-            paths=self._paths,
+            folder=self._transaction.folder,
+            files=self._names,
             columns=self._columns,
             sources=tuple(sources),
             rescued=sources.index("rescued") if "rescued" in sources else None,
@@ -129,7 +130,7 @@ class Rewrite:
 
     def _discard(self, written: FilesWritten) -> None:
         for file in written.files:
-            Path(self._transaction.folder, file.name).unlink(missing_ok=True)
+            self._transaction.folder.delete(file.name)
 
 
 def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], Transaction | str]) -> Rewrite | str:
@@ -159,10 +160,10 @@ def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], Transaction | s
     if count > _MOST_FILES or length > _MOST_BYTES:
         return "it is too large to be written anew"
     files = transaction.files()
-    paths = tuple(path for file in files if (path := whole_file(transaction.folder, file)) is not None)
-    if len(paths) < len(files):
+    names = tuple(name for file in files if (name := whole_file(file)) is not None)
+    if len(names) < len(files):
         return "rows of it are marked as deleted, or its files lie elsewhere"
-    return Rewrite(transaction, columns, files, paths)
+    return Rewrite(transaction, columns, files, names)
 
 
 def _rows_of(merge: Merge, sources: Sequence[str]) -> Keys | Images | Versions:

@@ -32,6 +32,10 @@ class StatementRow(OneRow):
         self._table = table
         self._schema = schema
 
+    def exists(self) -> bool:
+        """Say whether the table exists."""
+        return delta.exists(self._spark, self._table)
+
     def read(self) -> Mapping[str, Any] | None:
         """Give the row of an existing table, by its columns' names; None if the table is empty."""
         rows = delta.read(self._spark, self._table).collect()

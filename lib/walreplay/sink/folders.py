@@ -1,0 +1,285 @@
+"""Folders that the driver and the workers reach by themselves: mounted ones, and prefixes of an object store.
+
+A folder is handed to tasks, so it can be pickled.  `MountedFolder` is at the same path on all machines.  `StoreFolder`
+is opened by `pyarrow.fs`, with the options that the driver has found (`walreplay.spark.delta.reach`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+Options: TypeAlias = tuple[tuple[str, "str | int | bool"], ...]
+"""What an object store's client is made with, by the names of its parameters, in their order."""
+
+WHOLE: Final = 1 << 20
+"""A file in an object store that has no more bytes is read at once: a request takes as long as to read some of them."""
+
+_SAID_BY_STORE: Final = re.compile(r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|HTTP status (\d{3})|\[(\w+)\] HTTP")
+
+
+class Folder(ABC):
+    """A folder, whose files have simple names.
+
+    Methods raise OSError as files do: FileNotFoundError if a file that is read does not exist.
+    """
+
+    is_far: ClassVar[bool]
+    """Each request takes so long that what is wanted together is best read together."""
+
+    @property
+    @abstractmethod
+    def uri(self) -> str:
+        """The folder's place as Spark names it."""
+
+    @abstractmethod
+    def inside(self, path: str) -> Folder:
+        """Give a folder inside this one.
+
+        Args:
+            path: its path from here; empty for this one.
+        """
+
+    @abstractmethod
+    def make(self) -> None:
+        """Make the folder and those above it, where there are such things as folders."""
+
+    @abstractmethod
+    def create(self, name: str) -> pa.NativeFile:
+        """Begin to write a file, in a folder that was made; it is there once it is closed."""
+
+    @abstractmethod
+    def put(self, name: str, data: bytes) -> None:
+        """Write a small file, which is there whole or not at all."""
+
+    @abstractmethod
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file to read some of it; a small one of a store is read at once."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """Read a file."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Give the names of the files and folders inside, in no order; none if there is no such folder."""
+
+    @abstractmethod
+    def changed_at(self, name: str) -> float | None:
+        """Say when a folder inside was last changed (seconds since 1970); None if it does not exist."""
+
+    @abstractmethod
+    def delete(self, *names: str) -> None:
+        """Delete files, as far as they exist."""
+
+    @abstractmethod
+    def delete_all(self) -> None:
+        """Delete the folder and all that is in it, if it exists."""
+
+    @abstractmethod
+    def delete_empty(self) -> None:
+        """Delete the folder if nothing is in it."""
+
+    def uri_of(self, name: str) -> str:
+        """Give a file's place as Spark names it."""
+        return f"{self.uri}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class MountedFolder(Folder):
+    """A folder that is mounted at the same path on all machines."""
+
+    is_far: ClassVar[bool] = False
+
+    path: str
+
+    @property
+    def uri(self) -> str:
+        """The folder's place as Spark names it."""
+        return f"file:{self.path}"
+
+    def inside(self, path: str) -> MountedFolder:
+        """Give a folder inside this one."""
+        return MountedFolder(str(Path(self.path, path)))
+
+    def make(self) -> None:
+        """Make the folder and those above it."""
+        Path(self.path).mkdir(parents=True, exist_ok=True)
+
+    def create(self, name: str) -> pa.NativeFile:
+        """Begin to write a file."""
+        return pa.OSFile(str(Path(self.path, name)), "wb")
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a small file, which is there whole or not at all."""
+        path, whole = Path(self.path, f".{name}.{uuid.uuid4()}.tmp"), Path(self.path, name)
+        path.write_bytes(data)
+        path.replace(whole)
+
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file."""
+        return pa.OSFile(str(Path(self.path, name)), "rb")
+
+    def read(self, name: str) -> bytes:
+        """Read a file."""
+        return Path(self.path, name).read_bytes()
+
+    def names(self) -> list[str]:
+        """Give the names of the files and folders inside."""
+        try:
+            return os.listdir(self.path)  # noqa: PTH208 - in a log with many files it takes a fifth of iterdir's time
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def changed_at(self, name: str) -> float | None:
+        """Say when a folder inside was last changed; None for none, or for a file."""
+        path = Path(self.path, name)
+        try:
+            return path.stat().st_mtime if path.is_dir() else None
+        except FileNotFoundError:
+            return None
+
+    def delete(self, *names: str) -> None:
+        """Delete files, as far as they exist."""
+        for name in names:
+            Path(self.path, name).unlink(missing_ok=True)
+
+    def delete_all(self) -> None:
+        """Delete the folder and all that is in it."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self.path)
+
+    def delete_empty(self) -> None:
+        """Delete the folder if nothing is in it."""
+        with suppress(OSError):
+            Path(self.path).rmdir()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFolder(Folder):
+    """A prefix of an object store.
+
+    Attributes:
+        scheme: as Spark knows the store (``s3a``); ``bucket`` is the part of the URI between its scheme and its path.
+        path: the prefix as `pyarrow.fs` names it: the bucket or container, and what the URI has behind that.
+        kind: the class of `pyarrow.fs`; ``options`` are its arguments.  They may hold keys, so they are never shown.
+    """
+
+    is_far: ClassVar[bool] = True
+
+    scheme: str
+    bucket: str
+    path: str
+    kind: str
+    options: Options = field(repr=False)
+
+    @property
+    def uri(self) -> str:
+        """The folder's place as Spark names it."""
+        _, _, rest = self.path.partition("/")
+        return f"{self.scheme}://{self.bucket}/{rest}".rstrip("/")
+
+    @property
+    def system(self) -> fs.FileSystem:
+        """The store's client; a process has one."""
+        return _client(self.kind, self.options)
+
+    def inside(self, path: str) -> StoreFolder:
+        """Give a folder inside this one."""
+        below = path.strip("/")
+        whole = f"{self.path}/{below}" if below else self.path
+        return StoreFolder(self.scheme, self.bucket, whole, self.kind, self.options)
+
+    def make(self) -> None:
+        """Do nothing: a prefix is there with its first file."""
+
+    def create(self, name: str) -> pa.NativeFile:
+        """Begin to write a file."""
+        return self.system.open_output_stream(self._of(name))
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a small file, which is there whole or not at all."""
+        with self.create(name) as file:
+            file.write(data)
+
+    def open(self, name: str) -> pa.NativeFile:
+        """Open a file; a small one is read at once."""
+        file = self.system.open_input_file(self._of(name))
+        if file.size() > WHOLE:
+            return file
+        with file:
+            return pa.BufferReader(file.read_buffer())
+
+    def read(self, name: str) -> bytes:
+        """Read a file."""
+        with self.system.open_input_file(self._of(name)) as file:
+            read: bytes = file.read()
+        return read
+
+    def names(self) -> list[str]:
+        """Give the names of the files and folders inside."""
+        return [found.base_name for found in self._listed()]
+
+    def changed_at(self, name: str) -> float | None:
+        """Say when the newest file of a folder inside was written."""
+        times = [found.mtime_ns or 0 for found in self.inside(name)._listed() if found.is_file]
+        return max(times) / 1e9 if times else None
+
+    def delete(self, *names: str) -> None:
+        """Delete files, as far as they exist."""
+        for name in names:
+            with suppress(FileNotFoundError):
+                self.system.delete_file(self._of(name))
+
+    def delete_all(self) -> None:
+        """Delete all objects whose names begin with the prefix."""
+        with suppress(FileNotFoundError):
+            self.system.delete_dir(self.path)
+
+    def delete_empty(self) -> None:
+        """Do nothing: a prefix is gone with its last file."""
+
+    def _listed(self) -> Sequence[fs.FileInfo]:
+        from pyarrow import fs
+
+        found: Sequence[fs.FileInfo] = self.system.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return found
+
+    def _of(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+
+def reason_of(error: OSError) -> str:
+    """Say in a few words what a file system or a store has against something, without names and values."""
+    if error.errno:
+        return os.strerror(error.errno)
+    said = _SAID_BY_STORE.search(str(error))
+    return next(filter(None, said.groups())) if said else "an error of the file system"
+
+
+@lru_cache(maxsize=16)
+def _client(kind: str, options: Options) -> fs.FileSystem:
+    from pyarrow import fs
+
+    arguments: dict[str, Any] = dict(options)
+    if kind == "S3FileSystem":
+        # A small file is written by one request instead of three.
+        arguments["allow_delayed_open"] = True
+    return getattr(fs, kind)(**arguments)
+
+
+__all__ = ["Folder", "MountedFolder", "Options", "StoreFolder", "reason_of"]

@@ -1,0 +1,165 @@
+"""Places that driver and workers reach by themselves: mounted folders, and object stores by `pyarrow.fs`.
+
+There Python reads and writes files itself, which is several times as fast as to pass rows through the JVM.  How a store
+is reached is what Spark's own Hadoop configuration says: keys, endpoint, region.  Where it has no keys, both find them
+in the environment (instance roles).  `folder_of` asks the driver only; whether the workers reach a place, too, is tried
+before anything is written (`walreplay.spark.staging.reached`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from walreplay.sink.folders import Folder, MountedFolder, Options, StoreFolder
+from walreplay.spark.delta.mounted import local_folder
+from walreplay.spark.session.isolation import has_own_sessions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Asked = Callable[[str], "str | None"]
+"""Gives a value of Spark's Hadoop configuration."""
+
+_KEYS: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
+_BY_ENVIRONMENT: Final = (
+    "EnvironmentVariableCredentialsProvider",
+    "IAMInstanceCredentialsProvider",
+    "InstanceProfileCredentialsProvider",
+    "DefaultCredentialsProvider",
+    "DefaultAWSCredentialsProviderChain",
+    "ContainerCredentialsProvider",
+    "WebIdentityTokenFileCredentialsProvider",
+    "ProfileAWSCredentialsProvider",
+)
+"""Classes that look for credentials where Arrow's client does, too."""
+
+_NOT_BY_ARROW: Final = ("encryption.algorithm", "server-side-encryption-algorithm", "proxy.host", "access.point")
+"""Settings of S3 that Arrow's client would not heed."""
+
+_AMAZON: Final = re.compile(r"s3[.-]([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
+
+
+def folder_of(spark: SparkSession, path: str | None) -> Folder | None:
+    """Give a path's folder, if the driver reaches it by itself; None for any other place.
+
+    Args:
+        path: None (a table in a catalog) is no folder.
+    """
+    local = local_folder(spark, path)
+    if local is not None:
+        return MountedFolder(local)
+    if path is None or not has_own_sessions(spark):
+        return None
+    store = _store_of(spark, path)
+    return store if store is not None and _driver_reaches(store.inside("")) else None
+
+
+@lru_cache(maxsize=64)
+def _driver_reaches(store: StoreFolder) -> bool:
+    try:
+        store.names()
+    except OSError:
+        return False
+    return True
+
+
+def _store_of(spark: SparkSession, path: str) -> StoreFolder | None:
+    hadoop: Any = spark._jsc.hadoopConfiguration()
+
+    def asked(key: str) -> str | None:
+        # Keys may lie in a store of their own (``hadoop.security.credential.provider.path``).
+        found = hadoop.getPassword(key)
+        return None if found is None else "".join(found)
+
+    return store_of(path, asked)
+
+
+def store_of(path: str, asked: Asked) -> StoreFolder | None:
+    """Give a URI's place in an object store, as Arrow reaches it; None if it cannot do so as Spark does.
+
+    Args:
+        asked: gives a value of Spark's Hadoop configuration.
+    """
+    uri = urlsplit(path)
+    bucket, host = uri.netloc, ""
+    if "@" in bucket:
+        bucket, _, host = bucket.partition("@")
+    if uri.query or uri.fragment or not bucket or unquote(uri.path) != uri.path:
+        return None
+    options: Mapping[str, str | int | bool] | None
+    if uri.scheme in {"s3a", "s3"} and not host:
+        kind, options = "S3FileSystem", _s3(bucket, asked) if uri.scheme == "s3a" else None
+    elif uri.scheme == "gs" and not host:
+        kind, options = "GcsFileSystem", _gcs(asked)
+    elif uri.scheme in {"abfs", "abfss"} and host:
+        kind, options = "AzureFileSystem", _azure(host, asked)
+    else:
+        return None
+    if options is None:
+        return None
+    kept: Options = tuple(options.items())
+    place = f"{bucket}/{uri.path.strip('/')}".rstrip("/")
+    return StoreFolder(uri.scheme, uri.netloc, place, kind, kept)
+
+
+def _s3(bucket: str, asked: Asked) -> dict[str, str | int | bool] | None:
+    """Give the options of Arrow's client for what ``fs.s3a`` says, of the bucket alone or of all."""
+
+    def of(name: str) -> str | None:
+        return asked(f"fs.s3a.bucket.{bucket}.{name}") or asked(f"fs.s3a.{name}") or None
+
+    if any(of(name) for name in _NOT_BY_ARROW):
+        return None
+    credentials = _s3_credentials(of)
+    if credentials is None:
+        return None
+    found: dict[str, str | int | bool] = {**credentials}
+    endpoint = of("endpoint") or ""
+    scheme, has_scheme, host = endpoint.rpartition("://")
+    amazon = _AMAZON.fullmatch(host)
+    region = of("endpoint.region") or (amazon[1] if amazon else None)
+    if region:
+        found["region"] = region
+    secure = scheme != "http" if has_scheme else of("connection.ssl.enabled") != "false"
+    found["scheme"] = "https" if secure else "http"
+    if host and not host.endswith((".amazonaws.com", ".amazonaws.com.cn")):
+        found["endpoint_override"] = host.rstrip("/")
+        found["force_virtual_addressing"] = of("path.style.access") != "true"
+    return found
+
+
+def _s3_credentials(of: Asked) -> dict[str, str | bool] | None:
+    providers = {name.strip().rpartition(".")[2] for name in (of("aws.credentials.provider") or "").split(",")} - {""}
+    keys = {name: of(key) for name, key in (("access_key", "access.key"), ("secret_key", "secret.key"))}
+    if all(keys.values()) and (not providers or providers & set(_KEYS)):
+        token = of("session.token") if not providers or _KEYS[1] in providers else None
+        return {name: value for name, value in (*keys.items(), ("session_token", token)) if value}
+    if providers == {"AnonymousAWSCredentialsProvider"}:
+        return {"anonymous": True}
+    return {} if not providers or providers & set(_BY_ENVIRONMENT) else None
+
+
+def _gcs(asked: Asked) -> dict[str, str | int | bool] | None:
+    kind = asked("fs.gs.auth.type") or asked("google.cloud.auth.type") or "COMPUTE_ENGINE"
+    if kind == "UNAUTHENTICATED":
+        return {"anonymous": True}
+    return {} if kind in {"COMPUTE_ENGINE", "APPLICATION_DEFAULT"} else None
+
+
+def _azure(host: str, asked: Asked) -> dict[str, str | int | bool] | None:
+    account = host.partition(".")[0]
+    key = asked(f"fs.azure.account.key.{host}") or asked("fs.azure.account.key")
+    if key:
+        return {"account_name": account, "account_key": key}
+    token = asked(f"fs.azure.sas.fixed.token.{host}") or asked("fs.azure.sas.fixed.token")
+    if token:
+        return {"account_name": account, "sas_token": token}
+    provider = asked(f"fs.azure.account.oauth.provider.type.{host}") or asked("fs.azure.account.oauth.provider.type")
+    return {"account_name": account} if provider and provider.endswith("MsiTokenProvider") else None
+
+
+__all__ = ["folder_of", "store_of"]
