@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -28,6 +29,9 @@ Options: TypeAlias = tuple[tuple[str, "str | int | bool"], ...]
 
 WHOLE: Final = 1 << 20
 """A file in an object store that has no more bytes is read at once: a request takes as long as to read some of them."""
+
+_KEPT_FOR: Final = 30.0
+"""A small file of a store is read again after so many seconds, at the latest."""
 
 _SAID_BY_STORE: Final = re.compile(r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|HTTP status (\d{3})|\[(\w+)\] HTTP")
 
@@ -218,15 +222,12 @@ class StoreFolder(Folder):
 
     def open(self, name: str) -> pa.NativeFile:
         """Open a file; a small one is read at once."""
-        file = self.system.open_input_file(self._of(name))
-        if file.size() > WHOLE:
-            return file
-        with file:
-            return pa.BufferReader(file.read_buffer())
+        opened = _opened(self.kind, self.options, self._of(name), int(time.monotonic() // _KEPT_FOR))
+        return pa.BufferReader(opened) if isinstance(opened, pa.Buffer) else self.system.open_input_file(opened)
 
     def read(self, name: str) -> bytes:
         """Read a file."""
-        with self.system.open_input_file(self._of(name)) as file:
+        with self.open(name) as file:
             read: bytes = file.read()
         return read
 
@@ -269,6 +270,16 @@ def reason_of(error: OSError) -> str:
         return os.strerror(error.errno)
     said = _SAID_BY_STORE.search(str(error))
     return next(filter(None, said.groups())) if said else "an error of the file system"
+
+
+@lru_cache(maxsize=16)
+def _opened(kind: str, options: Options, path: str, _moment: int) -> pa.Buffer | str:
+    """Give the bytes of a small file, or the path of a larger one.
+
+    Files of tables, logs and staged events never change, and some are read by several in a row.
+    """
+    with _client(kind, options).open_input_file(path) as file:
+        return path if file.size() > WHOLE else file.read_buffer()
 
 
 @lru_cache(maxsize=16)

@@ -77,6 +77,15 @@ class LoggedVersion:
         """Give the table's metadata, as the log's ``metaData`` entry."""
         return None if self._sums is None else self._sums.get("metadata")
 
+    def replaced_by(self) -> Mapping[str, Any] | None:
+        """Give the one file of a version whose commit has replaced all rows, by that commit alone; None for others."""
+        actions = self._newest or ()
+        infos = [one["commitInfo"] for one in actions if "commitInfo" in one]
+        told = infos[0].get("operationParameters") or {} if infos else {}
+        added = [one["add"] for one in actions if "add" in one]
+        replaces = bool(infos) and infos[0].get("operation") == "WRITE" and told.get("mode") == "Overwrite"
+        return added[0] if replaces and "predicate" not in told and len(added) == 1 else None
+
     def files(self) -> list[Mapping[str, Any]] | None:
         """Give the table's files, as the log's ``add`` entries."""
         size = self.size()

@@ -4,6 +4,6 @@ What the bytes mean is for `walreplay.decode`.
 
 Entry points: `files.list_captures`, `files.scan_captures`.
 
-Uses: decode, delta, loading, protocol, session, settings, workers.
+Uses: decode, delta, loading, protocol, session, settings, sink, workers.
 Used by: index, job, staging, walreplay.
 """

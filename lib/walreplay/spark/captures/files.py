@@ -18,6 +18,7 @@ from walreplay.errors import CaptureError, ConfigError, WalReplayError, from_dic
 from walreplay.listing import escape_glob, refuse_endless, sort_key
 from walreplay.numbering import Hole
 from walreplay.settings import CaptureSettings
+from walreplay.spark.captures.stored import StoredFiles, bucket_of, listed
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.session.isolation import settings
 from walreplay.spark.session.session import local_cores
@@ -82,13 +83,37 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
         ConfigError: the place does not exist, or has no file.
         CaptureError: a file is too large.
     """
+    rows = _listed(spark, captures, wanted)
+    if not rows:
+        raise ConfigError(
+            "there are no capture files",
+            path=captures,
+            remedy="Check --captures and, in the configuration, captures: pattern",
+        )
+    files = [CaptureFile(*row) for row in rows]
+    for file in files:
+        if file.length > MAX_FILE_BYTES:
+            raise CaptureError(
+                f"the file has {file.length:,} bytes, and Spark reads at most {MAX_FILE_BYTES:,} as one",
+                path=file.path,
+                remedy="Decompress it, if it is compressed; split it anywhere, by `split -b 1G -d FILE FILE.`; "
+                "and take it away, as its parts stand for it",
+            )
+    return sorted(files, key=lambda file: sort_key(wanted.order, file.path, file.modified))
+
+
+def _listed(spark: SparkSession, captures: str, wanted: CaptureSettings) -> list[tuple[str, int, int]]:
+    """List files: path, length and time of change of each."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
+    root = root_of(captures)
+    in_store = listed(spark, root, wanted)
+    if in_store:
+        return in_store
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", str(wanted.recursive).lower())
     if wanted.pattern is not None:
         reader = reader.option("pathGlobFilter", wanted.pattern)
-    root = root_of(captures)
     if root.startswith((LOCAL_SCHEME, "/")):
         refuse_endless(Path(re.sub(r"^file:/+", "/", root)), pattern=wanted.pattern, recursive=wanted.recursive)
     try:
@@ -101,23 +126,7 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
         raise
     _refuse_unread_names(root, wanted)
     # A glob finds what is hidden, too.
-    rows = [row for row in rows if f"/{INDEX_FOLDER}/" not in row.path]
-    if not rows:
-        raise ConfigError(
-            "there are no capture files",
-            path=captures,
-            remedy="Check --captures and, in the configuration, captures: pattern",
-        )
-    files = [CaptureFile(row.path, row.length, row.modified) for row in rows]
-    for file in files:
-        if file.length > MAX_FILE_BYTES:
-            raise CaptureError(
-                f"the file has {file.length:,} bytes, and Spark reads at most {MAX_FILE_BYTES:,} as one",
-                path=file.path,
-                remedy="Decompress it, if it is compressed; split it anywhere, by `split -b 1G -d FILE FILE.`; "
-                "and take it away, as its parts stand for it",
-            )
-    return sorted(files, key=lambda file: sort_key(wanted.order, file.path, file.modified))
+    return [(row.path, row.length, row.modified) for row in rows if f"/{INDEX_FOLDER}/" not in row.path]
 
 
 def _refuse_unread_names(root: str, wanted: CaptureSettings) -> None:
@@ -169,17 +178,20 @@ def _is_glob(path: str) -> bool:
     return not Path(path).exists() and _GLOB.search(path) is not None
 
 
-def read_files(spark: SparkSession, paths: Sequence[str], size: int) -> DataFrame:
+def read_files(spark: SparkSession, paths: Sequence[str], size: int) -> DataFrame | StoredFiles:
     """Give one row per file: its path and content; or only its number in the list.
 
     Files in a file system that the executors have mounted (``file:``) go by number, and Python workers map them into
     memory.  So Spark need not list them, and the bytes do not pass through the JVM, which would hold several copies.
+    Those in an object store that is reached go by number, too, and the workers read them.
 
     Args:
         size: bytes of all files, about.
     """
-    if are_mapped(paths):
-        return number_files(spark, len(paths), tasks_for(len(paths), size, local_cores(spark)))
+    bucket = None if are_mapped(paths) else bucket_of(spark, paths)
+    if are_mapped(paths) or bucket is not None:
+        numbers = number_files(spark, len(paths), tasks_for(len(paths), size, local_cores(spark)))
+        return numbers if bucket is None else StoredFiles(numbers, bucket, tuple(paths))
     frame = spark.read.format("binaryFile").load([escape_glob(path) for path in paths])
     return frame.select("path", "content")
 

@@ -56,7 +56,7 @@ COLUMNS: Final = "columns"
 PROPERTIES: Final = "properties"
 FORGETTING: Final = "forgetting"
 CHECKPOINTS: Final = "checkpoints"
-CHECKSUMS: Final = "checksums"
+CHECKSUMS: Final = "checksums"  # and what else hangs on the version that Delta has in memory
 
 USED: Final[Mapping[str, tuple[Method, ...]]] = {
     COMMITS: (
@@ -91,6 +91,7 @@ USED: Final[Mapping[str, tuple[Method, ...]]] = {
     CHECKPOINTS: (Method(f"{_DELTA}.DeltaLog", "checkpoint"),),
     CHECKSUMS: (
         Method(f"{_DELTA}.DeltaLog", "unsafeVolatileSnapshot"),
+        Method(f"{_DELTA}.DeltaLog", "startTransaction", (_OPTION, _OPTION)),
         Method(f"{_DELTA}.Snapshot", "version"),
         Method(f"{_DELTA}.Snapshot", "checksumOpt"),
         Method(f"{_DELTA}.util.JsonUtils$", "mapper"),
@@ -200,7 +201,22 @@ class Internals:
         """Begin a transaction on a table, which need not exist yet."""
         self._activate(spark)
         log = self._objects["DeltaLog$"].forTable(spark._jsparkSession, path)
-        return DeltaTransaction(spark, self, log)
+        return DeltaTransaction(spark, self, log, log.startTransaction())
+
+    def begin_at(self, spark: SparkSession, path: str, version: int) -> DeltaTransaction | None:
+        """Begin a transaction on a version of a table without looking for newer ones; None if another one is known.
+
+        If there is a newer one, the commit finds out.
+        """
+        if not self.can(CHECKSUMS):
+            return None
+        self._activate(spark)
+        log = self._objects["DeltaLog$"].forTable(spark._jsparkSession, path)
+        snapshot = log.unsafeVolatileSnapshot()
+        if int(snapshot.version()) != version:
+            return None
+        option = self.jvm.scala.Option
+        return DeltaTransaction(spark, self, log, log.startTransaction(option.apply(None), option.apply(snapshot)))
 
     def write(self, mark: str | None, *, anew: bool) -> Any:
         """Give the history's operation WRITE.
@@ -258,11 +274,11 @@ class Internals:
 class DeltaTransaction:
     """Delta's own transaction on one table."""
 
-    def __init__(self, spark: SparkSession, internals: Internals, log: Any) -> None:
+    def __init__(self, spark: SparkSession, internals: Internals, log: Any, begun: Any) -> None:
         self._spark = spark
         self._internals = internals
         self._log = log
-        self._begun = log.startTransaction()
+        self._begun = begun
         self.version = int(self._begun.readVersion())
 
     @property

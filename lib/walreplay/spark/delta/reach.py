@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -55,16 +54,24 @@ def folder_of(spark: SparkSession, path: str | None) -> Folder | None:
     if path is None or not has_own_sessions(spark):
         return None
     store = _store_of(spark, path)
-    return store if store is not None and _driver_reaches(store.inside("")) else None
+    return store if store is not None and _driver_reaches(store) else None
 
 
-@lru_cache(maxsize=64)
+_REACHED: Final[dict[tuple[str, Options, str], bool]] = {}
+"""Whether the driver reaches a bucket, by its client's options."""
+
+
 def _driver_reaches(store: StoreFolder) -> bool:
-    try:
-        store.names()
-    except OSError:
-        return False
-    return True
+    """Say whether the driver can list something in a store; asked once for each bucket."""
+    key = store.kind, store.options, store.bucket
+    if key not in _REACHED:
+        try:
+            store.names()
+        except OSError:
+            _REACHED[key] = False
+        else:
+            _REACHED[key] = True
+    return _REACHED[key]
 
 
 def _store_of(spark: SparkSession, path: str) -> StoreFolder | None:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
@@ -17,8 +16,9 @@ from walreplay.errors import TargetError
 from walreplay.sink.features import needed_by, of_new
 from walreplay.sink.lineage import CommitId as CommitId
 from walreplay.sink.lineage import in_statement, mark_of
+from walreplay.sink.table_log import LoggedVersion, newest_version
 from walreplay.spark.delta.internals import checkpoint_log, forget_log
-from walreplay.spark.delta.mounted import local_folder
+from walreplay.spark.delta.reach import folder_of
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.session.isolation import AS_WRITTEN, has_own_sessions, settings
 
@@ -179,7 +179,8 @@ def say_in_front(spark: SparkSession, table: TableName, commit: CommitId) -> Non
 
 def exists(spark: SparkSession, table: TableName) -> bool:
     """Say whether a Delta table exists."""
-    return columns_of(spark, table) is not None
+    folder = folder_of(spark, table.path)
+    return columns_of(spark, table) is not None if folder is None else newest_version(folder) >= 0
 
 
 def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] | None:
@@ -190,10 +191,15 @@ def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] |
 
 def schema_of(spark: SparkSession, table: TableName) -> StructType | None:
     """Give a table's columns as Spark has them; None if there is no table."""
-    folder = local_folder(spark, table.path)
-    if folder is not None and not Path(folder, "_delta_log").exists():
-        # Spark needs a tenth of a second to say so.
-        return None
+    folder = folder_of(spark, table.path)
+    if folder is not None:
+        # Spark needs a tenth of a second, and in an object store some requests more, also to say that there is none.
+        version = newest_version(folder)
+        metadata = LoggedVersion(folder, version).metadata() if version >= 0 else None
+        if metadata is not None:
+            return _schema_in(metadata)
+        if version < 0:
+            return None
     try:
         if table.path is None and not spark.catalog.tableExists(table.sql):
             return None
@@ -202,6 +208,14 @@ def schema_of(spark: SparkSession, table: TableName) -> StructType | None:
         if error.getCondition() in _MISSING:
             return None
         raise
+
+
+def _schema_in(metadata: Mapping[str, Any]) -> StructType:
+    """Give the columns that a log's metadata declare, as Spark has them: what is Delta's own in them is left out."""
+    schema = StructType.fromJson(json.loads(metadata["schemaString"]))
+    for field in schema.fields:
+        field.metadata = {key: value for key, value in field.metadata.items() if not key.startswith("delta.")}
+    return schema
 
 
 def made_by(spark: SparkSession, table: TableName) -> list[CommitId]:

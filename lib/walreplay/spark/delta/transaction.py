@@ -96,12 +96,24 @@ def begin_or_say(
         create: the columns, if the table does not exist yet.
     """
     assert table.path is not None
-    transaction = Transaction(spark, internals.begin(spark, table.path), folder)
+    # A table that is to be created is believed not to be there; if it is, the commit fails.
+    begun = internals.begin_at(spark, table.path, -1) if create is not None else None
+    transaction = Transaction(spark, internals.begin(spark, table.path) if begun is None else begun, folder)
     if transaction.is_new != (create is not None):
         return "it is there already" if create is not None else "it is not there"
     if create is not None:
         transaction.create(create, properties)
     return transaction.obstacle or transaction
+
+
+def begin_at(
+    spark: SparkSession, table: TableName, folder: Folder, internals: Internals, version: int
+) -> Transaction | None:
+    """Begin a transaction on a version that is believed to be a table's newest; None if it is known not to be."""
+    assert table.path is not None
+    begun = internals.begin_at(spark, table.path, version)
+    transaction = None if begun is None else Transaction(spark, begun, folder)
+    return None if transaction is None or transaction.obstacle is not None else transaction
 
 
 class Transaction:

@@ -129,16 +129,14 @@ class StagedRows:
     tasks: int
 
 
-def decoding(
-    spark: SparkSession, task: DecodeTask, confirmed: Confirmation | None = None
-) -> list[tuple[DataFrame, Work]]:
+def decoding(spark: SparkSession, task: DecodeTask, confirmed: Confirmation | None = None) -> list[tuple[Rows, Work]]:
     """Give the input and the work of a decode by a plan, which results in rows to be staged.
 
     Args:
         confirmed: what holds of files that were decoded ahead.  They are not in the task; the rest of them is decoded
             here.
     """
-    works: list[tuple[DataFrame, Work]] = []
+    works: list[tuple[Rows, Work]] = []
     if task.files:
         files = read_files(spark, list(task.files), sum(file.length for file in task.files.values()))
         works.append((files, partial(decode_batches, task=task)))
@@ -211,7 +209,7 @@ class Staging(ABC):
     def take(
         self,
         spark: SparkSession,
-        works: Sequence[tuple[DataFrame, Work]],
+        works: Sequence[tuple[Rows, Work]],
         values: Mapping[str, str],
         tasks: int | None = None,
     ) -> dict[int, Staged]:
@@ -282,7 +280,7 @@ class Staging(ABC):
     def _stage(
         self,
         spark: SparkSession,
-        works: Sequence[tuple[DataFrame, Work]],
+        works: Sequence[tuple[Rows, Work]],
         values: Mapping[str, str],
         *,
         scans: bool = False,

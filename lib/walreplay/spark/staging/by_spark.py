@@ -56,7 +56,7 @@ class TableStaging(Staging):
     def _stage(
         self,
         spark: SparkSession,
-        works: Sequence[tuple[DataFrame, Work]],
+        works: Sequence[tuple[Rows, Work]],
         values: Mapping[str, str],
         *,
         scans: bool = False,

@@ -111,7 +111,7 @@ class FileStaging(Staging):
     def _stage(
         self,
         spark: SparkSession,
-        works: Sequence[tuple[DataFrame, Work]],
+        works: Sequence[tuple[Rows, Work]],
         values: Mapping[str, str],
         *,
         scans: bool = False,

@@ -14,7 +14,7 @@ from walreplay.decode.files import scan_file
 from walreplay.decode.place import Place
 from walreplay.decode.summary import FileScan
 from walreplay.decode.until import Until
-from walreplay.errors import CaptureError, WalReplayError
+from walreplay.errors import CaptureError, WalReplayError, from_dict
 from walreplay.listing import map_file
 from walreplay.protocol.compression import Plain
 from walreplay.protocol.framing import Framing
@@ -68,8 +68,12 @@ def capture_files(
             for number in batch.column("file").to_pylist():
                 yield numbered[number], map_capture(numbered[number])
             continue
-        for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
-            yield path.as_py(), content.as_buffer()
+        errors = batch.column("error") if "error" in batch.schema.names else None
+        for row, (path, content) in enumerate(zip(batch.column("path"), batch.column("content"), strict=True)):
+            if errors is not None and errors[row].is_valid:
+                yield path.as_py(), from_dict(json.loads(errors[row].as_py()))
+            else:
+                yield path.as_py(), content.as_buffer()
 
 
 def map_capture(path: str) -> memoryview | WalReplayError:

@@ -17,9 +17,10 @@ import pyspark
 from walreplay.sink.data_files import DataFileWriter
 from walreplay.sink.folders import Folder
 from walreplay.sink.table_log import LoggedVersion, newest_version, whole_file
+from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.internals import Internals
 from walreplay.spark.delta.target import TableName
-from walreplay.spark.delta.transaction import Transaction, begin, columns_in, log_entry, obstacle_in
+from walreplay.spark.delta.transaction import Transaction, begin, begin_at, columns_in, log_entry, obstacle_in
 from walreplay.spark.writing.base import Condition
 from walreplay.spark.writing.row_statements import StatementRow
 
@@ -85,7 +86,12 @@ class FileRow(StatementRow):
         if known is not None and condition.is_in(known.values):
             # If the write fails, it is not known which row the table has.
             self._known = None
-            self._known = self._replace(known, {**known.values, **values})
+            try:
+                self._known = self._replace(known, {**known.values, **values})
+            except Exception as error:
+                # Somebody has committed meanwhile; a statement's condition says whether the row still is the same.
+                if not delta.is_conflict(error):
+                    raise
             if self._known is not None:
                 return True
         return super().change(values, condition)
@@ -95,6 +101,22 @@ class FileRow(StatementRow):
         version = newest_version(self._folder) if self._seen is None else self._seen
         self._seen = None
         logged = LoggedVersion(self._folder, version)
+        return self._by_commit(logged, version) or self._by_log(logged, version)
+
+    def _by_commit(self, logged: LoggedVersion, version: int) -> _Known | None:
+        """Read the row by the commit that has written it, if the file says itself that it has all columns."""
+        file = logged.replaced_by()
+        name = None if file is None else whole_file(file)
+        if file is None or name is None:
+            return None
+        rows = pq.ParquetFile(self._folder.open(name)).read()
+        if rows.num_rows != 1 or rows.column_names != self._schema.names:
+            return None
+        values = {field.name: rows[field.name].cast(field.type, safe=False)[0].as_py() for field in self._schema}
+        return _Known(version, [file], values)
+
+    def _by_log(self, logged: LoggedVersion, version: int) -> _Known | None:
+        """Read the row of a table in which columns may be mapped, or were added."""
         metadata, files = logged.metadata(), logged.files()
         if metadata is None or files is None or len(files) != 1 or obstacle_in(metadata) is not None:
             return None
@@ -117,7 +139,8 @@ class FileRow(StatementRow):
 
     def _replace(self, known: _Known, values: Mapping[str, Any]) -> _Known | None:
         """Replace a row; None, and nothing is written, if the table no longer has it."""
-        transaction = self._begin(None)
+        transaction = begin_at(self._spark, self._table, self._folder, self._internals, known.version)
+        transaction = self._begin(None) if transaction is None else transaction
         if transaction is None or transaction.version != known.version:
             return None
         return self._write(transaction, values, known.files)
