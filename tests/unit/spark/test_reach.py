@@ -1,0 +1,118 @@
+"""What Spark's Hadoop configuration says of an object store becomes the options of Arrow's client, or nothing does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from walreplay.sink.folders import StoreFolder
+from walreplay.spark.delta.reach import store_of
+
+_PROVIDER = "fs.s3a.aws.credentials.provider"
+_HADOOP = "org.apache.hadoop.fs.s3a."
+_KEYS = {"fs.s3a.access.key": "a", "fs.s3a.secret.key": "s"}
+
+
+def _of(uri: str, told: Mapping[str, str]) -> StoreFolder | None:
+    return store_of(uri, told.get)
+
+
+@pytest.mark.parametrize(
+    ("told", "options"),
+    [
+        ({}, {"scheme": "https"}),
+        (_KEYS, {"access_key": "a", "secret_key": "s", "scheme": "https"}),
+        (
+            {**_KEYS, "fs.s3a.session.token": "t"},
+            {"access_key": "a", "secret_key": "s", "session_token": "t", "scheme": "https"},
+        ),
+        (
+            {**_KEYS, "fs.s3a.session.token": "t", _PROVIDER: f"{_HADOOP}SimpleAWSCredentialsProvider"},
+            {"access_key": "a", "secret_key": "s", "scheme": "https"},
+        ),
+        (
+            # What is said of one bucket holds there.
+            {**_KEYS, "fs.s3a.bucket.lake.access.key": "own", "fs.s3a.bucket.lake.endpoint.region": "eu-north-1"},
+            {"access_key": "own", "secret_key": "s", "region": "eu-north-1", "scheme": "https"},
+        ),
+        (
+            {**_KEYS, "fs.s3a.bucket.other.access.key": "theirs"},
+            {"access_key": "a", "secret_key": "s", "scheme": "https"},
+        ),
+        ({_PROVIDER: f"{_HADOOP}AnonymousAWSCredentialsProvider"}, {"anonymous": True, "scheme": "https"}),
+        ({_PROVIDER: f"{_HADOOP}auth.IAMInstanceCredentialsProvider"}, {"scheme": "https"}),
+        (
+            {"fs.s3a.endpoint": "http://minio:9000", "fs.s3a.path.style.access": "true"},
+            {"scheme": "http", "endpoint_override": "minio:9000", "force_virtual_addressing": False},
+        ),
+        (
+            {"fs.s3a.endpoint": "store.example.com", "fs.s3a.connection.ssl.enabled": "false"},
+            {"scheme": "http", "endpoint_override": "store.example.com", "force_virtual_addressing": True},
+        ),
+        ({"fs.s3a.endpoint": "s3.eu-west-1.amazonaws.com"}, {"region": "eu-west-1", "scheme": "https"}),
+        ({"fs.s3a.endpoint": "s3.amazonaws.com"}, {"scheme": "https"}),
+    ],
+)
+def test_s3_is_reached_as_spark_reaches_it(told: Mapping[str, str], options: Mapping[str, str | bool]) -> None:
+    store = _of("s3a://lake/mirror/", told)
+    assert store is not None
+    assert (store.kind, store.path, store.uri) == ("S3FileSystem", "lake/mirror", "s3a://lake/mirror")
+    assert dict(store.options) == options
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {_PROVIDER: "com.example.OurProvider"},
+        {_PROVIDER: f"{_HADOOP}auth.AssumedRoleCredentialProvider"},
+        {**_KEYS, "fs.s3a.encryption.algorithm": "SSE-KMS"},
+        {**_KEYS, "fs.s3a.bucket.lake.proxy.host": "proxy"},
+    ],
+)
+def test_what_arrow_would_not_heed_is_left_to_spark(told: Mapping[str, str]) -> None:
+    assert _of("s3a://lake/mirror", told) is None
+
+
+@pytest.mark.parametrize("uri", ["s3://lake/t", "hdfs://name/t", "s3a:///t", "dbfs:/t", "s3a://lake/a%20b", "/lake/t"])
+def test_other_places_are_left_to_spark(uri: str) -> None:
+    assert _of(uri, _KEYS) is None
+
+
+_HOST = "account.dfs.core.windows.net"
+_BOX = f"abfss://box@{_HOST}/lake"
+
+
+@pytest.mark.parametrize(
+    ("uri", "told", "kind", "options"),
+    [
+        ("gs://lake/t", {}, "GcsFileSystem", {}),
+        ("gs://lake/t", {"fs.gs.auth.type": "UNAUTHENTICATED"}, "GcsFileSystem", {"anonymous": True}),
+        ("gs://lake/t", {"fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE"}, None, {}),
+        (_BOX, {}, None, {}),
+        (
+            _BOX,
+            {f"fs.azure.account.key.{_HOST}": "k"},
+            "AzureFileSystem",
+            {"account_name": "account", "account_key": "k"},
+        ),
+        (
+            _BOX,
+            {f"fs.azure.sas.fixed.token.{_HOST}": "s"},
+            "AzureFileSystem",
+            {"account_name": "account", "sas_token": "s"},
+        ),
+        (
+            _BOX,
+            {f"fs.azure.account.oauth.provider.type.{_HOST}": "org.apache.hadoop.fs.azurebfs.oauth2.MsiTokenProvider"},
+            "AzureFileSystem",
+            {"account_name": "account"},
+        ),
+    ],
+)
+def test_other_stores_are_reached_if_arrow_has_what_it_needs(
+    uri: str, told: Mapping[str, str], kind: str | None, options: Mapping[str, str | bool]
+) -> None:
+    store = _of(uri, told)
+    assert (store and store.kind, {} if store is None else dict(store.options)) == (kind, options)
+    assert store is None or store.uri == uri
