@@ -172,6 +172,19 @@ def test_each_way_makes_the_same_tables_and_says_so(
 
 
 @pytest.mark.full
+def test_statements_take_what_tasks_have_staged_in_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the platform's Delta is not the open one, but the target is reached."""
+    monkeypatch.setenv("WALREPLAY_COMMITS", "statements")
+    recorded = case("o18")
+    report = walreplay.apply(spark, str(recorded.folder), tmp_path / "t")
+    assert report.writer == "statements"
+    assert_mirror_equals(spark, tmp_path / "t", recorded)
+    assert not (tmp_path / "t" / "_walreplay" / "staging").exists()
+
+
+@pytest.mark.full
 def test_a_ledger_whose_runs_do_not_say_how_they_wrote_is_read_and_goes_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,8 @@ Options: TypeAlias = tuple[tuple[str, "str | int | bool"], ...]
 WHOLE: Final = 1 << 20
 """A file in an object store that has no more bytes is read at once: a request takes as long as to read some of them."""
 
+_ATTEMPTS: Final = 8
+
 _KEPT_FOR: Final = 30.0
 """A small file of a store is read again after so many seconds, at the latest."""
 
@@ -290,6 +292,9 @@ def _client(kind: str, options: Options) -> fs.FileSystem:
     if kind == "S3FileSystem":
         # A small file is written by one request instead of three.
         arguments["allow_delayed_open"] = True
+        # As patient as Hadoop's client: a busy store answers late, or with 503 for a while.
+        arguments |= {"connect_timeout": 10.0, "request_timeout": 60.0}
+        arguments["retry_strategy"] = fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS)
     return getattr(fs, kind)(**arguments)
 
 

@@ -288,7 +288,8 @@ class Transaction:
         if isinstance(self.folder, MountedFolder):
             self.folder.delete(_LAST_CHECKPOINT_SUM)
         # Where somebody has switched the files of checksums off, they stay so.
-        writes = self._internals.can(CHECKSUMS) and self._spark.conf.get(_CHECKSUM_FILES, "true") == "true"
+        configured = self._spark._jsparkSession.conf().getOption(_CHECKSUM_FILES)
+        writes = self._internals.can(CHECKSUMS) and not (configured.isDefined() and configured.get() == "false")
         own = {_CHECKSUM_FILES: "false"} if writes else {}
         with _java_settings(self._spark, {**_WITHOUT_CHECKSUMS, **own, **told}):
             version = self._begun.commit(actions, operation)

@@ -15,6 +15,41 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+class Reached:
+    """A target's root, which the driver reaches by itself, and maybe the workers, too.
+
+    Args:
+        root: the root as it is named; ``folder`` is the same.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, folder: Folder) -> None:
+        self._spark = spark
+        self._root = root
+        self._folder = folder
+        self._by_workers: bool | None = None
+
+    def holds(self, path: str) -> bool:
+        """Say whether a path is below the root."""
+        return path.startswith(f"{self._root}/")
+
+    def below(self, path: str) -> Folder:
+        """Give the folder of a path below the root."""
+        return self._folder.inside(path.removeprefix(self._root).lstrip("/"))
+
+    def by_workers(self, staging: Folder | None = None) -> bool:
+        """Say whether the workers reach the target by themselves, too: tried once.
+
+        Args:
+            staging: a folder that is deleted at the end; None if there is none.
+        """
+        if self._by_workers is None:
+            folder = self._folder.inside(f".reached-{uuid.uuid4()}") if staging is None else staging
+            self._by_workers = workers_reach(self._spark, folder)
+            if staging is None:
+                folder.delete_all()
+        return self._by_workers
+
+
 def workers_reach(spark: SparkSession, folder: Folder) -> bool:
     """Say whether a worker can write and read in a folder by itself, and whether that is the folder that Spark means.
 
@@ -40,4 +75,4 @@ def workers_reach(spark: SparkSession, folder: Folder) -> bool:
         return False
 
 
-__all__ = ["workers_reach"]
+__all__ = ["Reached", "workers_reach"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from walreplay.spark.delta.internals import COMMITS, internals_of
 from walreplay.spark.delta.reach import folder_of
 from walreplay.spark.delta.target import Target
+from walreplay.spark.staging.reached import Reached
 from walreplay.spark.writing.base import TableWriter
 from walreplay.spark.writing.files import FileWriter
 from walreplay.spark.writing.statements import StatementWriter
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SWITCH: Final = "WALREPLAY_COMMITS"
-"""An environment variable: with ``spark``, Spark's own statements write everything."""
+"""An environment variable: with ``spark``, Spark does all work; with ``statements``, only Python's commits are left to
+it, as where Delta's classes differ."""
 
 
 def choose_writer(spark: SparkSession, target: Target) -> TableWriter:
@@ -25,14 +27,12 @@ def choose_writer(spark: SparkSession, target: Target) -> TableWriter:
     Python writes files if driver and executors reach the target by themselves and Delta's private classes are as
     expected.  If only the classes differ, the writer has a warning that names the difference.
     """
-    folder = None if os.environ.get(_SWITCH) == "spark" else folder_of(spark, target.root)
-    if folder is None:
+    chosen = os.environ.get(_SWITCH)
+    folder = None if chosen == "spark" else folder_of(spark, target.root)
+    if folder is None or target.root is None:
         return StatementWriter()
-    internals = internals_of(spark)
-    if internals is None or target.root is None:
-        return StatementWriter()
-    return (
-        FileWriter(spark, target.root, folder, internals)
-        if internals.can(COMMITS)
-        else StatementWriter(internals.warnings)
-    )
+    reached = Reached(spark, target.root, folder)
+    internals = None if chosen == "statements" else internals_of(spark)
+    if internals is None:
+        return StatementWriter(reached=reached)
+    return FileWriter(reached, internals) if internals.can(COMMITS) else StatementWriter(internals.warnings, reached)

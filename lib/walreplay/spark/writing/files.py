@@ -7,7 +7,6 @@ to statements.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -21,19 +20,19 @@ from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta import transaction
 from walreplay.spark.delta.internals import Internals
 from walreplay.spark.delta.reach import folder_of
-from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.delta.target import TableName
 from walreplay.spark.delta.transaction import Transaction
 from walreplay.spark.planning.table_run import TableRun
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.staging.files import FileStaging
-from walreplay.spark.staging.reached import workers_reach
+from walreplay.spark.staging.reached import Reached
 from walreplay.spark.writing.append import FileAppend
 from walreplay.spark.writing.base import Append, Fold, OneRow
 from walreplay.spark.writing.fold import AppendFold, FileFold, MergeFold, RewriteFold
 from walreplay.spark.writing.kept_rows import keeping
 from walreplay.spark.writing.one_row import FileRow
 from walreplay.spark.writing.rewrite import OTHER_COLUMNS, begin_rewrite
-from walreplay.spark.writing.statements import STAGING, StatementFold, StatementWriter
+from walreplay.spark.writing.statements import StatementFold, StatementWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,29 +42,16 @@ class FileWriter(StatementWriter):
     """Write files, and leave to statements the tables that need something that this writer does not know.
 
     Args:
-        target: the path of the target's root.
-        folder: the same, as driver and executors reach it by themselves.
+        reached: the target's root.
     """
 
     way: ClassVar[Way] = "files"
     shares_folds: ClassVar[bool] = True
 
-    def __init__(self, spark: SparkSession, target: str, folder: Folder, internals: Internals) -> None:
-        super().__init__(internals.warnings)
-        self._spark = spark
-        self._target = target
-        self._folder = folder
+    def __init__(self, reached: Reached, internals: Internals) -> None:
+        super().__init__(internals.warnings, reached)
+        self._root = reached
         self._internals = internals
-        self._is_reached: bool | None = None
-
-    def staging(self, target: Target, own: str, before: str | None, turn: int) -> Staging:
-        """Give a run's place for staged events."""
-        table = target.ledger(STAGING)
-        assert table.path is not None
-        folder = self._below(table.path)
-        if not self._workers_reach(folder.inside(own)):
-            return super().staging(target, own, before, turn)
-        return FileStaging(folder, own, before)
 
     def one_row(self, spark: SparkSession, table: TableName, schema: pa.Schema) -> OneRow:
         """Give a table of one row, which need not exist yet."""
@@ -138,31 +124,15 @@ class FileWriter(StatementWriter):
     ) -> Transaction | str:
         """Begin a transaction on a table, or give the reason why that is not possible."""
         folder = self._folder_of(spark, table)
-        if folder is None or not self._workers_reach():
+        if folder is None or not self._root.by_workers():
             return "its folder is not reached by themselves by driver and workers"
         return transaction.begin_or_say(spark, table, folder, self._internals, create=create, properties=properties)
 
     def _folder_of(self, spark: SparkSession, table: TableName) -> Folder | None:
         """Give a table's folder, usually below the target's; None if it is not reached."""
-        if table.path is not None and table.path.startswith(f"{self._target}/"):
-            return self._below(table.path)
+        if table.path is not None and self._root.holds(table.path):
+            return self._root.below(table.path)
         return folder_of(spark, table.path)
-
-    def _workers_reach(self, staging: Folder | None = None) -> bool:
-        """Say whether the workers reach the target by themselves, too: asked once.
-
-        Args:
-            staging: a folder that is deleted at the end; None if there is none.
-        """
-        if self._is_reached is None:
-            folder = self._folder.inside(f".reached-{uuid.uuid4()}") if staging is None else staging
-            self._is_reached = workers_reach(self._spark, folder)
-            if staging is None and folder.is_far:
-                folder.delete_all()
-        return self._is_reached
-
-    def _below(self, path: str) -> Folder:
-        return self._folder.inside(path.removeprefix(self._target).lstrip("/"))
 
     def _append(
         self,

@@ -20,6 +20,8 @@ from walreplay.spark.planning.table_run import TableRun
 from walreplay.spark.session.isolation import settings
 from walreplay.spark.staging.base import Rows, Staging
 from walreplay.spark.staging.by_spark import TableStaging
+from walreplay.spark.staging.files import FileStaging
+from walreplay.spark.staging.reached import Reached
 from walreplay.spark.workers.fold import fold_batches
 from walreplay.spark.workers.write import FilesWritten, unpack_with
 from walreplay.spark.writing.base import Append, Fold, OneRow, TableWriter
@@ -36,12 +38,25 @@ STAGING: Final = "staging"
 
 
 class StatementWriter(TableWriter):
-    """Write by Spark's statements."""
+    """Write by Spark's statements.
+
+    Args:
+        reached: the target's root, if driver and workers may reach it by themselves: then events are staged in files.
+    """
 
     way: ClassVar[Way] = "statements"
 
+    def __init__(self, warnings: Sequence[str] = (), reached: Reached | None = None) -> None:
+        super().__init__(warnings)
+        self._reached = reached
+
     def staging(self, target: Target, own: str, before: str | None, turn: int) -> Staging:
         """Give a run's place for staged events."""
+        table = target.ledger(STAGING)
+        if self._reached is not None and table.path is not None:
+            folder = self._reached.below(table.path)
+            if self._reached.by_workers(folder.inside(own)):
+                return FileStaging(folder, own, before)
         return TableStaging(target.ledger(STAGING if turn == 0 else f"{STAGING}_{turn}"))
 
     def one_row(self, spark: SparkSession, table: TableName, schema: pa.Schema) -> OneRow:
