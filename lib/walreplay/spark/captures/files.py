@@ -20,6 +20,7 @@ from walreplay.numbering import Hole
 from walreplay.settings import CaptureSettings
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.session.isolation import settings
+from walreplay.spark.session.places import one_name
 from walreplay.spark.session.session import local_cores
 from walreplay.spark.workers.rows import SCAN
 from walreplay.spark.workers.scan import LOCAL_SCHEME, ScanTask, scan_batches
@@ -63,7 +64,12 @@ class CaptureFile:
 
 
 def root_of(captures: str) -> str:
-    """Give the captures' root as the ledger names it: absolute, without a trailing slash."""
+    """Give the captures' root as the ledger names it: absolute, without a trailing slash, by one of its names."""
+    return one_name(_absolute(captures))
+
+
+def _absolute(captures: str) -> str:
+    """Give the captures' root as it was written, for Spark to find."""
     if "://" in captures or captures.startswith(("file:", "dbfs:")):
         return captures.rstrip("/")
     return str(Path(captures).absolute())
@@ -71,6 +77,7 @@ def root_of(captures: str) -> str:
 
 def name_in(root: str, path: str) -> str:
     """Give a file's name below the captures' root; it stays the same if the captures are moved as a whole."""
+    path = one_name(path)
     _, found, name = path.partition(root)
     return name if found else path
 
@@ -88,7 +95,7 @@ def list_captures(spark: SparkSession, captures: str, wanted: CaptureSettings) -
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", str(wanted.recursive).lower())
     if wanted.pattern is not None:
         reader = reader.option("pathGlobFilter", wanted.pattern)
-    root = root_of(captures)
+    root = _absolute(captures)
     if root.startswith((LOCAL_SCHEME, "/")):
         refuse_endless(Path(re.sub(r"^file:/+", "/", root)), pattern=wanted.pattern, recursive=wanted.recursive)
     try:
