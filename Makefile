@@ -11,6 +11,7 @@ VOLUME    = 100000
 HARMS     = 150
 MUTANTS   = 1000000
 SECTIONS  =
+ENVIRONMENTS = tests/environments
 PURE      =
 
 VENV  := .venv
@@ -20,10 +21,10 @@ CLASSES := $(VENV)/spark-classes.jsa
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=60 --durations-min=10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels run test test-rest test-all test-long harm mutants lint format wheel test-wheel coverage bench clean
+.PHONY: help setup kernels run test test-rest test-all test-long harm mutants lint format wheel test-wheel test-environments coverage bench clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv with all that is needed, at locked versions
 
@@ -80,6 +81,9 @@ wheel: kernels ## Build the wheel for this machine into dist/ and look into it; 
 
 test-wheel: $(READY) ## Install the wheel of `make wheel` into an environment of its own, without the sources, and run it
 	@$(BIN)/python -m pytest tests/wheel/check_wheel.py
+
+test-environments: $(CLASSES) wheel ## Run each way of running with what pip installs: a cluster, Spark Connect, catalogs, versions; ENVIRONMENTS=... for some
+	@$(BIN)/python -m pytest -n 0 -p no:randomly --capture=no -q $(ENVIRONMENTS)
 
 coverage: kernels ## Measure which lines and branches the unit and property tests reach; TESTS=... for others
 	@mkdir -p build

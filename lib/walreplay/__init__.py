@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from walreplay.spark.job.load import load
     from walreplay.spark.job.rebuild import rebuild
     from walreplay.spark.ledger.status import Cut, TargetStatus, status, versions_at
+    from walreplay.spark.session.package import package_zip
 
 __all__ = [
     "AsOf",
@@ -61,6 +62,7 @@ __all__ = [
     "forecast",
     "index",
     "load",
+    "package_zip",
     "read_changes",
     "rebuild",
     "source_settings",
@@ -94,6 +96,7 @@ _HOMES: Final = {
     "forecast": "walreplay.spark.job.backfill",
     "index": "walreplay.spark.index.building",
     "load": "walreplay.spark.job.load",
+    "package_zip": "walreplay.spark.session.package",
     "read_changes": "walreplay.changes",
     "rebuild": "walreplay.spark.job.rebuild",
     "source_settings": "walreplay.settings",

@@ -224,7 +224,7 @@ def test_the_synopsis_has_the_programs_options_and_no_others() -> None:
     assert [name for name in _TOLD_IN_PROSE if f"`{name}`" not in prose] == []
 
 
-_OF_OTHER_PROGRAMS = {"--jars", "--packages", "--py-files", "--randomly-seed", "--temporary"}
+_OF_OTHER_PROGRAMS = {"--jars", "--master", "--packages", "--py-files", "--randomly-seed", "--temporary"}
 
 
 def test_every_option_that_a_page_names_in_prose_is_there() -> None:
@@ -262,6 +262,7 @@ def test_targets_of_make_are_found_in_commands_and_in_prose() -> None:
 def test_deltas_coordinate_is_the_locked_one() -> None:
     locked = (ROOT / "conf" / "jars.lock").read_text(encoding="utf-8")
     texts = [block("README.md", "spark-submit").text, (ROOT / "conf" / "spark-defaults.conf").read_text("utf-8")]
+    texts += [block("docs/running.md", words).text for words in ("python -c", "spark-submit --class")]
     for text in texts:
         (coordinate,) = re.findall(r"io\.delta:[\w.:-]+", text)
         group, artifact, version = coordinate.split(":")

@@ -92,6 +92,18 @@ _THROWN = {
         "the Python of Spark's executors has no numpy",
         "Install numpy in it",
     ),
+    "another Python on executors": (
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different "
+        "version: 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions.\n",
+        "Spark's executors have another Python (3.12) than this program (3.11)",
+        "PYSPARK_PYTHON",
+    ),
+    "no gRPC for Spark Connect": (
+        "[PACKAGE_NOT_INSTALLED] grpcio >= 1.48.1 must be installed; however, it was not found.",
+        "pyspark needs grpcio >= 1.48.1",
+        r"pip install 'pyspark-client==\d",
+    ),
     "a store that is away": (
         "java.net.ConnectException: Call From x to localhost:9000 failed on connection exception: java.net."
         "ConnectException: Connection refused",

@@ -21,7 +21,9 @@ def files(*paths: str) -> list[CaptureFile]:
         ("/data/captures", ["file:/data/captures/a", "file:/data/captures/b"], "/data/captures"),
         ("/data/captures/", ["file:/data/captures/a"], "/data/captures"),
         ("/data/captures/a", ["file:/data/captures/a"], "/data/captures"),
-        ("file:///data/captures/a", ["file:/data/captures/a"], "file:///data/captures"),
+        ("file:///data/captures/a", ["file:/data/captures/a"], "file:/data/captures"),
+        ("file:/Volumes/c/a", ["file:/Volumes/c/a/1"], "/Volumes/c/a"),
+        ("/Volumes/c/a", ["dbfs:/Volumes/c/a/1"], "/Volumes/c/a"),
         ("/data/cap*/2026", ["file:/data/captures/2026/a"], "/data"),
         ("/data/captures/*.bin", ["file:/data/captures/a.bin"], "/data/captures"),
         ("/data/odd[1]", ["file:/data/odd[1]/a"], "/data/odd[1]"),
@@ -32,7 +34,7 @@ def files(*paths: str) -> list[CaptureFile]:
 def test_an_archives_folder(captures: str, paths: list[str], home: str) -> None:
     assert home_of(captures, files(*paths)) == home
     names = [name_below(home, path) for path in paths]
-    assert all(not name.startswith(("/", "file:", "s3a:")) for name in names)
+    assert all(not name.startswith(("/", "file:", "dbfs:", "s3a:")) for name in names)
     assert table_of(None, home).path == f"{home}/_walreplay_index"
 
 

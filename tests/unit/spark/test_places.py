@@ -1,4 +1,4 @@
-"""Captures and target have to be apart: told by where they really are."""
+"""Places have one name of several, and captures and target have to be apart: told by where they really are."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 
 from walreplay.errors import ConfigError
+from walreplay.spark.captures.files import name_in, root_of
 from walreplay.spark.checks.places import check_places
 from walreplay.spark.delta.target import Target
+from walreplay.spark.session.places import mounted_path, one_name
+
+VOLUME = ("/Volumes/main/cdc/a", "dbfs:/Volumes/main/cdc/a", "file:/Volumes/main/cdc/a", "dbfs:///Volumes/main/cdc/a")
+"""One place."""
 
 APART = [
     ("/data/captures", "/data/mirror"),
@@ -19,6 +24,8 @@ APART = [
     ("/data/cap*", "/data/mirror"),
     ("/data/m*/*.bin", "/data/mirror"),
     ("s3a://bucket/captures", "s3a://bucket/mirror"),
+    ("dbfs:/captures", "/captures/mirror"),
+    ("dbfs:/VolumesX/captures", "/VolumesX/captures/mirror"),
     ("s3a://bucket/captures", "s3a://bucket2/captures/mirror"),
     ("s3a://bucket/captures", "abfss://bucket/captures/mirror"),
     ("/data/captures", "s3a://bucket/data/captures"),
@@ -43,6 +50,10 @@ ONE_IN_THE_OTHER = [
     ("/data/*", "/data/mirror"),
     ("/", "/data/mirror"),
     ("s3a://bucket", "s3a://bucket/mirror"),
+    ("/Volumes/main/cdc", "dbfs:/Volumes/main/cdc"),
+    ("dbfs:/Volumes/main/cdc", "file:/Volumes/main/cdc/mirror"),
+    ("file:///Volumes/main/cdc/mirror/captures", "/Volumes/main/cdc/mirror"),
+    ("dbfs:/a", "dbfs:///a/mirror"),
     ("s3://bucket/a", "s3a://bucket/a/mirror"),
     ("s3a://bucket/mirror/captures", "s3a://bucket/mirror/"),
     ("abfss://c@a.dfs.core.windows.net/x", "abfss://c@a.dfs.core.windows.net/x/y"),
@@ -78,3 +89,34 @@ def test_relative_paths_are_those_of_the_working_folder(tmp_path: Path, monkeypa
         with pytest.raises(ConfigError):
             check_places(captures, Target.parse(target))
     check_places("captures", Target.parse("./mirror"))
+
+
+@pytest.mark.parametrize("place", VOLUME)
+def test_a_volume_has_one_name(place: str) -> None:
+    assert one_name(place) == root_of(f"{place}/") == VOLUME[0]
+    assert mounted_path(place) == Path(VOLUME[0])
+    # What the ledger knows of a file does not depend on how the captures were named.
+    assert {name_in(root_of(place), f"{other}/x/1.bin") for other in VOLUME} == {"/x/1.bin"}
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "mounted"),
+    [
+        ("/data/x", "/data/x", "/data/x"),
+        ("data/x", "data/x", "data/x"),
+        ("file:/data/x", "file:/data/x", "/data/x"),
+        ("file:///data/x", "file:/data/x", "/data/x"),
+        ("file:/VolumesX/y", "file:/VolumesX/y", "/VolumesX/y"),
+        ("file:/Volumes", "/Volumes", "/Volumes"),
+        ("file:/Volumes/two\nlines", "/Volumes/two\nlines", "/Volumes/two\nlines"),
+        ("file://host/data", "file://host/data", None),
+        ("file://Volumes/x", "file://Volumes/x", None),
+        ("dbfs:/data/x", "dbfs:/data/x", None),
+        ("dbfs://Volumes/x", "dbfs://Volumes/x", None),
+        ("s3a://Volumes/x", "s3a://Volumes/x", None),
+        ("abfss://c@a.dfs.core.windows.net/Volumes/x", "abfss://c@a.dfs.core.windows.net/Volumes/x", None),
+    ],
+)
+def test_other_places_keep_theirs(place: str, name: str, mounted: str | None) -> None:
+    assert one_name(place) == one_name(name) == name
+    assert mounted_path(place) == (None if mounted is None else Path(mounted))

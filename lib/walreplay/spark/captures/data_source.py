@@ -19,7 +19,7 @@ from walreplay.errors import ConfigError
 from walreplay.listing import list_files
 from walreplay.names import free_names
 from walreplay.spark.delta.sql_types import sql_schema
-from walreplay.spark.session.text_files import mounted_path
+from walreplay.spark.session.places import mounted_path
 
 TABLE: Final = "__table"
 ROW: Final = "__row"

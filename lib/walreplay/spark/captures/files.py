@@ -21,6 +21,7 @@ from walreplay.settings import CaptureSettings
 from walreplay.spark.captures.stored import StoredFiles, bucket_of, listed
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.session.isolation import settings
+from walreplay.spark.session.places import one_name
 from walreplay.spark.session.session import local_cores
 from walreplay.spark.workers.rows import SCAN
 from walreplay.spark.workers.scan import LOCAL_SCHEME, ScanTask, scan_batches
@@ -64,7 +65,12 @@ class CaptureFile:
 
 
 def root_of(captures: str) -> str:
-    """Give the captures' root as the ledger names it: absolute, without a trailing slash."""
+    """Give the captures' root as the ledger names it: absolute, without a trailing slash, by one of its names."""
+    return one_name(_absolute(captures))
+
+
+def _absolute(captures: str) -> str:
+    """Give the captures' root as it was written, for Spark to find."""
     if "://" in captures or captures.startswith(("file:", "dbfs:")):
         return captures.rstrip("/")
     return str(Path(captures).absolute())
@@ -72,6 +78,7 @@ def root_of(captures: str) -> str:
 
 def name_in(root: str, path: str) -> str:
     """Give a file's name below the captures' root; it stays the same if the captures are moved as a whole."""
+    path = one_name(path)
     _, found, name = path.partition(root)
     return name if found else path
 
@@ -107,7 +114,7 @@ def _listed(spark: SparkSession, captures: str, wanted: CaptureSettings) -> list
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
-    root = root_of(captures)
+    root = _absolute(captures)
     in_store = listed(spark, root, wanted)
     if in_store:
         return in_store

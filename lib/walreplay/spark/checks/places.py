@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from walreplay.errors import ConfigError
 from walreplay.spark.delta.target import Target
+from walreplay.spark.session.places import one_name
 
 _S3: Final = {"s3n": "s3a", "s3": "s3a"}
 _GLOB: Final = re.compile(r"[*?\[\]{}]")
@@ -92,6 +93,7 @@ def _holds(outer: tuple[str, ...], inner: tuple[str, ...]) -> bool:
 
 def _parts(place: str) -> tuple[str, ...]:
     """Give the parts of a path or a URI, links and dots resolved: the file system first, then folder by folder."""
+    place = one_name(place)
     if re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:", place):
         found = urlsplit(place)
         if found.scheme != "file":

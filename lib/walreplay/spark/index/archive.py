@@ -37,6 +37,7 @@ from walreplay.spark.index.facts import FileFacts, standing, values_of
 from walreplay.spark.index.stored import FORMAT, pack, unpack
 from walreplay.spark.session.failures import failure_of
 from walreplay.spark.session.isolation import session_with
+from walreplay.spark.session.places import one_name
 from walreplay.spark.writing.base import Append
 from walreplay.spark.writing.choice import choose_writer
 from walreplay.transactions.stitch import Rescan, Stitch
@@ -144,7 +145,7 @@ def home_of(captures: str, files: Sequence[CaptureFile]) -> str:
 
 def _plain(path: str) -> str:
     """Give a path in the one form of several that mean the same."""
-    return re.sub(r"^file:/+", "/", path)
+    return re.sub(r"^file:/+", "/", one_name(path))
 
 
 def name_below(home: str, path: str) -> str:

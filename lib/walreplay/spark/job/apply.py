@@ -21,7 +21,7 @@ from walreplay.lsn import format_lsn, to_datetime
 from walreplay.progress import Progress
 from walreplay.report import RunReport
 from walreplay.settings import Settings, make_settings
-from walreplay.spark.captures.files import CaptureFile, are_mapped, list_captures, root_of
+from walreplay.spark.captures.files import CaptureFile, are_mapped, list_captures, name_in, root_of
 from walreplay.spark.checks.places import check_places
 from walreplay.spark.checks.setting_back import newer_error
 from walreplay.spark.delta.reach import folder_of
@@ -241,7 +241,7 @@ class Job:
 
     def _is_archive(self, found: Found) -> bool:
         """Say whether an index may be made: beside a file that is named alone others may lie that are no captures."""
-        return root_of(self.captures) != found.files[0].path
+        return name_in(root_of(self.captures), found.files[0].path) != ""
 
     def _records(self, found: Found) -> ArchiveIndex | None:
         """Give the archive's index, where what a small run finds is to be written to it."""

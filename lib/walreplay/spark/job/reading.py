@@ -122,8 +122,6 @@ class NewFiles:
         if state is None or state.resume is None:
             return None
         before, here = root_of(state.captures), root_of(self.captures)
-        if before == here:
-            return state.resume
         present = {name_in(here, file.path): file.path for file in files}
 
         def moved(path: str) -> str:

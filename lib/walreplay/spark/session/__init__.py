@@ -5,5 +5,5 @@ It knows nothing of captures, tables or the ledger.
 Entry points: `session.build_session`, `isolation`, `failures.spark_errors`.
 
 Uses: nothing.
-Used by: captures, checks, cli, delta, index, job, ledger, staging, tables, writing.
+Used by: captures, checks, cli, delta, index, job, ledger, staging, tables, walreplay, writing.
 """

@@ -121,10 +121,25 @@ def _no_module(found: re.Match[str]) -> Cause:
     remedy = f"Install {module} in it"
     if module == "walreplay":
         remedy = (
-            "Give them walreplay: --py-files with its wheel under spark-submit, spark.addArtifacts(…, pyfile=True) on "
-            "Spark Connect, or install it on the cluster"
+            "Give them the file that walreplay.package_zip('walreplay.zip') writes: by --py-files under spark-submit, "
+            "by spark.addArtifacts(…, pyfile=True) on Spark Connect; or install walreplay on the cluster"
         )
     return Cause(f"the Python of Spark's executors has no {module}", f"{remedy}; {_AGAIN}")
+
+
+def _no_package(found: re.Match[str]) -> Cause:
+    client = ".".join(pyspark.__version__.split(".")[:2])
+    return Cause(
+        f"pyspark needs {found[1]}",
+        f"Install it with pip; for Spark Connect all is in: pip install 'pyspark-client=={client}.*' 'pandas<3'",
+    )
+
+
+def _other_python(found: re.Match[str]) -> Cause:
+    return Cause(
+        f"Spark's executors have another Python ({found[1]}) than this program ({found[2]})",
+        f"Use the same version of Python for both (PYSPARK_PYTHON names the executors'), {_AGAIN}",
+    )
 
 
 def _no_delta(_: re.Match[str]) -> Cause:
@@ -153,6 +168,11 @@ _CAUSES: Final[tuple[tuple[str, Callable[[re.Match[str]], Cause]], ...]] = (
     (r"AccessControlException: .*?(?:inode=)?\"?((?:\w+://|/)[^\s:\"]+)", _denied),
     (r"NoAuthWithAWSException|NoAwsCredentialsException|Unable to load credentials from", _no_credentials),
     (r"java\.net\.(UnknownHostException|ConnectException|NoRouteToHostException)", _unreachable),
+    (r"\[PACKAGE_NOT_INSTALLED\] (\S+(?: >= \S+)?) must be installed", _no_package),
+    (
+        r"\[PYTHON_VERSION_MISMATCH\] Python in worker has different version: ([\d.]+) than that in driver: ([\d.]+)",
+        _other_python,
+    ),
     (r"^ModuleNotFoundError: No module named '([\w.]+)'", _no_module),
     (r"\[DATA_SOURCE_NOT_FOUND\][^\n]*: delta\b|Cannot find catalog plugin class [^\n]*\.delta\.", _no_delta),
     (r"ClassNotFoundException: (?:org\.apache\.spark\.sql\.delta|io\.delta)\.", _no_delta),

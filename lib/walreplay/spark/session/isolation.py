@@ -7,6 +7,7 @@ has no newSession: there the caller's session is used, and its settings are rest
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
@@ -74,18 +75,28 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[frozens
             old = spark.conf.get(key, None)
             if old == value:
                 continue
-            spark.conf.set(key, value)
+            with _deprecated():
+                spark.conf.set(key, value)
             before[key] = old
         except Exception:
             refused.add(key)
     try:
         yield frozenset(refused)
     finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
+        with _deprecated():
+            for key, old in before.items():
+                if old is None:
+                    spark.conf.unset(key)
+                else:
+                    spark.conf.set(key, old)
+
+
+@contextmanager
+def _deprecated() -> Iterator[None]:
+    """Take settings that Spark has deprecated without its warnings: Spark Connect passes them on to the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
 
 
 @contextmanager

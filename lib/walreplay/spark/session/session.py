@@ -1,7 +1,8 @@
 """Get a Spark session with Delta in it, wherever the program was started.
 
 - In a notebook, on Databricks: the session that is there.
-- Spark Connect: a session of the server that ``SPARK_REMOTE`` names, which brings its own Delta.
+- Spark Connect: a session of the server that ``SPARK_REMOTE`` names, which brings its own Delta.  Its workers are given
+  this package.
 - spark-submit: what was submitted, completed by Delta's extension and catalog.
 - Plain Python: ``spark-defaults.conf`` and ``PYSPARK_SUBMIT_ARGS`` as Spark would read them, and ``local[*]``
   where they name no master.
@@ -21,12 +22,12 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
-from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from walreplay.errors import ConfigError
 from walreplay.progress import Progress
 from walreplay.spark.session.delta_jars import delta_jars, minor
+from walreplay.spark.session.remote import is_remote, remote_session
 
 JAVA_VERSIONS: Final = (17, 21)
 
@@ -36,6 +37,9 @@ _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
 _DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "spark.sql.catalog.spark_catalog"
 _DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+_TIME_ZONE: Final = ("spark.sql.session.timeZone", "UTC")
+"""Values that are shown or written as text must not depend on where the job runs."""
 
 _GIB: Final = 1 << 30
 
@@ -50,31 +54,33 @@ def build_session(app_name: str = "walreplay", progress: Progress | None = None)
         progress: told when Delta's JARs are fetched, which happens once on a machine.
 
     Raises:
-        ConfigError: Java is missing or has the wrong version, or Delta's JARs are not to be had.
+        ConfigError: Java is missing or has the wrong version, or Delta's JARs are not to be had; or pyspark has no
+            Spark of its own, and no server is named.
+        SparkFailure: the server of Spark Connect cannot be reached.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    if is_remote():
+        return remote_session(SparkSession.builder.appName(app_name).config(*_TIME_ZONE))
+    configured = _configured()
+    master = configured.get("spark.master", "local[*]")
+    settings = {"spark.master": master, **_delta(configured, progress)}
+    if master.startswith("local"):
+        settings.update(_local())
     builder: SparkSession.Builder = SparkSession.builder.appName(app_name)
-    if not _is_connect_configured():
-        configured = _configured()
-        master = configured.get("spark.master", "local[*]")
-        settings = {"spark.master": master, **_delta(configured, progress)}
+    for key, value in settings.items():
+        if key in (_EXTENSIONS, _JARS) or key not in configured:
+            builder = builder.config(key, value)
+    if _JARS in settings:
+        _submit_jars(settings[_JARS])
+    if not _is_submitted():
+        _check_java()
         if master.startswith("local"):
-            settings.update(_local())
-        for key, value in settings.items():
-            if key in (_EXTENSIONS, _JARS) or key not in configured:
-                builder = builder.config(key, value)
-        if _JARS in settings:
-            _submit_jars(settings[_JARS])
-        if not _is_submitted():
-            _check_java()
-            if master.startswith("local"):
-                # The driver's Python has the packages that workers need; another one on the PATH may not.
-                os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Values that are shown or written as text must not depend on where the job runs.
-    return builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+            # The driver's Python has the packages that workers need; another one on the PATH may not.
+            os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return builder.config(*_TIME_ZONE).getOrCreate()
 
 
 def local_cores(spark: SparkSession) -> int | None:
@@ -90,10 +96,6 @@ def local_cores(spark: SparkSession) -> int | None:
     return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
 
 
-def _is_connect_configured() -> bool:
-    return any(name in os.environ for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"))
-
-
 def _is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
@@ -101,7 +103,9 @@ def _is_submitted() -> bool:
 def _configured() -> Mapping[str, str]:
     """Collect what the user has configured: it takes precedence over every default set here."""
     if _is_submitted():
-        # The JVM runs already and has the settings; SparkConf asks it once it is connected.
+        # The JVM runs already and has the settings; SparkConf asks it once it is connected.  pyspark-client has none.
+        from pyspark import SparkConf, SparkContext
+
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
     return {**dict(_spark_defaults()), **dict(_submit_arguments())}

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
-from typing import Final
 
 from walreplay.errors import TargetError
-
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
-_MOUNTED: Final = re.compile(r"(?:file|dbfs):/*(/.*)")
-"""Paths that the driver has mounted: ``file:/x``, and Databricks' volumes, which all have ``/Volumes`` in front."""
+from walreplay.spark.session.places import mounted_path
 
 
 def write_text(place: str, text: str) -> None:
@@ -40,16 +35,6 @@ def write_text(place: str, text: str) -> None:
         ) from error
 
 
-def mounted_path(place: str) -> Path | None:
-    """Give a place as a path, if it is one that Python can reach itself; None for any other URI."""
-    if _SCHEME.match(place) is None:
-        return Path(place)
-    found = _MOUNTED.fullmatch(place)
-    if found is None or (place.startswith("dbfs:") and not found[1].startswith("/Volumes/")):
-        return None
-    return Path(found[1])
-
-
 def _by_hadoop(place: str, data: bytes) -> bool:
     """Write by the active session's Hadoop; say whether there is one."""
     from pyspark.sql import SparkSession
@@ -74,4 +59,4 @@ def _by_arrow(place: str, data: bytes) -> None:
         stream.write(data)
 
 
-__all__ = ["mounted_path", "write_text"]
+__all__ = ["write_text"]

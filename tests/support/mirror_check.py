@@ -1,0 +1,57 @@
+"""Compare a target with the truth of a capture, in any environment.
+
+``python -m support.mirror_check TARGET CASE [with-outputs]``: with outputs, each table has a history and a change log.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from support.captures import case
+from support.truth import BEYOND, NOTHING, Actual, assert_equal, mirror_tables, read_tables, source_tables
+from walreplay.spark.delta.target import Target
+from walreplay.spark.session.session import build_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_WITH_OUTPUTS = "with-outputs"
+
+
+def main(place: str, name: str, outputs: str = "") -> None:
+    """Compare."""
+    assert outputs in ("", _WITH_OUTPUTS)
+    spark, recorded, target = build_session(), case(name), Target.parse(place)
+    sources = source_tables(recorded)
+    if target.root is not None:
+        places = mirror_tables(target.root)
+        for mirror in [source.qualified_name for source in sources] if outputs else ():
+            path, log = places[mirror], places.pop(f"{mirror}__changes")
+            assert spark.read.format("delta").load(str(log)).count() > 0, log
+            _check_history(spark, str(path), str(places.pop(f"{mirror}__history")))
+        actual = read_tables(spark, places)
+    else:
+        actual = {}
+        for source in sources:
+            frame = spark.table(target.table(source.schema, source.name).sql)
+            fields = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
+            actual[source.qualified_name] = Actual(fields, frame.toArrow())
+    assert_equal(actual, sources, BEYOND.get(recorded.name, NOTHING))
+
+
+def _check_history(spark: SparkSession, mirror: str, history: str) -> None:
+    """Assert that the versions that are in force are the mirror's rows."""
+
+    def rows(path: str, only: str = "true") -> DataFrame:
+        frame = spark.read.format("delta").load(path).where(only)
+        return frame.select(*(f"`{name}`" for name in frame.columns if not name.startswith("_")))
+
+    told, is_so = rows(history, "__end_lsn IS NULL"), rows(mirror)
+    assert told.columns == is_so.columns
+    assert not told.exceptAll(is_so).take(1)
+    assert not is_so.exceptAll(told).take(1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,37 @@
+"""Apply captures where the platform refuses settings: ``python -m support.refused_run CAPTURES TARGET STEP``.
+
+With a STEP the run is stopped behind the first step whose name begins so, and finished by another one.  Then there has
+to be nothing new, and no table may have been written twice for one run.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import walreplay
+from support.refusing_platform import refusing
+from support.stopped_run import StoppedError, stopping
+from walreplay.spark.session.session import build_session
+
+
+def main(captures: str, target: str, step: str) -> None:
+    """Apply."""
+    spark = build_session()
+    with refusing() as refused, stopping() as stop:
+        if step:
+            stop(step)
+            try:
+                walreplay.apply(spark, captures=captures, target=target)
+            except StoppedError:
+                pass
+            else:
+                raise AssertionError(f"there is no step {step}")
+        walreplay.apply(spark, captures=captures, target=target)
+        assert walreplay.apply(spark, captures=captures, target=target).status == "nothing new"
+        assert "spark.databricks.delta.commitInfo.userMetadata" in refused, refused
+    for run in walreplay.status(spark, target).runs:
+        print(run)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
