@@ -107,7 +107,7 @@ class Environment:
         """Run commands as a shell does, and give what they print, errors behind it."""
         done = subprocess.run(
             ["bash", "-euc", text],
-            env=self._environment(),
+            env=self.variables_of_commands(),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -124,7 +124,7 @@ class Environment:
         ask += "f'{name} {m.version(name)}' for name in sys.argv[1:]], sep=', ')"
         return self.shell(f'python -c "{ask}" {" ".join(packages)}').strip()
 
-    def _environment(self) -> dict[str, str]:
+    def variables_of_commands(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in _OF_THE_MACHINE if name in os.environ}
         kept["PATH"] = os.pathsep.join([str(self.root / "bin"), kept["PATH"]])
         return {
@@ -218,7 +218,7 @@ def serving(environment: Environment, command: str, port: int, log: Path) -> Ite
     with log.open("wb") as lines:
         process = subprocess.Popen(
             ["bash", "-euc", f"exec {command}"],
-            env=environment._environment(),
+            env=environment.variables_of_commands(),
             cwd=environment.folder,
             stdin=subprocess.DEVNULL,
             stdout=lines,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from support.captures import case
 from support.truth import BEYOND, NOTHING, Actual, assert_equal, mirror_tables, read_tables, source_tables
+from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import Target
 from walreplay.spark.session.session import build_session
 
@@ -24,7 +25,7 @@ def main(place: str, name: str, outputs: str = "") -> None:
     assert outputs in ("", _WITH_OUTPUTS)
     spark, recorded, target = build_session(), case(name), Target.parse(place)
     sources = source_tables(recorded)
-    if target.root is not None:
+    if target.root is not None and "://" not in target.root:
         places = mirror_tables(target.root)
         for mirror in [source.qualified_name for source in sources] if outputs else ():
             path, log = places[mirror], places.pop(f"{mirror}__changes")
@@ -34,7 +35,7 @@ def main(place: str, name: str, outputs: str = "") -> None:
     else:
         actual = {}
         for source in sources:
-            frame = spark.table(target.table(source.schema, source.name).sql)
+            frame = delta.read(spark, target.table(source.schema, source.name))
             fields = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
             actual[source.qualified_name] = Actual(fields, frame.toArrow())
     assert_equal(actual, sources, BEYOND.get(recorded.name, NOTHING))

@@ -1,11 +1,13 @@
 """An S3 server for tests: real requests over HTTP, each counted, and each late by as much as a far store's would be.
 
-``python -m support.object_store PORT DELAY LOG`` serves until it is ended: DELAY in seconds is put in front of every
-request, and LOG gets a line (method, path) for each.  `object_store` starts it.
+``python -m support.object_store PORT DELAY LOG FAULTS`` serves until it is ended: DELAY in seconds is put in front of
+every request, LOG gets a line (method, path) for each, and of FAULTS requests one is refused by a 503 and one is cut
+off.  `object_store` starts it.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import socket
@@ -92,11 +94,12 @@ def kinds_of(requests: Counter[str]) -> Counter[str]:
 
 
 @contextmanager
-def object_store(scratch: Path, delay: float = 0.0) -> Iterator[ObjectStore]:
+def object_store(scratch: Path, delay: float = 0.0, *, faults: int = 0) -> Iterator[ObjectStore]:
     """Serve an S3 of its own, in another process.
 
     Args:
         delay: seconds in front of every request.
+        faults: of so many requests one is refused by a 503, and one is cut off; 0 for none.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -104,7 +107,7 @@ def object_store(scratch: Path, delay: float = 0.0) -> Iterator[ObjectStore]:
     log = scratch / "requests.log"
     log.touch()
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    command = [sys.executable, "-m", "support.object_store", str(port), str(delay), str(log)]
+    command = [sys.executable, "-m", "support.object_store", str(port), str(delay), str(log), str(faults)]
     with Path(scratch, "object-store.err").open("wb") as errors:
         process = subprocess.Popen(command, env=environment, stdout=errors, stderr=errors)
     store = ObjectStore(f"http://127.0.0.1:{port}", log)
@@ -129,24 +132,35 @@ def _await(store: ObjectStore, process: subprocess.Popen[bytes]) -> None:
     raise TimeoutError("the server does not answer")
 
 
-def main(port: str, delay: str, log: str) -> None:
+def main(port: str, delay: str, log: str, faults: str) -> None:
     """Serve."""
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import run_simple
 
     serve = DomainDispatcherApplication(create_backend_app)
+    numbers, every = itertools.count(1), int(faults)
     with Path(log).open("a", encoding="utf-8", buffering=1) as lines:
 
         def late(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
             query = environ.get("QUERY_STRING", "")
             lines.write(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}{'?' if query else ''}{query}\n")
             time.sleep(float(delay))
+            fault = next(numbers) % every if every and not environ["PATH_INFO"].startswith("/moto-api") else None
+            if fault == 0:
+                environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+                return []
+            if fault == every // 2:
+                return _error(start, "503 Slow Down", "SlowDown")
             if environ["PATH_INFO"].startswith("/closed"):
-                start("403 Forbidden", [("Content-Type", "application/xml")])
-                return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
+                return _error(start, "403 Forbidden", "AccessDenied")
             return serve(environ, start)
 
         run_simple("127.0.0.1", int(port), late, threaded=True)
+
+
+def _error(start: Callable[..., Any], status: str, code: str) -> list[bytes]:
+    start(status, [("Content-Type", "application/xml")])
+    return [f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()]
 
 
 if __name__ == "__main__":
