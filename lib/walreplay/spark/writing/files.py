@@ -125,7 +125,7 @@ class FileWriter(StatementWriter):
         """Begin a transaction on a table, or give the reason why that is not possible."""
         folder = self._folder_of(spark, table)
         if folder is None or not self._root.by_workers():
-            return "its folder is not reached by themselves by driver and workers"
+            return "driver and workers do not reach its folder"
         return transaction.begin_or_say(spark, table, folder, self._internals, create=create, properties=properties)
 
     def _folder_of(self, spark: SparkSession, table: TableName) -> Folder | None:
