@@ -59,7 +59,9 @@ def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
             "spark-submit": f"spark-submit {settings}",
         },
     )
-    server = Environment(spark, scratch, {"PYSPARK_PYTHON": str(executors / "bin" / "python"), "PYTHONPATH": ""})
+    theirs = {"PYSPARK_PYTHON": executors, "PYSPARK_DRIVER_PYTHON": spark}  # the second finds Spark itself
+    pythons = {name: str(root / "bin" / "python") for name, root in theirs.items()}
+    server = Environment(spark, scratch, {**pythons, "PYTHONPATH": ""})
     with serving(server, command, port, scratch / "server.log"):
         yield Connected(f"sc://127.0.0.1:{port}", scratch)
 

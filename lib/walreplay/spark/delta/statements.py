@@ -310,9 +310,10 @@ def write(
         _create(frame.sparkSession, table, frame.schema, properties, comment, commit)
     # Delta's own catalog heeds the options.  Others may heed the settings alone.
     with nullcontext() if commit is None else committing(frame.sparkSession, commit):
-        if only:
-            # By a DataFrame's name of it, the whole table would be replaced.
-            frame.writeTo(table.sql).options(**options).overwrite(f.expr(only))
+        if only or (mode == "overwrite" and not new_schema):
+            # saveAsTable would replace the whole table, and alter what the catalog has of it: a Hive metastore refuses
+            # that, which Delta bears and Hive logs as an error.
+            frame.writeTo(table.sql).options(**options).overwrite(f.expr(only or "true"))
         else:
             writer.options(**options).saveAsTable(table.sql)
 

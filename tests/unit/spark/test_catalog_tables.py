@@ -1,0 +1,24 @@
+"""Tables that are made in a catalog: which statements that takes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StructType
+
+from walreplay.spark.delta import statements
+from walreplay.spark.delta.target import Target
+
+
+@pytest.mark.parametrize("schemas", [[], ["`main`.`shop`"]], ids=["none", "its own"])
+def test_a_schema_is_created_only_if_it_is_not_there(schemas: list[str]) -> None:
+    said: list[str] = []
+    spark: Any = SimpleNamespace(sql=said.append, catalog=SimpleNamespace(databaseExists=schemas.__contains__))
+    table = Target.parse("main").table("shop", "orders")
+
+    statements._create(spark, table, StructType().add("id", LongType()), {}, "", None)
+
+    expected = ["CREATE TABLE IF NOT EXISTS `main`.`shop`.`orders` (`id` bigint) USING delta"]
+    assert said == ([] if schemas else ["CREATE SCHEMA IF NOT EXISTS `main`.`shop`"]) + expected
