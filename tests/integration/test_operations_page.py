@@ -19,6 +19,7 @@ from support.stopped_run import StoppedError
 from walreplay.cli import main
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
+from walreplay.sink.folders import MountedFolder
 from walreplay.sink.table_log import newest_version
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.delta.upkeep import files_of, purge, upkeep_session
@@ -67,7 +68,7 @@ def lines_at(mirror: SmallMirror) -> str:
 
 def versions(mirror: SmallMirror) -> dict[str, int]:
     logs = Path(mirror.target).rglob("_delta_log")
-    return {str(log.parent.relative_to(mirror.target)): newest_version(str(log.parent)) for log in logs}
+    return {str(log.parent.relative_to(mirror.target)): newest_version(MountedFolder(str(log.parent))) for log in logs}
 
 
 def maintained(mirror: SmallMirror, capsys: pytest.CaptureFixture[str], text: str) -> dict[str, list[str]]:
@@ -126,6 +127,11 @@ def test_a_nights_commands_do_what_the_page_says(
     assert re.search(r"walreplay phase name=scan target=\S+ seconds=", logged)
     assert re.search(r"walreplay commit table=\S+/runs run=2 version=1 ", logged)
     assert "secret" not in logged
+
+    # What Spark's UI shows.
+    jobs = spark._jsc.sc().statusStore().jobsList(None)  # type: ignore[attr-defined]
+    shown = {str(jobs.apply(number).description().toString()) for number in range(jobs.size())}
+    assert shown >= {f"Some(walreplay: {what})" for what in ("scan", "decode", "fold 2 tables")}
 
     # What is maintained.
     run(mirror, block("docs/operations.md", "walreplay status").text)

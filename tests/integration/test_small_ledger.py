@@ -14,17 +14,18 @@ from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
+from walreplay.sink.folders import MountedFolder
 from walreplay.sink.table_log import LoggedVersion, newest_version
 from walreplay.spark.delta.target import Target
 from walreplay.spark.ledger.keeping import forget
 
-pytestmark = [pytest.mark.integration, pytest.mark.both_ways]
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 _ONCE_IN_TWO: Final[dict[str, Any]] = {"ledger": {"compact_every": 2}}
 
 
 def files(mirror: SmallMirror, table: str) -> int:
-    folder = str(mirror.ledger / table)
+    folder = MountedFolder(str(mirror.ledger / table))
     found = LoggedVersion(folder, newest_version(folder)).files()
     assert found is not None
     return len(found)

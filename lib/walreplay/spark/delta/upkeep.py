@@ -40,7 +40,8 @@ def upkeep_session(spark: SparkSession, more: Mapping[str, str] = delta.NO_PROPE
 def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
     """Say how many files a table has, how many of them are small, and how many have rows that are only marked deleted.
 
-    The log tells it exactly where the driver reaches it by itself.  Elsewhere the table's history does, as far back as it is read here.
+    The log tells it exactly, where the driver reaches it by itself.  Elsewhere the table's history does, as far back as
+    it is read here.
     """
     folder = folder_of(spark, table.path)
     logged = None if folder is None else LoggedVersion(folder, newest_version(folder)).files()
