@@ -80,18 +80,15 @@ def maintained(mirror: SmallMirror, capsys: pytest.CaptureFixture[str], text: st
     return {table["name"]: table["actions"] for table in found["tables"] if table["actions"]}
 
 
-def test_a_nights_commands_do_what_the_page_says(
+def test_runs_are_measured_logged_and_named_as_the_page_says(
     mirror: SmallMirror,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    stop: Callable[[str], None],
     request: pytest.FixtureRequest,
 ) -> None:
-    monkeypatch.setattr("walreplay.sink.upkeep.LEAST", 2)
-    config = ("--config", str(tmp_path / "walreplay.yaml"))
-    apply, maintain = block("docs/operations.md", "walreplay apply").text.splitlines()
-    spark = mirror.spark
+    apply, _ = block("docs/operations.md", "walreplay apply").text.splitlines()
+    spark, config = mirror.spark, str(tmp_path / "walreplay.yaml")
     # As in a program of one's own: with handlers, which pytest has, nothing is configured.
     monkeypatch.setattr(logging.root, "handlers", [])
     request.addfinalizer(lambda: logging.getLogger("walreplay").setLevel(logging.NOTSET))
@@ -99,51 +96,60 @@ def test_a_nights_commands_do_what_the_page_says(
     exec(compile(block("docs/operations.md", "import logging").text, PAGE, "exec"), names)
 
     mirror.write(relation(1, "t", {"id": INT4, "v": TEXT}), m.Insert(1, row(1, "secret")), m.Insert(1, row(2, "x")))
-    run(mirror, apply, *config)
-    mirror.write(m.Update(1, row(1, "also secret")))
-    run(mirror, apply, *config)
-    run(mirror, apply, *config)
+    run(mirror, apply, "--config", config)
+    run(mirror, apply, "--config", config)
 
-    # What is measured.
     text = Path(f"{lines_at(mirror)}.jsonl").read_text(encoding="utf-8")
-    lines = [json.loads(line) for line in text.splitlines()]
-    assert "secret" not in text
+    first, second, third = lines = [json.loads(line) for line in text.splitlines()]
     assert all(tuple(line) == FIELDS for line in lines)
-    assert [(line["run"], line["table"]) for line in lines] == [
-        *((number, name) for number in (1, 2) for name in ("s.t", "s.t (changelog)")),
-        (None, None),
-    ]
-    assert lines[0]["phases"].keys() >= {"list", "scan", "decode", "apply"}
-    assert lines[0]["lag_seconds"] > 0
-    assert [line["lag_bytes"] for line in lines] == [0] * 5
-    assert lines[0]["table_bytes"] > 0
-    assert lines[4]["status"] == "nothing new"
-    (query,) = with_places(block("docs/operations.md", "SELECT run").text, {"/data/mirror": mirror.target}).split(";")
-    assert [(found.run, found.tables) for found in spark.sql(query).collect()] == [(1, 2), (2, 2)]
+    of_tables = [(1, "s.t"), (1, "s.t (changelog)")]
+    assert [(line["run"], line["table"]) for line in lines] == [*of_tables, (None, None)]
+    assert first["phases"].keys() >= {"list", "scan", "decode", "apply"}
+    assert (first["inserted"], second["inserted"], first["transactions"], first["changes"]) == (2, 2, 1, 2)
+    assert min(first["lag_seconds"], first["table_bytes"], first["table_seconds"], first["seconds"]) > 0
+    assert [line["lag_bytes"] for line in lines] == [0, 0, 0]
+    assert (third["status"], third["applied_lsn"]) == ("nothing new", first["applied_lsn"])
+    query = with_places(block("docs/operations.md", "SELECT run").text, {"/data/mirror": mirror.target})
+    (found,) = spark.sql(query).collect()
+    assert (found.run, found.tables, found.lag_seconds) == (1, 2, first["lag_seconds"])
 
-    # What is logged.
     logged = capsys.readouterr().err
-    assert re.search(r"walreplay table applied table=s\.t place=\S+ run=2 action=merged version=1 ", logged)
+    assert re.search(r"walreplay table applied table=s\.t place=\S+ run=1 action=created version=0 ", logged)
     assert re.search(r"walreplay phase name=scan target=\S+ seconds=", logged)
-    assert re.search(r"walreplay commit table=\S+/runs run=2 version=1 ", logged)
-    assert "secret" not in logged
+    assert re.search(r"walreplay commit table=\S+/runs run=1 version=0 ", logged)
+    assert "secret" not in logged + text
 
-    # What Spark's UI shows.
     jobs = spark._jsc.sc().statusStore().jobsList(None)  # type: ignore[attr-defined]
     shown = {str(jobs.apply(number).description().toString()) for number in range(jobs.size())}
     assert shown >= {f"Some(walreplay: {what})" for what in ("scan", "decode", "fold 2 tables")}
-
-    # What is maintained.
     run(mirror, block("docs/operations.md", "walreplay status").text)
+
+
+@pytest.mark.full
+def test_a_target_is_maintained_by_what_its_tables_need(
+    mirror: SmallMirror,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    stop: Callable[[str], None],
+) -> None:
+    monkeypatch.setattr("walreplay.sink.upkeep.LEAST", 2)
+    apply, maintain = block("docs/operations.md", "walreplay apply").text.splitlines()
+    spark, config = mirror.spark, tmp_path / "walreplay.yaml"
+    mirror.write(relation(1, "t", {"id": INT4, "v": TEXT}), m.Insert(1, row(1, "a")), m.Insert(1, row(2, "b")))
+    run(mirror, apply, "--config", str(config))
+    mirror.write(m.Update(1, row(1, "c")))
+    run(mirror, apply, "--config", str(config))
+
     before = versions(mirror)
-    wanted = maintained(
-        mirror, capsys, block("docs/operations.md", "walreplay maintain --target /data/mirror --dry-run").text
-    )
+    dry = block("docs/operations.md", "walreplay maintain --target /data/mirror --dry-run").text
+    wanted = maintained(mirror, capsys, dry)
     assert wanted.items() >= {"s.t": ["vacuum"], "s.t (changelog)": ["optimize"], "ledger: runs": ["optimize"]}.items()
     assert versions(mirror) == before
+
     stop("maintained by optimize")
     with pytest.raises(StoppedError):
-        walreplay.maintain(spark, mirror.target, "s[.]t", config=tmp_path / "walreplay.yaml")
+        walreplay.maintain(spark, mirror.target, "s[.]t", config=config)
     maintained(mirror, capsys, maintain)
     left = walreplay.maintain(spark, mirror.target, "s[.]t", dry_run=True)
     assert [(table.name, table.actions) for table in left.tables] == [("s.t", ()), ("s.t (changelog)", ())]
@@ -153,7 +159,7 @@ def test_a_nights_commands_do_what_the_page_says(
 
     # The next run finds its tables as it has left them.
     mirror.write(m.Delete(1, key=row(2, None)), m.Insert(1, row(3, "y")))
-    report = walreplay.apply(spark, mirror.captures, mirror.target, tmp_path / "walreplay.yaml")
+    report = walreplay.apply(spark, mirror.captures, mirror.target, config)
     assert report.warnings == ()
     assert spark.read.format("delta").load(str(mirror.location("t"))).count() == 2
     assert spark.read.format("delta").load(str(mirror.location("t__changes"))).count() == 5

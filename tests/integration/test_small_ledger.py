@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 import walreplay
+from support.refusing_platform import refusing
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.errors import TargetError
@@ -18,6 +19,9 @@ from walreplay.sink.folders import MountedFolder
 from walreplay.sink.table_log import LoggedVersion, newest_version
 from walreplay.spark.delta.target import Target
 from walreplay.spark.ledger.keeping import forget
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
@@ -69,3 +73,20 @@ def test_the_ledgers_files_are_written_together_and_old_runs_forgotten(
     assert mirror.spark.read.format("delta").load(str(mirror.ledger / "transactions")).count() == 1
     mirror.apply(m.Delete(1, key=row(1, None)), **_ONCE_IN_TWO)
     assert mirror.rows() == mirror.expected(tmp_path / "at once")
+
+
+def test_a_catalogs_ledger_is_kept_small_where_settings_are_refused(
+    spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    mirror = SmallMirror(spark, tmp_path, "spark_catalog")
+    request.addfinalizer(lambda: [spark.sql(f"DROP SCHEMA {name} CASCADE") for name in ("s", "_walreplay")])
+    with refusing():
+        mirror.apply(relation(1, "t", {"id": INT4, "v": TEXT}), m.Insert(1, row(1, "x")), **_ONCE_IN_TWO)
+        report = mirror.apply(m.Insert(1, row(2, "x")), **_ONCE_IN_TWO)
+        assert "compact ledger" in report.stages
+        maintained = walreplay.maintain(spark, mirror.target)
+    assert report.warnings == ()
+    assert not maintained.has_failed
+    found = {table.name: table.files for table in maintained.tables}
+    assert {found[f"ledger: {name}"] for name in ("runs", "files", "transactions", "metrics", "state")} == {1}
+    assert sorted(r.id for r in spark.table("s.t").select("id").collect()) == [1, 2]

@@ -271,6 +271,7 @@ class Job:
             return None
 
     def _index_of(self, found: Found) -> ArchiveIndex:
+        self.run.progress.doing("the archive's index")
         home = home_of(self.captures, found.files)
         return ArchiveIndex(self.run.own, table_of(None, home), home, self.run.settings)
 
