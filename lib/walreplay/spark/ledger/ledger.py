@@ -45,7 +45,7 @@ from walreplay.spark.ledger.state import (
 from walreplay.spark.ledger.state_table import StateTable
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.session import steps
-from walreplay.spark.session.isolation import own_session, session_with
+from walreplay.spark.session.isolation import has_own_sessions, own_session, session_with
 from walreplay.spark.session.naming import jobs_named
 from walreplay.spark.writing.base import TableWriter
 from walreplay.transactions.plan import Plan
@@ -358,7 +358,8 @@ class Ledger:
         assert ended.finished_at is not None
         self.recorded = metrics_of(report, state, ended.finished_at, [item.lsn for item in waiting])
         history = [("runs", RUNS, run), ("metrics", METRICS, self.recorded), ("relations", RELATIONS, relations)]
-        with ThreadPoolExecutor(len(history)) as pool:
+        # A shared session allows one statement at a time.
+        with ThreadPoolExecutor(len(history) if has_own_sessions(self._spark) else 1) as pool:
             list(pool.map(lambda item: self._append(state, *item, resumed=resumed), history))
         steps.reached("history recorded")
         self._state.write(ended)
