@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from walreplay.changes import ChangeBatch, read_changes
     from walreplay.errors import WalReplayError
-    from walreplay.report import Forecast, RunReport, SourceReport, SourcesReport
+    from walreplay.report import Forecast, MaintenanceReport, RunReport, SourceReport, SourcesReport
     from walreplay.settings import Configuration, Settings, source_settings
     from walreplay.spark.captures.data_source import PgoutputDataSource
     from walreplay.spark.index.audit import audit
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from walreplay.spark.job.backfill import backfill, forecast
     from walreplay.spark.job.by_source import apply_sources, sources_status
     from walreplay.spark.job.load import load
+    from walreplay.spark.job.maintain import maintain
     from walreplay.spark.job.rebuild import rebuild
     from walreplay.spark.ledger.status import Cut, TargetStatus, status, versions_at
     from walreplay.spark.session.package import package_zip
@@ -46,6 +47,7 @@ __all__ = [
     "Cut",
     "Forecast",
     "IndexReport",
+    "MaintenanceReport",
     "PgoutputDataSource",
     "RunReport",
     "Settings",
@@ -62,6 +64,7 @@ __all__ = [
     "forecast",
     "index",
     "load",
+    "maintain",
     "package_zip",
     "read_changes",
     "rebuild",
@@ -81,6 +84,7 @@ _HOMES: Final = {
     "Cut": "walreplay.spark.ledger.status",
     "Forecast": "walreplay.report",
     "IndexReport": "walreplay.spark.index.building",
+    "MaintenanceReport": "walreplay.report",
     "PgoutputDataSource": "walreplay.spark.captures.data_source",
     "RunReport": "walreplay.report",
     "Settings": "walreplay.settings",
@@ -96,6 +100,7 @@ _HOMES: Final = {
     "forecast": "walreplay.spark.job.backfill",
     "index": "walreplay.spark.index.building",
     "load": "walreplay.spark.job.load",
+    "maintain": "walreplay.spark.job.maintain",
     "package_zip": "walreplay.spark.session.package",
     "read_changes": "walreplay.changes",
     "rebuild": "walreplay.spark.job.rebuild",

@@ -7,6 +7,7 @@ command line runs, that is also true for what others write to standard error (`g
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -24,10 +25,14 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from walreplay.log import LOGGER
 from walreplay.progress import NoProgress, Progress
 from walreplay.visible import visible, visible_json
 
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_LONGER: Final = 1.5
+_LONGEST: Final = 6
+"""So many times as long becomes the silence between two lines of a stage, each time, and at most."""
 _TIME_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
@@ -136,7 +141,7 @@ class BarProgress:
     """A progress bar for the current stage, on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._rate, self._whole = Rate(), ""
+        self._rate, self._whole, self._name = Rate(), "", ""
         stream = _bare(stream)
         self._bars = Bars(
             SpinnerColumn(),
@@ -157,7 +162,13 @@ class BarProgress:
         self._bars.start()
         if self._task is not None:
             self._bars.remove_task(self._task)
-        self._task = self._bars.add_task(visible(f"{self._whole}{name}"), total=total)
+        self._name = f"{self._whole}{name}"
+        self._task = self._bars.add_task(visible(self._name), total=total)
+
+    def doing(self, what: str) -> None:
+        """Show it behind the stage's name."""
+        if self._task is not None:
+            self._bars.update(self._task, description=visible(f"{self._name}: {what}"))
 
     def so_far(self, done: int, total: int) -> None:
         """Show it in front of the stages that follow."""
@@ -176,21 +187,50 @@ class BarProgress:
 
 
 class LineProgress:
-    """A line for every stage: for logs."""
+    """A line for every stage, at its end; and for one that takes long, now and then, what it is at: for logs.
 
-    def __init__(self, stream: TextIO) -> None:
+    Args:
+        silence: seconds without a line after which there is one; of a stage that takes on, ever longer ones.
+    """
+
+    def __init__(self, stream: TextIO, silence: float = 10.0) -> None:
         self._output = Output(stream)
         self._rate = Rate()
         self._lock = threading.Lock()
-        self._name = ""
+        self._silence = silence
+        self._ended: threading.Event | None = None
+        self._name = self._doing = ""
         self._count = 0
+        self._total: int | None = None
         self._began = 0.0
 
     def stage(self, name: str, total: int | None) -> None:
         """Close the stage before and open a new one."""
         self.done()
         with self._lock:
-            self._name, self._count, self._began = name, 0, time.monotonic()
+            self._name, self._doing, self._count, self._total = name, "", 0, total
+            self._began = time.monotonic()
+            self._ended = ended = threading.Event()
+        threading.Thread(target=self._tell, args=(ended,), name="walreplay progress", daemon=True).start()
+
+    def doing(self, what: str) -> None:
+        """Keep it for the next line."""
+        with self._lock:
+            self._doing = what
+
+    def _tell(self, ended: threading.Event) -> None:
+        """Say what a stage is at, until it has ended."""
+        silence = self._silence
+        while not ended.wait(silence):
+            with self._lock:
+                if not ended.is_set():
+                    self._output.line(self._so_far())
+            silence = min(silence * _LONGER, self._silence * _LONGEST)
+
+    def _so_far(self) -> str:
+        count = f" {self._count:,} of {self._total:,}" if self._total else ""
+        seconds = time.monotonic() - self._began
+        return f"{self._name}:{count} so far ({seconds:.1f} s){self._doing and f', at {self._doing}'}"
 
     def advance(self, count: int = 1) -> None:
         """Count."""
@@ -212,6 +252,8 @@ class LineProgress:
                 seconds = time.monotonic() - self._began
                 self._output.line(f"{self._name}:{count} ({seconds:.1f} s)")
             self._name = ""
+            if self._ended is not None:
+                self._ended.set()
 
 
 def progress_shown(*, quiet: bool) -> Progress:
@@ -254,6 +296,34 @@ def guarded() -> Iterator[None]:
         yield
     finally:
         sys.stderr = stream
+
+
+class _LogLines(logging.Handler):
+    """Writes what is logged to standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        time_ = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
+        Output.of_errors().line(f"{time_} {record.levelname} {record.getMessage()}")
+
+
+@contextmanager
+def logged(level: str) -> Iterator[None]:
+    """Write the package's log lines to standard error, for a while.
+
+    Args:
+        level: such as ``INFO``; empty for none.
+    """
+    if not level:
+        yield
+        return
+    handler, before = _LogLines(), LOGGER.level
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(before)
 
 
 def drop_output() -> None:

@@ -14,6 +14,9 @@ class Progress(Protocol):
     def advance(self, count: int = 1) -> None:
         """Count so many units of the stage as done."""
 
+    def doing(self, what: str) -> None:
+        """Say what of the stage is at work now: a table, a step; it replaces what was said before."""
+
     def so_far(self, done: int, total: int) -> None:
         """Say how many of the bytes are read that all runs of a call read; first with none of them."""
 
@@ -28,6 +31,9 @@ class NoProgress:
         """Say nothing."""
 
     def advance(self, count: int = 1) -> None:
+        """Say nothing."""
+
+    def doing(self, what: str) -> None:
         """Say nothing."""
 
     def done(self) -> None:

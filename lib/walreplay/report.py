@@ -36,6 +36,7 @@ class TableReport:
         notes: what a person should know, such as schema changes.
         writer: how its rows were written; None where none were, or by a run that was interrupted.
         writer_reason: why it was by statements, in a run that writes files; else empty.
+        bytes: of the decoded changes that were folded.
     """
 
     name: str
@@ -56,6 +57,7 @@ class TableReport:
     notes: tuple[str, ...] = ()
     writer: Way | None = None
     writer_reason: str = ""
+    bytes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Give the report as values for JSON."""
@@ -64,6 +66,7 @@ class TableReport:
             "location": self.location,
             "action": self.action,
             "changes": self.changes,
+            "bytes": self.bytes,
             "inserted": self.inserted,
             "updated": self.updated,
             "deleted": self.deleted,
@@ -198,6 +201,65 @@ class Forecast:
         for name in ("seconds", "estimated_seconds"):
             found[name] = None if found[name] is None else round(found[name], 3)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class TableMaintenance:
+    """What a table needed, and what was done.
+
+    Attributes:
+        name: the source's ``schema.table``, or ``ledger: table``.
+        small_files: of fewer than 64 MiB.
+        unreferenced_files: that no version needs any more which the table's retention keeps.
+        actions: ``purge``, ``optimize``, ``vacuum`` and ``forget``, in their order, and ``reasons`` why.
+        done: they were done.
+        files_removed, files_added: by writing files together; the former are there until VACUUM removes them.
+        problem: what has stopped it; empty for nothing.
+    """
+
+    name: str
+    location: str
+    files: int = 0
+    bytes: int = 0
+    small_files: int = 0
+    files_with_deletion_vectors: int = 0
+    unreferenced_files: int = 0
+    actions: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    done: bool = False
+    files_removed: int = 0
+    files_added: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceReport:
+    """What a target's tables needed; unless it was a dry run, it was done."""
+
+    target: str
+    dry_run: bool
+    tables: tuple[TableMaintenance, ...]
+    warnings: tuple[str, ...]
+    seconds: float
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something could not be done."""
+        return any(table.problem for table in self.tables)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report as values for JSON."""
+        return {
+            "target": self.target,
+            "dry_run": self.dry_run,
+            "tables": [
+                {name: getattr(table, name) for name in TableMaintenance.__slots__}
+                | {"actions": list(table.actions), "reasons": list(table.reasons), "problem": table.problem or None}
+                for table in self.tables
+            ],
+            "warnings": list(self.warnings),
+            "seconds": round(self.seconds, 3),
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,25 @@ def test_each_source_has_its_own_rows_of_a_table(shards: Shards) -> None:
 
 
 @pytest.mark.full
+def test_a_table_that_one_source_has_maintained_is_gone_on_from_by_both(
+    spark: SparkSession, shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("walreplay.sink.upkeep.LEAST", 2)
+    eu, us = shards.of.values()
+    for name, one in shards.of.items():
+        one.write(ITEMS, m.Insert(9, row(1, name)))
+    shards.apply()
+    report = walreplay.maintain(spark, shards.lake, r"s\.items", config=walreplay.source_settings(shards.config, "eu"))
+    (table,) = report.tables
+    assert (table.actions, table.files_removed, table.files_added) == (("optimize",), 2, 1)
+
+    eu.write(m.Update(9, row(1, "changed")))
+    us.write(m.Insert(9, row(2, "new")))
+    assert {name: done.warnings for name, done in shards.apply().items()} == {"eu": (), "us": ()}
+    assert shards.rows() == {"eu": ["id=1 note=changed"], "us": ["id=1 note=us", "id=2 note=new"]}
+
+
+@pytest.mark.full
 def test_columns_of_all_sources_are_in_the_table(shards: Shards) -> None:
     eu, us = shards.of.values()
     for name, one in shards.of.items():

@@ -17,6 +17,8 @@ ALLOWED: Final = frozenset(
         "spark.sql.legacy.timeParserPolicy",
         "spark.sql.session.timeZone",
         "spark.sql.shuffle.partitions",
+        # VACUUM would list each of the small tables in 10,000 tasks.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism",
     }
 )
 

@@ -17,7 +17,7 @@ JOBS = Path(__file__).parents[2] / "jobs"
 
 LAYERS = (
     ("visible",),
-    ("errors", "progress"),
+    ("errors", "log", "progress"),
     ("lsn",),
     ("report", "listing", "scripts"),
     ("numbering",),

@@ -191,3 +191,32 @@ def test_the_display_has_what_is_read_so_far(kind):
         time.sleep(0.01)
     progress.done()
     assert "1.0 MiB of 4.0 MiB read, " in shown(stream)
+
+
+def test_a_stage_that_takes_long_says_what_it_is_at():
+    stream = io.StringIO()
+    progress = LineProgress(stream, silence=0.01)
+    progress.stage("apply", 4)
+    progress.doing("s.first\x1b")
+    progress.advance(3)
+    deadline = time.monotonic() + 10
+    while stream.getvalue().count("\n") < 2 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    progress.done()
+    lines = stream.getvalue().splitlines()
+    assert lines[0].startswith("apply: 3 of 4 so far (")
+    assert lines[0].endswith(" s), at s.first\\x1b")
+    time.sleep(0.05)
+    assert stream.getvalue().splitlines() == lines
+    assert lines[-1].startswith("apply: 3 (")
+
+
+def test_a_bar_says_what_the_stage_is_at():
+    stream = Terminal()
+    progress = BarProgress(stream)
+    progress.doing("nothing yet")
+    progress.stage("apply", 4)
+    progress.doing("[red]s.t")
+    progress.done()
+    assert "apply: [red]s.t" in shown(stream)
+    assert "nothing yet" not in shown(stream)

@@ -1,4 +1,4 @@
-"""The command line: ``walreplay apply | backfill | rebuild | load | index | audit | inspect | status``.
+"""The command line: ``walreplay apply | backfill | rebuild | load | maintain | index | audit | inspect | status``.
 
 `commands` declares the commands that write, `questions` those that ask, `options` what they share; `by_source` does
 them for several sources.  `results` says what is printed, `program` runs a command and reports errors.  Results go to

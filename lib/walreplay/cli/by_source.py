@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import walreplay
 from walreplay.cli.archives import write_audit, write_index
+from walreplay.cli.maintenance import write_maintenance
 from walreplay.cli.printing import Printing
 from walreplay.cli.results import (
     cut_to_dict,
@@ -21,7 +22,7 @@ from walreplay.errors import ConfigError
 from walreplay.lsn import format_lsn
 
 if TYPE_CHECKING:
-    from walreplay.report import RunReport, SourceReport, SourcesReport
+    from walreplay.report import MaintenanceReport, RunReport, SourceReport, SourcesReport
     from walreplay.settings import Configuration, Settings
     from walreplay.spark.ledger.status import TargetStatus
 
@@ -202,6 +203,45 @@ def look_by_source(
     return True
 
 
+def maintain_by_source(
+    target: str,
+    config: Configuration,
+    names: Sequence[str] | None,
+    table: str | None,
+    *,
+    dry_run: bool,
+    printing: Printing,
+    quiet: bool,
+) -> bool:
+    """Maintain what a target has of each source, and print what was done; say whether everything was.
+
+    Args:
+        table: see `walreplay.maintain`.
+    """
+    chosen = config.chosen(names)
+
+    def look(spark: Any, progress: Any) -> SourcesReport[MaintenanceReport]:
+        from walreplay.spark.job.by_source import Source, each_source
+
+        def work(source: Source) -> MaintenanceReport:
+            settings, told = source.settings, source.progress
+            return walreplay.maintain(spark, target, table, config=settings, dry_run=dry_run, progress=told)
+
+        return each_source(spark, config, work, sources=chosen, progress=progress)
+
+    _, report = run(look, quiet=quiet)
+
+    def write(output: Output) -> None:
+        for one in report.sources:
+            _begin(output, one)
+            if one.result is not None:
+                write_maintenance(output, one.result)
+
+    printing.show(report.to_dict(), write)
+    report.raise_first()
+    return not any(one.has_failed for one in report.results.values())
+
+
 def status_by_source(
     target: str, config: Configuration | None, names: Sequence[str] | None, at: int | None, printing: Printing
 ) -> None:
@@ -281,6 +321,7 @@ def _write_standing(output: Output, report: SourcesReport[TargetStatus | None]) 
 __all__ = [
     "apply_by_source",
     "look_by_source",
+    "maintain_by_source",
     "place_of",
     "settings_of",
     "settings_to_ask",

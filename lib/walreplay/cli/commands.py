@@ -10,7 +10,8 @@ import typer
 import walreplay
 from walreplay.cli.archives import write_forecast
 from walreplay.cli.arguments import size_of
-from walreplay.cli.by_source import apply_by_source, place_of, settings_of
+from walreplay.cli.by_source import apply_by_source, maintain_by_source, place_of, settings_of
+from walreplay.cli.maintenance import write_maintenance
 from walreplay.cli.options import (
     AcceptChangedTables,
     AllowGaps,
@@ -19,6 +20,7 @@ from walreplay.cli.options import (
     Config,
     DryRun,
     Json,
+    Metrics,
     Outputs,
     Quiet,
     Report,
@@ -71,6 +73,7 @@ def apply_command(
     show: Show = 0,
     as_json: Json = False,
     report_file: Report = None,
+    metrics: Metrics = None,
     quiet: Quiet = False,
     with_traceback: Traceback = False,
 ) -> None:
@@ -87,6 +90,7 @@ def apply_command(
             show=show,
             printing=printing,
             quiet=quiet,
+            metrics=metrics,
         )
         return
     place, settings = place_of(found, source, at_once, captures, "a dry run" if dry_run else "")
@@ -95,7 +99,7 @@ def apply_command(
         return
     spark, report = run(
         lambda spark, progress: walreplay.apply(
-            spark, captures=place, target=target, config=settings, progress=progress
+            spark, captures=place, target=target, config=settings, progress=progress, metrics=metrics
         ),
         quiet=quiet,
     )
@@ -133,6 +137,7 @@ def backfill_command(
     show: Show = 0,
     as_json: Json = False,
     report_file: Report = None,
+    metrics: Metrics = None,
     quiet: Quiet = False,
     with_traceback: Traceback = False,
 ) -> None:
@@ -156,6 +161,7 @@ def backfill_command(
             show=show,
             printing=printing,
             quiet=quiet,
+            metrics=metrics,
             **ends,
         )
         return
@@ -165,7 +171,7 @@ def backfill_command(
         return
     spark, report = run(
         lambda spark, progress: walreplay.backfill(
-            spark, captures=place, target=target, config=settings, progress=progress, **ends, **parts
+            spark, captures=place, target=target, config=settings, progress=progress, metrics=metrics, **ends, **parts
         ),
         quiet=quiet,
     )
@@ -306,6 +312,40 @@ def load_command(
         quiet=quiet,
     )
     print_report(report, write_report, Printing(as_json, report_file))
+
+
+@app.command("maintain")
+def maintain_command(
+    target: Target,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", help="Only tables whose whole schema.table is this expression's.", metavar="RE"),
+    ] = None,
+    config: Config = None,
+    source: Sources = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    report_file: Report = None,
+    quiet: Quiet = False,
+    with_traceback: Traceback = False,
+) -> None:
+    """Write small files together, remove unreferenced ones, and clean up the ledger, where that is needed."""
+    printing = Printing(as_json, report_file)
+    found = configuration(config)
+    if found.sources:
+        is_done = maintain_by_source(target, found, source, table, dry_run=dry_run, printing=printing, quiet=quiet)
+    else:
+        settings = settings_of(found, source[0] if source else None)
+        _, report = run(
+            lambda spark, progress: walreplay.maintain(
+                spark, target, table, config=settings, dry_run=dry_run, progress=progress
+            ),
+            quiet=quiet,
+        )
+        print_report(report, write_maintenance, printing)
+        is_done = not report.has_failed
+    if not is_done:
+        raise typer.Exit(1)
 
 
 def _alone(dry_run: bool, parts: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 TRACEBACK_VARIABLE: Final = "WALREPLAY_TRACEBACK"
+LOG_VARIABLE: Final = "WALREPLAY_LOG"
 
 Captures = Annotated[
     str | None,
@@ -32,6 +33,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Report = Annotated[
     str | None,
     typer.Option("--report", help="Write the result as JSON to this file, too (a path or URI).", metavar="FILE"),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option("--metrics", help="Add a JSON line for each run and table; a URI is a folder.", metavar="FILE"),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Target = Annotated[

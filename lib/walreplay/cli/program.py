@@ -11,9 +11,9 @@ from typing import Final
 
 import typer
 
-from walreplay.cli.options import TRACEBACK_VARIABLE
+from walreplay.cli.options import LOG_VARIABLE, TRACEBACK_VARIABLE
 from walreplay.cli.questions import app
-from walreplay.console import Output, drop_output, guarded
+from walreplay.console import Output, drop_output, guarded, logged
 from walreplay.errors import WalReplayError
 from walreplay.spark.session.failures import failure_of
 
@@ -21,12 +21,19 @@ from walreplay.spark.session.failures import failure_of
 _UsageError: Final = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 _INTERRUPTED: Final = 130
+_USAGE: Final = 2
+_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code."""
+    level = os.environ.get(LOG_VARIABLE, "")
     with guarded():
-        return _main(argv)
+        if level.upper() not in ("", *_LEVELS):
+            _say(f"error: {LOG_VARIABLE} is {level!r}. It may be {', '.join(_LEVELS)}")
+            return _USAGE
+        with logged(level):
+            return _main(argv)
 
 
 def run() -> int:

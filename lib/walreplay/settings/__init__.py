@@ -23,6 +23,7 @@ from walreplay.settings.keys import same_columns
 from walreplay.settings.metadata import MetadataSettings
 from walreplay.settings.model import (
     CaptureSettings,
+    LedgerSettings,
     OriginSettings,
     Settings,
     TableSettings,
@@ -46,6 +47,7 @@ __all__ = [
     "CaptureSettings",
     "Configuration",
     "DropColumnPolicy",
+    "LedgerSettings",
     "MetadataSettings",
     "MissingRowPolicy",
     "OrderName",

@@ -189,6 +189,15 @@ class TableSettings(StrictModel):
         return self
 
 
+class LedgerSettings(StrictModel):
+    """How long a target's ledger remembers, and how often it is kept small."""
+
+    keep_days: Annotated[int, Field(ge=1)] | None = None
+    """Runs that ended so many days ago are forgotten; None forgets none."""
+    compact_every: Annotated[int, Field(ge=0)] = 50
+    """Once in so many runs, the files of the ledger's tables are written together; 0 for never."""
+
+
 class ObjectSettings(StrictModel):
     """One entry of ``objects``."""
 
@@ -265,6 +274,7 @@ class Settings(OfSource):
     """A column that stands under another name where one of its type was, between others, was renamed."""
     announcements: Name | None = None
     """The prefix of the logical messages with which the source announces its tables; None reads none."""
+    ledger: Annotated[LedgerSettings, BeforeValidator(none_is_empty)] = LedgerSettings()
     accept_changed_tables: bool = False
     """Continue from tables that somebody else has changed since the last run, as they are."""
     tables_at_once: Annotated[int, Field(ge=1, le=64)] = 4

@@ -186,7 +186,18 @@ def test_sources_that_cannot_be_told_apart_are_refused_before_any_work() -> None
 # Their ledgers.
 
 _NAMES = ["eu", "EU2", "a.b", "a-b", "a_b", "sources", "state", "staging", "set_aside", "x_staging"]
-_TABLES = ["state", "runs", "files", "relations", "transactions", "messages", "staging", "staging_1", "set_aside_16384"]
+_TABLES = [
+    "state",
+    "runs",
+    "metrics",
+    "files",
+    "relations",
+    "transactions",
+    "messages",
+    "staging",
+    "staging_1",
+    "set_aside_16384",
+]
 
 
 @pytest.mark.parametrize("place", ["/data/lake", "s3a://bucket/lake", "main", "main.lake"])

@@ -20,6 +20,7 @@ from walreplay.spark.checks.standing import newest_number
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.ledger.keeping import HISTORY
 from walreplay.spark.ledger.transactions import History
 from walreplay.spark.planning.table_run import run_of, step_of
 from walreplay.spark.session.isolation import session_with, settings
@@ -27,9 +28,6 @@ from walreplay.transactions.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_OF_RUNS: Final = ("runs", "files", "relations", "transactions", "messages")
-"""The ledger's tables that have a commit of each run."""
 
 _ANY_AGE: Final = {
     # A version may be older than the files that VACUUM leaves.  Whether they are there, a RESTORE looks by itself.
@@ -64,7 +62,7 @@ def highest_runs(spark: SparkSession, target: Target, ledger: str, at_once: int)
             return name, newest_number(spark, table, f"{ledger}/{name}")
 
     with ThreadPoolExecutor(at_once) as pool:
-        return dict(pool.map(highest, _OF_RUNS))
+        return dict(pool.map(highest, HISTORY))
 
 
 def highest_of(recorded: Mapping[str, int], ahead: Iterable[Ahead]) -> int:

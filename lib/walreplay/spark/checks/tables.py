@@ -36,6 +36,7 @@ from walreplay.spark.planning.registry import MirrorEntry, made_again
 from walreplay.spark.planning.table_run import TableRun, run_of, table_schema
 from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import session_with
+from walreplay.spark.session.naming import jobs_named
 from walreplay.transactions.plan import Plan
 
 if TYPE_CHECKING:
@@ -231,7 +232,10 @@ class TableChecks:
         def look(table: TablePlan) -> Found:
             left = any(move.source == table.table for move in tables.placement.moves)
             moves_in = left or table.table in moving
-            with spark_errors(table=table.name, path=(table.before or table).table.text):
+            with (
+                spark_errors(table=table.name, path=(table.before or table).table.text),
+                jobs_named(self.spark, f"check {table.name}"),
+            ):
                 own = self.spark, table, self.ledger.id, self.siblings, known
                 return check_table(*own, resumed=resumed, moves_in=moves_in, accepts=self.accepts)
 

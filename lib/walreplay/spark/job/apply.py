@@ -36,7 +36,8 @@ from walreplay.spark.job.reading import NewFiles, Reading
 from walreplay.spark.job.reports import joined, timed
 from walreplay.spark.job.scanning import Scanning
 from walreplay.spark.job.shares import buckets_of, run_bytes_of
-from walreplay.spark.ledger.state import PLANNED, REBUILDING, State
+from walreplay.spark.ledger.metrics import metrics_of
+from walreplay.spark.ledger.state import PLANNED, REBUILDING, State, now
 from walreplay.spark.ledger.transactions import refuse_gone
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.session import steps
@@ -57,6 +58,8 @@ def apply(
     target: str | os.PathLike[str],
     config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
     progress: Progress | None = None,
+    *,
+    metrics: str | os.PathLike[str] | None = None,
 ) -> RunReport:
     """Bring the target's tables up to the last transaction that the captures hold as a whole.
 
@@ -68,11 +71,13 @@ def apply(
         target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
         config: a YAML file, the same as a mapping, or `Settings`.
         progress: told how far the run is.
+        metrics: a file to which a JSON line is added for each run and table; or a folder (a path with a slash at its
+            end, or a URI), in which each run writes a file.
 
     Raises:
         WalReplayError: what stopped it.  No table is touched when the captures are at fault.
     """
-    return run_job(spark, captures, target, config, progress)
+    return run_job(spark, captures, target, config, progress, metrics=metrics)
 
 
 def run_job(
@@ -82,6 +87,8 @@ def run_job(
     config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
     progress: Progress | None = None,
     until: Until | None = None,
+    *,
+    metrics: str | os.PathLike[str] | None = None,
 ) -> RunReport:
     """Do what `apply` does, up to a transaction.
 
@@ -92,7 +99,8 @@ def run_job(
     place = Target.parse(str(target)).of_source(settings.ledger_name)
     with spark_errors(path=place.text):
         check_places(str(captures), place)
-        return Job(RunContext.of(spark, place, settings, progress), str(captures), until).apply()
+        run = RunContext.of(spark, place, settings, progress, metrics=metrics)
+        return Job(run, str(captures), until).apply()
 
 
 LEAST_INDEXED = 64 << 20
@@ -126,6 +134,7 @@ class Job:
         self._most = run.settings.run_bytes or run_bytes_of(run.spark)
         self._files: list[CaptureFile] | None = None
         self._told = 0
+        self._done: list[int] = []
         self._bytes_read = self._bytes_wanted = 0
 
     def apply(self) -> RunReport:
@@ -133,7 +142,8 @@ class Job:
         began = time.monotonic()
         with self.run.at_work():
             report = self._apply()
-        return timed(report, began, self.run.stages)
+            self.run.keep_ledger_small(self._done)
+        return timed(replace(report, warnings=tuple(self.run.warnings)), began, self.run.stages)
 
     def _apply(self) -> RunReport:
         done: RunReport | None = None
@@ -167,9 +177,14 @@ class Job:
             self._bytes_read += found.reading.size
             done = joined(done, report)
             if not self._goes_on(found, state):
-                return replace(done, warnings=tuple(self.run.warnings))
+                return done
         self._look_at_tables(state)
-        return self._nothing_new(state) if done is None else replace(done, warnings=tuple(self.run.warnings))
+        if done is not None:
+            return done
+        report = self._nothing_new(state)
+        waiting = state.resume.open_transactions if state is not None and state.resume is not None else ()
+        self.run.tell_metrics(metrics_of(report, state, now(), (item.lsn for item in waiting)))
+        return report
 
     def _read(self) -> State | None:
         return self.run.ledger.read()
@@ -256,6 +271,7 @@ class Job:
             return None
 
     def _index_of(self, found: Found) -> ArchiveIndex:
+        self.run.progress.doing("the archive's index")
         home = home_of(self.captures, found.files)
         return ArchiveIndex(self.run.own, table_of(None, home), home, self.run.settings)
 
@@ -274,6 +290,7 @@ class Job:
     def _applied(self, staging: Staging, work: Work) -> tuple[State, RunReport]:
         done = Applying(self.run, self.captures, staging, self._told).apply(work)
         self._told = len(self.run.warnings)
+        self._done.append(done[0].run)
         return done
 
     def _lock(self) -> State | None:

@@ -184,6 +184,7 @@ class Applying:
             if not work.resumed:
                 plan = replace(plan, id=str(uuid.uuid4()))
             number = checks.go_back(plan, tables, found, work.before, decoded.history) if not work.resumed else 0
+            run.progress.doing("writing the plan")
             state = work.begin(plan, number, places)
         steps.reached("plan written")
         commit = delta.CommitId(state.ledger, state.run, run_id(plan))
@@ -210,7 +211,11 @@ class Applying:
             lambda: decoded.history.write(prepared.state, resumed=work.resumed),
             lambda: self.run.ledger.record_files(prepared.state, resumed=work.resumed),
         ]
-        reports = RunTables(self.run).apply(prepared.runs, self.staging, kept)
+        sizes = {table.plan.oid: table.size for table in prepared.runs}
+        reports = [
+            replace(report, bytes=sizes.get(report.oid or 0, 0))
+            for report in RunTables(self.run).apply(prepared.runs, self.staging, kept)
+        ]
         with self.run.stage("check"):
             table_checks(self.run, accepts=False).look_back(prepared.runs, reports)
         self.run.warnings.extend(missing_warnings(reports, self.run.settings))
@@ -233,10 +238,10 @@ class Applying:
             tables=tuple(sorted([*reports, *moved(tables)], key=lambda report: report.name)),
             warnings=tuple(run.warnings[self.told :]),
             seconds=0.0,
-            stages=run.stages,
+            stages=run.phases,
             writer=run.writer.way,
         )
-        with run.stage("record"):
+        with run.recording():
             left = {**prepared.copied, **{one.oid: one.version for one in reports if one.oid is not None}}
             state = run.ledger.record(state, report, left_at(tables.entries, left, plan.id), resumed=work.resumed)
         steps.reached("run recorded")

@@ -22,6 +22,7 @@ from walreplay.spark.delta.storage import catalog_errors, ledger_errors
 from walreplay.spark.delta.target import Target, quote
 from walreplay.spark.job.moments import until_of
 from walreplay.spark.ledger.ledger import Ledger
+from walreplay.spark.ledger.records import told
 from walreplay.spark.ledger.status import versions_at
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.table_run import is_own
@@ -162,7 +163,7 @@ class _Found:
     @classmethod
     def of(cls, spark: SparkSession, target: Target, high: int, time: int | None) -> _Found:
         """Find the last commit at a time among those up to an LSN, and the run that comes nearest."""
-        runs = delta.read(spark, target.ledger("runs"))
+        runs = told(delta.read(spark, target.ledger("runs")))
         known = delta.read(spark, target.ledger("transactions")).where(f"commit_lsn <= {high}")
         with ledger_errors(target.ledger("transactions").text):
             if time is not None:

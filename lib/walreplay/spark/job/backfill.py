@@ -53,6 +53,7 @@ def backfill(
     from_lsn: str | int | None = None,
     run_bytes: int | None = None,
     progress: Progress | None = None,
+    metrics: str | os.PathLike[str] | None = None,
 ) -> RunReport:
     """Bring the target's tables to what the source held at an LSN or at a time; without either, as far as `apply`.
 
@@ -72,6 +73,7 @@ def backfill(
         from_lsn: changes of transactions with a lower commit LSN are left out; only of change logs.
         run_bytes: bytes of captures that one run reads, in place of the configuration's.
         progress: told how far it is.
+        metrics: see `apply`; of tables that are made again as by `walreplay.rebuild`, the ledger alone has them.
 
     Raises:
         ConfigError: both an LSN and a time are given, or one cannot be read; or mirrors are to begin at an LSN.
@@ -82,7 +84,8 @@ def backfill(
     if call.rebuilds:
         named = call.narrowed.outputs
         return rebuild(spark, captures, target, table or ".*", outputs=named, config=call.settings, progress=progress)
-    return run_job(spark, captures, target, call.settings.narrowed(call.narrowed), progress, call.until)
+    settings = call.settings.narrowed(call.narrowed)
+    return run_job(spark, captures, target, settings, progress, call.until, metrics=metrics)
 
 
 def forecast(

@@ -46,6 +46,7 @@ def apply_sources(
     until_time: str | datetime | None = None,
     run_bytes: int | None = None,
     progress: Progress | None = None,
+    metrics: str | os.PathLike[str] | None = None,
 ) -> SourcesReport[RunReport]:
     """Bring the tables of several sources up to the end of their captures, or to a moment.
 
@@ -60,6 +61,7 @@ def apply_sources(
         until_lsn, until_time: see `walreplay.backfill`; an LSN is one source's.
         run_bytes: bytes of captures that one run reads, in place of the configuration's.
         progress: told how far it is.
+        metrics: see `walreplay.apply`; each row says which source's it is.
 
     Returns:
         each source's report, or the error that has stopped it; `SourcesReport.raise_first` raises the first one.
@@ -75,7 +77,7 @@ def apply_sources(
         raise ConfigError("an LSN is that of one source", remedy="Name the source (--source), or give a time")
 
     def work(source: Source) -> RunReport:
-        return run_job(spark, source.captures, target, source.settings, source.progress, until)
+        return run_job(spark, source.captures, target, source.settings, source.progress, until, metrics=metrics)
 
     return each_source(spark, wanted, work, sources=sources, at_once=at_once, progress=progress)
 
@@ -123,6 +125,9 @@ class _Named:
 
     def advance(self, count: int = 1) -> None:
         self._progress.advance(count)
+
+    def doing(self, what: str) -> None:
+        self._progress.doing(what)
 
     def so_far(self, done: int, total: int) -> None:
         self._progress.so_far(done, total)

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from walreplay.errors import TargetError
+from walreplay.errors import TargetError, WalReplayError
+from walreplay.log import log
 from walreplay.progress import NoProgress, Progress
 from walreplay.settings import Settings
 from walreplay.spark.checks.siblings import SiblingLedgers, apart_from_siblings
 from walreplay.spark.delta.statements import SMALL_STATE
 from walreplay.spark.delta.storage import storage_errors
 from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.ledger.keeping import is_due, keep_small
 from walreplay.spark.ledger.ledger import Ledger
-from walreplay.spark.ledger.state import State
+from walreplay.spark.ledger.metrics import Rows, tell
+from walreplay.spark.ledger.state import State, now
+from walreplay.spark.session.failures import failure_of
 from walreplay.spark.session.isolation import has_own_sessions, own_session, quiet_queries
 from walreplay.spark.session.isolation import settings as delta_settings
+from walreplay.spark.session.naming import jobs_named
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.writing.base import TableWriter
 from walreplay.spark.writing.choice import choose_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -36,6 +42,7 @@ class RunContext:
         spark: the caller's session; ``own`` has the settings that the run needs.
         stages: seconds, by the names of the run's stages.
         warnings: what a person should know.
+        metrics: a file that gets what is measured of each run; None for nowhere.
     """
 
     spark: SparkSession
@@ -47,6 +54,8 @@ class RunContext:
     progress: Progress
     stages: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    metrics: str | None = None
+    _before: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -57,17 +66,20 @@ class RunContext:
         progress: Progress | None,
         *,
         loads: bool = False,
+        metrics: str | os.PathLike[str] | None = None,
     ) -> RunContext:
         """Begin a run: choose how it writes.
 
         Args:
             progress: None tells nobody.
             loads: see `Ledger`.
+            metrics: see `walreplay.apply`.
         """
         writer = choose_writer(spark, target)
         ledger = Ledger(spark, target, writer, loads=loads)
         # Settings that the job needs do not reach the caller's session.
         run = cls(spark, own_session(spark), target, settings, ledger, writer, progress or NoProgress())
+        run.metrics = None if metrics is None else os.fspath(metrics)
         run.warnings.extend(writer.warnings)
         return run
 
@@ -107,6 +119,33 @@ class RunContext:
         finally:
             self.clear(staging)
 
+    def keep_ledger_small(self, runs: Sequence[int]) -> None:
+        """Write the ledger's small files together, and forget old runs, if it is time for that.
+
+        All runs are at their end: nothing hangs on this, and where it fails, there is a warning.
+
+        Args:
+            runs: the numbers of those of this call.
+        """
+        wanted = self.settings.ledger
+        if not runs or not is_due(runs[0], runs[-1], wanted.compact_every):
+            return
+        with self.stage("compact ledger"):
+            try:
+                self.ledger.acquire()
+            except TargetError:
+                # Another run is at work already.
+                return
+            try:
+                keep_small(self.own, self.target, wanted.keep_days, now(), self.ledger.check_lock)
+            except Exception as error:
+                problem = error if isinstance(error, WalReplayError) else failure_of(error)
+                if problem is None:
+                    raise
+                self.warnings.append(f"the run is done, but the ledger's files were not written together: {problem}")
+            finally:
+                self.ledger.release()
+
     def clear(self, staging: Staging) -> None:
         """Delete what the run has staged; the next run tries again where that fails."""
         # A run that has lost the lock leaves everything to the other one.  A recorded run has cleared up already.
@@ -130,6 +169,26 @@ class RunContext:
         return SiblingLedgers(self.own, self.target, self.writer, self.settings.siblings)
 
     @property
+    def phases(self) -> dict[str, float]:
+        """Seconds by the names of stages, of the run that is at work: a call may do several."""
+        spent = {name: seconds - self._before.get(name, 0.0) for name, seconds in self.stages.items()}
+        return {name: seconds for name, seconds in spent.items() if seconds > 0}
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record a run, which ends it, and tell its metrics."""
+        with self.stage("record"):
+            yield
+            self.tell_metrics(self.ledger.recorded)
+        self._before = dict(self.stages)
+
+    def tell_metrics(self, rows: Rows) -> None:
+        """Add rows to the file that the call was given for them."""
+        problem = tell(self.metrics, self.target.text, rows)
+        if problem is not None:
+            self.warnings.append(problem)
+
+    @property
     def at_once(self) -> int:
         """How many tables are worked on at a time; each needs a session of its own."""
         return self.settings.tables_at_once if has_own_sessions(self.spark) else 1
@@ -140,6 +199,9 @@ class RunContext:
         began = time.monotonic()
         self.progress.stage(name, total)
         try:
-            yield
+            with jobs_named(self.spark, name):
+                yield
         finally:
-            self.stages[name] = self.stages.get(name, 0.0) + time.monotonic() - began
+            seconds = time.monotonic() - began
+            self.stages[name] = self.stages.get(name, 0.0) + seconds
+            log("phase", name=name, target=self.target.text, source=self.target.source, seconds=seconds)

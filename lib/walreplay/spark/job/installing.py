@@ -127,7 +127,7 @@ class Installing:
             writer="statements",
         )
         versions: Mapping[int, int | None] = {one.oid: one.version for one in reports if one.oid is not None}
-        with context.stage("record"):
+        with context.recording():
             # A table whose new rows are gone is still the one that it was.
             entries = {entry.oid: entry for entry in state.tables} | {
                 one.entry.oid: one.entry for one in rebuild.tables if one.entry.oid in versions

@@ -459,7 +459,7 @@ class _Load:
             writer=context.writer.way,
         )
         loaded = {table.oid for table in tables.tables}
-        with context.stage("record"):
+        with context.recording():
             left = {one.oid: one.version for one in reports if one.oid is not None}
             entries = [
                 dataclasses.replace(entry, base_lsn=self.lsn + 1) if entry.oid in loaded else entry

@@ -63,6 +63,7 @@ def _sum(one: TableReport, two: TableReport) -> TableReport:
         two,
         action=two.action if one.action in ("unchanged", "set aside") else one.action,
         changes=one.changes + two.changes,
+        bytes=one.bytes + two.bytes,
         inserted=one.inserted + two.inserted,
         updated=one.updated + two.updated,
         deleted=one.deleted + two.deleted,

@@ -119,7 +119,9 @@ class Scanning:
                 ahead = None
             way = _Way(reading, stitch, framing, self._tasks(reading, framing), known, ahead)
             for part in self._parts(reading, known):
+                self.run.progress.doing(f"reading {len(part):,} files")
                 self._read(way, part)
+                self.run.progress.doing("joining the files")
                 for file in part:
                     if not stitch.is_ended:
                         self._join(way, file)

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
 
+from walreplay.log import log
 from walreplay.report import TableReport
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.fence import Fence
@@ -19,6 +20,7 @@ from walreplay.spark.planning.table_run import TableRun, step_of
 from walreplay.spark.session import steps
 from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import has_own_sessions, own_session
+from walreplay.spark.session.naming import jobs_named
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.tables.fold import Folded, fold_together, groups_of
 from walreplay.spark.tables.move import fence_of, move
@@ -97,7 +99,7 @@ class RunTables:
             # A shared session allows one statement at a time.
             histories: list[Future[None]] = []
             for write in kept:
-                histories.append(beside.submit(write))
+                histories.append(beside.submit(self._keep, write))
                 if not has_own_sessions(self.run.spark):
                     histories[-1].result()
             waiting: list[Future[TableReport]] = []
@@ -106,6 +108,7 @@ class RunTables:
                 for done in as_completed(waiting):
                     report = done.result()
                     reports.append(report)
+                    _log(report, runs[0].commit.number)
                     self.run.progress.advance()
                     steps.reached(f"table applied: {report.name}")
                 waiting.clear()
@@ -124,23 +127,49 @@ class RunTables:
                 for other in waiting:
                     other.cancel()
                 raise
+            self.run.progress.doing("the ledger's transactions and files")
             for history in histories:
                 history.result()
             steps.reached("history written")
         return sorted(reports, key=lambda report: report.name)
 
+    def _keep(self, write: Callable[[], None]) -> None:
+        with jobs_named(self.run.spark, "record files and transactions"):
+            write()
+
     def _fold_together(self, group: Sequence[TableRun], staging: Staging) -> Mapping[int, Folded]:
         # Only for its own tables may a run write files.
         self.run.ledger.check_lock()
-        return fold_together(self.run.spark, self.run.writer, staging, group, self.run.at_once)
+        self.run.progress.doing(f"folding {len(group):,} tables")
+        with jobs_named(self.run.spark, f"fold {len(group):,} tables"):
+            return fold_together(self.run.spark, self.run.writer, staging, group, self.run.at_once)
 
     def _apply_table(self, staging: Staging, run: TableRun, folded: Folded | None) -> TableReport:
         # If this process was paused, it may have lost the lock, and another run may be writing the table.
         self.run.ledger.check_lock()
+        self.run.progress.doing(run.plan.name)
         place = run.plan.table.text
 
         def apply(one: TableRun, is_first: bool) -> TableReport:
             return apply_table(self.run.spark, self.run.writer, staging, one, folded if is_first else None)
 
-        with spark_errors(table=run.plan.name, path=place), storage_errors(place):
+        with (
+            spark_errors(table=run.plan.name, path=place),
+            storage_errors(place),
+            jobs_named(self.run.spark, f"apply {run.plan.name}"),
+        ):
             return apply(run, True) if run.plan.metadata.share is None else in_turn(run, apply)
+
+
+def _log(report: TableReport, number: int) -> None:
+    log(
+        "table applied",
+        table=report.name,
+        place=report.location,
+        run=number,
+        action=report.action,
+        version=report.version,
+        changes=report.changes,
+        writer=report.writer,
+        seconds=report.seconds,
+    )

@@ -4,8 +4,8 @@ These are Delta tables beside the mirror.  A run begins by reading `state` alone
 `transactions` and `messages` are history.  The ledger knows mirror tables by their entries (`planning.registry`), and
 never opens one.
 
-Entry points: `ledger.Ledger`, `status.status`, `status.versions_at`.
+Entry points: `ledger.Ledger`, `status.status`, `status.versions_at`, `keeping.keep_small`.
 
 Uses: delta, planning, protocol, session, sink, staging, transactions, workers, writing.
-Used by: checks, cli, job, walreplay.
+Used by: checks, cli, job, tables, walreplay.
 """

@@ -13,20 +13,23 @@ import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from walreplay.errors import TargetError
-from walreplay.lsn import format_lsn, to_datetime
+from walreplay.log import log
+from walreplay.lsn import format_lsn
 from walreplay.protocol.messages import Relation
 from walreplay.report import RunReport
-from walreplay.sink.merge import TIMESTAMP
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.sql_types import sql_type
 from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import TableName, Target, quote
 from walreplay.spark.ledger import lock
+from walreplay.spark.ledger.keeping import OF_HISTORY
+from walreplay.spark.ledger.metrics import METRICS, Rows, metrics_of
+from walreplay.spark.ledger.records import FILES, RELATIONS, RUNS, run_row
 from walreplay.spark.ledger.state import (
     APPLIED,
     LOADING,
@@ -42,77 +45,13 @@ from walreplay.spark.ledger.state import (
 from walreplay.spark.ledger.state_table import StateTable
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.session import steps
-from walreplay.spark.session.isolation import own_session, session_with
+from walreplay.spark.session.isolation import has_own_sessions, own_session, session_with
+from walreplay.spark.session.naming import jobs_named
 from walreplay.spark.writing.base import TableWriter
 from walreplay.transactions.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-_TABLE: Final = pa.struct(
-    [
-        ("name", pa.string()),
-        ("location", pa.string()),
-        ("action", pa.string()),
-        ("changes", pa.int64()),
-        ("inserted", pa.int64()),
-        ("updated", pa.int64()),
-        ("deleted", pa.int64()),
-        ("truncated", pa.bool_()),
-        ("version", pa.int64()),
-        ("oid", pa.int64()),
-        ("set_aside", pa.bool_()),
-        ("without_base", pa.int64()),
-        ("deletes_without_row", pa.int64()),
-        ("unknown", pa.int64()),
-        ("notes", pa.list_(pa.string())),
-        ("writer", pa.string()),
-        ("writer_reason", pa.string()),
-    ]
-)
-_RUNS: Final = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("started_at", TIMESTAMP),
-        ("finished_at", TIMESTAMP),
-        ("captures", pa.string()),
-        ("files", pa.int64()),
-        ("bytes", pa.int64()),
-        ("transactions", pa.int64()),
-        ("changes", pa.int64()),
-        ("applied_lsn", pa.int64()),
-        ("applied_commit_ts", TIMESTAMP),
-        ("tables", pa.list_(_TABLE)),
-        ("warnings", pa.list_(pa.string())),
-        ("writer", pa.string()),
-    ]
-)
-_FILES: Final = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("path", pa.string()),
-        ("length", pa.int64()),
-        ("fingerprint", pa.int64()),
-        ("framing", pa.string()),
-        ("start", pa.int64()),
-        ("stop", pa.int64()),
-    ]
-)
-_COLUMN: Final = pa.struct(
-    [("name", pa.string()), ("type_oid", pa.int64()), ("typmod", pa.int64()), ("key", pa.bool_())],
-)
-_RELATIONS: Final = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("oid", pa.int64()),
-        ("namespace", pa.string()),
-        ("name", pa.string()),
-        ("replica_identity", pa.string()),
-        ("columns", pa.list_(_COLUMN)),
-        ("changes", pa.list_(pa.string())),
-    ]
-)
 
 
 def commit_of(state: State, name: str) -> delta.CommitId:
@@ -139,6 +78,9 @@ class Ledger:
 
     Args:
         loads: whoever reads it finishes base loads; all others are refused while one is interrupted.
+
+    Attributes:
+        recorded: the metrics of the run that was recorded last.
     """
 
     def __init__(self, spark: SparkSession, target: Target, writer: TableWriter, *, loads: bool = False) -> None:
@@ -147,6 +89,7 @@ class Ledger:
         self._target = target
         self._writer = writer
         self._state = StateTable(spark, target, writer)
+        self.recorded: Rows = ()
 
     @property
     def id(self) -> str:
@@ -350,7 +293,7 @@ class Ledger:
             for f in plan.files
             if f.scanned
         ]
-        self._append(state, "files", _FILES, files, resumed=resumed)
+        self._append(state, "files", FILES, files, resumed=resumed)
 
     def record(self, state: State, report: RunReport, tables: Sequence[MirrorEntry], *, resumed: bool) -> State:
         """Record a run as applied: first its history, then the state that ends it.  Its files are recorded already.
@@ -395,44 +338,7 @@ class Ledger:
     ) -> State:
         upto_lsn, upto_commit_time = reached
         ended = state.ended(tables)
-        run = [
-            (
-                state.run,
-                state.started_at,
-                ended.finished_at,
-                state.captures,
-                state.files,
-                state.bytes,
-                report.transactions,
-                report.changes,
-                None if upto_lsn < 0 else upto_lsn,
-                None if upto_lsn < 0 else to_datetime(upto_commit_time),
-                [
-                    (
-                        t.name,
-                        t.location,
-                        t.action,
-                        t.changes,
-                        t.inserted,
-                        t.updated,
-                        t.deleted,
-                        t.truncated,
-                        t.version,
-                        t.oid,
-                        t.set_aside,
-                        t.without_base,
-                        t.deletes_without_row,
-                        t.unknown,
-                        list(t.notes),
-                        t.writer,
-                        t.writer_reason or None,
-                    )
-                    for t in report.tables
-                ],
-                list(report.warnings),
-                report.writer,
-            )
-        ]
+        run = [run_row(state, ended, report, upto_lsn, upto_commit_time)]
         # What a table's relation has changed in the table, with the version that the run has used last.
         notes = {table.name: list(table.notes) for table in report.tables}
         last = {r.qualified_name: r for r in announced}
@@ -448,8 +354,12 @@ class Ledger:
             )
             for r in announced
         ]
-        history = [("runs", _RUNS, run), ("relations", _RELATIONS, relations)]
-        with ThreadPoolExecutor(len(history)) as pool:
+        waiting = ended.resume.open_transactions if ended.resume is not None else ()
+        assert ended.finished_at is not None
+        self.recorded = metrics_of(report, state, ended.finished_at, [item.lsn for item in waiting])
+        history = [("runs", RUNS, run), ("metrics", METRICS, self.recorded), ("relations", RELATIONS, relations)]
+        # A shared session allows one statement at a time.
+        with ThreadPoolExecutor(len(history) if has_own_sessions(self._spark) else 1) as pool:
             list(pool.map(lambda item: self._append(state, *item, resumed=resumed), history))
         steps.reached("history recorded")
         self._state.write(ended)
@@ -462,15 +372,21 @@ class Ledger:
             return
         commit = commit_of(state, name)
         table = self._target.ledger(name)
-        with ledger_errors(table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
+        with (
+            ledger_errors(table.text),
+            jobs_named(self._spark, f"record {name}"),
+            session_with(self._spark, delta.FEW_ROWS) as spark,
+        ):
             there = delta.columns_of(spark, table)
             create = there is None
             # If the run was interrupted here, the commit is there already, and Delta skips a second one.
             if create or not resumed or delta.find_commit(spark, table, commit) is None:
                 _add_columns(spark, table, schema, dict(there or ()))
-                append = self._writer.append(spark, table, schema, create=create)
+                append = self._writer.append(spark, table, schema, create=create, properties=OF_HISTORY)
                 append.write_rows(rows, schema)
-                check_recorded(spark, table, commit, append.commit(commit))
+                version = append.commit(commit)
+                check_recorded(spark, table, commit, version)
+                log("commit", table=table.text, run=state.run, version=version, rows=len(rows))
 
 
 def _add_columns(spark: SparkSession, table: TableName, schema: pa.Schema, there: Mapping[str, str]) -> None:

@@ -31,7 +31,7 @@ LOADING: Final = "loading"
 REBUILDING: Final = "rebuilding"
 """What tables are made again of stands written, and some may have its commit."""
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 
 SCHEMA: Final = pa.schema(
     [

@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Row
 
 from walreplay.errors import TargetError
+from walreplay.log import log
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import Target
 from walreplay.spark.ledger import lock
+from walreplay.spark.ledger.keeping import OF_STATE
 from walreplay.spark.ledger.state import (
     APPLIED,
     FORMAT,
@@ -80,7 +82,7 @@ class StateTable:
         self._spark = own_session(spark)
         self._target = target
         self._table = target.ledger("state")
-        self._row = writer.one_row(self._spark, self._table, SCHEMA)
+        self._row = writer.one_row(self._spark, self._table, SCHEMA, properties=OF_STATE)
         self._stored: _Stored | None = None
         self._begun = ""
         self._taken_over: str | None = None
@@ -207,6 +209,7 @@ class StateTable:
                 self._stored = self._read()
             if self._stored.holder == mine:
                 self.warnings += warnings
+                log("lock taken", table=self._table.text, holder=mine.id)
                 self._taken_over = None if before.holder is None else before.holder.id
                 return
             if failure is None or self._stored != before:
@@ -302,6 +305,7 @@ class StateTable:
             if self._lost:
                 raise self._lost_error()
             self._stored = _Stored(True, state.run, state.phase, state, holder, ledger=state.ledger)
+            log("state written", table=self._table.text, run=state.run, phase=state.phase)
             if holder is None:
                 self._let_go()
 

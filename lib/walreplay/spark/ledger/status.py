@@ -18,6 +18,7 @@ from walreplay.spark.delta.storage import catalog_errors, ledger_errors
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger.ledger import APPLIED, LOADING, PLANNED, Ledger, State
 from walreplay.spark.ledger.lock import Holder, why_dead
+from walreplay.spark.ledger.records import told
 from walreplay.spark.ledger.state import REBUILDING, at_work
 from walreplay.spark.planning.table_run import is_own
 from walreplay.spark.session.failures import spark_errors
@@ -173,9 +174,9 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
         if not is_there:
             raise _nothing_applied(place)
         runs = delta.read(own, table)
-        found = runs.where(runs.run == run).select("applied_lsn", "applied_commit_ts").collect()
+        found = told(runs).where(runs.run == run).select("applied_lsn", "applied_commit_ts").collect()
         if not found:
-            there = [row.run for row in runs.select("run").orderBy("run").collect()]
+            there = [row.run for row in told(runs).select("run").orderBy("run").collect()]
             raise TargetError(
                 f"there is no run {run} that has ended", path=place.text, remedy=f"There are: {spans(there)}"
             )
@@ -247,7 +248,7 @@ def _newest_runs(spark: SparkSession, target: Target, last: int) -> list[RunStat
     with ledger_errors(table.text):
         if not delta.exists(spark, table):
             return []
-        runs = delta.read(spark, table).where(F.col("run") <= last)
+        runs = told(delta.read(spark, table)).where(F.col("run") <= last)
         newest = runs.orderBy("run", ascending=False).limit(_RUNS_SHOWN).collect()
     return [
         RunStatus(

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from walreplay.errors import OrderError
+from walreplay.log import log
 from walreplay.lsn import to_datetime
 from walreplay.sink.merge import TIMESTAMP
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.storage import ledger_errors
 from walreplay.spark.delta.target import Target
+from walreplay.spark.ledger.keeping import OF_HISTORY
 from walreplay.spark.ledger.ledger import State, check_recorded, commit_of
 from walreplay.spark.session.isolation import has_own_sessions, session_with, settings
+from walreplay.spark.session.naming import jobs_named
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.workers.rows import MESSAGE, MESSAGES_TABLE, PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
 from walreplay.spark.writing.base import Append, TableWriter
@@ -37,6 +40,7 @@ _KNOWN: Final = -1
 
 _PROPERTIES: Final = {
     "transactions": {
+        **OF_HISTORY,
         # Nothing else is looked for, and statistics of every column take as long as to write the rows.
         "delta.dataSkippingStatsColumns": "commit_lsn",
     },
@@ -153,7 +157,11 @@ class History:
         def append(write: Callable[[SparkSession, State, bool], None]) -> None:
             # What makes a commit the run's own is a setting of the session.
             place = self._target.ledger("transactions" if write == self._append_transactions else "messages").text
-            with ledger_errors(place), session_with(self._spark, delta.SMALL_STATE) as spark:
+            with (
+                ledger_errors(place),
+                jobs_named(self._spark, "record transactions and messages"),
+                session_with(self._spark, delta.SMALL_STATE) as spark,
+            ):
                 write(spark, state, resumed)
 
         with ThreadPoolExecutor(len(writes) if has_own_sessions(self._spark) else 1) as pool:
@@ -289,7 +297,7 @@ class _LedgerTable:
         self._spark = spark
         self._writer = writer
         self._table = target.ledger(name)
-        self._properties = _PROPERTIES.get(name, {})
+        self._properties = _PROPERTIES.get(name, OF_HISTORY)
         self._create = False
         self._commit = commit_of(state, name)
 
@@ -302,7 +310,9 @@ class _LedgerTable:
         return self._writer.append(self._spark, self._table, schema, create=self._create, properties=self._properties)
 
     def commit(self, append: Append) -> None:
-        check_recorded(self._spark, self._table, self._commit, append.commit(self._commit))
+        version = append.commit(self._commit)
+        check_recorded(self._spark, self._table, self._commit, version)
+        log("commit", table=self._table.text, run=self._commit.number, version=version)
 
 
 def refuse_gone(paths: Sequence[str], present: Sequence[str]) -> None:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.mounted import local_folder
 from walreplay.spark.delta.target import TableName, Target, quote
+from walreplay.spark.ledger.keeping import HISTORY
 from walreplay.spark.tables.move import file_system
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OF_LEDGER: Final = ("state", "runs", "files", "relations", "transactions", "messages")
+_OF_LEDGER: Final = ("state", *HISTORY)
 
 
 def remove_side(spark: SparkSession, side: Target, tables: Iterable[TableName]) -> str | None:

@@ -169,8 +169,19 @@ class TableWriter(ABC):
         """
 
     @abstractmethod
-    def one_row(self, spark: SparkSession, table: TableName, schema: pa.Schema) -> OneRow:
-        """Give a table of one row, which need not exist yet."""
+    def one_row(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        schema: pa.Schema,
+        *,
+        properties: Mapping[str, str] = delta.NO_PROPERTIES,
+    ) -> OneRow:
+        """Give a table of one row, which need not exist yet.
+
+        Args:
+            properties: what it is created with.
+        """
 
     @abstractmethod
     def append(

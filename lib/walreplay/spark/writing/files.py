@@ -53,12 +53,19 @@ class FileWriter(StatementWriter):
         self._root = reached
         self._internals = internals
 
-    def one_row(self, spark: SparkSession, table: TableName, schema: pa.Schema) -> OneRow:
+    def one_row(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        schema: pa.Schema,
+        *,
+        properties: Mapping[str, str] = delta.NO_PROPERTIES,
+    ) -> OneRow:
         """Give a table of one row, which need not exist yet."""
         folder = self._folder_of(spark, table)
         if folder is None:
-            return super().one_row(spark, table, schema)
-        return FileRow(spark, table, schema, folder, self._internals)
+            return super().one_row(spark, table, schema, properties=properties)
+        return FileRow(spark, table, schema, folder, self._internals, properties)
 
     def append(
         self,

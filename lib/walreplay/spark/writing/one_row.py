@@ -57,8 +57,9 @@ class FileRow(StatementRow):
         schema: pa.Schema,
         folder: Folder,
         internals: Internals,
+        properties: Mapping[str, str] = delta.NO_PROPERTIES,
     ) -> None:
-        super().__init__(spark, table, schema)
+        super().__init__(spark, table, schema, properties)
         self._folder = folder
         self._internals = internals
         self._seen: int | None = None
@@ -135,7 +136,8 @@ class FileRow(StatementRow):
 
     def _begin(self, create: pa.Schema | None) -> Transaction | None:
         """Begin a transaction, which creates the table if columns are given; None if statements have to be used."""
-        return begin(self._spark, self._table, self._folder, self._internals, create=create)
+        own = self._table, self._folder, self._internals
+        return begin(self._spark, *own, create=create, properties=self._properties)
 
     def _replace(self, known: _Known, values: Mapping[str, Any]) -> _Known | None:
         """Replace a row; None, and nothing is written, if the table no longer has it."""

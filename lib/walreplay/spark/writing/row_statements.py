@@ -27,7 +27,14 @@ _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 class StatementRow(OneRow):
     """A table of one row that is read and changed by Spark's statements."""
 
-    def __init__(self, spark: SparkSession, table: TableName, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        schema: pa.Schema,
+        properties: Mapping[str, str] = delta.NO_PROPERTIES,
+    ) -> None:
+        self._properties = properties
         self._spark = spark
         self._table = table
         self._schema = schema
@@ -52,11 +59,11 @@ class StatementRow(OneRow):
         """Create the table with its row, or insert the row into an empty table; say whether that was done."""
         frame = self._frame(values)
         if not exists and self._table.path is not None:
-            delta.write(frame, self._table, "error", create=True)
+            delta.write(frame, self._table, "error", create=True, properties=self._properties)
             return True
         if not exists:
             # A table in a catalog is created empty first.
-            delta.write(frame.limit(0), self._table, "append", create=True)
+            delta.write(frame.limit(0), self._table, "append", create=True, properties=self._properties)
         frame.createOrReplaceTempView(_SOURCE)
         return self._changed(
             f"MERGE INTO {self._table.sql} AS t USING {_SOURCE} AS s ON true WHEN NOT MATCHED THEN INSERT *"

@@ -59,9 +59,16 @@ class StatementWriter(TableWriter):
                 return FileStaging(folder, own, before)
         return TableStaging(target.ledger(STAGING if turn == 0 else f"{STAGING}_{turn}"))
 
-    def one_row(self, spark: SparkSession, table: TableName, schema: pa.Schema) -> OneRow:
+    def one_row(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        schema: pa.Schema,
+        *,
+        properties: Mapping[str, str] = delta.NO_PROPERTIES,
+    ) -> OneRow:
         """Give a table of one row, which need not exist yet."""
-        return StatementRow(spark, table, schema)
+        return StatementRow(spark, table, schema, properties)
 
     def append(
         self,

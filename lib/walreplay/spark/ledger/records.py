@@ -1,0 +1,135 @@
+"""The rows of the ledger's history: of runs, of the files that they read, and of the relations that they met."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from walreplay.lsn import to_datetime
+from walreplay.report import RunReport
+from walreplay.sink.merge import TIMESTAMP
+from walreplay.spark.ledger.state import State
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TABLE: Final = pa.struct(
+    [
+        ("name", pa.string()),
+        ("location", pa.string()),
+        ("action", pa.string()),
+        ("changes", pa.int64()),
+        ("inserted", pa.int64()),
+        ("updated", pa.int64()),
+        ("deleted", pa.int64()),
+        ("truncated", pa.bool_()),
+        ("version", pa.int64()),
+        ("oid", pa.int64()),
+        ("set_aside", pa.bool_()),
+        ("without_base", pa.int64()),
+        ("deletes_without_row", pa.int64()),
+        ("unknown", pa.int64()),
+        ("notes", pa.list_(pa.string())),
+        ("writer", pa.string()),
+        ("writer_reason", pa.string()),
+    ]
+)
+# ``kept_for_tables``: the run is forgotten; later ones have tables that it was the last to write to.
+RUNS: Final = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("started_at", TIMESTAMP),
+        ("finished_at", TIMESTAMP),
+        ("captures", pa.string()),
+        ("files", pa.int64()),
+        ("bytes", pa.int64()),
+        ("transactions", pa.int64()),
+        ("changes", pa.int64()),
+        ("applied_lsn", pa.int64()),
+        ("applied_commit_ts", TIMESTAMP),
+        ("tables", pa.list_(_TABLE)),
+        ("warnings", pa.list_(pa.string())),
+        ("writer", pa.string()),
+        ("kept_for_tables", pa.bool_()),
+    ]
+)
+FILES: Final = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("path", pa.string()),
+        ("length", pa.int64()),
+        ("fingerprint", pa.int64()),
+        ("framing", pa.string()),
+        ("start", pa.int64()),
+        ("stop", pa.int64()),
+    ]
+)
+_COLUMN: Final = pa.struct(
+    [("name", pa.string()), ("type_oid", pa.int64()), ("typmod", pa.int64()), ("key", pa.bool_())],
+)
+RELATIONS: Final = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("oid", pa.int64()),
+        ("namespace", pa.string()),
+        ("name", pa.string()),
+        ("replica_identity", pa.string()),
+        ("columns", pa.list_(_COLUMN)),
+        ("changes", pa.list_(pa.string())),
+    ]
+)
+
+
+def run_row(state: State, ended: State, report: RunReport, upto_lsn: int, upto_commit_time: int) -> tuple[Any, ...]:
+    """Give the row of a run that ends.
+
+    Args:
+        state: before its end, and ``ended`` behind it.
+        upto_lsn: what it has reached; below 0 for nothing.
+    """
+    return (
+        state.run,
+        state.started_at,
+        ended.finished_at,
+        state.captures,
+        state.files,
+        state.bytes,
+        report.transactions,
+        report.changes,
+        None if upto_lsn < 0 else upto_lsn,
+        None if upto_lsn < 0 else to_datetime(upto_commit_time),
+        [
+            (
+                t.name,
+                t.location,
+                t.action,
+                t.changes,
+                t.inserted,
+                t.updated,
+                t.deleted,
+                t.truncated,
+                t.version,
+                t.oid,
+                t.set_aside,
+                t.without_base,
+                t.deletes_without_row,
+                t.unknown,
+                list(t.notes),
+                t.writer,
+                t.writer_reason or None,
+            )
+            for t in report.tables
+        ],
+        list(report.warnings),
+        report.writer,
+        None,
+    )
+
+
+def told(runs: DataFrame) -> DataFrame:
+    """Leave out of the table ``runs`` the rows that are kept only for the versions of tables; see `RUNS`."""
+    return runs.where("kept_for_tables IS NULL") if "kept_for_tables" in runs.columns else runs
+
+
+__all__ = ["FILES", "RELATIONS", "RUNS", "run_row", "told"]

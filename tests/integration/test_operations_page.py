@@ -1,0 +1,198 @@
+"""The commands of docs/operations.md do what the page says, and its table of fields is the code's."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import walreplay
+from support.pages import ROOT, block, with_places
+from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from support.stopped_run import StoppedError
+from walreplay.cli import main
+from walreplay.errors import TargetError
+from walreplay.protocol import messages as m
+from walreplay.sink.folders import MountedFolder
+from walreplay.sink.table_log import newest_version
+from walreplay.spark.delta.target import TableName
+from walreplay.spark.delta.upkeep import files_of, purge, upkeep_session
+from walreplay.spark.ledger.metrics import FIELDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+PAGE: Final = "docs/operations.md"
+CONFIG: Final = """
+outputs: [mirror, changelog]
+table_properties: {delta.deletedFileRetentionDuration: interval 0 hours}
+ledger: {compact_every: 0}
+"""
+
+
+def fields_listed() -> list[str]:
+    text = (ROOT / PAGE).read_text(encoding="utf-8")
+    table = text.partition("| field | what it holds |")[2].partition("\n\n")[0]
+    return re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+
+
+def test_the_pages_fields_are_those_of_the_code() -> None:
+    assert fields_listed() == list(FIELDS)
+
+
+@pytest.fixture
+def mirror(spark: SparkSession, tmp_path: Path) -> SmallMirror:
+    (tmp_path / "walreplay.yaml").write_text(CONFIG, encoding="utf-8")
+    return SmallMirror(spark, tmp_path)
+
+
+def run(mirror: SmallMirror, text: str, *more: str) -> None:
+    """Run a command of the page."""
+    places = {"/data/mirror": mirror.target, "/data/captures": mirror.captures, "/data/metrics": lines_at(mirror)}
+    program, *arguments = shlex.split(with_places(text, {key: at for key, at in places.items() if key in text}))
+    assert program == "walreplay"
+    assert main([*arguments, *more]) == 0
+
+
+def lines_at(mirror: SmallMirror) -> str:
+    return str(mirror.captures.parent / "metrics")
+
+
+def versions(mirror: SmallMirror) -> dict[str, int]:
+    logs = Path(mirror.target).rglob("_delta_log")
+    return {str(log.parent.relative_to(mirror.target)): newest_version(MountedFolder(str(log.parent))) for log in logs}
+
+
+def maintained(mirror: SmallMirror, capsys: pytest.CaptureFixture[str], text: str) -> dict[str, list[str]]:
+    """Run the command that maintains; give what each table needed."""
+    capsys.readouterr()
+    run(mirror, text, "--json", "--config", str(mirror.captures.parent / "walreplay.yaml"))
+    found = json.loads(capsys.readouterr().out)
+    assert all(table["problem"] is None for table in found["tables"])
+    return {table["name"]: table["actions"] for table in found["tables"] if table["actions"]}
+
+
+def test_runs_are_measured_logged_and_named_as_the_page_says(
+    mirror: SmallMirror,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    apply, _ = block("docs/operations.md", "walreplay apply").text.splitlines()
+    spark, config = mirror.spark, str(tmp_path / "walreplay.yaml")
+    # As in a program of one's own: with handlers, which pytest has, nothing is configured.
+    monkeypatch.setattr(logging.root, "handlers", [])
+    request.addfinalizer(lambda: logging.getLogger("walreplay").setLevel(logging.NOTSET))
+    names: dict[str, Any] = {}
+    exec(compile(block("docs/operations.md", "import logging").text, PAGE, "exec"), names)
+
+    mirror.write(relation(1, "t", {"id": INT4, "v": TEXT}), m.Insert(1, row(1, "secret")), m.Insert(1, row(2, "x")))
+    run(mirror, apply, "--config", config)
+    run(mirror, apply, "--config", config)
+
+    text = Path(f"{lines_at(mirror)}.jsonl").read_text(encoding="utf-8")
+    first, second, third = lines = [json.loads(line) for line in text.splitlines()]
+    assert all(tuple(line) == FIELDS for line in lines)
+    of_tables = [(1, "s.t"), (1, "s.t (changelog)")]
+    assert [(line["run"], line["table"]) for line in lines] == [*of_tables, (None, None)]
+    assert first["phases"].keys() >= {"list", "scan", "decode", "apply"}
+    assert (first["inserted"], second["inserted"], first["transactions"], first["changes"]) == (2, 2, 1, 2)
+    assert min(first["lag_seconds"], first["table_bytes"], first["table_seconds"], first["seconds"]) > 0
+    assert [line["lag_bytes"] for line in lines] == [0, 0, 0]
+    assert (third["status"], third["applied_lsn"]) == ("nothing new", first["applied_lsn"])
+    query = with_places(block("docs/operations.md", "SELECT run").text, {"/data/mirror": mirror.target})
+    (found,) = spark.sql(query).collect()
+    assert (found.run, found.tables, found.lag_seconds) == (1, 2, first["lag_seconds"])
+
+    logged = capsys.readouterr().err
+    assert re.search(r"walreplay table applied table=s\.t place=\S+ run=1 action=created version=0 ", logged)
+    assert re.search(r"walreplay phase name=scan target=\S+ seconds=", logged)
+    assert re.search(r"walreplay commit table=\S+/runs run=1 version=0 ", logged)
+    assert "secret" not in logged + text
+
+    jobs = spark._jsc.sc().statusStore().jobsList(None)  # type: ignore[attr-defined]
+    shown = {str(jobs.apply(number).description().toString()) for number in range(jobs.size())}
+    assert shown >= {f"Some(walreplay: {what})" for what in ("scan", "decode", "fold 2 tables")}
+    run(mirror, block("docs/operations.md", "walreplay status").text)
+
+
+@pytest.mark.full
+def test_a_target_is_maintained_by_what_its_tables_need(
+    mirror: SmallMirror,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    stop: Callable[[str], None],
+) -> None:
+    monkeypatch.setattr("walreplay.sink.upkeep.LEAST", 2)
+    apply, maintain = block("docs/operations.md", "walreplay apply").text.splitlines()
+    spark, config = mirror.spark, tmp_path / "walreplay.yaml"
+    mirror.write(relation(1, "t", {"id": INT4, "v": TEXT}), m.Insert(1, row(1, "a")), m.Insert(1, row(2, "b")))
+    run(mirror, apply, "--config", str(config))
+    mirror.write(m.Update(1, row(1, "c")))
+    run(mirror, apply, "--config", str(config))
+
+    before = versions(mirror)
+    dry = block("docs/operations.md", "walreplay maintain --target /data/mirror --dry-run").text
+    wanted = maintained(mirror, capsys, dry)
+    assert wanted.items() >= {"s.t": ["vacuum"], "s.t (changelog)": ["optimize"], "ledger: runs": ["optimize"]}.items()
+    assert versions(mirror) == before
+
+    stop("maintained by optimize")
+    with pytest.raises(StoppedError):
+        walreplay.maintain(spark, mirror.target, "s[.]t", config=config)
+    maintained(mirror, capsys, maintain)
+    left = walreplay.maintain(spark, mirror.target, "s[.]t", dry_run=True)
+    assert [(table.name, table.actions) for table in left.tables] == [("s.t", ()), ("s.t (changelog)", ())]
+    # Nothing that the table's retention does not keep can be read.
+    with pytest.raises(Exception, match="RETENTION"):
+        spark.sql(walreplay.versions_at(spark, mirror.target, 1).tables[0].sql).collect()
+
+    # The next run finds its tables as it has left them.
+    mirror.write(m.Delete(1, key=row(2, None)), m.Insert(1, row(3, "y")))
+    report = walreplay.apply(spark, mirror.captures, mirror.target, config)
+    assert report.warnings == ()
+    assert spark.read.format("delta").load(str(mirror.location("t"))).count() == 2
+    assert spark.read.format("delta").load(str(mirror.location("t__changes"))).count() == 5
+
+
+@pytest.mark.full
+def test_a_target_with_an_interrupted_run_is_not_maintained(mirror: SmallMirror, stop: Callable[[str], None]) -> None:
+    with pytest.raises(TargetError, match="nothing was applied"):
+        walreplay.maintain(mirror.spark, mirror.target)
+    stop("plan written")
+    with pytest.raises(StoppedError):
+        mirror.apply(relation(1, "t", {"id": INT4}), m.Insert(1, row(1)))
+    with pytest.raises(TargetError, match="run 1 was interrupted"):
+        walreplay.maintain(mirror.spark, mirror.target)
+    assert walreplay.maintain(mirror.spark, mirror.target, dry_run=True).dry_run
+    mirror.apply()
+    assert not walreplay.maintain(mirror.spark, mirror.target).has_failed
+
+
+@pytest.mark.full
+def test_marked_rows_are_purged_and_a_catalogs_history_tells_of_them(spark: SparkSession) -> None:
+    table = TableName(parts=("spark_catalog", "default", "to_be_kept_small"))
+    spark.sql(
+        f"CREATE TABLE {table.sql} USING delta TBLPROPERTIES (delta.enableDeletionVectors = true) "
+        "AS SELECT id FROM range(0, 100, 1, 1)"
+    )
+    try:
+        spark.sql(f"DELETE FROM {table.sql} WHERE id = 3")
+        with upkeep_session(spark) as own:
+            found = files_of(own, table)
+            assert (found.count, found.small, found.marked) == (1, 1, 1)
+            assert purge(own, table) == (1, 1)
+            assert files_of(own, table).marked == 0
+        assert spark.table(table.sql).count() == 99
+    finally:
+        spark.sql(f"DROP TABLE {table.sql}")
