@@ -30,10 +30,9 @@ _MIXED: Final = (out("uint64"), out("uint64"))
 
 @helper
 def _mix(h, v):  # type: ignore[no-untyped-def]
-    h ^= v
-    h *= np.uint64(0xBF58476D1CE4E5B9)
+    h = np.uint64((h ^ v) * np.uint64(0xBF58476D1CE4E5B9))
     h ^= h >> np.uint64(29)
-    h *= np.uint64(0x94D049BB133111EB)
+    h = np.uint64(h * np.uint64(0x94D049BB133111EB))
     h ^= h >> np.uint64(32)
     return h
 

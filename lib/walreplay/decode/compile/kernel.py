@@ -1,7 +1,8 @@
 """Kernels: compiled functions of arrays and integers.
 
 Kernels are compiled when the package is built, and loaded from a library (`walreplay.decode.compile.shared_library`).
-If there is none, or the sources have changed since, numba compiles each kernel when it is first called.  Both ways take
+If there is none, or the sources have changed since, numba compiles each kernel when it is first called.  Where numba is
+not installed either, Python runs them, which takes far longer (`walreplay.decode.compile.interpreter`).  All ways take
 the same functions, written in the subset of Python that numba supports.
 
 Kernels do not check bounds.  The caller makes sure that a kernel stays inside its arrays.
@@ -11,10 +12,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
+from walreplay.decode.compile import interpreter
 from walreplay.decode.compile import shared_library as kernel_library
 from walreplay.decode.compile.parameters import Array, Parameter
 
@@ -24,19 +26,26 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 LIBRARY: Final = kernel_library.load()
-"""The library of compiled kernels; None if numba compiles them."""
+"""The library of compiled kernels; None if there is none that fits."""
 
-_IS_CHECKED: Final = os.environ.get(kernel_library.CHOICE) == "checked"
+_CHOSEN: Final = os.environ.get(kernel_library.CHOICE)
+_IS_CHECKED: Final = _CHOSEN == "checked"
 
-if LIBRARY is None:
-    from walreplay.decode.compile import compiler as kernel_compiler
+kernel_compiler: Any = None
+_missing = ""
+if LIBRARY is None and _CHOSEN != "python":
+    try:
+        from walreplay.decode.compile import compiler as kernel_compiler
+    except ImportError as failure:
+        _missing = "numba is not installed" if isinstance(failure, ModuleNotFoundError) else f"numba fails: {failure}"
 
-    ir: Any = kernel_compiler.ir
-    """LLVM's language, for `instruction`."""
-    types: Any = kernel_compiler.types
-    """numba's types, for `instruction`."""
-else:
-    ir = types = None
+IS_COMPILED: Final = LIBRARY is not None or kernel_compiler is not None
+"""False where Python runs the kernels."""
+
+ir: Any = kernel_compiler and kernel_compiler.ir
+"""LLVM's language, for `instruction`."""
+types: Any = kernel_compiler and kernel_compiler.types
+"""numba's types, for `instruction`."""
 
 
 class Kernel:
@@ -82,7 +91,9 @@ class Kernel:
                 raise TypeError(f"{self.symbol}: argument {number} is no {parameter}")
 
     def _loaded_first(self, *arguments: Any) -> int:
-        if LIBRARY is None:
+        if not IS_COMPILED:
+            self._run = self._interpreted()
+        elif LIBRARY is None:
             self._run = kernel_compiler.compile_kernel(self.function, self.signature)
         else:
             run = LIBRARY[self.symbol]
@@ -92,6 +103,14 @@ class Kernel:
             ]
             self._run = self._checking(run) if _IS_CHECKED else run
         return self(*arguments)
+
+    def _interpreted(self) -> Callable[..., int]:
+        run = interpreter.interpreted(self.function)
+
+        def with_views(*arguments: Any) -> int:
+            return int(run(*map(interpreter.argument, arguments)))
+
+        return self._checking(with_views) if _IS_CHECKED else with_views
 
     def _checking(self, run: Callable[..., int]) -> Callable[..., int]:
         def checked(*arguments: Any) -> int:
@@ -108,17 +127,42 @@ def kernel(*signature: Parameter) -> Callable[[Callable[..., Any]], Kernel]:
 
 def helper(function: F) -> F:
     """Declare a function that only kernels call; it is compiled into them."""
-    return function if LIBRARY is not None else cast("F", kernel_compiler.helper(function))
+    return _declared(function if kernel_compiler is None else kernel_compiler.helper(function), function)
 
 
 def routine(function: F) -> F:
     """Declare a function that only kernels call, and that is compiled apart from them: a large or seldom needed one."""
-    return function if LIBRARY is not None else cast("F", kernel_compiler.routine(function))
+    return _declared(function if kernel_compiler is None else kernel_compiler.routine(function), function)
 
 
-def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare a function that gives the LLVM instructions for its calls in kernels."""
-    return function if LIBRARY is not None else cast("Callable[..., Any]", kernel_compiler.instruction(function))
+def instruction(python: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare a function that gives the LLVM instructions for its calls in kernels, and what Python does for them."""
+
+    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        return _declared(function if kernel_compiler is None else kernel_compiler.instruction(function), python)
+
+    return declare
 
 
-__all__ = ["LIBRARY", "Kernel", "helper", "instruction", "ir", "kernel", "routine", "types"]
+def python_form(python: Callable[..., Any]) -> Callable[[F], F]:
+    """Say that Python has something faster for a helper, which gives the same."""
+    return lambda function: _declared(function, python)
+
+
+def _declared(made: Any, python: Callable[..., Any]) -> Any:
+    interpreter.declared[id(made)] = python
+    return made
+
+
+__all__ = [
+    "IS_COMPILED",
+    "LIBRARY",
+    "Kernel",
+    "helper",
+    "instruction",
+    "ir",
+    "kernel",
+    "python_form",
+    "routine",
+    "types",
+]

@@ -23,6 +23,8 @@ from walreplay.decode.kernels.base import (
     load_big_64,
     load_byte,
     multiply_add,
+    store_32,
+    store_64,
 )
 
 BINARY: Final = -3
@@ -122,16 +124,17 @@ def float_64_of(start):
 def floats_32(buf, offset, length, first, column, values, valid, misses, count):
     """Read real bit by bit."""
     base = address_of(buf)
-    words = values.view(np.uint32)
+    words = address_of(values)
     missed = 0
     for i in range(_row_count(first, count)):
         row = _row_of(misses, count, i)
         size = _sent_length(length, first, column, row)
         if size == BINARY - 4:
-            words[np.uint64(row)] = float_32_of(base + np.int64(offset[_cell_of(first, column, row)]))
+            at = base + np.int64(offset[_cell_of(first, column, row)])
+            store_32(words + 4 * row, float_32_of(at))
             valid[np.uint64(row)] = 1
         else:
-            words[np.uint64(row)] = 0
+            store_32(words + 4 * row, np.int64(0))
             valid[np.uint64(row)] = 0
             if size >= 0 or size <= BINARY:
                 misses[np.uint64(missed)] = row
@@ -143,16 +146,17 @@ def floats_32(buf, offset, length, first, column, values, valid, misses, count):
 def floats_64(buf, offset, length, first, column, values, valid, misses, count):
     """Read double precision bit by bit."""
     base = address_of(buf)
-    words = values.view(np.uint64)
+    words = address_of(values)
     missed = 0
     for i in range(_row_count(first, count)):
         row = _row_of(misses, count, i)
         size = _sent_length(length, first, column, row)
         if size == BINARY - 8:
-            words[np.uint64(row)] = float_64_of(base + np.int64(offset[_cell_of(first, column, row)]))
+            at = base + np.int64(offset[_cell_of(first, column, row)])
+            store_64(words + 8 * row, float_64_of(at))
             valid[np.uint64(row)] = 1
         else:
-            words[np.uint64(row)] = 0
+            store_64(words + 8 * row, np.int64(0))
             valid[np.uint64(row)] = 0
             if size >= 0 or size <= BINARY:
                 misses[np.uint64(missed)] = row
@@ -255,8 +259,8 @@ def decimal_of(start, size, precision, scale):
         if zeros > 0:
             high, low = multiply_add(high, low, POWERS_OF_TEN[np.uint64(zeros)], np.uint64(0))
     if sign == NUMERIC_NEGATIVE:
-        low = ~low + np.uint64(1)
-        high = ~high + np.uint64(low == np.uint64(0))
+        low = np.uint64(~low + np.uint64(1))
+        high = np.uint64(~high + np.uint64(low == np.uint64(0)))
     return high, low, good and fault == np.uint64(0)
 
 

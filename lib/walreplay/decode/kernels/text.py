@@ -257,7 +257,7 @@ def hex_bytes(buf, offset, length, first, column, ends, valid, data, at, row):
                 high = np.uint64(_NIBBLES[buf[start + 2 * i]])
                 low = np.uint64(_NIBBLES[buf[start + 2 * i + 1]])
                 fault |= (high | low) & np.uint64(0xF0)
-                data[position + i] = (high << _4) | low
+                data[position + i] = ((high << _4) | low) & np.uint64(0xFF)
             if fault != _ZERO:
                 return row
             position += count

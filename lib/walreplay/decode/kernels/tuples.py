@@ -78,11 +78,11 @@ def digest_of(base, p, end, ordinal):  # type: ignore[no-untyped-def]
     while p < end:
         v = (v << 8) | load_byte(base + p)
         p += 1
-    h += v * k
+    h = np.int64(h + v * k)
     h ^= h >> 31
-    h = (h + ordinal) * 0x369DEA0F31A53F85
+    h = np.int64((h + ordinal) * 0x369DEA0F31A53F85)
     h ^= h >> 29
-    return h * 0x2127599BF4325C37
+    return np.int64(h * 0x2127599BF4325C37)
 
 
 @helper
