@@ -59,7 +59,7 @@ _scope: Final[dict[str, Any]] = {
 
 def argument(item: Any) -> Any:
     """Give a kernel's argument as Python's: an array as a view of its memory, a number as an int."""
-    return memoryview(item) if isinstance(item, np.ndarray) else int(item)
+    return memoryview(cast("Any", item)) if isinstance(item, np.ndarray) else int(item)
 
 
 def interpreted(function: Function) -> Function:
@@ -113,7 +113,7 @@ class _Names(ast.NodeTransformer):
         self._values = function.__globals__
         self._own = set(function.__code__.co_varnames)
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         """Replace a call of a function that is one expression."""
         node.args = [self.visit(item) for item in node.args]
         called = None
@@ -126,11 +126,11 @@ class _Names(ast.NodeTransformer):
                 names = dict(zip((item.arg for item in tree.args.args), node.args, strict=True))
                 uses = [item.id for item in ast.walk(last.value) if isinstance(item, ast.Name)]
                 if all(isinstance(names[name], _CHEAP) or uses.count(name) <= 1 for name in names):
-                    return ast.copy_location(_Bound(names).visit(_copy(last.value)), node)
+                    return cast("ast.AST", ast.copy_location(_Bound(names).visit(_copy(last.value)), node))
         node.func = self.visit(node.func)
         return node
 
-    def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802
+    def visit_Name(self, node: ast.Name) -> ast.AST:
         """Replace a constant, or name what else the module has."""
         if node.id in self._own or node.id == _NUMPY or node.id not in self._values:
             return node
@@ -152,7 +152,7 @@ class _Bound(ast.NodeTransformer):
     def __init__(self, arguments: Mapping[str, ast.expr]) -> None:
         self._arguments = arguments
 
-    def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802
+    def visit_Name(self, node: ast.Name) -> ast.AST:
         """Replace a parameter."""
         return _copy(self._arguments[node.id]) if node.id in self._arguments else node
 
@@ -160,7 +160,7 @@ class _Bound(ast.NodeTransformer):
 class _Numbers(ast.NodeTransformer):
     """Put Python's forms of what numpy's names are in a kernel."""
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         """Cut numbers to their bits."""
         node = cast("ast.Call", self.generic_visit(node))
         if not (isinstance(node.func, ast.Attribute) and _is_numpy(node.func.value)):
@@ -174,14 +174,14 @@ class _Numbers(ast.NodeTransformer):
             found = ast.Call(ast.Name(f"_{name}", ast.Load()), [number, *more], [])
         return ast.copy_location(found, node)
 
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:  # noqa: N802
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         """Take indices as they are: no kernel has any below 0."""
         index = node.slice
         if isinstance(index, ast.Call) and isinstance(index.func, ast.Attribute) and _is_numpy(index.func.value):
             node.slice = index.args[0]
         return self.generic_visit(node)
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:  # noqa: N802
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         """Ask a view for its length."""
         node = cast("ast.Attribute", self.generic_visit(node))
         if node.attr != "size":
@@ -201,7 +201,7 @@ def _has_sign(node: ast.expr) -> bool:
     """Say whether an expression is plainly a number that fits 64 bits with a sign."""
     if isinstance(node, ast.UnaryOp):
         node = node.operand
-    return isinstance(node, ast.Constant) or isinstance(node, ast.Compare)
+    return isinstance(node, (ast.Constant, ast.Compare))
 
 
 def _parsed(form: str, number: ast.expr) -> ast.expr:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+import warnings
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 
@@ -29,18 +30,39 @@ LIBRARY: Final = kernel_library.load()
 """The library of compiled kernels; None if there is none that fits."""
 
 _CHOSEN: Final = os.environ.get(kernel_library.CHOICE)
-_IS_CHECKED: Final = _CHOSEN == "checked"
+_IS_CHECKED: Final = _CHOSEN in ("checked", "python")
 
 kernel_compiler: Any = None
 _missing = ""
 if LIBRARY is None and _CHOSEN != "python":
     try:
         from walreplay.decode.compile import compiler as kernel_compiler
-    except ImportError as failure:
-        _missing = "numba is not installed" if isinstance(failure, ModuleNotFoundError) else f"numba fails: {failure}"
+    except ModuleNotFoundError:
+        _missing = "numba is not installed"
+    except ImportError:
+        _missing = "numba cannot be imported"  # it says that it is for other versions of numpy
 
 IS_COMPILED: Final = LIBRARY is not None or kernel_compiler is not None
 """False where Python runs the kernels."""
+
+SLOW: Final = _missing and (
+    "Python itself decodes the bytes, which takes a hundred times as long: this copy of walreplay has no compiled"
+    f" kernels for this machine, and {_missing}. Install a wheel for this machine, or: pip install 'walreplay[numba]'"
+)
+"""What to tell where Python runs the kernels and nobody has asked for that; empty elsewhere."""
+
+_told: Final[list[str]] = []
+
+
+class SlowKernels(RuntimeWarning):
+    """Python itself runs the kernels."""
+
+
+def slowness() -> list[str]:
+    """Give `SLOW` for a report, if there is anything to tell; whoever asks for it tells it, and nobody else does."""
+    _told.append(SLOW)
+    return [SLOW] if SLOW else []
+
 
 ir: Any = kernel_compiler and kernel_compiler.ir
 """LLVM's language, for `instruction`."""
@@ -91,6 +113,10 @@ class Kernel:
                 raise TypeError(f"{self.symbol}: argument {number} is no {parameter}")
 
     def _loaded_first(self, *arguments: Any) -> int:
+        self._load()
+        return self(*arguments)
+
+    def _load(self) -> None:
         if not IS_COMPILED:
             self._run = self._interpreted()
         elif LIBRARY is None:
@@ -102,9 +128,11 @@ class Kernel:
                 ctypes.py_object if isinstance(parameter, Array) else ctypes.c_int64 for parameter in self.signature
             ]
             self._run = self._checking(run) if _IS_CHECKED else run
-        return self(*arguments)
 
     def _interpreted(self) -> Callable[..., int]:
+        if SLOW and not _told:
+            _told.append(SLOW)
+            warnings.warn(SLOW, SlowKernels, stacklevel=2)
         run = interpreter.interpreted(self.function)
 
         def with_views(*arguments: Any) -> int:
@@ -127,18 +155,18 @@ def kernel(*signature: Parameter) -> Callable[[Callable[..., Any]], Kernel]:
 
 def helper(function: F) -> F:
     """Declare a function that only kernels call; it is compiled into them."""
-    return _declared(function if kernel_compiler is None else kernel_compiler.helper(function), function)
+    return cast("F", _declared(function if kernel_compiler is None else kernel_compiler.helper(function), function))
 
 
 def routine(function: F) -> F:
     """Declare a function that only kernels call, and that is compiled apart from them: a large or seldom needed one."""
-    return _declared(function if kernel_compiler is None else kernel_compiler.routine(function), function)
+    return cast("F", _declared(function if kernel_compiler is None else kernel_compiler.routine(function), function))
 
 
 def instruction(python: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a function that gives the LLVM instructions for its calls in kernels, and what Python does for them."""
 
-    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+    def declare(function: Callable[..., Any]) -> Any:
         return _declared(function if kernel_compiler is None else kernel_compiler.instruction(function), python)
 
     return declare
@@ -157,12 +185,15 @@ def _declared(made: Any, python: Callable[..., Any]) -> Any:
 __all__ = [
     "IS_COMPILED",
     "LIBRARY",
+    "SLOW",
     "Kernel",
+    "SlowKernels",
     "helper",
     "instruction",
     "ir",
     "kernel",
     "python_form",
     "routine",
+    "slowness",
     "types",
 ]

@@ -19,6 +19,11 @@ _ADDRESSES: Final = min(1 << 56, sys.maxsize)
 
 MEMORY: Final = memoryview((ctypes.c_uint8 * _ADDRESSES).from_address(0)).cast("B")
 
+WORDS: Final = MEMORY.cast("q")
+"""The same in words of 8 bytes with a sign: for addresses that 8 divides, and cheaper there."""
+
+put_word: Final = WORDS.__setitem__
+
 MASK: Final = 0xFFFFFFFFFFFFFFFF
 
 
@@ -116,8 +121,8 @@ def utf8_faults(address: int) -> int:  # noqa: D103
 
 def store_uuid(target: int, source: int) -> None:  # noqa: D103
     digits = MEMORY[source : source + 16].hex()
-    text = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])).encode()
-    MEMORY[target : target + 36] = text
+    text = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    MEMORY[target : target + 64] = text.encode().ljust(64, b"-")
 
 
 def multiply_add(high: int, low: int, factor: int, addend: int) -> tuple[int, int]:  # noqa: D103

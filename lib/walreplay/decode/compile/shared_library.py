@@ -42,7 +42,7 @@ _INSTRUCTIONS: Final = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
 CHOICE: Final = "WALREPLAY_KERNELS"
 """An environment variable: ``numba`` compiles the kernels even if there is a library, ``python`` runs them by Python.
 
-``checked`` checks arguments.
+``checked`` checks arguments, as ``python`` does.
 """
 
 

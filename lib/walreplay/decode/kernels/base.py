@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from walreplay.decode.compile import memory
-from walreplay.decode.compile.kernel import helper, instruction, ir, types
+from walreplay.decode.compile.kernel import helper, instruction, ir, python_form, types
+from walreplay.decode.kernels import python_forms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -286,7 +287,6 @@ _8: Final = np.uint64(8)
 _16: Final = np.uint64(16)
 _32: Final = np.uint64(32)
 _10: Final = np.uint64(10)
-_48: Final = np.uint64(48)
 _1E8: Final = np.uint64(10**8)
 _1E16: Final = np.uint64(10**16)
 
@@ -297,6 +297,7 @@ def above_nine(word):
     return ((word + _ABOVE_NINE) | word) & _HIGH_BITS
 
 
+@python_form(python_forms.digits_of_word)
 @helper
 def digits_of_word(end, count):
     """Read the 1 to 8 digits that stand in front of an address, all at once; there are 8 bytes at least."""
@@ -309,6 +310,7 @@ def digits_of_word(end, count):
     return np.uint64(word * _TEN_THOUSAND) >> _32
 
 
+@python_form(python_forms.last_digits)
 @helper
 def last_digits(base, end, count):
     """Read the 1 to 8 digits that stand in front of `end` in the buffer at `base`."""
@@ -316,13 +318,14 @@ def last_digits(base, end, count):
         return digits_of_word(base + end, count)
     value = np.uint64(0)
     for i in range(end - count, end):
-        digit = np.uint64(load_byte(base + i)) - _48
+        digit = np.uint64(load_byte(base + i) - 48)
         if digit >= _10:
             return BAD_DIGITS
         value = value * _10 + digit
     return value
 
 
+@python_form(python_forms.digits)
 @helper
 def digits(base, start, count):
     """Read 1 to 19 digits, or give BAD_DIGITS."""

@@ -66,10 +66,10 @@ def _whole_number(address, width):
     if width == 4:
         return np.int64(np.int32(load_big_32(address)))
     if width == 8:
-        return np.int64(load_big_64(address))
+        return load_big_64(address)
     if width == 2:
         return np.int64(np.int16(load_big_16(address)))
-    return np.int64(load_big_32(address)) if width == -4 else np.int64(load_byte(address))
+    return load_big_32(address) if width == -4 else load_byte(address)
 
 
 def _whole_numbers(buf, offset, length, first, column, width, low, high, shift, values, valid, misses, count):
@@ -208,14 +208,14 @@ def decimal_of(start, size, precision, scale):
     low = np.uint64(0)
     if size < NUMERIC_HEADER:
         return high, low, False
-    groups = np.int64(load_big_16(start))
+    groups = load_big_16(start)
     weight = np.int64(np.int16(load_big_16(start + 2)))
-    sign = np.int64(load_big_16(start + 4))
+    sign = load_big_16(start + 4)
     good = size == NUMERIC_HEADER + 2 * groups and (sign | NUMERIC_NEGATIVE) == NUMERIC_NEGATIVE
     good = good and load_big_16(start + 6) == scale
     if not good or groups == 0:
         return high, low, good and sign == 0 and weight == 0
-    first = np.int64(load_big_16(start + NUMERIC_HEADER))
+    first = load_big_16(start + NUMERIC_HEADER)
     whole = 4 * weight + digit_count(first) if weight >= 0 else np.int64(0)
     # So many decimal digits of the last group lie beyond the scale; they have to be zeros.
     excess = 4 * (groups - 1 - weight) - scale
@@ -223,7 +223,7 @@ def decimal_of(start, size, precision, scale):
         return high, low, False
     # These bounds hold every number that comes up below 10 ** precision.
     last = start + size - 2
-    group = np.int64(load_big_16(last))
+    group = load_big_16(last)
     factor = _GROUP
     if excess > 0:
         part = (group * _RECIPROCALS[np.uint64(excess)]) >> 23

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from walreplay.decode.compile.kernel import slowness
 from walreplay.errors import TargetError
 from walreplay.progress import NoProgress, Progress
 from walreplay.settings import Settings
@@ -68,7 +69,7 @@ class RunContext:
         ledger = Ledger(spark, target, writer, loads=loads)
         # Settings that the job needs do not reach the caller's session.
         run = cls(spark, own_session(spark), target, settings, ledger, writer, progress or NoProgress())
-        run.warnings.extend(writer.warnings)
+        run.warnings.extend([*slowness(), *writer.warnings])
         return run
 
     @contextmanager
