@@ -22,6 +22,7 @@ from peers import by_struct
 
 from walreplay import apply
 from walreplay.protocol.framing import Framing
+from walreplay.spark.captures.files import INDEX_FOLDER
 from walreplay.spark.session.session import build_session
 
 if TYPE_CHECKING:
@@ -145,14 +146,14 @@ def _new_table(spark: SparkSession, captures: Path, folder: Path, runs: int) -> 
         "files": _apply(spark, captures, paths["files"], commits=""),
         "spark": _apply(spark, captures, paths["spark"], commits="spark"),
     }
-    before: dict[str, Work] = {name: _clearing(paths[name]) for name in paths}
+    before: dict[str, Work] = {name: _clearing(paths[name], captures) for name in paths}
     taken = in_turn(sides, runs, before=before)
-    _check(spark, sorted(captures.iterdir()), paths)
-    return _timings("new table", taken, sum(path.stat().st_size for path in captures.iterdir()))
+    _check(spark, _files(captures), paths)
+    return _timings("new table", taken, _size(captures))
 
 
 def _merged(spark: SparkSession, captures: Path, folder: Path, runs: int) -> list[Timing]:
-    files = sorted(captures.iterdir())
+    files = _files(captures)
     grown, rest = folder / "grown", folder / "rest"
     shutil.rmtree(folder, ignore_errors=True)
     _link(files[: _FILES // 2], grown)
@@ -171,14 +172,14 @@ def _merged(spark: SparkSession, captures: Path, folder: Path, runs: int) -> lis
 
     def again(name: str) -> Work:
         def work() -> None:
-            shutil.rmtree(paths[name], ignore_errors=True)
+            _clear(paths[name], grown)
             shutil.copytree(bases[name], paths[name])
 
         return work
 
     taken = in_turn(sides, runs, before={name: again(name) for name in paths})
     _check(spark, files, paths)
-    return _timings("second half merged", taken, sum(path.stat().st_size for path in rest.iterdir()))
+    return _timings("second half merged", taken, _size(rest))
 
 
 def _link(files: list[Path], folder: Path) -> None:
@@ -197,8 +198,22 @@ def _timings(what: str, taken: dict[str, list[float]], size: int) -> list[Timing
     return compared(timings, names["script"])
 
 
-def _clearing(path: Path) -> Work:
-    return lambda: shutil.rmtree(path, ignore_errors=True)
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.bin"))
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in _files(folder))
+
+
+def _clear(path: Path, captures: Path) -> None:
+    """Delete a target, and what an earlier run has left beside the captures to be quicker."""
+    for folder in (path, captures / INDEX_FOLDER):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _clearing(path: Path, captures: Path) -> Work:
+    return lambda: _clear(path, captures)
 
 
 def _check(spark: SparkSession, files: list[Path], paths: dict[str, Path]) -> None:
