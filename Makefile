@@ -6,6 +6,7 @@ CONFIG    =
 SHOW      = 5
 PYTHON    = python3
 TESTS     = tests
+INTERPRETED = tests/unit/decode/columns tests/unit/decode/test_walk.py tests/unit/decode/test_utf8.py tests/unit/sink
 JOBS      = 2
 VOLUME    = 100000
 HARMS     = 150
@@ -52,6 +53,7 @@ test: $(CLASSES) kernels ## Run the tests that every change has to pass, JOBS fi
 
 test-rest: $(CLASSES) kernels ## Run all other cases, and the properties with ten times the examples
 	@$(PYTEST) -m '(full or property) and not long' $(TESTS)
+	@$(if $(filter file,$(origin TESTS)),WALREPLAY_KERNELS=python $(PYTEST) -m 'not full' --hypothesis-profile=quick $(INTERPRETED))
 
 test-all: test test-rest ## Run both: what a change has to pass before it is taken
 
@@ -76,7 +78,7 @@ format: $(READY) ## Put the code in order
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-wheel: kernels ## Build the wheel for this machine into dist/ and look into it; PURE=1: for any, numba compiles the kernels
+wheel: kernels ## Build the wheel for this machine into dist/ and look into it; PURE=1: for any, without compiled kernels
 	@$(BIN)/python conf/wheel.py $(if $(PURE),--pure)
 
 test-wheel: $(READY) ## Install the wheel of `make wheel` into an environment of its own, without the sources, and run it
@@ -90,7 +92,7 @@ coverage: kernels ## Measure which lines and branches the unit and property test
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report= --cov-report=json:build/coverage.json $(if $(filter file,$(origin TESTS)),tests/unit tests/property,$(TESTS))
 	@$(BIN)/python conf/coverage.py build/coverage.json
 
-bench: kernels ## Measure how fast it is: SECTIONS="decode apply tables fold archive backfill outputs start", all if none is named
+bench: kernels ## Measure how fast it is: SECTIONS="decode apply script tables fold archive backfill outputs start", all if none is named
 	@$(BIN)/python tests/benchmark/bench.py $(SECTIONS)
 
 clean: ## Remove all that make has made

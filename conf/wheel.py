@@ -1,10 +1,10 @@
 """Build the wheel into dist/ and look into it.
 
-Usage: python conf/wheel.py [--pure]
+Usage: python conf/wheel.py [--pure] [--into DIRECTORY]
 
 The wheel brings the kernels that were compiled for this machine, and says on which others it runs: on Linux auditwheel
 gives it the tag of the oldest system library that will do.  ``--pure`` builds one for any machine, where numba compiles
-the kernels.  It is built from a copy of the sources, in which nothing is left from before.
+the kernels, or Python runs them.  It is built from a copy of the sources, in which nothing is left from before.
 """
 
 from __future__ import annotations
@@ -41,15 +41,17 @@ def main() -> None:
     """Build it, look into it, and print its path."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pure", action="store_true", help="for any machine, without compiled kernels")
+    parser.add_argument("--into", type=Path, default=DIST, help="where it goes; the folder is made anew")
     arguments = parser.parse_args()
-    for folder in (DIST, SCRATCH):
+    into: Path = arguments.into.resolve()
+    for folder in (into, SCRATCH):
         shutil.rmtree(folder, ignore_errors=True)
     built = _build(_sources(pure=arguments.pure), pure=arguments.pure)
     if not arguments.pure and sys.platform == "linux":
         built = _repaired(built)
     _look_into(built, pure=arguments.pure)
-    DIST.mkdir()
-    print(Path(shutil.move(built, DIST)).relative_to(ROOT))  # noqa: T201 (what was made)
+    into.mkdir()
+    print(shutil.move(built, into))  # noqa: T201 (what was made)
 
 
 def _sources(*, pure: bool) -> Path:

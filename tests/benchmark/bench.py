@@ -70,6 +70,12 @@ def _start(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
     return starting.run(arguments.runs)
 
 
+def _script(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
+    import afternoon
+
+    return afternoon.run(folder, arguments.megabytes, arguments.runs)
+
+
 def _fold(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
     import folding
 
@@ -82,6 +88,7 @@ SECTIONS: dict[str, tuple[str, Section]] = {
         "Spark on all cores, session up, against the transport of the bytes and the write of folded rows",
         _apply,
     ),
+    "script": ("`apply` beside a script of an afternoon, session up", _script),
     "tables": ("Many small tables, many files, nothing new", _tables),
     "fold": ("The same rows again and again, 2 GB of heap", _fold),
     "archive": ("Archives of any size, 1 GB of heap", _archive),

@@ -270,6 +270,9 @@ WRITES = {
 MAY_EXIT = "sys.exit(main("
 """With a number alone: a text would be printed."""
 
+MAY_WARN = "warnings.warn(SLOW, "
+"""A text without any name in it, for who calls the library."""
+
 
 def writes(source: str) -> Iterator[str]:
     """Name what in a module writes to a terminal, however it was imported."""
@@ -286,7 +289,7 @@ def writes(source: str) -> Iterator[str]:
             if (node.module or "").split(".")[0] in ("rich", "click", "curses"):
                 yield str(node.module)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    exits = {id(node.func) for node in calls if ast.unparse(node).startswith(MAY_EXIT)}
+    allowed = {id(node.func) for node in calls if ast.unparse(node).startswith((MAY_EXIT, MAY_WARN))}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             found = names.get(node.id, node.id)
@@ -294,7 +297,7 @@ def writes(source: str) -> Iterator[str]:
             found = f"{names.get(node.value.id, node.value.id)}.{node.attr}"
         else:
             continue
-        if found in WRITES and id(node) not in exits:
+        if found in WRITES and id(node) not in allowed:
             yield found
 
 

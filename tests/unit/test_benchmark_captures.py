@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from benchmark.generate import Shape, write_capture
+from benchmark.peers import by_struct
 from benchmark.streamed import Expected, capture
 from support.reference import Replay, ReplayedTable
 from walreplay import read_changes
@@ -69,3 +70,20 @@ def test_a_capture_holds_the_same_rows_in_every_form(tmp_path: Path, kind: str) 
             count = min(table.num_rows, plain[name].num_rows)
             assert count > 100
             assert table.slice(0, count).equals(plain[name].slice(0, count))
+
+
+def test_the_parser_that_an_engineer_writes_in_an_afternoon_reads_whole_messages(tmp_path: Path) -> None:
+    path = write_capture(tmp_path / "plain", Shape("orders", Framing.RAW), 300_000)
+    relations: dict[int, by_struct.Relation] = {}
+    rows = list(by_struct.parse(path.read_bytes(), relations))
+    expected = _rows(path)["orders"]
+    (relation,) = relations.values()
+    assert (relation.schema, relation.name) == ("shop", "orders")
+    assert relation.columns == expected.column_names[1:]
+    assert [operation for _, operation, *_ in rows] == expected.column(OP).to_pylist()
+    for name in ("id", "note", "address", "shipped_at"):
+        found = [row[-1][relation.columns.index(name)] for row in rows]
+        column = expected.column(name)
+        assert [value is None for value in found] == column.is_null().to_pylist()
+        if name != "shipped_at":
+            assert [str(value, "utf-8") for value in found] == list(map(str, column.to_pylist()))

@@ -12,6 +12,7 @@ import json
 import os
 import site
 import subprocess
+import sys
 import venv
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import pytest
 
 import walreplay
 from support.captures import case
+from support.interpreted import SLOW
 from support.pages import ROOT
 from support.spark import spark_environment, start_session
 from support.truth import assert_mirror_equals
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ENVIRONMENT = ROOT / "build" / "wheel-environment"
+_PURE_ENVIRONMENT = ROOT / "build" / "pure-wheel-environment"
+_PURE_WHEEL = ROOT / "build" / "pure-wheel"
 _SPARK = ("pyspark", "delta", "py4j")
 _SPARK_NEEDS = ("pandas", "importlib-metadata")
 _PATIENCE = 300.0
@@ -58,7 +62,8 @@ def fail(name):
 
 names = [found.name for found in pkgutil.walk_packages(walreplay.__path__, "walreplay.", onerror=fail)]
 for name in names:
-    if not name.endswith(".__main__"):
+    # What needs numba is for where there is no library.
+    if not name.endswith((".__main__", ".compile.cache", ".compile.compiler")):
         importlib.import_module(name)
 print("\\n".join(names))
 """
@@ -146,15 +151,33 @@ def _lend_spark(installed: Installed) -> None:
     (installed.packages / "lent.pth").write_text(f"{lent}\n", encoding="utf-8")
 
 
+def _installed(wheel: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    venv.create(root, clear=True, with_pip=True)
+    _pip(root, wheel, *_SPARK_NEEDS)
+    made = Installed(root, tmp_path_factory.mktemp("away"), tmp_path_factory.mktemp("cache"))
+    _lend_spark(made)
+    return made
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     wheels = list((ROOT / "dist").glob("*.whl"))
     assert len(wheels) == 1, "there is not one wheel in dist/: run `make wheel`"
-    venv.create(_ENVIRONMENT, clear=True, with_pip=True)
-    _pip(_ENVIRONMENT, *wheels, *_SPARK_NEEDS)
-    made = Installed(_ENVIRONMENT, tmp_path_factory.mktemp("away"), tmp_path_factory.mktemp("cache"))
-    _lend_spark(made)
-    return made
+    return _installed(wheels[0], _ENVIRONMENT, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def pure(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Install the wheel for any machine, which brings no kernels, where numba is not."""
+    command = [sys.executable, ROOT / "conf" / "wheel.py", "--pure", "--into", _PURE_WHEEL]
+    done = subprocess.run([*map(str, command)], env=_with_sources(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = _PURE_WHEEL.glob("*-py3-none-any.whl")
+    return _installed(wheel, _PURE_ENVIRONMENT, tmp_path_factory)
+
+
+def _with_sources() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
 
 
 @pytest.fixture(scope="module")
@@ -227,3 +250,28 @@ def test_the_commands_do_their_work(installed: Installed, spark: SparkSession, t
     assert (status["runs"][0]["state"], status["open_transactions"]) == ("applied", [])
     assert_mirror_equals(spark, mirror, sample)
     assert list(installed.cache.rglob("*.nb*")) == []
+
+
+def test_neither_wheel_brings_numba(installed: Installed, pure: Installed) -> None:
+    for environment in (installed, pure):
+        assert [*environment.packages.glob("pyarrow")] != []
+        assert [*environment.packages.glob("numba*"), *environment.packages.glob("llvmlite*")] == []
+
+
+def test_without_compiled_kernels_it_works_and_says_so(pure: Installed, spark: SparkSession, tmp_path: Path) -> None:
+    sample, mirror = case("o03"), tmp_path / "mirror"
+
+    inspected = pure.done("walreplay", "inspect", sample.folder, "--json")
+    digest, rows, library, compiler = json.loads(pure.run("python", "-W", "ignore", "-c", _READ, sample.folder))
+    done = pure.done("walreplay", "apply", "--captures", sample.folder, "--target", mirror, "--json")
+    applied = json.loads(done.stdout)
+
+    assert inspected.stderr == f"warning: {SLOW}\n"
+    assert (library, compiler) == (None, [])
+    expected = hashlib.sha256()
+    for batch in walreplay.read_changes(sample.folder):
+        expected.update(batch.data.serialize().to_pybytes())
+    assert digest == expected.hexdigest()
+    assert (applied["status"], applied["warnings"], applied["changes"]) == ("applied", [SLOW], rows)
+    assert json.loads(inspected.stdout)["changes"] == rows
+    assert_mirror_equals(spark, mirror, sample)

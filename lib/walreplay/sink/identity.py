@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walreplay.decode.compile.kernel import Kernel, helper, kernel
+from walreplay.decode.compile.kernel import Kernel, helper, kernel, python_form
 from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, given, out
+from walreplay.decode.kernels import python_forms
 from walreplay.decode.rescued import read_rescued, rescued_array, spread
 from walreplay.sink.slots import HASHES
 
@@ -30,12 +31,21 @@ _MIXED: Final = (out("uint64"), out("uint64"))
 
 @helper
 def _mix(h, v):  # type: ignore[no-untyped-def]
-    h ^= v
-    h *= np.uint64(0xBF58476D1CE4E5B9)
+    h = np.uint64((h ^ v) * np.uint64(0xBF58476D1CE4E5B9))
     h ^= h >> np.uint64(29)
-    h *= np.uint64(0x94D049BB133111EB)
+    h = np.uint64(h * np.uint64(0x94D049BB133111EB))
     h ^= h >> np.uint64(32)
     return h
+
+
+@python_form(python_forms.word_of)
+@helper
+def _word_of(data, at, count):  # type: ignore[no-untyped-def]
+    """Take up to 8 bytes as a number, the first as the lowest."""
+    word = np.uint64(0)
+    for k in range(count):
+        word |= np.uint64(data[at + k]) << np.uint64(8 * k)
+    return word
 
 
 @kernel(BYTES, INT64, INT64, BYTES, INT64, *_MIXED)
@@ -47,13 +57,11 @@ def _hash_fixed(data, width, start, valid, has_valid, first, second):  # type: i
             high = np.uint64(1)
             size = np.uint64(255)
         else:
-            low = np.uint64(0)
             high = np.uint64(0)
             at = (start + i) * width
-            for k in range(min(width, 8)):
-                low |= np.uint64(data[at + k]) << np.uint64(8 * k)
-            for k in range(8, width):
-                high |= np.uint64(data[at + k]) << np.uint64(8 * (k - 8))
+            low = _word_of(data, at, min(width, 8))
+            if width > 8:
+                high = _word_of(data, at + 8, width - 8)
             size = np.uint64(width)
         first[i] = _mix(_mix(first[i] + size, low), high)
         second[i] = _mix(_mix(second[i] ^ high, low + size), np.uint64(0xD6E8FEB86659FD93))
@@ -74,9 +82,7 @@ def _hash_variable(data, offsets, valid, has_valid, first, second):  # type: ign
             size = np.uint64(hi - lo)
             p = lo
             while p < hi:
-                word = np.uint64(0)
-                for k in range(min(8, hi - p)):
-                    word |= np.uint64(data[p + k]) << np.uint64(8 * k)
+                word = _word_of(data, p, min(8, hi - p))
                 a = _mix(a, word)
                 b = _mix(b ^ np.uint64(0xD6E8FEB86659FD93), word)
                 p += 8

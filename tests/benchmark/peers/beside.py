@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from measuring import Timing, in_turn
 
+from peers import by_struct
 from walreplay.protocol.framing import read_copydata
 
 _SLOW_BYTES = 8_000_000
@@ -21,7 +23,43 @@ _SLOW_BYTES = 8_000_000
 
 def peers(folder: Path, kind: str, capture: Path, runs: int) -> list[Timing]:
     """Time the peers on a capture in copydata framing; ``part`` says how much of it each has read."""
-    return [*_pglogrepl(folder, kind, capture, runs), *_pypgoutput(folder, kind, capture)]
+    return [
+        *_pglogrepl(folder, kind, capture, runs),
+        *_pypgoutput(folder, kind, capture),
+        *_without_kernels(folder, kind, capture, runs),
+    ]
+
+
+_READ = """
+import sys, time
+from walreplay import read_changes
+for _ in range(int(sys.argv[1]) + 1):
+    began = time.perf_counter()
+    for batch in read_changes(sys.argv[2]):
+        pass
+    print(time.perf_counter() - began)
+"""
+
+
+def _without_kernels(folder: Path, kind: str, capture: Path, runs: int) -> list[Timing]:
+    """Time a parser by ``struct``, without types, and walreplay's own kernels when Python runs them, typed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    whole = capture.stat().st_size
+    with capture.open("rb") as file:
+        data = file.read(_SLOW_BYTES)
+    frames = [frame for frame in read_copydata(data) if frame.payload is not None and frame.payload[1] <= len(data)]
+    messages = b"".join(data[slice(*frame.payload)] for frame in frames if frame.payload)
+    # The last transaction has to be whole for both.
+    path = folder / f"{kind}-small.bin"
+    path.write_bytes(messages[: messages.rindex(b"B\0\0\0\1")])
+    messages, part = path.read_bytes(), {"part": _SLOW_BYTES / whole}
+    taken = in_turn({"struct": lambda: list(by_struct.parse(messages, {}))}, runs)["struct"]
+    timings = [Timing("decode", f"{kind} parser by struct, no types", taken, more=dict(part))]
+    said = _run([sys.executable, "-c", _READ, str(runs), str(path)], Path(), WALREPLAY_KERNELS="python")
+    if said is not None:
+        seconds = [float(line) for line in said.split()][1:]
+        timings.append(Timing("decode", f"{kind} walreplay, kernels run by Python", seconds, more=dict(part)))
+    return timings
 
 
 def _pglogrepl(folder: Path, kind: str, capture: Path, runs: int) -> list[Timing]:
@@ -79,9 +117,10 @@ def _load(path: Path) -> types.ModuleType:
     return module
 
 
-def _run(command: list[str], folder: Path) -> str | None:
+def _run(command: list[str], folder: Path, **more: str) -> str | None:
     """Run a program; None, and a line that says so, if it fails."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    environment = {**os.environ, **more}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         print(f"{command[0]} failed, left out: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
         return None

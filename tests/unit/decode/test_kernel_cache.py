@@ -22,7 +22,7 @@ print(sum(compiled.stats.cache_hits.values()), compiled.stats.cache_path)
 
 def _hits(archive: Path, home: Path, **more: str) -> tuple[int, str]:
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    environment |= {"XDG_CACHE_HOME": str(home), "PYTHONPATH": "", **more}
+    environment |= {"XDG_CACHE_HOME": str(home), "PYTHONPATH": "", "WALREPLAY_KERNELS": "numba", **more}
     done = subprocess.run(
         [sys.executable, "-c", _CALL, str(archive)], env=environment, capture_output=True, text=True, check=True
     )

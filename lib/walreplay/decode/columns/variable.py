@@ -10,6 +10,7 @@ import pyarrow as pa
 from walreplay.decode.columns.base import MOST_GROWTH, Call, ColumnBuilder, resized
 from walreplay.decode.columns.cells import BINARY, MAX_DATA_BYTES
 from walreplay.decode.kernels import binary_texts as kernels_texts
+from walreplay.decode.kernels import outcomes
 from walreplay.decode.kernels import text as kernels_text
 from walreplay.decode.kernels.programs import TEXT, TEXT_ONLY
 from walreplay.decode.placing import Placing
@@ -164,11 +165,11 @@ class TextBuilder(VariableBuilder):
 
     def _fault_by(self, tile: Tile, flags: int) -> ValueFormatError | None:
         start, end = self.rows, self.rows + tile.size
-        if flags & kernels_text.HAS_NUL:
+        if flags & outcomes.HAS_NUL:
             place = int(self._ends[start]) + int(np.argmin(self._data[self._ends[start] : self._ends[end]]))
             row = int(np.searchsorted(self._ends[start : end + 1], place, side="right")) - 1
             return ValueFormatError(HAS_NUL, offset=tile.place(row))
-        if flags & kernels_text.HAS_HIGH and not kernels_text.are_utf8(self._data, self._ends, start, end):
+        if flags & outcomes.HAS_HIGH and not kernels_text.are_utf8(self._data, self._ends, start, end):
             row = kernels_text.first_not_utf8(self._data, self._ends, start, end)
             return ValueFormatError(NOT_UTF8, offset=tile.place(row - start), remedy=NOT_UTF8_REMEDY)
         return None

@@ -7,21 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import numba
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from walreplay.decode.compile import cache as kernel_cache
 from walreplay.decode.compile.parameters import Array, Parameter
-from walreplay.errors import WalReplayError
-
-try:
-    import numba
-    from llvmlite import ir
-    from numba import types
-    from numba.extending import intrinsic
-
-    from walreplay.decode.compile import cache as kernel_cache
-except ImportError:
-    raise WalReplayError(
-        "this copy of walreplay has no compiled kernels for this machine and its sources, and numba is not installed",
-        remedy="Install it with: pip install numba; or install walreplay from a wheel for this machine",
-    ) from None
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

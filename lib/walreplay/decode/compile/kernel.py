@@ -1,7 +1,8 @@
 """Kernels: compiled functions of arrays and integers.
 
 Kernels are compiled when the package is built, and loaded from a library (`walreplay.decode.compile.shared_library`).
-If there is none, or the sources have changed since, numba compiles each kernel when it is first called.  Both ways take
+If there is none, or the sources have changed since, numba compiles each kernel when it is first called.  Where numba is
+not installed either, Python runs them, which takes far longer (`walreplay.decode.compile.interpreter`).  All ways take
 the same functions, written in the subset of Python that numba supports.
 
 Kernels do not check bounds.  The caller makes sure that a kernel stays inside its arrays.
@@ -11,10 +12,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 
+from walreplay.decode.compile import interpreter
 from walreplay.decode.compile import shared_library as kernel_library
 from walreplay.decode.compile.parameters import Array, Parameter
 
@@ -24,19 +27,47 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 LIBRARY: Final = kernel_library.load()
-"""The library of compiled kernels; None if numba compiles them."""
+"""The library of compiled kernels; None if there is none that fits."""
 
-_IS_CHECKED: Final = os.environ.get(kernel_library.CHOICE) == "checked"
+_CHOSEN: Final = os.environ.get(kernel_library.CHOICE)
+_IS_CHECKED: Final = _CHOSEN in ("checked", "python")
 
-if LIBRARY is None:
-    from walreplay.decode.compile import compiler as kernel_compiler
+kernel_compiler: Any = None
+_missing = ""
+if LIBRARY is None and _CHOSEN != "python":
+    try:
+        from walreplay.decode.compile import compiler as kernel_compiler
+    except ModuleNotFoundError:
+        _missing = "numba is not installed"
+    except ImportError:
+        _missing = "numba cannot be imported"  # it says that it is for other versions of numpy
 
-    ir: Any = kernel_compiler.ir
-    """LLVM's language, for `instruction`."""
-    types: Any = kernel_compiler.types
-    """numba's types, for `instruction`."""
-else:
-    ir = types = None
+IS_COMPILED: Final = LIBRARY is not None or kernel_compiler is not None
+"""False where Python runs the kernels."""
+
+SLOW: Final = _missing and (
+    "Python itself decodes the bytes, which takes a hundred times as long: this copy of walreplay has no compiled"
+    f" kernels for this machine, and {_missing}. Install a wheel for this machine, or: pip install 'walreplay[numba]'"
+)
+"""What to tell where Python runs the kernels and nobody has asked for that; empty elsewhere."""
+
+_told: Final[list[str]] = []
+
+
+class SlowKernels(RuntimeWarning):
+    """Python itself runs the kernels."""
+
+
+def slowness() -> list[str]:
+    """Give `SLOW` for a report, if there is anything to tell; whoever asks for it tells it, and nobody else does."""
+    _told.append(SLOW)
+    return [SLOW] if SLOW else []
+
+
+ir: Any = kernel_compiler and kernel_compiler.ir
+"""LLVM's language, for `instruction`."""
+types: Any = kernel_compiler and kernel_compiler.types
+"""numba's types, for `instruction`."""
 
 
 class Kernel:
@@ -82,7 +113,13 @@ class Kernel:
                 raise TypeError(f"{self.symbol}: argument {number} is no {parameter}")
 
     def _loaded_first(self, *arguments: Any) -> int:
-        if LIBRARY is None:
+        self._load()
+        return self(*arguments)
+
+    def _load(self) -> None:
+        if not IS_COMPILED:
+            self._run = self._interpreted()
+        elif LIBRARY is None:
             self._run = kernel_compiler.compile_kernel(self.function, self.signature)
         else:
             run = LIBRARY[self.symbol]
@@ -91,7 +128,17 @@ class Kernel:
                 ctypes.py_object if isinstance(parameter, Array) else ctypes.c_int64 for parameter in self.signature
             ]
             self._run = self._checking(run) if _IS_CHECKED else run
-        return self(*arguments)
+
+    def _interpreted(self) -> Callable[..., int]:
+        if SLOW and not _told:
+            _told.append(SLOW)
+            warnings.warn(SLOW, SlowKernels, stacklevel=2)
+        run = interpreter.interpreted(self.function)
+
+        def with_views(*arguments: Any) -> int:
+            return int(run(*map(interpreter.argument, arguments)))
+
+        return self._checking(with_views) if _IS_CHECKED else with_views
 
     def _checking(self, run: Callable[..., int]) -> Callable[..., int]:
         def checked(*arguments: Any) -> int:
@@ -108,17 +155,45 @@ def kernel(*signature: Parameter) -> Callable[[Callable[..., Any]], Kernel]:
 
 def helper(function: F) -> F:
     """Declare a function that only kernels call; it is compiled into them."""
-    return function if LIBRARY is not None else cast("F", kernel_compiler.helper(function))
+    return cast("F", _declared(function if kernel_compiler is None else kernel_compiler.helper(function), function))
 
 
 def routine(function: F) -> F:
     """Declare a function that only kernels call, and that is compiled apart from them: a large or seldom needed one."""
-    return function if LIBRARY is not None else cast("F", kernel_compiler.routine(function))
+    return cast("F", _declared(function if kernel_compiler is None else kernel_compiler.routine(function), function))
 
 
-def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare a function that gives the LLVM instructions for its calls in kernels."""
-    return function if LIBRARY is not None else cast("Callable[..., Any]", kernel_compiler.instruction(function))
+def instruction(python: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare a function that gives the LLVM instructions for its calls in kernels, and what Python does for them."""
+
+    def declare(function: Callable[..., Any]) -> Any:
+        return _declared(function if kernel_compiler is None else kernel_compiler.instruction(function), python)
+
+    return declare
 
 
-__all__ = ["LIBRARY", "Kernel", "helper", "instruction", "ir", "kernel", "routine", "types"]
+def python_form(python: Callable[..., Any]) -> Callable[[F], F]:
+    """Say that Python has something faster for a helper, which gives the same."""
+    return lambda function: _declared(function, python)
+
+
+def _declared(made: Any, python: Callable[..., Any]) -> Any:
+    interpreter.declared[id(made)] = python
+    return made
+
+
+__all__ = [
+    "IS_COMPILED",
+    "LIBRARY",
+    "SLOW",
+    "Kernel",
+    "SlowKernels",
+    "helper",
+    "instruction",
+    "ir",
+    "kernel",
+    "python_form",
+    "routine",
+    "slowness",
+    "types",
+]

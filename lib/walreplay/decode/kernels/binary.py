@@ -23,6 +23,8 @@ from walreplay.decode.kernels.base import (
     load_big_64,
     load_byte,
     multiply_add,
+    store_32,
+    store_64,
 )
 
 BINARY: Final = -3
@@ -64,10 +66,10 @@ def _whole_number(address, width):
     if width == 4:
         return np.int64(np.int32(load_big_32(address)))
     if width == 8:
-        return np.int64(load_big_64(address))
+        return load_big_64(address)
     if width == 2:
         return np.int64(np.int16(load_big_16(address)))
-    return np.int64(load_big_32(address)) if width == -4 else np.int64(load_byte(address))
+    return load_big_32(address) if width == -4 else load_byte(address)
 
 
 def _whole_numbers(buf, offset, length, first, column, width, low, high, shift, values, valid, misses, count):
@@ -122,16 +124,17 @@ def float_64_of(start):
 def floats_32(buf, offset, length, first, column, values, valid, misses, count):
     """Read real bit by bit."""
     base = address_of(buf)
-    words = values.view(np.uint32)
+    words = address_of(values)
     missed = 0
     for i in range(_row_count(first, count)):
         row = _row_of(misses, count, i)
         size = _sent_length(length, first, column, row)
         if size == BINARY - 4:
-            words[np.uint64(row)] = float_32_of(base + np.int64(offset[_cell_of(first, column, row)]))
+            at = base + np.int64(offset[_cell_of(first, column, row)])
+            store_32(words + 4 * row, float_32_of(at))
             valid[np.uint64(row)] = 1
         else:
-            words[np.uint64(row)] = 0
+            store_32(words + 4 * row, np.int64(0))
             valid[np.uint64(row)] = 0
             if size >= 0 or size <= BINARY:
                 misses[np.uint64(missed)] = row
@@ -143,16 +146,17 @@ def floats_32(buf, offset, length, first, column, values, valid, misses, count):
 def floats_64(buf, offset, length, first, column, values, valid, misses, count):
     """Read double precision bit by bit."""
     base = address_of(buf)
-    words = values.view(np.uint64)
+    words = address_of(values)
     missed = 0
     for i in range(_row_count(first, count)):
         row = _row_of(misses, count, i)
         size = _sent_length(length, first, column, row)
         if size == BINARY - 8:
-            words[np.uint64(row)] = float_64_of(base + np.int64(offset[_cell_of(first, column, row)]))
+            at = base + np.int64(offset[_cell_of(first, column, row)])
+            store_64(words + 8 * row, float_64_of(at))
             valid[np.uint64(row)] = 1
         else:
-            words[np.uint64(row)] = 0
+            store_64(words + 8 * row, np.int64(0))
             valid[np.uint64(row)] = 0
             if size >= 0 or size <= BINARY:
                 misses[np.uint64(missed)] = row
@@ -204,14 +208,14 @@ def decimal_of(start, size, precision, scale):
     low = np.uint64(0)
     if size < NUMERIC_HEADER:
         return high, low, False
-    groups = np.int64(load_big_16(start))
+    groups = load_big_16(start)
     weight = np.int64(np.int16(load_big_16(start + 2)))
-    sign = np.int64(load_big_16(start + 4))
+    sign = load_big_16(start + 4)
     good = size == NUMERIC_HEADER + 2 * groups and (sign | NUMERIC_NEGATIVE) == NUMERIC_NEGATIVE
     good = good and load_big_16(start + 6) == scale
     if not good or groups == 0:
         return high, low, good and sign == 0 and weight == 0
-    first = np.int64(load_big_16(start + NUMERIC_HEADER))
+    first = load_big_16(start + NUMERIC_HEADER)
     whole = 4 * weight + digit_count(first) if weight >= 0 else np.int64(0)
     # So many decimal digits of the last group lie beyond the scale; they have to be zeros.
     excess = 4 * (groups - 1 - weight) - scale
@@ -219,7 +223,7 @@ def decimal_of(start, size, precision, scale):
         return high, low, False
     # These bounds hold every number that comes up below 10 ** precision.
     last = start + size - 2
-    group = np.int64(load_big_16(last))
+    group = load_big_16(last)
     factor = _GROUP
     if excess > 0:
         part = (group * _RECIPROCALS[np.uint64(excess)]) >> 23
@@ -255,8 +259,8 @@ def decimal_of(start, size, precision, scale):
         if zeros > 0:
             high, low = multiply_add(high, low, POWERS_OF_TEN[np.uint64(zeros)], np.uint64(0))
     if sign == NUMERIC_NEGATIVE:
-        low = ~low + np.uint64(1)
-        high = ~high + np.uint64(low == np.uint64(0))
+        low = np.uint64(~low + np.uint64(1))
+        high = np.uint64(~high + np.uint64(low == np.uint64(0)))
     return high, low, good and fault == np.uint64(0)
 
 

@@ -100,10 +100,10 @@ def _write_numeric(target, start, size):
     """Write a numeric's text and give its length, or -1 for one that is long or not in the common form."""
     if size < NUMERIC_HEADER:
         return np.int64(-1)
-    groups = np.int64(load_big_16(start))
+    groups = load_big_16(start)
     weight = np.int64(np.int16(load_big_16(start + 2)))
-    sign = np.int64(load_big_16(start + 4))
-    scale = np.int64(load_big_16(start + 6))
+    sign = load_big_16(start + 4)
+    scale = load_big_16(start + 6)
     if size != NUMERIC_HEADER + 2 * groups:
         return np.int64(-1)
     if sign >= NUMERIC_NAN:
@@ -139,7 +139,7 @@ def _write_numeric(target, start, size):
         place += 1
     else:
         for j in range(weight + 1):
-            group = np.int64(load_big_16(digit + 2 * j)) if j < groups else np.int64(0)
+            group = load_big_16(digit + 2 * j) if j < groups else np.int64(0)
             if group > 9999:
                 return np.int64(-1)
             word = _GROUP_DIGITS[np.uint64(group)]
@@ -155,7 +155,7 @@ def _write_numeric(target, start, size):
         end = place + scale
         j = weight + 1
         while place < end:
-            group = np.int64(load_big_16(digit + 2 * j)) if 0 <= j < groups else np.int64(0)
+            group = load_big_16(digit + 2 * j) if 0 <= j < groups else np.int64(0)
             if group > 9999:
                 return np.int64(-1)
             store_word(place, _GROUP_DIGITS[np.uint64(group)])
@@ -237,7 +237,7 @@ def texts(buf, offset, length, first, column, form, ends, valid, data, at, row):
                 elif form == ONE_BYTE:
                     if count != 1:
                         return row
-                    count = _write_byte(target + position, np.int64(load_byte(base + start)))
+                    count = _write_byte(target + position, load_byte(base + start))
                     copied = -1
             elif count >= 0 and (form == BYTEA or position + count + SLACK > data.size):
                 return row

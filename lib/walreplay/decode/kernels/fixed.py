@@ -152,7 +152,7 @@ def _nearest_float(number, decimals, fraction_bits):
     if high & spare == spare:
         # What was left out of the power may carry.
         more, _ = multiply_add(_NOUGHT, number, _INVERSE_POWERS[2 * decimals + 1], _NOUGHT)
-        low += more
+        low = np.uint64(low + more)
         high += np.uint64(more > low)
     upper = high >> np.uint64(63)
     shift = upper + np.uint64(61 - fraction_bits)
@@ -312,8 +312,8 @@ def wide_decimal_of(base, start, end, precision, scale):
     if not good:
         return _NOUGHT, _NOUGHT, False
     if negative:
-        low = ~low + np.uint64(1)
-        high = ~high + np.uint64(low == np.uint64(0))
+        low = np.uint64(~low + np.uint64(1))
+        high = np.uint64(~high + np.uint64(low == np.uint64(0)))
     return high, low, True
 
 

@@ -40,3 +40,7 @@ NOT_PLACED: Final = 24
 NO_TIME: Final = 25
 BEHIND: Final = 26
 """The transaction that begins at ``state[POS]`` commits behind where the walk is to stop."""
+
+HAS_NUL: Final = 1
+HAS_HIGH: Final = 2
+"""What is found in the bytes of texts: a NUL, and one that is none of ASCII."""

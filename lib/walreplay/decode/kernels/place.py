@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from walreplay.decode.compile.kernel import helper, kernel, routine
+from walreplay.decode.compile.kernel import helper, kernel, python_form, routine
 from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, given, out
+from walreplay.decode.kernels import python_forms
 from walreplay.decode.kernels.base import (
     address_of,
     load_byte,
@@ -24,6 +25,7 @@ from walreplay.decode.kernels.base import (
     store_64,
 )
 from walreplay.decode.kernels.binary import BINARY
+from walreplay.decode.kernels.outcomes import HAS_HIGH, HAS_NUL
 from walreplay.decode.kernels.programs import (
     BEFORE_FIRSTS,
     BEFORE_ROWS,
@@ -77,7 +79,7 @@ from walreplay.decode.kernels.programs import (
     get,
     put,
 )
-from walreplay.decode.kernels.text import HAS_HIGH, HAS_NUL, is_utf8
+from walreplay.decode.kernels.text import is_utf8
 from walreplay.decode.kernels.values import SLACK, place_binary_form, place_null, place_text_form
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 
@@ -109,8 +111,8 @@ def place_cells(base, last, program, row, first, offsets, lengths, misses, marks
         size = np.int64(-1)
         start = np.int64(0)
         if first >= 0:
-            size = np.int64(load_int32(lengths + 4 * (first + number)))
-            start = np.int64(load_int32(offsets + 4 * (first + number)))
+            size = load_int32(lengths + 4 * (first + number))
+            start = load_int32(offsets + 4 * (first + number))
         placed = PLACED
         if size >= 0:
             placed = place_text_form(base, last, column, row, start, size)
@@ -263,6 +265,7 @@ def place_rows(
     return left
 
 
+@python_form(python_forms.text_flags)
 @helper
 def _text_flags(start, end):
     """Tell whether there is a NUL (`HAS_NUL`), or a byte outside of ASCII (`HAS_HIGH`), between two addresses."""
@@ -304,8 +307,8 @@ def _needs_care(program):
         if TEXT <= get(column, KIND) <= TEXT_ONLY:
             ends = get(column, VALUES)
             data = get(column, DATA)
-            first = np.int64(load_int32(ends + 4 * since))
-            last = np.int64(load_int32(ends + 4 * rows))
+            first = load_int32(ends + 4 * since)
+            last = load_int32(ends + 4 * rows)
             flags = _text_flags(data + first, data + last)
             if flags == HAS_HIGH and is_utf8(data, ends, since, rows):
                 flags = np.int64(0)

@@ -70,7 +70,7 @@ def slot_of(known_oids, known_slots, mask, oid):  # type: ignore[no-untyped-def]
     while found_oid != oid and found_oid != -1:
         h = (h + 1) & mask
         found_oid = load_int64(known_oids + 8 * h)
-    return np.int64(load_int32(known_slots + 4 * h)) if found_oid != -1 else np.int64(-1)
+    return load_int32(known_slots + 4 * h) if found_oid != -1 else np.int64(-1)
 
 
 @helper

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from walreplay.decode.compile.kernel import helper, kernel
+from walreplay.decode.compile.kernel import helper, kernel, python_form
 from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, TILE, given, out
+from walreplay.decode.kernels import python_forms
 from walreplay.decode.kernels.base import (
     address_of,
     copy_bytes,
@@ -26,6 +27,7 @@ from walreplay.decode.kernels.base import (
 )
 from walreplay.decode.kernels.binary import BINARY
 from walreplay.decode.kernels.fixed import MISS, text_cell
+from walreplay.decode.kernels.outcomes import HAS_HIGH, HAS_NUL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,9 +41,6 @@ _ZERO: Final = np.uint64(0)
 
 SLACK: Final = 16
 """How much room the kernels ask for behind a value's own bytes, to write whole words."""
-
-HAS_NUL: Final = 1
-HAS_HIGH: Final = 2
 
 
 @kernel(*_VARIABLE)
@@ -133,14 +132,10 @@ def _fault_from(base, i, stop, end):
     return i, False
 
 
+@python_form(python_forms.is_utf8_throughout)
 @helper
-def is_utf8(base, ends, start, stop):
-    """Say whether the text at `base` of the rows start to stop is UTF-8, and none begins inside of a character.
-
-    `ends` is the address of where they end.
-    """
-    first = np.int64(load_int32(ends + 4 * start))
-    end = np.int64(load_int32(ends + 4 * stop))
+def _is_utf8_throughout(base, first, end):
+    """Say whether the bytes from first to end are UTF-8."""
     # The words look back by 3 bytes, at whole characters.
     i, fault = _fault_from(base, first, min(first + 3, end), end)
     if fault:
@@ -156,10 +151,21 @@ def is_utf8(base, ends, start, stop):
     while i > first and load_byte(base + i) & 0xC0 == 0x80:
         i -= 1
     i, fault = _fault_from(base, i, end, end)
-    if fault:
+    return not fault
+
+
+@helper
+def is_utf8(base, ends, start, stop):
+    """Say whether the text at `base` of the rows start to stop is UTF-8, and none begins inside of a character.
+
+    `ends` is the address of where they end.
+    """
+    first = load_int32(ends + 4 * start)
+    end = load_int32(ends + 4 * stop)
+    if not _is_utf8_throughout(base, first, end):
         return False
     for row in range(start, stop):
-        at = np.int64(load_int32(ends + 4 * row))
+        at = load_int32(ends + 4 * row)
         # Of an empty row's place the next row tells.
         if at < end and load_byte(base + at) & 0xC0 == 0x80:
             return False
@@ -257,7 +263,7 @@ def hex_bytes(buf, offset, length, first, column, ends, valid, data, at, row):
                 high = np.uint64(_NIBBLES[buf[start + 2 * i]])
                 low = np.uint64(_NIBBLES[buf[start + 2 * i + 1]])
                 fault |= (high | low) & np.uint64(0xF0)
-                data[position + i] = (high << _4) | low
+                data[position + i] = ((high << _4) | low) & np.uint64(0xFF)
             if fault != _ZERO:
                 return row
             position += count

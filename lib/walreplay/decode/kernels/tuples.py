@@ -6,7 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from walreplay.decode.compile.kernel import helper
+from walreplay.decode.compile.kernel import helper, python_form
+from walreplay.decode.kernels import python_forms
 from walreplay.decode.kernels.base import (
     load_big_16,
     load_big_32,
@@ -36,6 +37,7 @@ BEHIND: Final = 32
 """So many bytes in front of a row may be read."""
 
 
+@python_form(python_forms.has_nul)
 @helper
 def has_nul(base, p, size):  # type: ignore[no-untyped-def]
     """Say whether a text value holds a NUL, which PostgreSQL's texts never do.
@@ -50,6 +52,7 @@ def has_nul(base, p, size):  # type: ignore[no-untyped-def]
     return found
 
 
+@python_form(python_forms.has_nul)
 @helper
 def has_nul_behind(base, p, size):  # type: ignore[no-untyped-def]
     """Say the same where the value ends behind the first 32 bytes."""
@@ -78,11 +81,11 @@ def digest_of(base, p, end, ordinal):  # type: ignore[no-untyped-def]
     while p < end:
         v = (v << 8) | load_byte(base + p)
         p += 1
-    h += v * k
+    h = np.int64(h + v * k)
     h ^= h >> 31
-    h = (h + ordinal) * 0x369DEA0F31A53F85
+    h = np.int64((h + ordinal) * 0x369DEA0F31A53F85)
     h ^= h >> 29
-    return h * 0x2127599BF4325C37
+    return np.int64(h * 0x2127599BF4325C37)
 
 
 @helper

@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from walreplay.decode.compile.kernel import helper, routine
+from walreplay.decode.compile.kernel import helper, python_form, routine
+from walreplay.decode.kernels import python_forms
 from walreplay.decode.kernels.base import (
     copy_32,
     copy_bytes,
@@ -89,16 +90,10 @@ def _integer(base, start, size):
     return (np.int64(magnitude) ^ -negative) + negative, count, True
 
 
+@python_form(python_forms.copy_text)
 @helper
-def _place_text(base, last, column, row, start, count):
-    """Copy a text; False where there is no room. From address `last` on there are fewer than 32 bytes to read."""
-    ends = get(column, VALUES)
-    position = np.int64(load_int32(ends + 4 * row))
-    after = position + count
-    if after + SLACK > get(column, CAPACITY):
-        return False
-    target = get(column, DATA) + position
-    source = base + start
+def _copy_text(target, source, count, last):
+    """Copy a text from one address to another, behind which there is `SLACK`; see `_place_text` for `last`."""
     # Whole words overwrite what is not used yet, and cost less than a call of memcpy.
     if count <= 16 and source <= last:
         store_word(target, load_word(source))
@@ -111,6 +106,18 @@ def _place_text(base, last, column, row, start, count):
             target += 32
     else:
         copy_bytes(target, source, count)
+
+
+@helper
+def _place_text(base, last, column, row, start, count):
+    """Copy a text; False where there is no room. From address `last` on there are fewer than 32 bytes to read."""
+    ends = get(column, VALUES)
+    position = load_int32(ends + 4 * row)
+    after = position + count
+    if after + SLACK > get(column, CAPACITY):
+        return False
+    target = get(column, DATA) + position
+    _copy_text(target, base + start, count, last)
     store_32(ends + 4 * row + 4, after)
     store_8(get(column, VALID) + row, 1)
     return True
@@ -132,7 +139,7 @@ def _null(column, row):
     values = get(column, VALUES)
     store_8(get(column, VALID) + row, 0)
     if TEXT <= what <= TEXT_ONLY:
-        store_32(values + 4 * row + 4, np.int64(load_int32(values + 4 * row)))
+        store_32(values + 4 * row + 4, load_int32(values + 4 * row))
     elif INT32 <= what <= DATE:
         store_32(values + 4 * row, np.int64(0))
     elif what == INT16:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from walreplay.decode.compile.kernel import slowness
 from walreplay.errors import TargetError, WalReplayError
 from walreplay.log import log
 from walreplay.progress import NoProgress, Progress
@@ -80,7 +81,7 @@ class RunContext:
         # Settings that the job needs do not reach the caller's session.
         run = cls(spark, own_session(spark), target, settings, ledger, writer, progress or NoProgress())
         run.metrics = None if metrics is None else os.fspath(metrics)
-        run.warnings.extend(writer.warnings)
+        run.warnings.extend([*slowness(), *writer.warnings])
         return run
 
     @contextmanager
