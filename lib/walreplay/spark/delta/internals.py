@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from walreplay.spark.session.isolation import has_own_sessions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_A_MOMENT: Final = 2000.0
+"""So many milliseconds Delta's version of a table in far storage counts as the newest."""
 
 _SQL: Final = "org.apache.spark.sql"
 _DELTA: Final = f"{_SQL}.delta"
@@ -91,6 +95,9 @@ USED: Final[Mapping[str, tuple[Method, ...]]] = {
     CHECKPOINTS: (Method(f"{_DELTA}.DeltaLog", "checkpoint"),),
     CHECKSUMS: (
         Method(f"{_DELTA}.DeltaLog", "unsafeVolatileSnapshot"),
+        Method(f"{_DELTA}.DeltaLog", "getCapturedSnapshot"),
+        Method(f"{_DELTA}.CapturedSnapshot", "snapshot"),
+        Method(f"{_DELTA}.CapturedSnapshot", "updateTimestamp"),
         Method(f"{_DELTA}.DeltaLog", "startTransaction", (_OPTION, _OPTION)),
         Method(f"{_DELTA}.Snapshot", "version"),
         Method(f"{_DELTA}.Snapshot", "checksumOpt"),
@@ -197,11 +204,24 @@ class Internals:
             if self.missing[what]
         ]
 
-    def begin(self, spark: SparkSession, path: str) -> DeltaTransaction:
-        """Begin a transaction on a table, which need not exist yet."""
+    def begin(self, spark: SparkSession, path: str, *, is_far: bool = False) -> DeltaTransaction:
+        """Begin a transaction on a table, which need not exist yet.
+
+        Args:
+            is_far: each request to the storage takes long: a version that Delta has found a moment ago is taken for the
+                newest.  If it is not, the commit finds out.
+        """
         self._activate(spark)
         log = self._objects["DeltaLog$"].forTable(spark._jsparkSession, path)
+        if is_far and self.can(CHECKSUMS):
+            found = log.getCapturedSnapshot()
+            if time.time() * 1000 - int(found.updateTimestamp()) < _A_MOMENT:
+                return self._begin_on(spark, log, found.snapshot())
         return DeltaTransaction(spark, self, log, log.startTransaction())
+
+    def _begin_on(self, spark: SparkSession, log: Any, snapshot: Any) -> DeltaTransaction:
+        option = self.jvm.scala.Option
+        return DeltaTransaction(spark, self, log, log.startTransaction(option.apply(None), option.apply(snapshot)))
 
     def begin_at(self, spark: SparkSession, path: str, version: int) -> DeltaTransaction | None:
         """Begin a transaction on a version of a table without looking for newer ones; None if another one is known.
@@ -213,10 +233,7 @@ class Internals:
         self._activate(spark)
         log = self._objects["DeltaLog$"].forTable(spark._jsparkSession, path)
         snapshot = log.unsafeVolatileSnapshot()
-        if int(snapshot.version()) != version:
-            return None
-        option = self.jvm.scala.Option
-        return DeltaTransaction(spark, self, log, log.startTransaction(option.apply(None), option.apply(snapshot)))
+        return self._begin_on(spark, log, snapshot) if int(snapshot.version()) == version else None
 
     def write(self, mark: str | None, *, anew: bool) -> Any:
         """Give the history's operation WRITE.

@@ -98,7 +98,9 @@ def begin_or_say(
     assert table.path is not None
     # A table that is to be created is believed not to be there; if it is, the commit fails.
     begun = internals.begin_at(spark, table.path, -1) if create is not None else None
-    transaction = Transaction(spark, internals.begin(spark, table.path) if begun is None else begun, folder)
+    if begun is None:
+        begun = internals.begin(spark, table.path, is_far=folder.is_far)
+    transaction = Transaction(spark, begun, folder)
     if transaction.is_new != (create is not None):
         return "it is there already" if create is not None else "it is not there"
     if create is not None:
