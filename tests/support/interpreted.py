@@ -13,7 +13,7 @@ from walreplay.decode.compile.kernel import Kernel
 from walreplay.decode.compile.parameters import Array
 
 SLOW = (
-    "Python itself decodes the bytes, which takes a hundred times as long: this copy of walreplay has no compiled "
+    "Python itself decodes the bytes, which takes about fifty times as long: this copy of walreplay has no compiled "
     "kernels for this machine, and numba is not installed. Install a wheel for this machine, or: "
     "pip install 'walreplay[numba]'"
 )

@@ -44,15 +44,17 @@ for _ in range(int(sys.argv[1]) + 1):
 def _without_kernels(folder: Path, kind: str, capture: Path, runs: int) -> list[Timing]:
     """Time a parser by ``struct``, without types, and walreplay's own kernels when Python runs them, typed."""
     folder.mkdir(parents=True, exist_ok=True)
-    whole = capture.stat().st_size
-    with capture.open("rb") as file:
-        data = file.read(_SLOW_BYTES)
-    frames = [frame for frame in read_copydata(data) if frame.payload is not None and frame.payload[1] <= len(data)]
-    messages = b"".join(data[slice(*frame.payload)] for frame in frames if frame.payload)
+    data = capture.read_bytes()
+    found = []
+    for frame in read_copydata(data):
+        if frame.payload is None or frame.payload[1] > _SLOW_BYTES:
+            break
+        found.append(data[slice(*frame.payload)])
+    messages = b"".join(found)
     # The last transaction has to be whole for both.
     path = folder / f"{kind}-small.bin"
     path.write_bytes(messages[: messages.rindex(b"B\0\0\0\1")])
-    messages, part = path.read_bytes(), {"part": _SLOW_BYTES / whole}
+    messages, part = path.read_bytes(), {"part": _SLOW_BYTES / len(data)}
     taken = in_turn({"struct": lambda: list(by_struct.parse(messages, {}))}, runs)["struct"]
     timings = [Timing("decode", f"{kind} parser by struct, no types", taken, more=dict(part))]
     said = _run([sys.executable, "-c", _READ, str(runs), str(path)], Path(), WALREPLAY_KERNELS="python")

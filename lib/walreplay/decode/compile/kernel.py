@@ -46,7 +46,7 @@ IS_COMPILED: Final = LIBRARY is not None or kernel_compiler is not None
 """False where Python runs the kernels."""
 
 SLOW: Final = _missing and (
-    "Python itself decodes the bytes, which takes a hundred times as long: this copy of walreplay has no compiled"
+    "Python itself decodes the bytes, which takes about fifty times as long: this copy of walreplay has no compiled"
     f" kernels for this machine, and {_missing}. Install a wheel for this machine, or: pip install 'walreplay[numba]'"
 )
 """What to tell where Python runs the kernels and nobody has asked for that; empty elsewhere."""
