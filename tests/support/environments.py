@@ -35,7 +35,11 @@ _OF_THE_MACHINE: Final = ("PATH", "JAVA_HOME", "LANG", "HOME", "MAVEN_REPOSITORY
 
 _THIS: Final = "{}.{}".format(*sys.version_info[:2])
 
-SMALL: Final = "--conf spark.driver.memory=1g --conf spark.sql.shuffle.partitions=4 --conf spark.ui.enabled=false"
+SMALL: Final = (
+    "--conf spark.driver.memory=1g --conf spark.sql.shuffle.partitions=4 --conf spark.ui.enabled=false "
+    "--conf spark.databricks.delta.snapshotPartitions=2"
+)
+"""For small tables: by default Delta reads the state of each in 50 tasks."""
 
 
 def interpreter(version: str) -> str:
