@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -38,7 +39,9 @@ _ALIGNED: Final = 64
 
 _BETWEEN: Final = 64 << 10
 _AT_ONCE: Final = 8 << 20
-"""Rows of a file in an object store are read together, up to so many bytes, if no more than the others lie between."""
+_AHEAD: Final = 6
+"""Rows of a file in an object store are read together, up to so many bytes, if no more than the first lie between; and
+so many of these windows are read ahead, at the same time."""
 
 _MOST_OPEN: Final = 256
 """A task has so many files open at most; systems allow a process about a thousand."""
@@ -171,15 +174,15 @@ def read_rows(
         share: the number of the share, and the number of shares.
         sharing: by which unit rows are divided among shares: by bucket, all rows together (as bucket 0), or row by row.
     """
-    with ExitStack() as opened:
-        files = _Files(folder, names, opened)
+    with closing(_Files(folder, names)) as files:
         rows = _places(files, wanted, share, sharing)
         if rows is None:
             return
-        most_between = _BETWEEN if folder.is_far else -1
-        ends = _ends(rows, most_between)
-        for bucket, file, sequence, offset, size, end in zip(*(one.tolist() for one in (*rows, ends)), strict=True):
-            yield bucket, sequence, files.read(file, offset, size, end)
+        windows, of_row = _windows(rows, _BETWEEN if folder.is_far else -1)
+        with _Reader(files, windows, of_row, _AHEAD if folder.is_far else 0) as reader:
+            bucket, _, sequence, offset, size = rows
+            for row in range(len(bucket)):
+                yield int(bucket[row]), int(sequence[row]), reader.read(row, int(offset[row]), int(size[row]))
 
 
 _Rows: TypeAlias = "tuple[NDArray[np.int64], ...]"
@@ -210,38 +213,128 @@ def _places(files: _Files, wanted: Wanted, share: tuple[int, int], sharing: Shar
     return bucket[order], of_file[order], sequence[order], offset[order], size[order]
 
 
-def _ends(rows: _Rows, most_between: int) -> NDArray[np.int64]:
-    """Say for each row up to where its file is read with it: to its own end, or to that of rows that come next.
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Bytes of a file that are read at once.
+
+    Attributes:
+        first: the number of the first row in it; ``last`` is that of the last one.
+    """
+
+    file: int
+    start: int
+    stop: int
+    first: int
+    last: int
+
+
+def _windows(rows: _Rows, most_between: int) -> tuple[list[_Window], list[int]]:
+    """Divide rows into windows, in the order of their first rows; give the number of each row's window, too.
 
     Rows are read together that are of one bucket, as whoever reads one of them needs the others, too.
 
     Args:
         most_between: how many bytes may lie between two of them; below 0, each row is read by itself.
     """
-    bucket, of_file, _, offset, size = rows
-    ends = offset + size
-    if most_between < 0:
-        return ends
-    last: dict[int, int] = {}
-    for row in range(len(ends) - 1, -1, -1):
-        following = last.get(int(of_file[row]))
-        if following is not None and bucket[following] == bucket[row]:
-            between = offset[following] - ends[row]
-            if 0 <= between <= most_between and ends[following] - offset[row] <= _AT_ONCE:
-                ends[row] = ends[following]
-        last[int(of_file[row])] = row
-    return ends
+    windows: list[_Window] = []
+    of_row: list[int] = []
+    newest: dict[int, int] = {}
+    before = None
+    for row, (bucket, file, _, offset, size) in enumerate(zip(*(column.tolist() for column in rows), strict=True)):
+        if bucket != before:
+            newest.clear()
+            before = bucket
+        number = newest.get(file)
+        found = None if number is None else windows[number]
+        if (
+            number is not None
+            and found is not None
+            and 0 <= offset - found.stop <= most_between
+            and offset + size - found.start <= _AT_ONCE
+        ):
+            windows[number] = replace(found, stop=offset + size, last=row)
+        else:
+            number = newest[file] = len(windows)
+            windows.append(_Window(file, offset, offset + size, row, row))
+        of_row.append(number)
+    return windows, of_row
+
+
+class _Reader:
+    """Read rows in their order, and windows of files in an object store some at a time, ahead of their rows.
+
+    Args:
+        of_row: the number of each row's window.
+        ahead: how many windows are read before their turn; 0 for none.
+    """
+
+    def __init__(self, files: _Files, windows: Sequence[_Window], of_row: Sequence[int], ahead: int) -> None:
+        self._files = files
+        self._windows = windows
+        self._of_row = of_row
+        self._ahead = ahead
+        self._asked = 0
+        self._coming: dict[int, Future[bytes]] = {}
+        self._read: dict[int, bytes] = {}
+        self._pool = ThreadPoolExecutor(ahead) if ahead else None
+        files.settle = self._settle
+
+    def __enter__(self) -> _Reader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def read(self, row: int, offset: int, size: int) -> bytes:
+        """Give a row's data."""
+        number = self._of_row[row]
+        window = self._windows[number]
+        data = self._read.get(number)
+        if data is None:
+            data = self._next(number)
+            if window.last > row:
+                self._read[number] = data
+        elif window.last == row:
+            del self._read[number]
+        start = offset - window.start
+        return data if len(data) == size else data[start : start + size]
+
+    def _settle(self) -> None:
+        """Wait for what is being read."""
+        wait(self._coming.values())
+
+    def _next(self, number: int) -> bytes:
+        if self._pool is None:
+            return self._files.read(self._windows[number])
+        while self._asked < len(self._windows) and self._asked <= number + self._ahead:
+            window = self._windows[self._asked]
+            self._coming[self._asked] = self._pool.submit(_bytes_of, self._files.opened(window.file), window)
+            self._asked += 1
+        return self._coming.pop(number).result()
+
+
+def _bytes_of(file: pa.NativeFile, window: _Window) -> bytes:
+    data: bytes = file.read_at(window.stop - window.start, window.start)
+    return data
 
 
 class _Files:
     """Staged files that a task reads; not too many are open at once."""
 
-    def __init__(self, folder: Folder, names: Sequence[str], opened: ExitStack) -> None:
+    def __init__(self, folder: Folder, names: Sequence[str]) -> None:
         self._folder = folder
         self._names = names
-        self._opened = opened
+        self._opened = ExitStack()
         self._files: dict[int, pa.NativeFile] = {}
-        self._read: dict[int, tuple[int, memoryview]] = {}
+        self.settle: Callable[[], None] = lambda: None
+        """Called before files are closed."""
+
+    def close(self) -> None:
+        """Close all that are open."""
+        self.settle()
+        self._opened.close()
+        self._files.clear()
 
     @property
     def count(self) -> int:
@@ -252,23 +345,13 @@ class _Files:
         """Give an open file."""
         if file not in self._files:
             if len(self._files) >= _MOST_OPEN:
-                self._opened.close()
-                self._files.clear()
+                self.close()
             self._files[file] = self._opened.enter_context(self._folder.open(self._names[file]))
         return self._files[file]
 
-    def read(self, file: int, offset: int, size: int, end: int) -> bytes:
-        """Give some bytes of a file, which is read up to ``end`` with them."""
-        start, there = self._read.get(file, (0, memoryview(b"")))
-        if not start <= offset <= offset + size <= start + len(there):
-            source = self.opened(file)
-            source.seek(offset)
-            data: bytes = source.read(end - offset)
-            if end == offset + size:
-                return data
-            start, there = offset, memoryview(data)
-            self._read[file] = start, there
-        return bytes(there[offset - start : offset - start + size])
+    def read(self, window: _Window) -> bytes:
+        """Read a window."""
+        return _bytes_of(self.opened(window.file), window)
 
 
 __all__ = ["DATA", "Sharing", "StagedFileWriter", "Wanted", "read_columns", "read_rows"]

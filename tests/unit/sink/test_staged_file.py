@@ -75,10 +75,14 @@ def _expected(rows: list[list[Row]], wanted: Wanted) -> list[tuple[int, int, byt
     ]
 
 
-def test_more_files_than_a_process_may_have_open_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("far", [False, True])
+def test_more_files_than_a_process_may_have_open_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, far: bool
+) -> None:
     monkeypatch.setattr(staged_file, "_MOST_OPEN", 3)
     names = [_write(tmp_path, [(0, bucket, number, -1, b"%d" % number) for bucket in (0, 1)]) for number in range(10)]
-    found = list(read_rows(MountedFolder(str(tmp_path)), names, Wanted(0), (0, 1), Sharing.BY_BUCKET))
+    folder = FarFolder(str(tmp_path)) if far else MountedFolder(str(tmp_path))
+    found = list(read_rows(folder, names, Wanted(0), (0, 1), Sharing.BY_BUCKET))
     assert found == [(bucket, number, b"%d" % number) for bucket in (0, 1) for number in range(10)]
 
 
@@ -94,16 +98,36 @@ def test_an_index_of_many_rows_takes_little_memory(tmp_path: Path) -> None:
     assert closed[1].num_rows == staged_file._BATCHES_AT_ONCE * 3 + 1
 
 
+class FarFolder(MountedFolder):
+    """A folder from which neighbouring rows are read together, ahead of their turn, as from an object store."""
+
+    is_far = True
+
+
+@pytest.mark.parametrize("kind", [MountedFolder, FarFolder])
+@pytest.mark.parametrize("between", [0, 20, 1 << 20])
+@pytest.mark.parametrize("at_once", [1, 100, 8 << 20])
 @pytest.mark.parametrize("shares", [1, 3, 7])
 @pytest.mark.parametrize(
     "wanted",
     [Wanted(1), Wanted(0, 10, 30), Wanted(-2, least_bucket=-1), Wanted(1, void=(0, 2)), Wanted(5)],
     ids=["all", "between", "without buckets", "void", "none"],
 )
-def test_each_wanted_row_is_in_one_share(tmp_path: Path, rows: list[list[Row]], wanted: Wanted, shares: int) -> None:
+def test_each_wanted_row_is_in_one_share(
+    tmp_path: Path,
+    rows: list[list[Row]],
+    wanted: Wanted,
+    shares: int,
+    kind: type[MountedFolder],
+    between: int,
+    at_once: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(staged_file, "_BETWEEN", between)
+    monkeypatch.setattr(staged_file, "_AT_ONCE", at_once)
     names = [_write(tmp_path, file) for file in rows]
     for sharing in Sharing:
-        folder = MountedFolder(str(tmp_path))
+        folder = kind(str(tmp_path))
         parts = [list(read_rows(folder, names, wanted, (n, shares), sharing)) for n in range(shares)]
         expected = _expected(rows, wanted)
         found = [row for part in parts for row in part]
