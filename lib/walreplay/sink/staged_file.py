@@ -258,7 +258,10 @@ class _Files:
         return self._files[file]
 
     def read(self, file: int, offset: int, size: int, end: int) -> bytes:
-        """Give some bytes of a file, which is read up to ``end`` with them."""
+        """Give some bytes of a file, which is read up to ``end`` with them.
+
+        What was read with them is kept up to its last row.
+        """
         start, there = self._read.get(file, (0, memoryview(b"")))
         if not start <= offset <= offset + size <= start + len(there):
             source = self.opened(file)
@@ -268,6 +271,8 @@ class _Files:
                 return data
             start, there = offset, memoryview(data)
             self._read[file] = start, there
+        elif offset + size == start + len(there):
+            self._read.pop(file, None)
         return bytes(there[offset - start : offset - start + size])
 
 

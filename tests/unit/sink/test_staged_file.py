@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from walreplay.sink import staged_file
-from walreplay.sink.folders import MountedFolder
+from walreplay.sink.folders import MountedFolder, StoreFolder
 from walreplay.sink.staged_file import Sharing, StagedFileWriter, Wanted, read_columns, read_rows
 
 _COLUMNS = ("table", "bucket", "sequence", "ahead", "size")
@@ -80,6 +81,32 @@ def test_more_files_than_a_process_may_have_open_are_read(tmp_path: Path, monkey
     names = [_write(tmp_path, [(0, bucket, number, -1, b"%d" % number) for bucket in (0, 1)]) for number in range(10)]
     found = list(read_rows(MountedFolder(str(tmp_path)), names, Wanted(0), (0, 1), Sharing.BY_BUCKET))
     assert found == [(bucket, number, b"%d" % number) for bucket in (0, 1) for number in range(10)]
+
+
+@pytest.mark.parametrize("sharing", [Sharing.BY_BUCKET, Sharing.TOGETHER])
+def test_what_is_read_ahead_in_a_store_is_kept_up_to_its_last_row(tmp_path: Path, sharing: Sharing) -> None:
+    folder = StoreFolder("file", "", str(tmp_path), "LocalFileSystem", ())
+    names: list[str] = []
+    rows = [[(0, number % 2, 10 * file + number, -1, b"%d" % number) for number in range(10)] for file in (0, 1)]
+    for file in rows:
+        with StagedFileWriter(folder) as writer:
+            writer.add(_batch(file))
+            closed = writer.close()
+        assert closed is not None
+        names.append(closed[0])
+    with ExitStack() as opened:
+        files = staged_file._Files(folder, names, opened)
+        places = staged_file._places(files, Wanted(0), (0, 1), sharing)
+        assert places is not None
+        most, found = 0, []
+        for _, file, _, offset, size, end in zip(*places, staged_file._ends(places, 1000), strict=True):
+            found.append(files.read(int(file), int(offset), int(size), int(end)))
+            most = max(most, len(files._read))
+        assert (most, files._read) == (1, {})
+    expected = [row for file in rows for row in file]
+    if sharing is Sharing.BY_BUCKET:
+        expected.sort(key=lambda row: row[1:3])
+    assert found == [row[-1] for row in expected]
 
 
 def test_an_index_of_many_rows_takes_little_memory(tmp_path: Path) -> None:
