@@ -130,7 +130,20 @@ _BOX = f"abfss://box@{_HOST}/lake"
         ("gs://lake/t", {}, "GcsFileSystem", {}),
         ("gs://lake/t", {"fs.gs.auth.type": "UNAUTHENTICATED"}, "GcsFileSystem", {"anonymous": True}),
         ("gs://lake/t", {"fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE"}, None, {}),
+        ("gs://lake/t", {"fs.gs.auth.service.account.json.keyfile": "/keys.json"}, None, {}),
+        ("gs://lake/t", {"fs.gs.encryption.key": "k"}, None, {}),
         (_BOX, {}, None, {}),
+        (_BOX, {f"fs.azure.account.key.{_HOST}": "k", f"fs.azure.account.auth.type.{_HOST}": "OAuth"}, None, {}),
+        (_BOX, {"fs.azure.account.key": "k", "fs.azure.encryption.encoded.client-provided-key": "e"}, None, {}),
+        (
+            _BOX,
+            {
+                "fs.azure.account.oauth.provider.type": "org.apache.hadoop.fs.azurebfs.oauth2.MsiTokenProvider",
+                "fs.azure.account.oauth2.client.id": "one of several",
+            },
+            None,
+            {},
+        ),
         (
             "abfss://box@account.dfs.core.chinacloudapi.cn/lake",
             {"fs.azure.account.key": "k"},

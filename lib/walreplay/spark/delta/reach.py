@@ -57,6 +57,15 @@ _AMAZON: Final = re.compile(r"s3(?:[.-][a-z]{2}(?:-[a-z]+)+-\d+)?\.amazonaws\.co
 """The addresses of Amazon's that Arrow finds by the region; others (within a network, by FIPS) it is told."""
 _REGION: Final = re.compile(r"[.-]([a-z]{2}(?:-[a-z]+)+-\d+)\.(?:vpce\.)?amazonaws\.com")
 
+_NOT_BY_GOOGLES: Final = (
+    "fs.gs.auth.impersonation.service.account",
+    "fs.gs.auth.service.account.json.keyfile",
+    "fs.gs.encryption.key",
+    "fs.gs.proxy.address",
+    "google.cloud.auth.service.account.json.keyfile",
+)
+"""The same of Google's: with them Spark is somebody else, or encrypts by a key of its own."""
+
 _AZURE: Final = ".dfs.core.windows.net"
 """Behind an account's name; other clouds have accounts of the same names."""
 
@@ -176,6 +185,8 @@ def _s3_credentials(of: Asked) -> dict[str, str | bool] | None:
 
 
 def _gcs(asked: Asked) -> dict[str, str | int | bool] | None:
+    if any(map(asked, _NOT_BY_GOOGLES)):
+        return None
     kind = asked("fs.gs.auth.type") or asked("google.cloud.auth.type") or "COMPUTE_ENGINE"
     if kind == "UNAUTHENTICATED":
         return {"anonymous": True}
@@ -184,14 +195,21 @@ def _gcs(asked: Asked) -> dict[str, str | int | bool] | None:
 
 def _azure(host: str, asked: Asked) -> dict[str, str | int | bool] | None:
     account = host.partition(".")[0]
-    key = asked(f"fs.azure.account.key.{host}") or asked("fs.azure.account.key")
-    if key:
+
+    def of(name: str) -> str | None:
+        return asked(f"fs.azure.{name}.{host}") or asked(f"fs.azure.{name}") or None
+
+    if of("encryption.encoded.client-provided-key") or of("encryption.context.provider.type"):
+        return None
+    kind = of("account.auth.type")
+    key, token, provider = of("account.key"), of("sas.fixed.token"), of("account.oauth.provider.type") or ""
+    if key and kind in {None, "SharedKey"}:
         return {"account_name": account, "account_key": key}
-    token = asked(f"fs.azure.sas.fixed.token.{host}") or asked("fs.azure.sas.fixed.token")
-    if token:
+    if token and kind in {None, "SAS"}:
         return {"account_name": account, "sas_token": token}
-    provider = asked(f"fs.azure.account.oauth.provider.type.{host}") or asked("fs.azure.account.oauth.provider.type")
-    return {"account_name": account} if provider and provider.endswith("MsiTokenProvider") else None
+    # Of several identities that a machine may have, Arrow would take its first.
+    is_machine = provider.endswith("MsiTokenProvider") and not of("account.oauth2.client.id")
+    return {"account_name": account} if is_machine and kind in {None, "OAuth"} else None
 
 
 __all__ = ["folder_of", "store_of"]
