@@ -43,6 +43,9 @@ _AT_ONCE: Final = 8 << 20
 _MOST_OPEN: Final = 256
 """A task has so many files open at most; systems allow a process about a thousand."""
 
+_MOST_HELD: Final = 64 << 20
+"""Small files of a store are in memory as a whole while they are open: so many bytes of them at most."""
+
 
 class StagedFileWriter:
     """Write one staged file, with a unique name; as a context manager it discards the file if an error leaves it."""
@@ -242,6 +245,7 @@ class _Files:
         self._opened = opened
         self._files: dict[int, pa.NativeFile] = {}
         self._read: dict[int, tuple[int, memoryview]] = {}
+        self._held = 0
 
     @property
     def count(self) -> int:
@@ -251,10 +255,12 @@ class _Files:
     def opened(self, file: int) -> pa.NativeFile:
         """Give an open file."""
         if file not in self._files:
-            if len(self._files) >= _MOST_OPEN:
+            if len(self._files) >= _MOST_OPEN or self._held >= _MOST_HELD:
                 self._opened.close()
                 self._files.clear()
-            self._files[file] = self._opened.enter_context(self._folder.open(self._names[file]))
+                self._held = 0
+            opened = self._files[file] = self._opened.enter_context(self._folder.open(self._names[file]))
+            self._held += opened.size() if isinstance(opened, pa.BufferReader) else 0
         return self._files[file]
 
     def read(self, file: int, offset: int, size: int, end: int) -> bytes:

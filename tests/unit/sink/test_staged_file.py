@@ -109,6 +109,25 @@ def test_what_is_read_ahead_in_a_store_is_kept_up_to_its_last_row(tmp_path: Path
     assert found == [row[-1] for row in expected]
 
 
+def test_small_files_of_a_store_are_not_all_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, names = StoreFolder("file", "", str(tmp_path), "LocalFileSystem", ()), []
+    for number in range(10):
+        with StagedFileWriter(folder) as writer:
+            writer.add(_batch([(0, 0, number, -1, bytes(1000))]))
+            closed = writer.close()
+        assert closed is not None
+        names.append(closed[0])
+    size = max(Path(tmp_path, name).stat().st_size for name in names)
+    monkeypatch.setattr(staged_file, "_MOST_HELD", 3 * size)
+    with ExitStack() as opened:
+        files, most = staged_file._Files(folder, names, opened), 0
+        for number in range(10):
+            assert files.opened(number).size() <= size
+            most = max(most, len(files._files))
+    assert most == 3
+    assert len(list(read_rows(folder, names, Wanted(0), (0, 1), Sharing.BY_BUCKET))) == 10
+
+
 def test_an_index_of_many_rows_takes_little_memory(tmp_path: Path) -> None:
     # A batch of one row takes 7 kB.
     row = _batch([(0, 0, 0, -1, b"")])
