@@ -313,13 +313,19 @@ def _without_keys(said: Any) -> Any:
     return _BEHIND_ADDRESS.sub(r"\1", said) if isinstance(said, str) else said
 
 
-def forget_files() -> None:
+def forget_files(folder: Folder | None = None) -> None:
     """Read small files of stores anew, as somebody else may have put others in their place.
 
     Data files and staged ones never change, and have names of their own.  But a table's log that is deleted, or moved
     away, may be followed by another one whose commits have the same numbers.
+
+    Args:
+        folder: with all below it; None for any.
     """
-    _KEPT.clear()
+    if folder is None:
+        _KEPT.clear()
+    elif isinstance(folder, StoreFolder):
+        _KEPT.drop(folder, f"{folder.path}/")
 
 
 class _Kept:

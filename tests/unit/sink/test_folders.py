@@ -158,8 +158,13 @@ def test_what_somebody_else_has_put_in_place_is_read_after_forgetting(store: Obj
     assert folder.read("00000000000000000000.json") == b"of one table"
     elsewhere = replace(folder, options=(*folder.options, ("session_name", "of somebody else")))
     elsewhere.put("00000000000000000000.json", b"of another")
-    forget_files()
+    forget_files(folder.inside("deeper"))
+    assert folder.read("00000000000000000000.json") == b"of one table"
+    forget_files(in_store(store, "others"))
     assert folder.read("00000000000000000000.json") == b"of another"
+    elsewhere.put("00000000000000000000.json", b"of a third")
+    forget_files()
+    assert folder.read("00000000000000000000.json") == b"of a third"
 
 
 def test_no_more_than_some_files_are_kept(store: ObjectStore) -> None:

@@ -28,10 +28,10 @@ def choose_writer(spark: SparkSession, target: Target) -> TableWriter:
     Python writes files if driver and executors reach the target by themselves and Delta's private classes are as
     expected.  If only the classes differ, the writer has a warning that names the difference.
     """
-    # Since the last run of this process somebody may have begun the target anew.
-    forget_files()
     chosen = os.environ.get(_SWITCH)
     folder = None if chosen == "spark" else folder_of(spark, target.root)
+    # Since the last run of this process somebody may have begun the target anew.
+    forget_files(folder)
     if folder is None or target.root is None:
         return StatementWriter()
     reached = Reached(spark, target.root, folder)
