@@ -22,6 +22,7 @@ from support.truth import assert_mirror_equals
 from support.writing import N, begin, begin_append, file_writer
 from walreplay.sink.features import DELETION_VECTORS
 from walreplay.sink.folders import MountedFolder
+from walreplay.sink.table_log import LoggedVersion
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.internals import internals_of
 from walreplay.spark.delta.sql_types import sql_schema, sql_type
@@ -217,6 +218,57 @@ def test_two_who_replace_a_row_at_the_same_time_do_not_both(spark: SparkSession,
     with pytest.raises(Exception, match=r"(?i)concurrent"):
         late.commit([], instead_of=files)
     assert row.read() == {"n": 2}
+
+
+@pytest.mark.full
+def test_a_table_begun_anew_by_somebody_else_is_not_taken_for_the_one_in_memory(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Their versions have the same numbers, and Delta in this process still has the first one's."""
+    schema = pa.schema([("n", pa.int64())])
+    writer = file_writer(spark, tmp_path)
+    for name in ("t", "other"):
+        row = writer.one_row(spark, _table(tmp_path / name), schema)
+        assert row.create({"n": 1}, exists=False)
+        assert row.change({"n": 2}, N(1))
+    (tmp_path / "t").rename(tmp_path / "gone")
+    (tmp_path / "other").rename(tmp_path / "t")
+    row = writer.one_row(spark, _table(tmp_path / "t"), schema)
+    assert row.read() == {"n": 2}
+    assert row.change({"n": 3}, N(2))
+    (told,) = (one["metaData"]["id"] for one in _log(tmp_path / "t") if "metaData" in one)
+    logged = LoggedVersion(MountedFolder(str(tmp_path / "t")), 2)
+    metadata = logged.metadata()
+    assert metadata is not None
+    assert metadata["id"] == told
+    assert logged.files() is not None
+    assert row.change({"n": 4}, N(3))
+    assert [one.n for one in spark.read.format("delta").load(str(tmp_path / "t")).collect()] == [4]
+    # Its own versions are begun at from memory.
+    internals, made_by = internals_of(spark), LoggedVersion(MountedFolder(str(tmp_path / "t")), 3).made_by
+    assert internals is not None
+    assert made_by is not None
+    assert internals.begin_at(spark, str(tmp_path / "t"), 3, made_by) is not None
+    assert internals.begin_at(spark, str(tmp_path / "t"), 3, "somebody else's") is None
+
+
+@pytest.mark.full
+def test_after_a_run_that_was_killed_behind_a_commit_checksums_are_written_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema, table = pa.schema([("n", pa.int64())]), _table(tmp_path / "t")
+    row = file_writer(spark, tmp_path).one_row(spark, table, schema)
+    assert row.create({"n": 1}, exists=False)
+    assert row.change({"n": 2}, N(1))
+    log = tmp_path / "t" / "_delta_log"
+    (log / f"{1:020}.crc").unlink()
+    delta.forget(spark, table)
+    for n in (2, 3, 4):
+        row = file_writer(spark, tmp_path).one_row(spark, table, schema)
+        assert row.read() == {"n": n}
+        assert row.change({"n": n + 1}, N(n))
+    names = sorted(file.name for file in log.iterdir() if not file.name.startswith("."))
+    assert f"{4:020}.crc" in names, names
 
 
 @pytest.mark.full

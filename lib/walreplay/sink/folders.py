@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
@@ -31,9 +33,15 @@ WHOLE: Final = 1 << 20
 """A file in an object store that has no more bytes is read at once: a request takes as long as to read some of them."""
 
 _ATTEMPTS: Final = 8
+_PATIENCE: Final = timedelta(minutes=1)
+"""Google's client would try for a quarter of an hour, if nothing else is said."""
 
 _KEPT_FOR: Final = 30.0
 """A small file of a store is read again after so many seconds, at the latest."""
+_MOST_KEPT: Final = 16
+
+_BEHIND_ADDRESS: Final = re.compile(r"(https?://[^\s'\"?]*)\?[^\s'\"]*")
+"""An address in what a store's client says, and what is behind its question mark: there Azure's has the key."""
 
 _SAID_BY_STORE: Final = re.compile(r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|HTTP status (\d{3})|\[(\w+)\] HTTP")
 
@@ -215,21 +223,30 @@ class StoreFolder(Folder):
 
     def create(self, name: str) -> pa.NativeFile:
         """Begin to write a file."""
-        return self.system.open_output_stream(self._of(name))
+        with keyless():
+            _KEPT.drop(self, self._of(name))
+            return self.system.open_output_stream(self._of(name))
 
     def put(self, name: str, data: bytes) -> None:
         """Write a small file, which is there whole or not at all."""
-        with self.create(name) as file:
+        with keyless(), self.create(name) as file:
             file.write(data)
 
     def open(self, name: str) -> pa.NativeFile:
-        """Open a file; a small one is read at once."""
-        opened = _opened(self.kind, self.options, self._of(name), int(time.monotonic() // _KEPT_FOR))
-        return pa.BufferReader(opened) if isinstance(opened, pa.Buffer) else self.system.open_input_file(opened)
+        """Open a file; a small one is read at once, and kept for a while (see `forget_files`)."""
+        with keyless():
+            kept = _KEPT.get(self, self._of(name))
+            if kept is not None:
+                return pa.BufferReader(kept)
+            file = self.system.open_input_file(self._of(name))
+            if file.size() > WHOLE:
+                return file
+            with file:
+                return pa.BufferReader(_KEPT.keep(self, self._of(name), file.read_buffer()))
 
     def read(self, name: str) -> bytes:
         """Read a file."""
-        with self.open(name) as file:
+        with keyless(), self.open(name) as file:
             read: bytes = file.read()
         return read
 
@@ -245,12 +262,14 @@ class StoreFolder(Folder):
     def delete(self, *names: str) -> None:
         """Delete files, as far as they exist."""
         for name in names:
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError), keyless():
+                _KEPT.drop(self, self._of(name))
                 self.system.delete_file(self._of(name))
 
     def delete_all(self) -> None:
         """Delete all objects whose names begin with the prefix."""
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError), keyless():
+            _KEPT.drop(self, f"{self.path}/")
             self.system.delete_dir(self.path)
 
     def delete_empty(self) -> None:
@@ -259,7 +278,8 @@ class StoreFolder(Folder):
     def _listed(self) -> Sequence[fs.FileInfo]:
         from pyarrow import fs
 
-        found: Sequence[fs.FileInfo] = self.system.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        with keyless():
+            found: Sequence[fs.FileInfo] = self.system.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
         return found
 
     def _of(self, name: str) -> str:
@@ -274,28 +294,94 @@ def reason_of(error: OSError) -> str:
     return next(filter(None, said.groups())) if said else "an error of the file system"
 
 
-@lru_cache(maxsize=16)
-def _opened(kind: str, options: Options, path: str, _moment: int) -> pa.Buffer | str:
-    """Give the bytes of a small file, or the path of a larger one.
+@contextmanager
+def keyless() -> Iterator[None]:
+    """Let errors of a store say nothing that is behind the question mark of an address: Azure's client has keys there.
 
-    Files of tables, logs and staged events never change, and some are read by several in a row.
+    Such errors reach terminals, and the logs of Spark's executors.
     """
-    with _client(kind, options).open_input_file(path) as file:
-        return path if file.size() > WHOLE else file.read_buffer()
+    try:
+        yield
+    except OSError as error:
+        error.args = tuple(_without_keys(said) for said in error.args)
+        if error.strerror:
+            error.strerror = _without_keys(error.strerror)
+        raise
+
+
+def _without_keys(said: Any) -> Any:
+    return _BEHIND_ADDRESS.sub(r"\1", said) if isinstance(said, str) else said
+
+
+def forget_files(folder: Folder | None = None) -> None:
+    """Read small files of stores anew, as somebody else may have put others in their place.
+
+    Data files and staged ones never change, and have names of their own.  But a table's log that is deleted, or moved
+    away, may be followed by another one whose commits have the same numbers.
+
+    Args:
+        folder: with all below it; None for any.
+    """
+    if folder is None:
+        _KEPT.clear()
+    elif isinstance(folder, StoreFolder):
+        _KEPT.drop(folder, f"{folder.path}/")
+
+
+class _Kept:
+    """Small files of stores that this process has read a moment ago: some are read by several in a row."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[str, Options, str], tuple[float, pa.Buffer]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, folder: StoreFolder, path: str) -> pa.Buffer | None:
+        with self._lock:
+            since, data = self._files.get((folder.kind, folder.options, path), (-_KEPT_FOR, None))
+        return data if time.monotonic() - since < _KEPT_FOR else None
+
+    def keep(self, folder: StoreFolder, path: str, data: pa.Buffer) -> pa.Buffer:
+        with self._lock:
+            self._files.pop((folder.kind, folder.options, path), None)
+            while len(self._files) >= _MOST_KEPT:
+                # The one that was read first.
+                del self._files[next(iter(self._files))]
+            self._files[folder.kind, folder.options, path] = time.monotonic(), data
+        return data
+
+    def drop(self, folder: StoreFolder, path: str) -> None:
+        """Forget a file, or all below a path that ends in a slash."""
+        with self._lock:
+            for key in [key for key in self._files if key[:2] == (folder.kind, folder.options)]:
+                if key[2] == path or (path.endswith("/") and key[2].startswith(path)):
+                    del self._files[key]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._files.clear()
+
+
+_KEPT: Final = _Kept()
 
 
 @lru_cache(maxsize=16)
 def _client(kind: str, options: Options) -> fs.FileSystem:
     from pyarrow import fs
 
-    arguments: dict[str, Any] = dict(options)
-    if kind == "S3FileSystem":
+    made, arguments = getattr(fs, kind), dict[str, Any](options)
+    if kind == "GcsFileSystem":
+        arguments["retry_time_limit"] = _PATIENCE
+    if kind != "S3FileSystem":
+        return made(**arguments)
+    # As patient as Hadoop's client: a busy store answers late, or with 503 for a while.
+    arguments |= {"connect_timeout": 10.0, "request_timeout": 60.0}
+    arguments["retry_strategy"] = fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS)
+    try:
         # A small file is written by one request instead of three.
-        arguments["allow_delayed_open"] = True
-        # As patient as Hadoop's client: a busy store answers late, or with 503 for a while.
-        arguments |= {"connect_timeout": 10.0, "request_timeout": 60.0}
-        arguments["retry_strategy"] = fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS)
-    return getattr(fs, kind)(**arguments)
+        return made(**arguments, allow_delayed_open=True)
+    except TypeError:
+        # Arrow has it since its version 21.
+        return made(**arguments)
 
 
-__all__ = ["Folder", "MountedFolder", "Options", "StoreFolder", "reason_of"]
+__all__ = ["Folder", "MountedFolder", "Options", "StoreFolder", "forget_files", "keyless", "reason_of"]

@@ -46,6 +46,9 @@ so many of these windows are read ahead, at the same time."""
 _MOST_OPEN: Final = 256
 """A task has so many files open at most; systems allow a process about a thousand."""
 
+_MOST_HELD: Final = 64 << 20
+"""Small files of a store are in memory as a whole while they are open: so many bytes of them at most."""
+
 
 class StagedFileWriter:
     """Write one staged file, with a unique name; as a context manager it discards the file if an error leaves it."""
@@ -327,6 +330,7 @@ class _Files:
         self._names = names
         self._opened = ExitStack()
         self._files: dict[int, pa.NativeFile] = {}
+        self._held = 0
         self.settle: Callable[[], None] = lambda: None
         """Called before files are closed."""
 
@@ -335,6 +339,7 @@ class _Files:
         self.settle()
         self._opened.close()
         self._files.clear()
+        self._held = 0
 
     @property
     def count(self) -> int:
@@ -344,9 +349,10 @@ class _Files:
     def opened(self, file: int) -> pa.NativeFile:
         """Give an open file."""
         if file not in self._files:
-            if len(self._files) >= _MOST_OPEN:
+            if len(self._files) >= _MOST_OPEN or self._held >= _MOST_HELD:
                 self.close()
-            self._files[file] = self._opened.enter_context(self._folder.open(self._names[file]))
+            opened = self._files[file] = self._opened.enter_context(self._folder.open(self._names[file]))
+            self._held += opened.size() if isinstance(opened, pa.BufferReader) else 0
         return self._files[file]
 
     def read(self, window: _Window) -> bytes:

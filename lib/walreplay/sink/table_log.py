@@ -50,8 +50,13 @@ class LoggedVersion:
             return None
         if not {"numFiles", "tableSizeBytes", "txnId"} <= found.keys():
             return None
-        writers = [one["commitInfo"].get("txnId") for one in self._newest or () if "commitInfo" in one]
-        return found if writers[:1] == [found["txnId"]] else None
+        return found if self.made_by is not None and self.made_by == found["txnId"] else None
+
+    @property
+    def made_by(self) -> str | None:
+        """The id of the version's commit, which no other table's has."""
+        infos = [one["commitInfo"] for one in self._newest or () if "commitInfo" in one]
+        return infos[0].get("txnId") if infos else None
 
     @cached_property
     def _newest(self) -> Sequence[Mapping[str, Any]] | None:

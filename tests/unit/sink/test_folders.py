@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from support.object_store import KEYS, ObjectStore, object_store
-from walreplay.sink.folders import WHOLE, Folder, MountedFolder, StoreFolder, reason_of
+from walreplay.sink import folders
+from walreplay.sink.folders import (
+    _KEPT,
+    WHOLE,
+    Folder,
+    MountedFolder,
+    StoreFolder,
+    forget_files,
+    keyless,
+    reason_of,
+)
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +135,89 @@ def test_a_small_file_costs_one_request_to_write_and_two_to_read_however_often(s
         "HEAD /lake/requests/one": 1,
         "GET /lake/requests/one": 1,
     }
+
+
+def test_what_is_kept_is_not_given_once_it_is_replaced_or_gone(store: ObjectStore) -> None:
+    folder = in_store(store, "again")
+    for data in (b"one", b"two"):
+        folder.put("x", data)
+        assert folder.read("x") == data
+    folder.delete("x")
+    with pytest.raises(FileNotFoundError):
+        folder.read("x")
+    folder.put("x", b"three")
+    assert folder.read("x") == b"three"
+    folder.inside("").delete_all()
+    with pytest.raises(FileNotFoundError):
+        folder.read("x")
+
+
+def test_what_somebody_else_has_put_in_place_is_read_after_forgetting(store: ObjectStore) -> None:
+    folder = in_store(store, "others")
+    folder.put("00000000000000000000.json", b"of one table")
+    assert folder.read("00000000000000000000.json") == b"of one table"
+    elsewhere = replace(folder, options=(*folder.options, ("session_name", "of somebody else")))
+    elsewhere.put("00000000000000000000.json", b"of another")
+    forget_files(folder.inside("deeper"))
+    assert folder.read("00000000000000000000.json") == b"of one table"
+    forget_files(in_store(store, "others"))
+    assert folder.read("00000000000000000000.json") == b"of another"
+    elsewhere.put("00000000000000000000.json", b"of a third")
+    forget_files()
+    assert folder.read("00000000000000000000.json") == b"of a third"
+
+
+def test_no_more_than_some_files_are_kept(store: ObjectStore) -> None:
+    folder = in_store(store, "many")
+    for number in range(40):
+        folder.put(str(number), b"%d" % number)
+        assert folder.read(str(number)) == b"%d" % number
+    assert len(_KEPT._files) <= 16
+
+
+_SAID = (
+    "GetProperties failed for 'https://account.blob.core.windows.net/box/t/x?sig=SECRET&sv=2024'. Azure Error: "
+    "[AuthorizationFailure] 403"
+)
+
+
+@pytest.mark.parametrize("error", [OSError(_SAID), FileNotFoundError(2, _SAID), PermissionError(13, _SAID)])
+def test_what_a_store_says_has_no_keys(error: OSError) -> None:
+    with pytest.raises(type(error)) as told, keyless():
+        raise error
+    for text in (str(told.value), repr(told.value)):
+        assert "SECRET" not in text
+        assert "https://account.blob.core.windows.net/box/t/x'" in text
+    assert told.value.errno == error.errno
+
+
+@pytest.mark.full
+def test_a_client_of_azure_that_fails_says_no_keys() -> None:
+    address = {f"{kind}_storage_{part}": said for kind in ("blob", "dfs") for part, said in _NOWHERE}
+    options = (("account_name", "account"), ("sas_token", "?sv=2024&sig=SECRET"), *address.items())
+    folder = StoreFolder("abfss", "box@account", "box/t", "AzureFileSystem", options)
+    with pytest.raises(OSError, match="Azure Error") as told:
+        folder.read("x")
+    assert "SECRET" not in str(told.value)
+
+
+_NOWHERE = (("authority", "127.0.0.1:9"), ("scheme", "http"))
+
+
+def test_an_arrow_that_cannot_delay_opening_is_used_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow's client can since version 21, and 18 is enough for all else."""
+    made: list[dict[str, object]] = []
+
+    def client(**arguments: object) -> object:
+        if "allow_delayed_open" in arguments:
+            raise TypeError("__init__() got an unexpected keyword argument 'allow_delayed_open'")
+        made.append(arguments)
+        return arguments
+
+    monkeypatch.setattr("pyarrow.fs.S3FileSystem", client)
+    folders._client.cache_clear()
+    try:
+        assert folders._client("S3FileSystem", (("region", "old"),)) == made[0]
+        assert made[0]["region"] == "old"
+    finally:
+        folders._client.cache_clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from walreplay.sink import staged_file
-from walreplay.sink.folders import MountedFolder
+from walreplay.sink.folders import MountedFolder, StoreFolder
 from walreplay.sink.staged_file import Sharing, StagedFileWriter, Wanted, read_columns, read_rows
 
 _COLUMNS = ("table", "bucket", "sequence", "ahead", "size")
@@ -84,6 +85,53 @@ def test_more_files_than_a_process_may_have_open_are_read(
     folder = FarFolder(str(tmp_path)) if far else MountedFolder(str(tmp_path))
     found = list(read_rows(folder, names, Wanted(0), (0, 1), Sharing.BY_BUCKET))
     assert found == [(bucket, number, b"%d" % number) for bucket in (0, 1) for number in range(10)]
+
+
+@pytest.mark.parametrize("sharing", [Sharing.BY_BUCKET, Sharing.TOGETHER])
+def test_what_is_read_ahead_in_a_store_is_kept_up_to_its_last_row(tmp_path: Path, sharing: Sharing) -> None:
+    folder = StoreFolder("file", "", str(tmp_path), "LocalFileSystem", ())
+    names: list[str] = []
+    rows = [[(0, number % 2, 10 * file + number, -1, b"%d" % number) for number in range(10)] for file in (0, 1)]
+    for file in rows:
+        with StagedFileWriter(folder) as writer:
+            writer.add(_batch(file))
+            closed = writer.close()
+        assert closed is not None
+        names.append(closed[0])
+    with closing(staged_file._Files(folder, names)) as files:
+        places = staged_file._places(files, Wanted(0), (0, 1), sharing)
+        assert places is not None
+        windows, of_row = staged_file._windows(places, 1000)
+        assert len(windows) < len(of_row)
+        most, found = 0, []
+        with staged_file._Reader(files, windows, of_row, 2) as reader:
+            for row, (offset, size) in enumerate(zip(*places[3:], strict=True)):
+                found.append(reader.read(row, int(offset), int(size)))
+                most = max(most, len(reader._read))
+            assert (most, reader._read, reader._coming) == (1, {}, {})
+    expected = [row for file in rows for row in file]
+    if sharing is Sharing.BY_BUCKET:
+        expected.sort(key=lambda row: row[1:3])
+    assert found == [row[-1] for row in expected]
+
+
+def test_small_files_of_a_store_are_not_all_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, names = StoreFolder("file", "", str(tmp_path), "LocalFileSystem", ()), []
+    for number in range(10):
+        with StagedFileWriter(folder) as writer:
+            writer.add(_batch([(0, 0, number, -1, bytes(1000))]))
+            closed = writer.close()
+        assert closed is not None
+        names.append(closed[0])
+    size = max(Path(tmp_path, name).stat().st_size for name in names)
+    monkeypatch.setattr(staged_file, "_MOST_HELD", 3 * size)
+    with closing(staged_file._Files(folder, names)) as files:
+        most = 0
+        for number in range(10):
+            assert files.opened(number).size() <= size
+            most = max(most, len(files._files))
+    assert most == 3
+    assert len(list(read_rows(folder, names, Wanted(0), (0, 1), Sharing.BY_BUCKET))) == 10
 
 
 def test_an_index_of_many_rows_takes_little_memory(tmp_path: Path) -> None:

@@ -32,6 +32,10 @@ _PLAIN = "An error occurred while calling o7.save.\n: java.lang.IllegalStateExce
         (Py4JError("SECRET"), "Spark: Py4JError"),
         (Py4JError("java.lang.OutOfMemoryError: SECRET"), "Spark's JVM ran out of memory"),
         (PySparkValueError("SECRET"), "Spark: PySparkValueError"),
+        (
+            OSError("When listing objects under key 'SECRET/': AWS Error ACCESS_DENIED during ListObjectsV2 operation"),
+            "the storage refuses or cannot be reached: ACCESS_DENIED",
+        ),
     ],
 )
 def test_what_spark_throws_is_told_by_its_condition_and_the_table(error: Exception, problem: str) -> None:

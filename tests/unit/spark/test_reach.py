@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from walreplay.sink.folders import StoreFolder
+from walreplay.spark.delta import reach
 from walreplay.spark.delta.reach import store_of
 
 _PROVIDER = "fs.s3a.aws.credentials.provider"
@@ -52,6 +53,24 @@ def _of(uri: str, told: Mapping[str, str]) -> StoreFolder | None:
         ),
         ({"fs.s3a.endpoint": "s3.eu-west-1.amazonaws.com"}, {"region": "eu-west-1", "scheme": "https"}),
         ({"fs.s3a.endpoint": "s3.amazonaws.com"}, {"scheme": "https"}),
+        ({"fs.s3a.requester.pays.enabled": "false"}, {"scheme": "https"}),
+        *(
+            # Addresses that the region does not give: Arrow would go elsewhere.
+            (
+                {"fs.s3a.endpoint": host},
+                {
+                    "region": region,
+                    "scheme": "https",
+                    "endpoint_override": host,
+                    "force_virtual_addressing": True,
+                },
+            )
+            for host, region in (
+                ("s3-fips.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
+                ("bucket.vpce-1a2b3c4d-5e6f.s3.us-east-1.vpce.amazonaws.com", "us-east-1"),
+                ("s3.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+            )
+        ),
     ],
 )
 def test_s3_is_reached_as_spark_reaches_it(told: Mapping[str, str], options: Mapping[str, str | bool]) -> None:
@@ -68,13 +87,35 @@ def test_s3_is_reached_as_spark_reaches_it(told: Mapping[str, str], options: Map
         {_PROVIDER: f"{_HADOOP}auth.AssumedRoleCredentialProvider"},
         {**_KEYS, "fs.s3a.encryption.algorithm": "SSE-KMS"},
         {**_KEYS, "fs.s3a.bucket.lake.proxy.host": "proxy"},
+        {**_KEYS, "fs.s3a.bucket.lake.accesspoint.arn": "arn:aws:s3:eu-west-1:1:accesspoint/other"},
+        {**_KEYS, "fs.s3a.acl.default": "BucketOwnerFullControl"},
+        {**_KEYS, "fs.s3a.endpoint.fips": "true"},
     ],
 )
 def test_what_arrow_would_not_heed_is_left_to_spark(told: Mapping[str, str]) -> None:
     assert _of("s3a://lake/mirror", told) is None
 
 
-@pytest.mark.parametrize("uri", ["s3://lake/t", "hdfs://name/t", "s3a:///t", "dbfs:/t", "s3a://lake/a%20b", "/lake/t"])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://lake/t",
+        "hdfs://name/t",
+        "s3a:///t",
+        "dbfs:/t",
+        "s3a://lake/a%20b",
+        "/lake/t",
+        # Hadoop makes another path of them.
+        "s3a://lake/a//b",
+        "s3a://lake/./t",
+        "s3a://lake/a/../t",
+        "s3a://lake/a/..",
+        # Of these, Python's parts of a URI are not all.
+        "s3a://lake/a?b",
+        "s3a://lake/a#b",
+        "s3a://lake/a\nb",
+    ],
+)
 def test_other_places_are_left_to_spark(uri: str) -> None:
     assert _of(uri, _KEYS) is None
 
@@ -89,7 +130,26 @@ _BOX = f"abfss://box@{_HOST}/lake"
         ("gs://lake/t", {}, "GcsFileSystem", {}),
         ("gs://lake/t", {"fs.gs.auth.type": "UNAUTHENTICATED"}, "GcsFileSystem", {"anonymous": True}),
         ("gs://lake/t", {"fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE"}, None, {}),
+        ("gs://lake/t", {"fs.gs.auth.service.account.json.keyfile": "/keys.json"}, None, {}),
+        ("gs://lake/t", {"fs.gs.encryption.key": "k"}, None, {}),
         (_BOX, {}, None, {}),
+        (_BOX, {f"fs.azure.account.key.{_HOST}": "k", f"fs.azure.account.auth.type.{_HOST}": "OAuth"}, None, {}),
+        (_BOX, {"fs.azure.account.key": "k", "fs.azure.encryption.encoded.client-provided-key": "e"}, None, {}),
+        (
+            _BOX,
+            {
+                "fs.azure.account.oauth.provider.type": "org.apache.hadoop.fs.azurebfs.oauth2.MsiTokenProvider",
+                "fs.azure.account.oauth2.client.id": "one of several",
+            },
+            None,
+            {},
+        ),
+        (
+            "abfss://box@account.dfs.core.chinacloudapi.cn/lake",
+            {"fs.azure.account.key": "k"},
+            None,
+            {},
+        ),
         (
             _BOX,
             {f"fs.azure.account.key.{_HOST}": "k"},
@@ -116,3 +176,8 @@ def test_other_stores_are_reached_if_arrow_has_what_it_needs(
     store = _of(uri, told)
     assert (store and store.kind, {} if store is None else dict(store.options)) == (kind, options)
     assert store is None or store.uri == uri
+
+
+def test_a_store_of_which_arrow_has_no_client_is_not_reached() -> None:
+    store = StoreFolder("x", "lake", "lake", "SomeFileSystem", (("keys_of_tomorrow", "1"),))
+    assert reach._driver_reaches(store) is False

@@ -101,6 +101,7 @@ USED: Final[Mapping[str, tuple[Method, ...]]] = {
         Method(f"{_DELTA}.DeltaLog", "startTransaction", (_OPTION, _OPTION)),
         Method(f"{_DELTA}.Snapshot", "version"),
         Method(f"{_DELTA}.Snapshot", "checksumOpt"),
+        Method(f"{_DELTA}.VersionChecksum", "txnId"),
         Method(f"{_DELTA}.util.JsonUtils$", "mapper"),
     ),
     COLUMNS: (
@@ -223,17 +224,23 @@ class Internals:
         option = self.jvm.scala.Option
         return DeltaTransaction(spark, self, log, log.startTransaction(option.apply(None), option.apply(snapshot)))
 
-    def begin_at(self, spark: SparkSession, path: str, version: int) -> DeltaTransaction | None:
+    def begin_at(self, spark: SparkSession, path: str, version: int, made_by: str | None) -> DeltaTransaction | None:
         """Begin a transaction on a version of a table without looking for newer ones; None if another one is known.
 
         If there is a newer one, the commit finds out.
+
+        Args:
+            made_by: the id (``txnId``) of the version's commit: somebody else may have begun the table anew, and now
+                has a version of this number, too.
         """
         if not self.can(CHECKSUMS):
             return None
         self._activate(spark)
         log = self._objects["DeltaLog$"].forTable(spark._jsparkSession, path)
         snapshot = log.unsafeVolatileSnapshot()
-        return self._begin_on(spark, log, snapshot) if int(snapshot.version()) == version else None
+        if int(snapshot.version()) != version or (version >= 0 and _made_by(snapshot) != (made_by or "")):
+            return None
+        return self._begin_on(spark, log, snapshot)
 
     def write(self, mark: str | None, *, anew: bool) -> Any:
         """Give the history's operation WRITE.
@@ -364,6 +371,13 @@ class DeltaTransaction:
         if int(snapshot.version()) != version or not found.isDefined():
             return None
         return str(self._internals._objects["util.JsonUtils$"].mapper().writeValueAsString(found.get()))
+
+
+def _made_by(snapshot: Any) -> str | None:
+    """Give the id of a version's commit, as far as its checksum is known."""
+    checksum = snapshot.checksumOpt()
+    made_by = checksum.get().txnId() if checksum.isDefined() else checksum
+    return str(made_by.get()) if made_by.isDefined() else None
 
 
 def internals_of(spark: SparkSession) -> Internals | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from walreplay.sink.folders import Folder, MountedFolder, Options, StoreFolder
 from walreplay.spark.delta.mounted import local_folder
@@ -36,10 +36,41 @@ _BY_ENVIRONMENT: Final = (
 )
 """Classes that look for credentials where Arrow's client does, too."""
 
-_NOT_BY_ARROW: Final = ("encryption.algorithm", "server-side-encryption-algorithm", "proxy.host", "access.point")
-"""Settings of S3 that Arrow's client would not heed."""
+_NOT_BY_ARROW: Final = (
+    "access.grants.enabled",
+    "accesspoint.arn",
+    "accesspoint.required",
+    "acl.default",
+    "create.storage.class",
+    "custom.signers",
+    "delegation.token.binding",
+    "encryption.algorithm",
+    "endpoint.fips",
+    "proxy.host",
+    "requester.pays.enabled",
+    "server-side-encryption-algorithm",
+    "signing-algorithm",
+)
+"""Settings of S3 that Arrow's client would not heed: it might read another bucket, or write what nobody else reads."""
 
-_AMAZON: Final = re.compile(r"s3[.-]([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
+_AMAZON: Final = re.compile(r"s3(?:[.-][a-z]{2}(?:-[a-z]+)+-\d+)?\.amazonaws\.com")
+"""The addresses of Amazon's that Arrow finds by the region; others (within a network, by FIPS) it is told."""
+_REGION: Final = re.compile(r"[.-]([a-z]{2}(?:-[a-z]+)+-\d+)\.(?:vpce\.)?amazonaws\.com")
+
+_NOT_BY_GOOGLES: Final = (
+    "fs.gs.auth.impersonation.service.account",
+    "fs.gs.auth.service.account.json.keyfile",
+    "fs.gs.encryption.key",
+    "fs.gs.proxy.address",
+    "google.cloud.auth.service.account.json.keyfile",
+)
+"""The same of Google's: with them Spark is somebody else, or encrypts by a key of its own."""
+
+_AZURE: Final = ".dfs.core.windows.net"
+"""Behind an account's name; other clouds have accounts of the same names."""
+
+_OTHERWISE: Final = re.compile(r"[\x00-\x1f\x7f?#%]|//|/\.\.?(?:/|$)")
+"""What means something else in a URI's path to Spark than to Arrow, or to `urlsplit`, which leaves line breaks out."""
 
 
 def folder_of(spark: SparkSession, path: str | None) -> Folder | None:
@@ -67,7 +98,8 @@ def _driver_reaches(store: StoreFolder) -> bool:
     if key not in _REACHED:
         try:
             store.names()
-        except OSError:
+        except Exception:
+            # Whatever is the matter, an Arrow without the store's client among it: Spark's own way is there.
             _REACHED[key] = False
         else:
             _REACHED[key] = True
@@ -91,18 +123,20 @@ def store_of(path: str, asked: Asked) -> StoreFolder | None:
     Args:
         asked: gives a value of Spark's Hadoop configuration.
     """
+    if _OTHERWISE.search(re.sub(r"^\w+://", "", path)):
+        return None
     uri = urlsplit(path)
     bucket, host = uri.netloc, ""
     if "@" in bucket:
         bucket, _, host = bucket.partition("@")
-    if uri.query or uri.fragment or not bucket or unquote(uri.path) != uri.path:
+    if not bucket:
         return None
     options: Mapping[str, str | int | bool] | None
     if uri.scheme in {"s3a", "s3"} and not host:
         kind, options = "S3FileSystem", _s3(bucket, asked) if uri.scheme == "s3a" else None
     elif uri.scheme == "gs" and not host:
         kind, options = "GcsFileSystem", _gcs(asked)
-    elif uri.scheme in {"abfs", "abfss"} and host:
+    elif uri.scheme in {"abfs", "abfss"} and host.endswith(_AZURE):
         kind, options = "AzureFileSystem", _azure(host, asked)
     else:
         return None
@@ -119,7 +153,7 @@ def _s3(bucket: str, asked: Asked) -> dict[str, str | int | bool] | None:
     def of(name: str) -> str | None:
         return asked(f"fs.s3a.bucket.{bucket}.{name}") or asked(f"fs.s3a.{name}") or None
 
-    if any(of(name) for name in _NOT_BY_ARROW):
+    if any(of(name) not in (None, "false") for name in _NOT_BY_ARROW):
         return None
     credentials = _s3_credentials(of)
     if credentials is None:
@@ -127,13 +161,13 @@ def _s3(bucket: str, asked: Asked) -> dict[str, str | int | bool] | None:
     found: dict[str, str | int | bool] = {**credentials}
     endpoint = of("endpoint") or ""
     scheme, has_scheme, host = endpoint.rpartition("://")
-    amazon = _AMAZON.fullmatch(host)
-    region = of("endpoint.region") or (amazon[1] if amazon else None)
+    in_host = _REGION.search(host)
+    region = of("endpoint.region") or (in_host[1] if in_host else None)
     if region:
         found["region"] = region
     secure = scheme != "http" if has_scheme else of("connection.ssl.enabled") != "false"
     found["scheme"] = "https" if secure else "http"
-    if host and not host.endswith((".amazonaws.com", ".amazonaws.com.cn")):
+    if host and not _AMAZON.fullmatch(host):
         found["endpoint_override"] = host.rstrip("/")
         found["force_virtual_addressing"] = of("path.style.access") != "true"
     return found
@@ -151,6 +185,8 @@ def _s3_credentials(of: Asked) -> dict[str, str | bool] | None:
 
 
 def _gcs(asked: Asked) -> dict[str, str | int | bool] | None:
+    if any(map(asked, _NOT_BY_GOOGLES)):
+        return None
     kind = asked("fs.gs.auth.type") or asked("google.cloud.auth.type") or "COMPUTE_ENGINE"
     if kind == "UNAUTHENTICATED":
         return {"anonymous": True}
@@ -159,14 +195,21 @@ def _gcs(asked: Asked) -> dict[str, str | int | bool] | None:
 
 def _azure(host: str, asked: Asked) -> dict[str, str | int | bool] | None:
     account = host.partition(".")[0]
-    key = asked(f"fs.azure.account.key.{host}") or asked("fs.azure.account.key")
-    if key:
+
+    def of(name: str) -> str | None:
+        return asked(f"fs.azure.{name}.{host}") or asked(f"fs.azure.{name}") or None
+
+    if of("encryption.encoded.client-provided-key") or of("encryption.context.provider.type"):
+        return None
+    kind = of("account.auth.type")
+    key, token, provider = of("account.key"), of("sas.fixed.token"), of("account.oauth.provider.type") or ""
+    if key and kind in {None, "SharedKey"}:
         return {"account_name": account, "account_key": key}
-    token = asked(f"fs.azure.sas.fixed.token.{host}") or asked("fs.azure.sas.fixed.token")
-    if token:
+    if token and kind in {None, "SAS"}:
         return {"account_name": account, "sas_token": token}
-    provider = asked(f"fs.azure.account.oauth.provider.type.{host}") or asked("fs.azure.account.oauth.provider.type")
-    return {"account_name": account} if provider and provider.endswith("MsiTokenProvider") else None
+    # Of several identities that a machine may have, Arrow would take its first.
+    is_machine = provider.endswith("MsiTokenProvider") and not of("account.oauth2.client.id")
+    return {"account_name": account} if is_machine and kind in {None, "OAuth"} else None
 
 
 __all__ = ["folder_of", "store_of"]

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from walreplay.errors import TargetError
 from walreplay.sink.features import needed_by, of_new
+from walreplay.sink.folders import forget_files
 from walreplay.sink.lineage import CommitId as CommitId
 from walreplay.sink.lineage import in_statement, mark_of
 from walreplay.sink.table_log import LoggedVersion, newest_version
@@ -439,6 +440,7 @@ def forget(spark: SparkSession, table: TableName) -> None:
     modification times (ms).  The logs of two tables that swap places can agree in all of these, because their first
     commits may be made in the same millisecond.  Then one table would be read for the other.
     """
+    forget_files()
     if table.path is None or not has_own_sessions(spark):
         return
     forget_log(spark, table.path)

@@ -97,7 +97,7 @@ def begin_or_say(
     """
     assert table.path is not None
     # A table that is to be created is believed not to be there; if it is, the commit fails.
-    begun = internals.begin_at(spark, table.path, -1) if create is not None else None
+    begun = internals.begin_at(spark, table.path, -1, None) if create is not None else None
     if begun is None:
         begun = internals.begin(spark, table.path, is_far=folder.is_far)
     transaction = Transaction(spark, begun, folder)
@@ -109,17 +109,25 @@ def begin_or_say(
 
 
 def begin_at(
-    spark: SparkSession, table: TableName, folder: Folder, internals: Internals, version: int
+    spark: SparkSession, table: TableName, folder: Folder, internals: Internals, version: int, made_by: str | None
 ) -> Transaction | None:
-    """Begin a transaction on a version that is believed to be a table's newest; None if it is known not to be."""
+    """Begin a transaction on a version that is believed to be a table's newest; None if it is known not to be.
+
+    Args:
+        made_by: the id of the version's commit (`LoggedVersion.made_by`).
+    """
     assert table.path is not None
-    begun = internals.begin_at(spark, table.path, version)
+    begun = internals.begin_at(spark, table.path, version, made_by)
     transaction = None if begun is None else Transaction(spark, begun, folder)
     return None if transaction is None or transaction.obstacle is not None else transaction
 
 
 class Transaction:
-    """A transaction on one table; a conflicting commit by somebody else makes it fail."""
+    """A transaction on one table; a conflicting commit by somebody else makes it fail.
+
+    Attributes:
+        id: the commit's, once it is made, if its checksum was written here.
+    """
 
     def __init__(self, spark: SparkSession, begun: DeltaTransaction, folder: Folder) -> None:
         self._spark = spark
@@ -127,6 +135,7 @@ class Transaction:
         self._internals = begun.internals
         self.folder = folder
         self.version = begun.version
+        self.id: str | None = None
         self.logged = LoggedVersion(folder, self.version)
 
     @property
@@ -308,6 +317,7 @@ class Transaction:
         # The table is right without it: then whoever reads it next takes longer.
         with suppress(OSError):
             if (text := self._begun.checksum(version)) is not None:
+                self.id = json.loads(text).get("txnId")
                 self.folder.inside(LOG).put(f"{version:020}.crc", text.encode())
 
     def _is_made(self, commit: delta.CommitId) -> bool:

@@ -4,6 +4,6 @@ It knows nothing of captures, tables or the ledger.
 
 Entry points: `session.build_session`, `isolation`, `failures.spark_errors`.
 
-Uses: nothing.
+Uses: sink.
 Used by: captures, checks, cli, delta, index, job, ledger, staging, tables, walreplay, writing.
 """

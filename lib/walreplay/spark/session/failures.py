@@ -58,9 +58,16 @@ def spark_errors(*, table: str | None = None, path: str | None = None) -> Iterat
 
 
 def failure_of(error: Exception, *, table: str | None = None, path: str | None = None) -> WalReplayError | None:
-    """Give our error for one of Spark's, Delta's or Java's; None for any other exception."""
+    """Give our error for one of Spark's, Delta's, Java's or an object store's; None for any other exception."""
     if _has_lost_java(error):
         return SparkFailure(_JAVA_GONE, table=table, path=path, remedy=_GO_ON)
+    if isinstance(error, OSError) and error.errno is None and not isinstance(error, ConnectionError):
+        # Needs pyarrow, which the program begins without.
+        from walreplay.sink.folders import reason_of
+
+        # Arrow's client puts addresses and whatever the store has said into the text.
+        told = f"the storage refuses or cannot be reached: {reason_of(error)}"
+        return SparkFailure(told, table=table, path=path, remedy=f"{_GO_ON} once the cause is gone. {_SEE_MORE}")
     if not any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in type(error).__mro__):
         return None
     # Needs pyspark, which the program loads without.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.errors import TargetError
 from walreplay.sink.features import needed_by
+from walreplay.sink.folders import forget_files
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.fence import Fence
 from walreplay.spark.delta.mounted import local_folder
@@ -172,6 +173,8 @@ class FileSystem:
     def delete(self, path: str) -> None:
         """Delete a folder with all that is in it."""
         self._files.delete(self._path(path), True)
+        # What is made there next may have a log with the same numbers.
+        forget_files()
 
 
 def file_system(spark: SparkSession, path: str) -> FileSystem | None:

@@ -69,12 +69,15 @@ def read_whole(bucket: StoreFolder, name: str) -> pa.Buffer:
         whole = pa.allocate_buffer(size)
         into = memoryview(whole).cast("B")
 
-        def read(start: int) -> None:
+        def fill(start: int) -> None:
             length = min(_PART, size - start)
-            into[start : start + length] = file.read_at(length, start)
+            read = file.read_at(length, start)
+            if len(read) < length:
+                raise OSError("the store has sent less than the file has")
+            into[start : start + length] = read
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(read, range(0, size, _PART)))
+            list(pool.map(fill, range(0, size, _PART)))
     return whole
 
 

@@ -5,25 +5,35 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, wraps
 from io import BufferedReader
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
+from walreplay.sink.folders import keyless
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def spark_task(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Declare a function as a task of Spark's."""
+def spark_task(function: Callable[_P, Iterator[_R]]) -> Callable[_P, Iterator[_R]]:
+    """Declare a function as a task of Spark's.
+
+    Spark logs the text of what a task raises, and passes it on to the driver.
+    """
 
     @wraps(function)
-    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_R]:
         _prepare()
-        return function(*args, **kwargs)
+        return _without_keys(function(*args, **kwargs))
 
     return run
+
+
+def _without_keys(rows: Iterator[_R]) -> Iterator[_R]:
+    with keyless():
+        yield from rows
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from walreplay.sink.folders import forget_files
 from walreplay.spark.delta.internals import COMMITS, internals_of
 from walreplay.spark.delta.reach import folder_of
 from walreplay.spark.delta.target import Target
@@ -29,6 +30,8 @@ def choose_writer(spark: SparkSession, target: Target) -> TableWriter:
     """
     chosen = os.environ.get(_SWITCH)
     folder = None if chosen == "spark" else folder_of(spark, target.root)
+    # Since the last run of this process somebody may have begun the target anew.
+    forget_files(folder)
     if folder is None or target.root is None:
         return StatementWriter()
     reached = Reached(spark, target.root, folder)

@@ -33,12 +33,13 @@ class _Known:
     """A table's row, and what it was read from.
 
     Attributes:
-        version: the table's.
+        version: the table's; ``made_by`` is the id of its commit.
         files: the table's files, as its log's entries.
         values: the row's, by the columns' names.
     """
 
     version: int
+    made_by: str | None
     files: Sequence[Mapping[str, Any]]
     values: Mapping[str, Any]
 
@@ -114,7 +115,7 @@ class FileRow(StatementRow):
         if rows.num_rows != 1 or rows.column_names != self._schema.names:
             return None
         values = {field.name: rows[field.name].cast(field.type, safe=False)[0].as_py() for field in self._schema}
-        return _Known(version, [file], values)
+        return _Known(version, logged.made_by, [file], values)
 
     def _by_log(self, logged: LoggedVersion, version: int) -> _Known | None:
         """Read the row of a table in which columns may be mapped, or were added."""
@@ -132,7 +133,7 @@ class FileRow(StatementRow):
             # A column that was added after the file was written is not in it.
             there = column.physical in rows.column_names
             values[column.name] = rows[column.physical].cast(column.type, safe=False)[0].as_py() if there else None
-        return _Known(version, files, values)
+        return _Known(version, logged.made_by, files, values)
 
     def _begin(self, create: pa.Schema | None) -> Transaction | None:
         """Begin a transaction, which creates the table if columns are given; None if statements have to be used."""
@@ -141,7 +142,8 @@ class FileRow(StatementRow):
 
     def _replace(self, known: _Known, values: Mapping[str, Any]) -> _Known | None:
         """Replace a row; None, and nothing is written, if the table no longer has it."""
-        transaction = begin_at(self._spark, self._table, self._folder, self._internals, known.version)
+        at = known.version, known.made_by
+        transaction = begin_at(self._spark, self._table, self._folder, self._internals, *at)
         transaction = self._begin(None) if transaction is None else transaction
         if transaction is None or transaction.version != known.version:
             return None
@@ -159,4 +161,4 @@ class FileRow(StatementRow):
         assert file is not None
         version = transaction.commit([file], instead_of=before)
         assert version is not None
-        return _Known(version, [log_entry(file)], values)
+        return _Known(version, transaction.id, [log_entry(file)], values)
