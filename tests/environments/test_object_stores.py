@@ -34,7 +34,7 @@ _BUNDLE = "software.amazon.awssdk:bundle,org.apache.hadoop:hadoop-client-api,org
 _NOT_WANTED = f"{_BUNDLE},org.wildfly.openssl:wildfly-openssl,org.slf4j:slf4j-api"
 """The parts of Amazon's client that are used have 18 MB in place of the bundle's 600."""
 
-_MOST_REQUESTS = {"first": 300, "next": 240, "nothing new": 10}
+_MOST_REQUESTS = {"first": 300, "next": 250, "nothing new": 10}
 """Of runs with four small tables and seven capture files, each by a process of its own."""
 
 

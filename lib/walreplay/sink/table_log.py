@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 from urllib.parse import unquote
@@ -35,17 +35,20 @@ class LoggedVersion:
     Args:
         folder: the table's.
         version: the version's number; below 0 for a table that does not exist yet.
+        known: gives the version's checksum, if somebody has it in memory, so that its file need not be read.
     """
 
-    def __init__(self, folder: Folder, version: int) -> None:
+    def __init__(self, folder: Folder, version: int, known: Callable[[int], str | None] | None = None) -> None:
         self._log = folder.inside(LOG)
         self._version = version
+        self._known = known
 
     @cached_property
     def _sums(self) -> Mapping[str, Any] | None:
         """The version's checksum, if it is the commit's own: one may be left from a commit that was rolled back."""
+        known = None if self._known is None else self._known(self._version)
         try:
-            found: dict[str, Any] = json.loads(self._log.read(f"{self._version:020}.crc"))
+            found: dict[str, Any] = json.loads(known or self._log.read(f"{self._version:020}.crc"))
         except (OSError, ValueError):
             return None
         if not {"numFiles", "tableSizeBytes", "txnId"} <= found.keys():

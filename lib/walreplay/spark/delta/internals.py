@@ -365,7 +365,7 @@ class DeltaTransaction:
         return int(self._begun.commit(self._internals.seq(lines), operation))
 
     def checksum(self, version: int) -> str | None:
-        """Give the checksum of the version that was just committed, as its file has it; None if it is not known."""
+        """Give the checksum of a version, as its file has it; None if Delta has another version, or none, in memory."""
         snapshot = self._log.unsafeVolatileSnapshot()
         found = snapshot.checksumOpt()
         if int(snapshot.version()) != version or not found.isDefined():

@@ -136,7 +136,8 @@ class Transaction:
         self.folder = folder
         self.version = begun.version
         self.id: str | None = None
-        self.logged = LoggedVersion(folder, self.version)
+        in_memory = folder.is_far and self._internals.can(CHECKSUMS)
+        self.logged = LoggedVersion(folder, self.version, begun.checksum if in_memory else None)
 
     @property
     def is_new(self) -> bool:
