@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 import pytest
 
@@ -181,3 +182,27 @@ def test_other_stores_are_reached_if_arrow_has_what_it_needs(
 def test_a_store_of_which_arrow_has_no_client_is_not_reached() -> None:
     store = StoreFolder("x", "lake", "lake", "SomeFileSystem", (("keys_of_tomorrow", "1"),))
     assert reach._driver_reaches(store) is False
+
+
+class _Context:
+    """Spark's Java context, whose Hadoop configuration is asked."""
+
+    def __init__(self, told: Mapping[str, str]) -> None:
+        self.told = told
+        self.asked: list[str] = []
+
+    def hadoopConfiguration(self) -> _Context:  # noqa: N802
+        return self
+
+    def getPassword(self, key: str) -> str | None:  # noqa: N802
+        self.asked.append(key)
+        return self.told.get(key)
+
+
+def test_a_configuration_is_asked_once_for_many_tables_and_anew_for_another_session() -> None:
+    one, other = (SimpleNamespace(_jsc=_Context({**_KEYS, "fs.s3a.access.key": key})) for key in "ab")
+    stores = [reach._store_of(one, f"s3a://lake/{number}") for number in range(100)]  # type: ignore[arg-type]
+    assert len(one._jsc.asked) == len(set(one._jsc.asked))
+    found = reach._store_of(other, "s3a://lake/1")  # type: ignore[arg-type]
+    assert found is not None
+    assert [dict(store.options)["access_key"] for store in (*filter(None, stores[:1]), found)] == ["a", "b"]

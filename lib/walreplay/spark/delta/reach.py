@@ -9,6 +9,7 @@ before anything is written (`walreplay.spark.staging.reached`).
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -106,15 +107,34 @@ def _driver_reaches(store: StoreFolder) -> bool:
     return _REACHED[key]
 
 
+class _Hadoop:
+    """Spark's Hadoop configuration.  Some 25 values are asked for at each place, so answers are kept for a while."""
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        self.asked_at = time.monotonic()
+        self._answers: dict[str, str | None] = {}
+
+    def __call__(self, key: str) -> str | None:
+        """Give a value."""
+        if key not in self._answers:
+            # Keys may lie in a store of their own (``hadoop.security.credential.provider.path``).
+            found = self.context.hadoopConfiguration().getPassword(key)
+            self._answers[key] = None if found is None else "".join(found)
+        return self._answers[key]
+
+
+_KEPT_FOR: Final = 30.0
+_CONFIGURATION: Final[list[_Hadoop]] = []
+"""The one that was asked last."""
+
+
 def _store_of(spark: SparkSession, path: str) -> StoreFolder | None:
-    hadoop: Any = spark._jsc.hadoopConfiguration()
-
-    def asked(key: str) -> str | None:
-        # Keys may lie in a store of their own (``hadoop.security.credential.provider.path``).
-        found = hadoop.getPassword(key)
-        return None if found is None else "".join(found)
-
-    return store_of(path, asked)
+    known = next(iter(_CONFIGURATION), None)
+    if known is None or known.context is not spark._jsc or time.monotonic() - known.asked_at > _KEPT_FOR:
+        known = _Hadoop(spark._jsc)
+        _CONFIGURATION[:] = [known]
+    return store_of(path, known)
 
 
 def store_of(path: str, asked: Asked) -> StoreFolder | None:
