@@ -40,6 +40,7 @@ METRICS: Final = pa.schema(
         ("lag_seconds", pa.float64()),
         ("lag_bytes", pa.int64()),
         ("table", pa.string()),
+        ("oid", pa.int64()),
         ("action", pa.string()),
         ("table_bytes", pa.int64()),
         ("table_changes", pa.int64()),
@@ -92,6 +93,7 @@ def metrics_of(report: RunReport, state: State | None, finished_at: datetime, be
         (
             *of_run,
             table.name,
+            table.oid,
             table.action,
             table.bytes,
             table.changes,
