@@ -221,14 +221,17 @@ class _Window:
     """Bytes of a file that are read at once.
 
     Attributes:
-        first: the number of the first row in it; ``last`` is that of the last one.
+        last: the number of the last row in it.
     """
 
     file: int
     start: int
     stop: int
-    first: int
     last: int
+
+    def may_have(self, offset: int, size: int, most_between: int) -> bool:
+        """Say whether a row that comes next may be read with the others."""
+        return 0 <= offset - self.stop <= most_between and offset + size - self.start <= _AT_ONCE
 
 
 def _windows(rows: _Rows, most_between: int) -> tuple[list[_Window], list[int]]:
@@ -248,17 +251,11 @@ def _windows(rows: _Rows, most_between: int) -> tuple[list[_Window], list[int]]:
             newest.clear()
             before = bucket
         number = newest.get(file)
-        found = None if number is None else windows[number]
-        if (
-            number is not None
-            and found is not None
-            and 0 <= offset - found.stop <= most_between
-            and offset + size - found.start <= _AT_ONCE
-        ):
-            windows[number] = replace(found, stop=offset + size, last=row)
+        if number is not None and windows[number].may_have(offset, size, most_between):
+            windows[number] = replace(windows[number], stop=offset + size, last=row)
         else:
             number = newest[file] = len(windows)
-            windows.append(_Window(file, offset, offset + size, row, row))
+            windows.append(_Window(file, offset, offset + size, row))
         of_row.append(number)
     return windows, of_row
 

@@ -58,8 +58,7 @@ class LoggedVersion:
     @property
     def made_by(self) -> str | None:
         """The id of the version's commit, which no other table's has."""
-        infos = [one["commitInfo"] for one in self._newest or () if "commitInfo" in one]
-        return infos[0].get("txnId") if infos else None
+        return _info_of(self._newest or ()).get("txnId")
 
     @cached_property
     def _newest(self) -> Sequence[Mapping[str, Any]] | None:
@@ -88,10 +87,10 @@ class LoggedVersion:
     def replaced_by(self) -> Mapping[str, Any] | None:
         """Give the one file of a version whose commit has replaced all rows, by that commit alone; None for others."""
         actions = self._newest or ()
-        infos = [one["commitInfo"] for one in actions if "commitInfo" in one]
-        told = infos[0].get("operationParameters") or {} if infos else {}
+        info = _info_of(actions)
+        told = info.get("operationParameters") or {}
         added = [one["add"] for one in actions if "add" in one]
-        replaces = bool(infos) and infos[0].get("operation") == "WRITE" and told.get("mode") == "Overwrite"
+        replaces = info.get("operation") == "WRITE" and told.get("mode") == "Overwrite"
         return added[0] if replaces and "predicate" not in told and len(added) == 1 else None
 
     def files(self) -> list[Mapping[str, Any]] | None:
@@ -120,7 +119,7 @@ def commits_from(folder: Folder, first: int, last: int) -> Iterator[LoggedCommit
             actions = _actions(log, version)
         except FileNotFoundError:
             continue
-        info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+        info = _info_of(actions)
         files = [action for one in actions for kind in ("add", "remove") if (action := one.get(kind)) is not None]
         parameters: Mapping[str, Any] = info.get("operationParameters") or {}
         yield LoggedCommit(
@@ -142,6 +141,12 @@ def whole_file(logged: Mapping[str, Any]) -> str | None:
     if logged.get("deletionVector") or ":" in path or path.startswith("/"):
         return None
     return unquote(path)
+
+
+def _info_of(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Give what a commit says of itself; empty if it says nothing."""
+    info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+    return info
 
 
 def _actions(log: Folder, version: int) -> list[Mapping[str, Any]]:
