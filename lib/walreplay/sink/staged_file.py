@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from walreplay.sink.folders import Folder
 
@@ -43,6 +44,10 @@ _AHEAD: Final = 6
 """Rows of a file in an object store are read together, up to so many bytes, if no more than the first lie between; and
 so many of these windows are read ahead, at the same time."""
 
+_MOST_WAITING: Final = 64 << 20
+"""Rows that go to an object store are sorted before they are written, so many bytes at a time: what is read together
+lies together, and takes a request or two instead of one for each batch."""
+
 _MOST_OPEN: Final = 256
 """A task has so many files open at most; systems allow a process about a thousand."""
 
@@ -57,8 +62,8 @@ class StagedFileWriter:
         self._folder = folder
         self._name = f"{uuid.uuid4()}.staged"
         self._file: pa.NativeFile | None = None
-        self._rows: list[pa.Table] = []
-        self._last: list[pa.RecordBatch] = []
+        self._places = _Gathered()
+        self._waiting = _Gathered()
 
     def __enter__(self) -> StagedFileWriter:
         return self
@@ -69,23 +74,36 @@ class StagedFileWriter:
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Write rows: the column ``data`` goes to the staged file, the others to the index."""
+        if not self._folder.is_far or rows.nbytes >= _MOST_WAITING:
+            self._write(rows)
+            return
+        self._waiting.add(rows)
+        if self._waiting.size >= _MOST_WAITING:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        if self._waiting.size:
+            (rows,) = self._waiting.taken().to_batches()
+            self._write(rows, pc.sort_indices(rows.drop_columns([DATA]), _ORDER))
+
+    def _write(self, rows: pa.RecordBatch, order: pa.Array | None = None) -> None:
         if self._file is None:
             self._folder.make()
             self._file = self._folder.create(self._name)
-        offsets = []
-        for value in rows.column(DATA):
+        data, places, offsets = rows.column(DATA), rows.drop_columns([DATA]), []
+        for number in range(rows.num_rows) if order is None else order.to_pylist():
             offsets.append(self._file.tell())
-            self._file.write(value.as_buffer())
-        self._last.append(rows.drop_columns([DATA]).append_column(_OFFSET, pa.array(offsets, pa.int64())))
-        if len(self._last) >= _BATCHES_AT_ONCE:
-            self._gather()
+            self._file.write(data[number].as_buffer())
+        if order is not None:
+            places = places.take(order)
+        self._places.add(places.append_column(_OFFSET, pa.array(offsets, pa.int64())))
 
     def close(self) -> tuple[str, pa.Table] | None:
         """Finish the file; give its name and its index, or None if there were no rows."""
+        self._write_waiting()
         if self._file is None:
             return None
-        self._gather()
-        index = pa.concat_tables(self._rows).combine_chunks().sort_by(_ORDER).combine_chunks()
+        index = self._places.taken().sort_by(_ORDER).combine_chunks()
         tables, starts = np.unique(index.column("table").to_numpy(), return_index=True)
         stops = [*starts[1:].tolist(), index.num_rows]
         schema = index.schema.with_metadata({_TABLES: json.dumps(tables.tolist()).encode()})
@@ -98,11 +116,6 @@ class StagedFileWriter:
         self._file.close()
         return self._name, index
 
-    def _gather(self) -> None:
-        if self._last:
-            self._rows.append(pa.Table.from_batches(self._last).combine_chunks())
-            self._last = []
-
     def _abandon(self) -> None:
         """Discard the file.  Errors are ignored, because they would hide the error that was the reason."""
         if self._file is not None:
@@ -110,6 +123,38 @@ class StagedFileWriter:
                 self._file.close()
             with suppress(OSError):
                 self._folder.delete(self._name)
+
+
+class _Gathered:
+    """Rows of many batches; these are joined now and then.
+
+    Attributes:
+        size: bytes of the rows.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._joined: list[pa.Table] = []
+        self._last: list[pa.RecordBatch] = []
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add rows."""
+        self.size += rows.nbytes
+        self._last.append(rows)
+        if len(self._last) >= _BATCHES_AT_ONCE:
+            self._join()
+
+    def taken(self) -> pa.Table:
+        """Give all rows, at least one, in one piece, and keep none."""
+        self._join()
+        rows = pa.concat_tables(self._joined).combine_chunks()
+        self.size, self._joined = 0, []
+        return rows
+
+    def _join(self) -> None:
+        if self._last:
+            self._joined.append(pa.Table.from_batches(self._last).combine_chunks())
+            self._last = []
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ def _batch(rows: list[Row]) -> pa.RecordBatch:
     )
 
 
-def _write(folder: Path, rows: list[Row], *, at_once: int = 3) -> str:
-    with StagedFileWriter(MountedFolder(str(folder))) as file:
+def _write(folder: Path, rows: list[Row], *, at_once: int = 3, kind: type[MountedFolder] = MountedFolder) -> str:
+    with StagedFileWriter(kind(str(folder))) as file:
         for start in range(0, len(rows), at_once):
             file.add(_batch(rows[start : start + at_once]))
         closed = file.close()
@@ -140,7 +140,7 @@ def test_an_index_of_many_rows_takes_little_memory(tmp_path: Path) -> None:
     with StagedFileWriter(MountedFolder(str(tmp_path))) as file:
         for _ in range(staged_file._BATCHES_AT_ONCE * 3 + 1):
             file.add(row)
-        assert (len(file._rows), len(file._last)) == (3, 1)
+        assert (len(file._places._joined), len(file._places._last)) == (3, 1)
         closed = file.close()
     assert closed is not None
     assert closed[1].num_rows == staged_file._BATCHES_AT_ONCE * 3 + 1
@@ -173,7 +173,8 @@ def test_each_wanted_row_is_in_one_share(
 ) -> None:
     monkeypatch.setattr(staged_file, "_BETWEEN", between)
     monkeypatch.setattr(staged_file, "_AT_ONCE", at_once)
-    names = [_write(tmp_path, file) for file in rows]
+    monkeypatch.setattr(staged_file, "_MOST_WAITING", 1000)
+    names = [_write(tmp_path, file, kind=kind) for file in rows]
     for sharing in Sharing:
         folder = kind(str(tmp_path))
         parts = [list(read_rows(folder, names, wanted, (n, shares), sharing)) for n in range(shares)]
@@ -190,6 +191,25 @@ def test_each_wanted_row_is_in_one_share(
             assert len(buckets) == len(set(buckets))
         if sharing is Sharing.IN_TURN:
             assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize(("waiting", "windows"), [(1 << 20, 5), (3000, 10), (0, 40)])
+def test_what_is_read_together_lies_together_in_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: int, windows: int
+) -> None:
+    monkeypatch.setattr(staged_file, "_MOST_WAITING", waiting)
+    monkeypatch.setattr(staged_file, "_BETWEEN", 0)
+    rows = [(0, number % 5, number, -1, bytes([number]) * 100) for number in range(40)]
+    name = _write(tmp_path, rows, kind=FarFolder)
+    assert sorted(row[2][0] for row in _read_all(tmp_path, name)) == list(range(40))
+    with closing(staged_file._Files(FarFolder(str(tmp_path)), [name])) as files:
+        places = staged_file._places(files, Wanted(0), (0, 1), Sharing.BY_BUCKET)
+        assert places is not None
+        assert len(staged_file._windows(places, 0)[0]) == windows
+
+
+def _read_all(folder: Path, name: str) -> list[tuple[int, int, bytes]]:
+    return list(read_rows(FarFolder(str(folder)), [name], Wanted(0), (0, 1), Sharing.BY_BUCKET))
 
 
 def test_the_index_has_the_columns_of_each_table_but_the_data(tmp_path: Path, rows: list[list[Row]]) -> None:

@@ -41,6 +41,10 @@ _DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _TIME_ZONE: Final = ("spark.sql.session.timeZone", "UTC")
 """Values that are shown or written as text must not depend on where the job runs."""
 
+_STORES: Final = {"spark.hadoop.fs.s3a.performance.flags": "mkdir"}
+"""A table's log has two folders.  To make one in an object store, Hadoop asks for all that are above it, one after the
+other: half a dozen requests for each new table, about folders that do not exist there."""
+
 _GIB: Final = 1 << 30
 
 _LONGEST_SOCKET_FOLDER: Final = 61
@@ -65,7 +69,7 @@ def build_session(app_name: str = "walreplay", progress: Progress | None = None)
         return remote_session(SparkSession.builder.appName(app_name).config(*_TIME_ZONE))
     configured = _configured()
     master = configured.get("spark.master", "local[*]")
-    settings = {"spark.master": master, **_delta(configured, progress)}
+    settings = {"spark.master": master, **_STORES, **_delta(configured, progress)}
     if master.startswith("local"):
         settings.update(_local())
     builder: SparkSession.Builder = SparkSession.builder.appName(app_name)
