@@ -92,7 +92,7 @@ coverage: kernels ## Measure which lines and branches the unit and property test
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report= --cov-report=json:build/coverage.json $(if $(filter file,$(origin TESTS)),tests/unit tests/property,$(TESTS))
 	@$(BIN)/python conf/coverage.py build/coverage.json
 
-bench: kernels ## Measure how fast it is: SECTIONS="decode apply script tables fold archive backfill outputs start", all if none is named
+bench: kernels ## Measure how fast it is: SECTIONS="decode apply script stores tables fold archive backfill outputs start", all if none is named
 	@$(BIN)/python tests/benchmark/bench.py $(SECTIONS)
 
 clean: ## Remove all that make has made

@@ -17,6 +17,7 @@ from pathlib import Path
 # One core is measured: Arrow's own threads would help themselves to the others.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import pyarrow as pa
@@ -76,6 +77,12 @@ def _script(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
     return afternoon.run(folder, arguments.megabytes, arguments.runs)
 
 
+def _stores(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
+    import far_stores
+
+    return far_stores.run(folder, arguments.megabytes, arguments.runs)
+
+
 def _fold(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
     import folding
 
@@ -89,6 +96,7 @@ SECTIONS: dict[str, tuple[str, Section]] = {
         _apply,
     ),
     "script": ("`apply` beside a script of an afternoon, session up", _script),
+    "stores": ("`apply` in an object store that is 30 ms away, session up", _stores),
     "tables": ("Many small tables, many files, nothing new", _tables),
     "fold": ("The same rows again and again, 2 GB of heap", _fold),
     "archive": ("Archives of any size, 1 GB of heap", _archive),

@@ -14,25 +14,11 @@ import pytest
 
 from support.captures import Case, case
 from support.environments import SMALL, Environment, compare, installed, say
-from support.object_store import ObjectStore, object_store
+from support.object_store import HADOOP, ObjectStore, object_store
 from support.pages import block, with_places
 
 _AWAY = 0.03
 """Seconds that each request takes longer, as in a store that is far."""
-
-_CLIENT = "2.35.4"
-_PACKAGES = ",".join(
-    [
-        "org.apache.hadoop:hadoop-aws:3.5.0",
-        *(
-            f"software.amazon.awssdk:{name}:{_CLIENT}"
-            for name in ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
-        ),
-    ]
-)
-_BUNDLE = "software.amazon.awssdk:bundle,org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
-_NOT_WANTED = f"{_BUNDLE},org.wildfly.openssl:wildfly-openssl,org.slf4j:slf4j-api"
-"""The parts of Amazon's client that are used have 18 MB in place of the bundle's 600."""
 
 _MOST_REQUESTS = {"first": 300, "next": 250, "nothing new": 10}
 """Of runs with four small tables and seven capture files, each by a process of its own."""
@@ -43,8 +29,7 @@ class Lake:
 
     def __init__(self, store: ObjectStore, folder: Path) -> None:
         settings = " ".join(f"--conf {name}={value}" for name, value in store.settings().items())
-        packages = f"--packages {_PACKAGES} --exclude-packages {_NOT_WANTED}"
-        submitted = f"--master local[2] {SMALL} {packages} {settings} pyspark-shell"
+        submitted = f"--master local[2] {SMALL} {HADOOP} {settings} pyspark-shell"
         root = installed(("pyspark==4.2.0", "delta-spark==4.4.0", "pandas<3"))
         self.store = store
         self.environment = Environment(root, folder, {"PYSPARK_SUBMIT_ARGS": submitted})

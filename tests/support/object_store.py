@@ -24,6 +24,25 @@ from typing import Any, Final
 
 _PATIENCE: Final = 60.0
 
+_CLIENT: Final = "2.35.4"
+_PACKAGES: Final = ",".join(
+    [
+        "org.apache.hadoop:hadoop-aws:3.5.0",
+        *(
+            f"software.amazon.awssdk:{name}:{_CLIENT}"
+            for name in ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
+        ),
+    ]
+)
+_BUNDLE: Final = (
+    "software.amazon.awssdk:bundle,org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
+)
+_NOT_WANTED: Final = f"{_BUNDLE},org.wildfly.openssl:wildfly-openssl,org.slf4j:slf4j-api"
+"""The parts of Amazon's client that are used have 18 MB in place of the bundle's 600."""
+
+HADOOP: Final = f"--packages {_PACKAGES} --exclude-packages {_NOT_WANTED}"
+"""Arguments of spark-submit with which Spark knows ``s3a://``."""
+
 KEYS: Final = {"access": "testing", "secret": "testing"}
 
 
