@@ -9,18 +9,22 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from walreplay.errors import TargetError
+from walreplay.sink.comments import comment_in
 from walreplay.sink.features import needed_by, of_new
 from walreplay.sink.folders import forget_files
 from walreplay.sink.lineage import CommitId as CommitId
 from walreplay.sink.lineage import in_statement, mark_of
 from walreplay.sink.table_log import LoggedVersion, newest_version
 from walreplay.spark.delta.internals import checkpoint_log, forget_log
+from walreplay.spark.delta.located import place_of
 from walreplay.spark.delta.reach import folder_of
+from walreplay.spark.delta.sql_types import sql_schema, sql_type
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.session.isolation import AS_WRITTEN, has_own_sessions, settings
 
@@ -181,7 +185,10 @@ def say_in_front(spark: SparkSession, table: TableName, commit: CommitId) -> Non
 
 def exists(spark: SparkSession, table: TableName) -> bool:
     """Say whether a Delta table exists."""
-    folder = folder_of(spark, table.path)
+    place = place_of(spark, table)
+    if place is not None and place.path is None:
+        return False
+    folder = None if place is None else folder_of(spark, place.path)
     return columns_of(spark, table) is not None if folder is None else newest_version(folder) >= 0
 
 
@@ -193,7 +200,10 @@ def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] |
 
 def schema_of(spark: SparkSession, table: TableName) -> StructType | None:
     """Give a table's columns as Spark has them; None if there is no table."""
-    folder = folder_of(spark, table.path)
+    place = place_of(spark, table)
+    if place is not None and place.path is None:
+        return None
+    folder = None if place is None else folder_of(spark, place.path)
     if folder is not None:
         # Spark needs a tenth of a second, and in an object store some requests more, also to say that there is none.
         version = newest_version(folder)
@@ -308,7 +318,11 @@ def write(
         return
     if create:
         # A catalog's table does not take properties as options, so it is made first.
-        _create(frame.sparkSession, table, frame.schema, properties, comment, commit)
+        columns = ", ".join(
+            f"{quote(field.name)} {field.dataType.simpleString()}{commented(field.metadata.get('comment'))}"
+            for field in frame.schema.fields
+        )
+        _create(frame.sparkSession, table, columns, properties, comment, commit)
     # Delta's own catalog heeds the options.  Others may heed the settings alone.
     with nullcontext() if commit is None else committing(frame.sparkSession, commit):
         if only or (mode == "overwrite" and not new_schema):
@@ -319,10 +333,30 @@ def write(
             writer.options(**options).saveAsTable(table.sql)
 
 
+def create_table(
+    spark: SparkSession,
+    table: TableName,
+    schema: pa.Schema,
+    properties: Mapping[str, str] = NO_PROPERTIES,
+    *,
+    commit: CommitId | None = None,
+) -> None:
+    """Create a catalog's table without rows, if it is not there; it has the properties that its columns need, too.
+
+    Args:
+        schema: with the comments of the columns and of the table (`comment_in`).
+        commit: the one that will bring its rows; None if it does not matter whose table it is.
+    """
+    fields = json.loads(StructType.fromDDL(sql_schema(schema)).json())["fields"]
+    columns = ", ".join(f"{quote(field.name)} {sql_type(field.type)}{commented(comment_in(field))}" for field in schema)
+    given = of_new({**properties, **needed_by(fields)})
+    _create(spark, table, columns, given, comment_in(schema) or "", commit)
+
+
 def _create(
     spark: SparkSession,
     table: TableName,
-    schema: StructType,
+    columns: str,
     properties: Mapping[str, str],
     comment: str,
     commit: CommitId | None,
@@ -330,14 +364,11 @@ def _create(
     """Create a table without rows.
 
     Args:
-        commit: the one that will bring its rows; None if it does not matter whose table it is.
+        columns: SQL.
+        commit: see `create_table`.
     """
     # The table is created by the run, too, but this is not yet the commit with the rows.
     mark = None if commit is None else replace(commit, number=0).mark
-    columns = ", ".join(
-        f"{quote(field.name)} {field.dataType.simpleString()}{commented(field.metadata.get('comment'))}"
-        for field in schema.fields
-    )
     try:
         namespace = TableName(parts=table.parts[:-1]).sql
         # Who may not create schemas can be given them; the statement would ask for the privilege all the same.
@@ -392,8 +423,9 @@ def checkpoint(spark: SparkSession, table: TableName) -> None:
     Until then the log contains files that the table no longer has, with least and greatest values of the old types.
     DuckDB's reader reads these as the new types, and fails.
     """
-    if table.path is not None and has_own_sessions(spark):
-        checkpoint_log(spark, table.path)
+    place = place_of(spark, table) if has_own_sessions(spark) else None
+    if place is not None and place.path is not None:
+        checkpoint_log(spark, place.path)
 
 
 def listed(properties: Mapping[str, str]) -> str:
@@ -441,9 +473,9 @@ def forget(spark: SparkSession, table: TableName) -> None:
     commits may be made in the same millisecond.  Then one table would be read for the other.
     """
     forget_files()
-    if table.path is None or not has_own_sessions(spark):
-        return
-    forget_log(spark, table.path)
+    place = place_of(spark, table) if has_own_sessions(spark) else None
+    if place is not None and place.path is not None:
+        forget_log(spark, place.path)
 
 
 def read(spark: SparkSession, table: TableName) -> DataFrame:
