@@ -20,6 +20,7 @@ import pyarrow as pa
 from walreplay.errors import TargetError
 from walreplay.report import Way
 from walreplay.sink.events import Mode
+from walreplay.sink.folders import forget_files
 from walreplay.sink.lineage import CommitId
 from walreplay.sink.table_log import commits_from
 from walreplay.spark.delta import statements as delta
@@ -164,6 +165,8 @@ class FileWriter(StatementWriter):
         begun = self._begin_or_say(spark, table)
         if isinstance(begun, str):
             return begun
+        # Another table may have lain there a moment ago.
+        forget_files(begun.folder)
         first = next(commits_from(begun.folder, 0, 0), None)
         made_by = None if first is None else CommitId.of_mark(first.mark)
         if begun.version == 0 and (commit is None or made_by == replace(commit, number=0)):
