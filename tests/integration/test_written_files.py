@@ -26,8 +26,9 @@ from walreplay.sink.table_log import LoggedVersion
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.internals import internals_of
 from walreplay.spark.delta.sql_types import sql_schema, sql_type
-from walreplay.spark.delta.target import TableName
+from walreplay.spark.delta.target import Place, TableName
 from walreplay.spark.session.isolation import own_session
+from walreplay.spark.staging.reached import Located
 from walreplay.spark.writing.one_row import FileRow
 
 if TYPE_CHECKING:
@@ -199,10 +200,11 @@ def test_a_row_that_spark_has_written_is_read(spark: SparkSession, tmp_path: Pat
     internals = internals_of(spark)
     assert internals is not None
     folder = MountedFolder(str(tmp_path / "t"))
-    row = FileRow(spark, table, pa.schema([*schema, ("more", pa.string())]), folder, internals)
-    assert row._read() is None
+    place = Located(Place(table.path), folder)
+    row = FileRow(spark, table, pa.schema([*schema, ("more", pa.string())]), lambda: place, internals)
+    assert row._read(folder) is None
     spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS (more STRING)")
-    found = row._read()
+    found = row._read(folder)
     assert found is not None
     assert found.values == {"n": 1, "at": moment, "more": None}
 
@@ -248,8 +250,8 @@ def test_a_table_begun_anew_by_somebody_else_is_not_taken_for_the_one_in_memory(
     internals, made_by = internals_of(spark), LoggedVersion(MountedFolder(str(tmp_path / "t")), 3).made_by
     assert internals is not None
     assert made_by is not None
-    assert internals.begin_at(spark, str(tmp_path / "t"), 3, made_by) is not None
-    assert internals.begin_at(spark, str(tmp_path / "t"), 3, "somebody else's") is None
+    assert internals.begin_at(spark, Place(str(tmp_path / "t")), 3, made_by) is not None
+    assert internals.begin_at(spark, Place(str(tmp_path / "t")), 3, "somebody else's") is None
 
 
 @pytest.mark.full

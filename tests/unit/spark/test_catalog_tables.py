@@ -6,9 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.types import LongType, StructType
 
-from walreplay.spark.delta import statements
+from walreplay.spark.delta import creation
 from walreplay.spark.delta.target import Target
 
 
@@ -18,7 +17,7 @@ def test_a_schema_is_created_only_if_it_is_not_there(schemas: list[str]) -> None
     spark: Any = SimpleNamespace(sql=said.append, catalog=SimpleNamespace(databaseExists=schemas.__contains__))
     table = Target.parse("main").table("shop", "orders")
 
-    statements._create(spark, table, StructType().add("id", LongType()), {}, "", None)
+    creation.create_by_sql(spark, table, "`id` BIGINT", {}, "", None)
 
-    expected = ["CREATE TABLE IF NOT EXISTS `main`.`shop`.`orders` (`id` bigint) USING delta"]
+    expected = ["CREATE TABLE IF NOT EXISTS `main`.`shop`.`orders` (`id` BIGINT) USING delta"]
     assert said == ([] if schemas else ["CREATE SCHEMA IF NOT EXISTS `main`.`shop`"]) + expected

@@ -15,7 +15,7 @@ from walreplay.errors import TargetError
 from walreplay.sink.lineage import CommitId, LoggedCommit, Standing, follow, mark_of, others_change
 from walreplay.sink.table_log import commits_from, newest_version
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.reach import folder_of
+from walreplay.spark.delta.located import folder_at
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.planning.registry import MirrorEntry, made_again
 from walreplay.spark.session.isolation import has_own_sessions
@@ -101,7 +101,7 @@ def changed_between(
 
 def newest_number(spark: SparkSession, table: TableName, application: str) -> int:
     """Give the number of an application's newest commit in a table of the ledger; 0 where there is none."""
-    folder = folder_of(spark, table.path)
+    folder = folder_at(spark, table)
     found: Iterable[LoggedCommit]
     if folder is not None:
         newest = newest_version(folder)
@@ -177,7 +177,7 @@ def _is_left_by(commit: LoggedCommit, entry: MirrorEntry, *, strict: bool) -> bo
 
 def _commits(spark: SparkSession, table: TableName, left: int) -> tuple[int, list[LoggedCommit]]:
     """Give a table's newest version, and its commits from a version on."""
-    folder = folder_of(spark, table.path)
+    folder = folder_at(spark, table)
     if folder is not None:
         newest = newest_version(folder)
         return newest, list(commits_from(folder, left, newest))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from walreplay.spark.delta.target import Place
 from walreplay.spark.session.isolation import has_own_sessions
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Method:
 
 _TRANSACTION: Final = f"{_DELTA}.OptimisticTransaction"
 _METADATA: Final = f"{_DELTA}.actions.Metadata"
+_CATALOG: Final = f"{_SQL}.catalyst.catalog"
+_ENTRY: Final = f"{_CATALOG}.CatalogTable"
 
 COMMITS: Final = "commits"
 MERGES: Final = "merges"
@@ -61,6 +64,7 @@ PROPERTIES: Final = "properties"
 FORGETTING: Final = "forgetting"
 CHECKPOINTS: Final = "checkpoints"
 CHECKSUMS: Final = "checksums"  # and what else hangs on the version that Delta has in memory
+CATALOGS: Final = "catalogs"
 
 USED: Final[Mapping[str, tuple[Method, ...]]] = {
     COMMITS: (
@@ -103,6 +107,25 @@ USED: Final[Mapping[str, tuple[Method, ...]]] = {
         Method(f"{_DELTA}.Snapshot", "checksumOpt"),
         Method(f"{_DELTA}.VersionChecksum", "txnId"),
         Method(f"{_DELTA}.util.JsonUtils$", "mapper"),
+    ),
+    CATALOGS: (
+        Method(f"{_SQL}.classic.SparkSession", "sessionState"),
+        Method(f"{_SQL}.classic.SparkSession", "sharedState"),
+        Method(f"{_SQL}.internal.SessionState", "catalog"),
+        Method(f"{_SQL}.internal.SessionState", "catalogManager"),
+        Method(f"{_SQL}.internal.SharedState", "externalCatalog"),
+        Method(f"{_SQL}.internal.SharedState", "hadoopConf"),
+        Method(f"{_SQL}.connector.catalog.CatalogManager", "catalog", (_TEXT,)),
+        Method(f"{_CATALOG}.ExternalCatalogWithListener", "unwrapped"),
+        Method(f"{_CATALOG}.SessionCatalog", "getTableMetadata", (f"{_SQL}.catalyst.TableIdentifier",)),
+        Method(f"{_CATALOG}.SessionCatalog", "getDatabaseMetadata", (_TEXT,)),
+        Method(f"{_CATALOG}.CatalogDatabase", "locationUri"),
+        Method(_ENTRY, "provider"),
+        Method(_ENTRY, "tableType"),
+        Method(_ENTRY, "storage"),
+        Method(f"{_CATALOG}.CatalogStorageFormat", "locationUri"),
+        Method(f"{_DELTA}.DeltaLog$", "forTable", (_SESSION, _ENTRY)),
+        Method(f"{_DELTA}.DeltaLog", "startTransaction", (_OPTION, _OPTION)),
     ),
     COLUMNS: (
         Method(_TRANSACTION, "updateMetadata", (_METADATA, "boolean")),
@@ -205,26 +228,34 @@ class Internals:
             if self.missing[what]
         ]
 
-    def begin(self, spark: SparkSession, path: str, *, is_far: bool = False) -> DeltaTransaction:
-        """Begin a transaction on a table, which need not exist yet.
+    def begin(self, spark: SparkSession, place: Place, *, is_far: bool = False) -> DeltaTransaction:
+        """Begin a transaction on a table, which need not exist yet if it is named by its path.
 
         Args:
             is_far: each request to the storage takes long: a version that Delta has found a moment ago is taken for the
                 newest.  If it is not, the commit finds out.
         """
-        self._activate(spark)
-        log = self._objects["DeltaLog$"].forTable(spark._jsparkSession, path)
+        self.activate(spark)
+        log = self._log_of(spark, place)
         if is_far and self.can(CHECKSUMS):
             found = log.getCapturedSnapshot()
             if time.time() * 1000 - int(found.updateTimestamp()) < _A_MOMENT:
-                return self._begin_on(spark, log, found.snapshot())
+                return self._begin_on(spark, log, found.snapshot(), place)
+        if place.entry is not None:
+            return self._begin_on(spark, log, None, place)
         return DeltaTransaction(spark, self, log, log.startTransaction())
 
-    def _begin_on(self, spark: SparkSession, log: Any, snapshot: Any) -> DeltaTransaction:
-        option = self.jvm.scala.Option
-        return DeltaTransaction(spark, self, log, log.startTransaction(option.apply(None), option.apply(snapshot)))
+    def _log_of(self, spark: SparkSession, place: Place) -> Any:
+        named = place.path if place.entry is None else place.entry
+        return self._objects["DeltaLog$"].forTable(spark._jsparkSession, named)
 
-    def begin_at(self, spark: SparkSession, path: str, version: int, made_by: str | None) -> DeltaTransaction | None:
+    def _begin_on(self, spark: SparkSession, log: Any, snapshot: Any, place: Place) -> DeltaTransaction:
+        """Begin a transaction on a version, or, if that is None, on the newest."""
+        option = self.jvm.scala.Option
+        begun = log.startTransaction(option.apply(place.entry), option.apply(snapshot))
+        return DeltaTransaction(spark, self, log, begun)
+
+    def begin_at(self, spark: SparkSession, place: Place, version: int, made_by: str | None) -> DeltaTransaction | None:
         """Begin a transaction on a version of a table without looking for newer ones; None if another one is known.
 
         If there is a newer one, the commit finds out.
@@ -235,12 +266,12 @@ class Internals:
         """
         if not self.can(CHECKSUMS):
             return None
-        self._activate(spark)
-        log = self._objects["DeltaLog$"].forTable(spark._jsparkSession, path)
+        self.activate(spark)
+        log = self._log_of(spark, place)
         snapshot = log.unsafeVolatileSnapshot()
         if int(snapshot.version()) != version or (version >= 0 and _made_by(snapshot) != (made_by or "")):
             return None
-        return self._begin_on(spark, log, snapshot)
+        return self._begin_on(spark, log, snapshot, place)
 
     def write(self, mark: str | None, *, anew: bool) -> Any:
         """Give the history's operation WRITE.
@@ -290,7 +321,7 @@ class Internals:
         """Give Scala's sequence of some values."""
         return self.jvm.PythonUtils.toSeq(values)
 
-    def _activate(self, spark: SparkSession) -> None:
+    def activate(self, spark: SparkSession) -> None:
         """Make Delta use a session's settings: it takes the session that is active in Java's thread."""
         getattr(self.jvm, f"{_SQL}.classic.SparkSession").setActiveSession(spark._jsparkSession)
 
@@ -357,7 +388,7 @@ class DeltaTransaction:
 
     def activate(self) -> None:
         """Make Delta use the session's settings: each Python thread has a Java thread of its own."""
-        self._internals._activate(self._spark)
+        self._internals.activate(self._spark)
 
     def commit(self, actions: Sequence[tuple[str, Mapping[str, Any]]], operation: Any) -> int:
         """Commit, and give the table's new version."""

@@ -6,22 +6,29 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from walreplay.errors import TargetError
 from walreplay.sink.features import needed_by, of_new
 from walreplay.sink.folders import forget_files
 from walreplay.sink.lineage import CommitId as CommitId
 from walreplay.sink.lineage import in_statement, mark_of
 from walreplay.sink.table_log import LoggedVersion, newest_version
+from walreplay.spark.delta.creation import MADE_BY, create_by_sql
+from walreplay.spark.delta.creation import NO_PROPERTIES as NO_PROPERTIES
+from walreplay.spark.delta.creation import USER_METADATA as USER_METADATA
+from walreplay.spark.delta.creation import commented as commented
+from walreplay.spark.delta.creation import create_table as create_table
+from walreplay.spark.delta.creation import listed as listed
+from walreplay.spark.delta.creation import literal as literal
 from walreplay.spark.delta.internals import checkpoint_log, forget_log
+from walreplay.spark.delta.located import place_of
 from walreplay.spark.delta.reach import folder_of
-from walreplay.spark.delta.target import TableName, quote
+from walreplay.spark.delta.target import Place, TableName, quote
 from walreplay.spark.session.isolation import AS_WRITTEN, has_own_sessions, settings
 
 if TYPE_CHECKING:
@@ -40,9 +47,6 @@ _MISSING: Final = (
     "DELTA_MISSING_DELTA_TABLE",
 )
 """The conditions under which there is no table at a path."""
-
-NO_PROPERTIES: Final[Mapping[str, str]] = {}
-"""A table has none but those that its columns need."""
 
 _LAST_VERSION: Final = "spark.databricks.delta.lastCommitVersionInSession"
 """Where Delta tells a session which version its last commit has made."""
@@ -79,12 +83,6 @@ FEW_ROWS: Final = SMALL_STATE | {
     "spark.sql.shuffle.partitions": "1",
 }
 
-
-USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
-"""What a session's commits have as their user's metadata."""
-
-_MADE_BY: Final = "walreplay.made_by"
-"""The property of a table that says which run has created it, where the platform refuses to have it in the history."""
 
 FEW_ROWS_REWRITTEN: Final = FEW_ROWS | {
     # To write a small file anew takes fewer steps than to mark rows in it.
@@ -176,13 +174,16 @@ def committing(spark: SparkSession, commit: CommitId) -> Iterator[Marking]:
 
 def say_in_front(spark: SparkSession, table: TableName, commit: CommitId) -> None:
     """Say in a commit of its own whose the next one is, which the platform does not let say it itself."""
-    spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({listed({_MADE_BY: in_statement(commit.mark)})})")
+    spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({listed({MADE_BY: in_statement(commit.mark)})})")
 
 
 def exists(spark: SparkSession, table: TableName) -> bool:
     """Say whether a Delta table exists."""
-    folder = folder_of(spark, table.path)
-    return columns_of(spark, table) is not None if folder is None else newest_version(folder) >= 0
+    place = place_of(spark, table)
+    if place is not None and place.path is None:
+        return False
+    folder = None if place is None else folder_of(spark, place.path)
+    return _schema_of(spark, table, place) is not None if folder is None else newest_version(folder) >= 0
 
 
 def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] | None:
@@ -193,7 +194,10 @@ def columns_of(spark: SparkSession, table: TableName) -> list[tuple[str, str]] |
 
 def schema_of(spark: SparkSession, table: TableName) -> StructType | None:
     """Give a table's columns as Spark has them; None if there is no table."""
-    folder = folder_of(spark, table.path)
+    place = place_of(spark, table)
+    if place is not None and place.path is None:
+        return None
+    folder = None if place is None else folder_of(spark, place.path)
     if folder is not None:
         # Spark needs a tenth of a second, and in an object store some requests more, also to say that there is none.
         version = newest_version(folder)
@@ -202,8 +206,17 @@ def schema_of(spark: SparkSession, table: TableName) -> StructType | None:
             return _schema_in(metadata)
         if version < 0:
             return None
+    return _schema_of(spark, table, place)
+
+
+def _schema_of(spark: SparkSession, table: TableName, place: Place | None) -> StructType | None:
+    """Give a table's columns by Spark itself; None if there is no table.
+
+    Args:
+        place: as far as it is known.
+    """
     try:
-        if table.path is None and not spark.catalog.tableExists(table.sql):
+        if place is None and not spark.catalog.tableExists(table.sql):
             return None
         return read(spark, table).schema
     except AnalysisException as error:
@@ -308,7 +321,11 @@ def write(
         return
     if create:
         # A catalog's table does not take properties as options, so it is made first.
-        _create(frame.sparkSession, table, frame.schema, properties, comment, commit)
+        columns = ", ".join(
+            f"{quote(field.name)} {field.dataType.simpleString()}{commented(field.metadata.get('comment'))}"
+            for field in frame.schema.fields
+        )
+        create_by_sql(frame.sparkSession, table, columns, properties, comment, commit)
     # Delta's own catalog heeds the options.  Others may heed the settings alone.
     with nullcontext() if commit is None else committing(frame.sparkSession, commit):
         if only or (mode == "overwrite" and not new_schema):
@@ -317,45 +334,6 @@ def write(
             frame.writeTo(table.sql).options(**options).overwrite(f.expr(only or "true"))
         else:
             writer.options(**options).saveAsTable(table.sql)
-
-
-def _create(
-    spark: SparkSession,
-    table: TableName,
-    schema: StructType,
-    properties: Mapping[str, str],
-    comment: str,
-    commit: CommitId | None,
-) -> None:
-    """Create a table without rows.
-
-    Args:
-        commit: the one that will bring its rows; None if it does not matter whose table it is.
-    """
-    # The table is created by the run, too, but this is not yet the commit with the rows.
-    mark = None if commit is None else replace(commit, number=0).mark
-    columns = ", ".join(
-        f"{quote(field.name)} {field.dataType.simpleString()}{commented(field.metadata.get('comment'))}"
-        for field in schema.fields
-    )
-    try:
-        namespace = TableName(parts=table.parts[:-1]).sql
-        # Who may not create schemas can be given them; the statement would ask for the privilege all the same.
-        if not spark.catalog.databaseExists(namespace):
-            spark.sql(f"CREATE SCHEMA IF NOT EXISTS {namespace}")
-        with settings(spark, {} if mark is None else {USER_METADATA: mark}) as refused:
-            if mark is not None and refused:
-                properties = {**properties, _MADE_BY: in_statement(mark)}
-            given = f"{commented(comment)}{f' TBLPROPERTIES ({listed(properties)})' if properties else ''}"
-            spark.sql(f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta{given}")
-    except AnalysisException as error:
-        if error.getCondition() != "INVALID_SCHEMA_OR_RELATION_NAME":
-            raise
-        raise TargetError(
-            "the catalog does not take a table or schema of this name",
-            table=table.text,
-            remedy="Apply to a folder instead, where every name is possible",
-        ) from None
 
 
 def like_table(frame: DataFrame, table: TableName) -> DataFrame:
@@ -392,18 +370,9 @@ def checkpoint(spark: SparkSession, table: TableName) -> None:
     Until then the log contains files that the table no longer has, with least and greatest values of the old types.
     DuckDB's reader reads these as the new types, and fails.
     """
-    if table.path is not None and has_own_sessions(spark):
-        checkpoint_log(spark, table.path)
-
-
-def listed(properties: Mapping[str, str]) -> str:
-    """Write properties as a SQL list."""
-    return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
-
-
-def commented(comment: str | None) -> str:
-    """Give a comment as it stands in a statement that declares something; empty for none."""
-    return f" COMMENT {literal(comment)}" if comment else ""
+    place = place_of(spark, table) if has_own_sessions(spark) else None
+    if place is not None and place.path is not None:
+        checkpoint_log(spark, place.path)
 
 
 def with_comments(frame: DataFrame, comments: Mapping[str, str]) -> DataFrame:
@@ -428,9 +397,13 @@ def comment_of(spark: SparkSession, table: TableName) -> str:
     return row.description or ""
 
 
-def literal(text: str) -> str:
-    """Write a text as a SQL literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def drop(spark: SparkSession, table: TableName) -> None:
+    """Remove a catalog's table, if it is there; the next one of its name may lie where it lay."""
+    place = place_of(spark, table)
+    spark.sql(f"DROP TABLE IF EXISTS {table.sql}")
+    forget_files()
+    if place is not None and place.path is not None:
+        forget_log(spark, place.path)
 
 
 def forget(spark: SparkSession, table: TableName) -> None:
@@ -441,9 +414,9 @@ def forget(spark: SparkSession, table: TableName) -> None:
     commits may be made in the same millisecond.  Then one table would be read for the other.
     """
     forget_files()
-    if table.path is None or not has_own_sessions(spark):
-        return
-    forget_log(spark, table.path)
+    place = place_of(spark, table) if has_own_sessions(spark) else None
+    if place is not None and place.path is not None:
+        forget_log(spark, place.path)
 
 
 def read(spark: SparkSession, table: TableName) -> DataFrame:

@@ -13,6 +13,7 @@ write to it.
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from walreplay.sink.table_log import LOG, LoggedVersion
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.internals import CHECKSUMS, COLUMNS, MERGES, PROPERTIES, DeltaTransaction, Internals
 from walreplay.spark.delta.sql_types import sql_schema
-from walreplay.spark.delta.target import TableName
+from walreplay.spark.delta.target import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,13 +63,16 @@ _CHECKSUM_FILES: Final = "spark.databricks.delta.writeChecksumFile.enabled"
 _LAST_CHECKPOINT_SUM: Final = "_delta_log/._last_checkpoint.crc"
 """The checksum of the one file of the log that is written again and again."""
 
+_OF_CATALOGS: Final = re.compile("catalogManaged|catalogOwned|coordinatedCommits", re.IGNORECASE)
+"""What is in the name of a feature by which a catalog makes a table's commits, or decides between them."""
+
 _KNOWN_FIELDS: Final = {"comment", "delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.typeChanges"}
 """The same of columns; others are generated, or must hold something."""
 
 
 def begin(
     spark: SparkSession,
-    table: TableName,
+    place: Place,
     folder: Folder,
     internals: Internals,
     *,
@@ -76,13 +80,13 @@ def begin(
     properties: Mapping[str, str] = delta.NO_PROPERTIES,
 ) -> Transaction | None:
     """Begin a transaction on a table; None if Spark has to write to it."""
-    begun = begin_or_say(spark, table, folder, internals, create=create, properties=properties)
+    begun = begin_or_say(spark, place, folder, internals, create=create, properties=properties)
     return None if isinstance(begun, str) else begun
 
 
 def begin_or_say(
     spark: SparkSession,
-    table: TableName,
+    place: Place,
     folder: Folder,
     internals: Internals,
     *,
@@ -93,13 +97,12 @@ def begin_or_say(
 
     Args:
         folder: the table's, which driver and executors reach by themselves.
-        create: the columns, if the table does not exist yet.
+        create: the columns, if the table does not exist yet.  A catalog's is made by a statement before.
     """
-    assert table.path is not None
     # A table that is to be created is believed not to be there; if it is, the commit fails.
-    begun = internals.begin_at(spark, table.path, -1, None) if create is not None else None
+    begun = internals.begin_at(spark, place, -1, None) if create is not None else None
     if begun is None:
-        begun = internals.begin(spark, table.path, is_far=folder.is_far)
+        begun = internals.begin(spark, place, is_far=folder.is_far)
     transaction = Transaction(spark, begun, folder)
     if transaction.is_new != (create is not None):
         return "it is there already" if create is not None else "it is not there"
@@ -109,15 +112,14 @@ def begin_or_say(
 
 
 def begin_at(
-    spark: SparkSession, table: TableName, folder: Folder, internals: Internals, version: int, made_by: str | None
+    spark: SparkSession, place: Place, folder: Folder, internals: Internals, version: int, made_by: str | None
 ) -> Transaction | None:
     """Begin a transaction on a version that is believed to be a table's newest; None if it is known not to be.
 
     Args:
         made_by: the id of the version's commit (`LoggedVersion.made_by`).
     """
-    assert table.path is not None
-    begun = internals.begin_at(spark, table.path, version, made_by)
+    begun = internals.begin_at(spark, place, version, made_by)
     transaction = None if begun is None else Transaction(spark, begun, folder)
     return None if transaction is None or transaction.obstacle is not None else transaction
 
@@ -177,6 +179,8 @@ class Transaction:
     @property
     def obstacle(self) -> str | None:
         """What the table has that its files must respect and that is not known here; None for nothing."""
+        if any(map(_OF_CATALOGS.search, self._protocol())):
+            return "its catalog makes its commits"
         return obstacle_in(self._begun.metadata())
 
     def may_be_altered(self, *, drops: bool, renames: bool, widens: bool) -> bool:

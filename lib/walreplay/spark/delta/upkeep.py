@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from walreplay.sink.table_log import LoggedVersion, newest_version
 from walreplay.sink.upkeep import SMALL, FilesOfTable, from_history, from_log
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.reach import folder_of
+from walreplay.spark.delta.located import folder_at
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.session.isolation import has_own_sessions, session_with
 
@@ -43,7 +43,7 @@ def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
     The log tells it exactly, where the driver reaches it by itself.  Elsewhere the table's history does, as far back as
     it is read here.
     """
-    folder = folder_of(spark, table.path)
+    folder = folder_at(spark, table)
     logged = None if folder is None else LoggedVersion(folder, newest_version(folder)).files()
     if logged is not None:
         return from_log(logged)

@@ -13,7 +13,7 @@ runs, ``ledger is to be kept small``, ``runs kept for tables``, ``runs forgotten
 ``ledger's table kept small: table``; of an index
 ``part indexed``; of a rebuild ``made beside``, ``compared``, ``rebuild written``,
 ``rows are to be replaced: schema.table``, ``rows replaced: schema.table``, ``table replaced: schema.table``,
-``tables replaced``, ``side removed``."""
+``tables replaced``, ``side removed``; in a catalog ``table made: catalog.schema.table``."""
 
 
 def reached(step: str) -> None:

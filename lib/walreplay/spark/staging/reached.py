@@ -1,13 +1,19 @@
-"""Try whether the workers reach a folder by themselves."""
+"""Where tables lie, and whether driver and workers reach them by themselves: that is tried."""
 
 from __future__ import annotations
 
+import threading
 import uuid
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from walreplay.sink.folders import Folder, MountedFolder
+from walreplay.sink.folders import Folder, MountedFolder, StoreFolder
+from walreplay.spark.delta.located import place_of, schema_folder
+from walreplay.spark.delta.reach import folder_of
+from walreplay.spark.delta.target import Place, TableName
 from walreplay.spark.session.session import local_cores
 from walreplay.spark.workers.reaching import REACHED, reach
 
@@ -15,8 +21,41 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Reached:
-    """A target's root, which the driver reaches by itself, and maybe the workers, too.
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A table's place, which the driver reaches by itself.
+
+    Attributes:
+        folder: None if the catalog has no such table.
+    """
+
+    place: Place
+    folder: Folder | None
+
+
+class Reached(ABC):
+    """The places of a target's tables, as far as the driver reaches them by itself, and maybe the workers, too."""
+
+    @abstractmethod
+    def located(self, spark: SparkSession, table: TableName) -> Located | None:
+        """Give a table's place; None if the driver does not reach it."""
+
+    @abstractmethod
+    def by_workers(self, folder: Folder) -> bool:
+        """Say whether the workers reach a table's folder by themselves, too: tried once for those beside it."""
+
+    @abstractmethod
+    def staging(self, table: TableName, own: str) -> Folder | None:
+        """Give the folder where runs stage events, if driver and workers reach it.
+
+        Args:
+            table: the ledger's, that stands for it.
+            own: the name of the run's folder inside, which is deleted at the end.
+        """
+
+
+class ReachedRoot(Reached):
+    """A folder that has all tables of a target.
 
     Args:
         root: the root as it is named; ``folder`` is the same.
@@ -28,26 +67,80 @@ class Reached:
         self._folder = folder
         self._by_workers: bool | None = None
 
-    def holds(self, path: str) -> bool:
-        """Say whether a path is below the root."""
-        return path.startswith(f"{self._root}/")
+    def located(self, spark: SparkSession, table: TableName) -> Located | None:
+        """Give a table's place, usually below the root."""
+        if table.path is not None and table.path.startswith(f"{self._root}/"):
+            return Located(Place(table.path), self._below(table.path))
+        folder = folder_of(spark, table.path)
+        return None if folder is None else Located(Place(table.path), folder)
 
-    def below(self, path: str) -> Folder:
-        """Give the folder of a path below the root."""
+    def by_workers(self, folder: Folder) -> bool:
+        """Say whether the workers reach the root by themselves, too."""
+        if self._by_workers is None:
+            tried = self._folder.inside(_tried())
+            self._by_workers = workers_reach(self._spark, tried)
+            tried.delete_all()
+        return self._by_workers
+
+    def staging(self, table: TableName, own: str) -> Folder | None:
+        """Give the folder at the table's path."""
+        assert table.path is not None
+        folder = self._below(table.path)
+        if self._by_workers is None:
+            self._by_workers = workers_reach(self._spark, folder.inside(own))
+        return folder if self._by_workers else None
+
+    def _below(self, path: str) -> Folder:
         return self._folder.inside(path.removeprefix(self._root).lstrip("/"))
 
-    def by_workers(self, staging: Folder | None = None) -> bool:
-        """Say whether the workers reach the target by themselves, too: tried once.
 
-        Args:
-            staging: a folder that is deleted at the end; None if there is none.
-        """
-        if self._by_workers is None:
-            folder = self._folder.inside(f".reached-{uuid.uuid4()}") if staging is None else staging
-            self._by_workers = workers_reach(self._spark, folder)
-            if staging is None:
-                folder.delete_all()
-        return self._by_workers
+class ReachedCatalog(Reached):
+    """The tables of a catalog that tells where they lie (`walreplay.spark.delta.located`)."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._tried: dict[object, bool] = {}
+        self._trying = threading.Lock()
+
+    def located(self, spark: SparkSession, table: TableName) -> Located | None:
+        """Give a table's place, which the catalog is asked for."""
+        place = place_of(spark, table)
+        if place is None or place.path is None:
+            return None if place is None else Located(place, None)
+        folder = folder_of(spark, place.path)
+        return None if folder is None else Located(place, folder)
+
+    def by_workers(self, folder: Folder) -> bool:
+        """Say whether the workers reach a table's folder: tried once for a bucket, or for a folder of tables."""
+        return self._reach(folder, folder.inside(_tried()), passing=True)
+
+    def staging(self, table: TableName, own: str) -> Folder | None:
+        """Give a folder in that of the ledger's schema, of a name that no table of a catalog has."""
+        schema = schema_folder(self._spark, table)
+        if schema is None:
+            return None
+        folder = schema.inside(f".{table.parts[-1].lower()}")
+        return folder if self._reach(folder, folder.inside(own), passing=False) else None
+
+    def _reach(self, folder: Folder, tried: Folder, *, passing: bool) -> bool:
+        key = _beside(folder)
+        with self._trying:
+            if key not in self._tried:
+                self._tried[key] = workers_reach(self._spark, tried)
+                if passing:
+                    tried.delete_all()
+            return self._tried[key]
+
+
+def _beside(folder: Folder) -> object:
+    """Give what a folder shares with those that are reached as it is."""
+    if isinstance(folder, StoreFolder):
+        return folder.kind, folder.options, folder.bucket
+    return str(Path(folder.path).parent) if isinstance(folder, MountedFolder) else folder
+
+
+def _tried() -> str:
+    return f".reached-{uuid.uuid4()}"
 
 
 def workers_reach(spark: SparkSession, folder: Folder) -> bool:
@@ -75,4 +168,4 @@ def workers_reach(spark: SparkSession, folder: Folder) -> bool:
         return False
 
 
-__all__ = ["Reached", "workers_reach"]
+__all__ = ["Located", "Reached", "ReachedCatalog", "ReachedRoot", "workers_reach"]

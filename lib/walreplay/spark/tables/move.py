@@ -125,7 +125,7 @@ def remove(spark: SparkSession, table: TableName, check_lock: Callable[[], None]
     """Remove a table; give a note if it is left behind without rows."""
     check_lock()
     if table.path is None:
-        spark.sql(f"DROP TABLE IF EXISTS {table.sql}")
+        delta.drop(spark, table)
         return None
     files = file_system(spark, table.path)
     if files is not None:

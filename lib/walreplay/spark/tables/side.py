@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.mounted import local_folder
-from walreplay.spark.delta.target import TableName, Target, quote
+from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger.keeping import HISTORY
 from walreplay.spark.tables.move import file_system
 
@@ -49,7 +49,7 @@ def _drop(spark: SparkSession, side: Target) -> None:
     for row in spark.sql(f"SHOW TABLES IN {schema.sql}").collect():
         # Catalogs keep names in lower case.
         if row.tableName.lower().startswith(prefix.lower()):
-            spark.sql(f"DROP TABLE IF EXISTS {schema.sql}.{quote(row.tableName)}")
+            delta.drop(spark, TableName(parts=(*schema.parts, row.tableName)))
 
 
 __all__ = ["remove_side"]

@@ -15,7 +15,7 @@ from walreplay.sink.evolution import OWN
 from walreplay.sink.features import DELETION_VECTORS, needed_by
 from walreplay.sink.table_log import LoggedVersion, newest_version
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.reach import folder_of
+from walreplay.spark.delta.located import folder_at
 from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import quote
 from walreplay.spark.delta.transaction import declared
@@ -296,7 +296,7 @@ def _ready(
 
 def _is_small(spark: SparkSession, run: TableRun) -> bool:
     """Say whether a table is so small that a MERGE may write its files anew."""
-    folder = folder_of(spark, run.plan.table.path)
+    folder = folder_at(spark, run.plan.table)
     told = None if folder is None else LoggedVersion(folder, newest_version(folder)).size()
     if told is not None:
         return told[1] <= _SMALL_TABLE

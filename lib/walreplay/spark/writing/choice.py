@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from walreplay.sink.folders import forget_files
+from walreplay.sink.folders import Folder, forget_files
 from walreplay.spark.delta.internals import COMMITS, internals_of
+from walreplay.spark.delta.located import tells
 from walreplay.spark.delta.reach import folder_of
 from walreplay.spark.delta.target import Target
-from walreplay.spark.staging.reached import Reached
+from walreplay.spark.staging.reached import Reached, ReachedCatalog, ReachedRoot
 from walreplay.spark.writing.base import TableWriter
 from walreplay.spark.writing.files import FileWriter
 from walreplay.spark.writing.statements import StatementWriter
@@ -26,16 +27,21 @@ def choose_writer(spark: SparkSession, target: Target) -> TableWriter:
     """Give the writer of a target's tables.
 
     Python writes files if driver and executors reach the target by themselves and Delta's private classes are as
-    expected.  If only the classes differ, the writer has a warning that names the difference.
+    expected.  If only the classes differ, the writer has a warning that names the difference.  Of a catalog's tables
+    each is asked for by itself.
     """
     chosen = os.environ.get(_SWITCH)
     folder = None if chosen == "spark" else folder_of(spark, target.root)
     # Since the last run of this process somebody may have begun the target anew.
     forget_files(folder)
-    if folder is None or target.root is None:
-        return StatementWriter()
-    reached = Reached(spark, target.root, folder)
+    reached = None if chosen == "spark" else _reached(spark, target, folder)
     internals = None if chosen == "statements" else internals_of(spark)
-    if internals is None:
+    if reached is None or internals is None:
         return StatementWriter(reached=reached)
     return FileWriter(reached, internals) if internals.can(COMMITS) else StatementWriter(internals.warnings, reached)
+
+
+def _reached(spark: SparkSession, target: Target, folder: Folder | None) -> Reached | None:
+    if target.root is None:
+        return ReachedCatalog(spark) if tells(spark, target.catalog) else None
+    return None if folder is None else ReachedRoot(spark, target.root, folder)

@@ -3,26 +3,33 @@
 This is four to five times as fast as statements.  Driver and executors must reach the target by themselves, and
 Delta's private classes must be as expected (`walreplay.spark.delta.internals`).  Tables with anything unusual are left
 to statements.
+
+A table at a path is made by the commit of its first rows.  One in a catalog is made by a statement before, so that the
+catalog has it; for a moment it has no rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
+from walreplay.errors import TargetError
 from walreplay.report import Way
 from walreplay.sink.events import Mode
-from walreplay.sink.folders import Folder
+from walreplay.sink.folders import forget_files
+from walreplay.sink.lineage import CommitId
+from walreplay.sink.table_log import commits_from
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta import transaction
 from walreplay.spark.delta.internals import Internals
-from walreplay.spark.delta.reach import folder_of
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.delta.transaction import Transaction
-from walreplay.spark.planning.table_run import TableRun
+from walreplay.spark.planning.table_run import Merge, TableRun
+from walreplay.spark.session import steps
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.staging.files import FileStaging
 from walreplay.spark.staging.reached import Reached
@@ -42,7 +49,7 @@ class FileWriter(StatementWriter):
     """Write files, and leave to statements the tables that need something that this writer does not know.
 
     Args:
-        reached: the target's root.
+        reached: the places of its tables.
     """
 
     way: ClassVar[Way] = "files"
@@ -50,7 +57,7 @@ class FileWriter(StatementWriter):
 
     def __init__(self, reached: Reached, internals: Internals) -> None:
         super().__init__(internals.warnings, reached)
-        self._root = reached
+        self._places = reached
         self._internals = internals
 
     def one_row(
@@ -62,10 +69,8 @@ class FileWriter(StatementWriter):
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
     ) -> OneRow:
         """Give a table of one row, which need not exist yet."""
-        folder = self._folder_of(spark, table)
-        if folder is None:
-            return super().one_row(spark, table, schema, properties=properties)
-        return FileRow(spark, table, schema, folder, self._internals, properties)
+        locate = partial(self._places.located, spark, table)
+        return FileRow(spark, table, schema, locate, self._internals, properties)
 
     def append(
         self,
@@ -130,16 +135,49 @@ class FileWriter(StatementWriter):
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
     ) -> Transaction | str:
         """Begin a transaction on a table, or give the reason why that is not possible."""
-        folder = self._folder_of(spark, table)
-        if folder is None or not self._root.by_workers():
+        if create is not None and table.path is None:
+            return self._make(spark, table, create, properties)
+        located = self._places.located(spark, table)
+        if located is None or located.folder is None or not self._places.by_workers(located.folder):
             return "driver and workers do not reach its folder"
-        return transaction.begin_or_say(spark, table, folder, self._internals, create=create, properties=properties)
+        own = located.place, located.folder, self._internals
+        return transaction.begin_or_say(spark, *own, create=create, properties=properties)
 
-    def _folder_of(self, spark: SparkSession, table: TableName) -> Folder | None:
-        """Give a table's folder, usually below the target's; None if it is not reached."""
-        if table.path is not None and self._root.holds(table.path):
-            return self._root.below(table.path)
-        return folder_of(spark, table.path)
+    def _make(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        columns: pa.Schema,
+        properties: Mapping[str, str],
+        commit: delta.CommitId | None = None,
+    ) -> Transaction | str:
+        """Have a catalog make a table without rows, and begin the transaction that brings them.
+
+        Args:
+            columns: with the comments of the columns and of the table.
+            commit: the one that will bring the rows; None if it does not matter who has made the table.
+
+        Raises:
+            TargetError: somebody else has made the table, or written to it, since it was found not to be there.
+        """
+        delta.create_table(spark, table, columns, properties, commit=commit)
+        steps.reached(f"table made: {table.text}")
+        begun = self._begin_or_say(spark, table)
+        if isinstance(begun, str):
+            return begun
+        # Another table may have lain there a moment ago.
+        forget_files(begun.folder)
+        first = next(commits_from(begun.folder, 0, 0), None)
+        made_by = None if first is None else CommitId.of_mark(first.mark)
+        if begun.version == 0 and (commit is None or made_by == replace(commit, number=0)):
+            return begun
+        if commit is None:
+            return "somebody else has written to it since it was made"
+        raise TargetError(
+            "somebody else has made the table, or has written to it, while the run was at work",
+            path=table.text,
+            remedy="Nothing was written to it; run again, which says whose the table is",
+        )
 
     def _append(
         self,
@@ -151,6 +189,18 @@ class FileWriter(StatementWriter):
         properties: Mapping[str, str],
     ) -> FileAppend | str:
         begun = self._begin_or_say(spark, table, create=schema if create else None, properties=properties)
+        if isinstance(begun, str):
+            return begun
+        columns = begun.columns(schema)
+        return OTHER_COLUMNS if columns is None else FileAppend(begun, columns)
+
+    def _made(self, spark: SparkSession, run: TableRun, merge: Merge) -> FileAppend | str:
+        """Begin to append to a table that is made for it."""
+        schema, properties = merge.commented_schema, dict(merge.properties)
+        if merge.table.path is not None:
+            return self._append(spark, merge.table, schema, create=True, properties=properties)
+        run.check_lock()
+        begun = self._make(spark, merge.table, schema, properties, merge.commit)
         if isinstance(begun, str):
             return begun
         columns = begun.columns(schema)
@@ -169,8 +219,11 @@ class FileWriter(StatementWriter):
         epoch, merge = run.plan.epochs[number], run.merge(number)
         task, folder = run.fold_task(epoch, fresh=not exists or merge.appends), staging.kept_rows_folder
         if not exists or merge.only_adds:
-            schema = merge.schema if exists else merge.commented_schema
-            append = self._append(spark, merge.table, schema, create=not exists, properties=dict(merge.properties))
+            append = (
+                self._append(spark, merge.table, merge.schema, create=False, properties=delta.NO_PROPERTIES)
+                if exists
+                else self._made(spark, run, merge)
+            )
             if isinstance(append, str):
                 return append
             work = append.folding(task, [source for _, source in merge.pairs])

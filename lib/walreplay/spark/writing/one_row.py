@@ -6,7 +6,7 @@ has made in between is never overwritten.  If the row cannot be replaced so, a s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.internals import Internals
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.delta.transaction import Transaction, begin, begin_at, columns_in, log_entry, obstacle_in
+from walreplay.spark.session import steps
+from walreplay.spark.staging.reached import Located
 from walreplay.spark.writing.base import Condition
 from walreplay.spark.writing.row_statements import StatementRow
 
@@ -45,10 +47,10 @@ class _Known:
 
 
 class FileRow(StatementRow):
-    """A table of one row that is read and changed by its file.
+    """A table of one row that is read and changed by its file; where the driver does not reach that, by statements.
 
     Args:
-        folder: the table's, which the driver reaches by itself.
+        locate: gives the table's place, as far as the driver reaches it by itself.
     """
 
     def __init__(
@@ -56,31 +58,40 @@ class FileRow(StatementRow):
         spark: SparkSession,
         table: TableName,
         schema: pa.Schema,
-        folder: Folder,
+        locate: Callable[[], Located | None],
         internals: Internals,
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
     ) -> None:
         super().__init__(spark, table, schema, properties)
-        self._folder = folder
+        self._locate = locate
         self._internals = internals
+        self._located: Located | None = None
         self._seen: int | None = None
         self._known: _Known | None = None
 
     def exists(self) -> bool:
         """Say whether the table exists."""
-        self._seen = newest_version(self._folder)
+        # A catalog may have another table of the name since it was asked last.
+        self._located = self._locate()
+        if self._located is None:
+            return super().exists()
+        self._seen = -1 if self._located.folder is None else newest_version(self._located.folder)
         return self._seen >= 0
 
     def read(self) -> Mapping[str, Any] | None:
         """Give the row of an existing table, by its columns' names; None if the table is empty."""
-        self._known = self._read()
+        folder = self._folder
+        self._known = None if folder is None else self._read(folder)
         return super().read() if self._known is None else self._known.values
 
     def create(self, values: Mapping[str, Any], *, exists: bool) -> bool:
         """Create the table with its row, or insert the row into an empty table; say whether that was done."""
-        transaction = None if exists else self._begin(self._schema)
+        transaction = None if exists else self._begin_new()
         self._known = None if transaction is None else self._write(transaction, values, ())
-        return self._known is not None or super().create(values, exists=exists)
+        if self._known is not None:
+            return True
+        # A catalog's table may have been made for it already.
+        return super().create(values, exists=exists)
 
     def change(self, values: Mapping[str, Any], condition: Condition) -> bool:
         """Change some of the row's values; say whether the condition held."""
@@ -98,26 +109,33 @@ class FileRow(StatementRow):
                 return True
         return super().change(values, condition)
 
-    def _read(self) -> _Known | None:
-        """Read the row by the log alone: to ask Delta takes several times as long, and as many requests of a store."""
-        version = newest_version(self._folder) if self._seen is None else self._seen
-        self._seen = None
-        logged = LoggedVersion(self._folder, version)
-        return self._by_commit(logged, version) or self._by_log(logged, version)
+    @property
+    def _folder(self) -> Folder | None:
+        """The table's, where it was found last."""
+        if self._located is None:
+            self._located = self._locate()
+        return None if self._located is None else self._located.folder
 
-    def _by_commit(self, logged: LoggedVersion, version: int) -> _Known | None:
+    def _read(self, folder: Folder) -> _Known | None:
+        """Read the row by the log alone: to ask Delta takes several times as long, and as many requests of a store."""
+        version = newest_version(folder) if self._seen is None else self._seen
+        self._seen = None
+        logged = LoggedVersion(folder, version)
+        return self._by_commit(folder, logged, version) or self._by_log(folder, logged, version)
+
+    def _by_commit(self, folder: Folder, logged: LoggedVersion, version: int) -> _Known | None:
         """Read the row by the commit that has written it, if the file says itself that it has all columns."""
         file = logged.replaced_by()
         name = None if file is None else whole_file(file)
         if file is None or name is None:
             return None
-        rows = pq.ParquetFile(self._folder.open(name)).read()
+        rows = pq.ParquetFile(folder.open(name)).read()
         if rows.num_rows != 1 or rows.column_names != self._schema.names:
             return None
         values = {field.name: rows[field.name].cast(field.type, safe=False)[0].as_py() for field in self._schema}
         return _Known(version, logged.made_by, [file], values)
 
-    def _by_log(self, logged: LoggedVersion, version: int) -> _Known | None:
+    def _by_log(self, folder: Folder, logged: LoggedVersion, version: int) -> _Known | None:
         """Read the row of a table in which columns may be mapped, or were added."""
         metadata, files = logged.metadata(), logged.files()
         if metadata is None or files is None or len(files) != 1 or obstacle_in(metadata) is not None:
@@ -125,7 +143,7 @@ class FileRow(StatementRow):
         columns, name = columns_in(metadata, self._schema), whole_file(files[0])
         if columns is None or name is None:
             return None
-        rows = pq.ParquetFile(self._folder.open(name)).read()
+        rows = pq.ParquetFile(folder.open(name)).read()
         if rows.num_rows != 1:
             return None
         values = {}
@@ -135,15 +153,34 @@ class FileRow(StatementRow):
             values[column.name] = rows[column.physical].cast(column.type, safe=False)[0].as_py() if there else None
         return _Known(version, logged.made_by, files, values)
 
+    def _begin_new(self) -> Transaction | None:
+        """Begin the transaction that brings a new table its row; None if statements have to do it."""
+        if self._table.path is not None:
+            return self._begin(self._schema)
+        if self._locate() is None:
+            return None
+        delta.create_table(self._spark, self._table, self._schema, self._properties)
+        steps.reached(f"table made: {self._table.text}")
+        self._located = self._locate()
+        transaction = self._begin(None)
+        # Another run may have made it, and brought its row; if it does so now, the commit fails.
+        return transaction if transaction is not None and transaction.version == 0 else None
+
     def _begin(self, create: pa.Schema | None) -> Transaction | None:
         """Begin a transaction, which creates the table if columns are given; None if statements have to be used."""
-        own = self._table, self._folder, self._internals
+        folder = self._folder
+        if self._located is None or folder is None:
+            return None
+        own = self._located.place, folder, self._internals
         return begin(self._spark, *own, create=create, properties=self._properties)
 
     def _replace(self, known: _Known, values: Mapping[str, Any]) -> _Known | None:
         """Replace a row; None, and nothing is written, if the table no longer has it."""
         at = known.version, known.made_by
-        transaction = begin_at(self._spark, self._table, self._folder, self._internals, *at)
+        folder = self._folder
+        if self._located is None or folder is None:
+            return None
+        transaction = begin_at(self._spark, self._located.place, folder, self._internals, *at)
         transaction = self._begin(None) if transaction is None else transaction
         if transaction is None or transaction.version != known.version:
             return None

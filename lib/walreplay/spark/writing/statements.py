@@ -41,7 +41,7 @@ class StatementWriter(TableWriter):
     """Write by Spark's statements.
 
     Args:
-        reached: the target's root, if driver and workers may reach it by themselves: then events are staged in files.
+        reached: the tables' places, if driver and workers may reach them: then events are staged in files.
     """
 
     way: ClassVar[Way] = "statements"
@@ -52,11 +52,9 @@ class StatementWriter(TableWriter):
 
     def staging(self, target: Target, own: str, before: str | None, turn: int) -> Staging:
         """Give a run's place for staged events."""
-        table = target.ledger(STAGING)
-        if self._reached is not None and table.path is not None:
-            folder = self._reached.below(table.path)
-            if self._reached.by_workers(folder.inside(own)):
-                return FileStaging(folder, own, before)
+        folder = None if self._reached is None else self._reached.staging(target.ledger(STAGING), own)
+        if folder is not None:
+            return FileStaging(folder, own, before)
         return TableStaging(target.ledger(STAGING if turn == 0 else f"{STAGING}_{turn}"))
 
     def one_row(

@@ -1,0 +1,103 @@
+"""Create a catalog's table by a statement, without rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
+
+from walreplay.errors import TargetError
+from walreplay.sink.comments import comment_in
+from walreplay.sink.features import needed_by, of_new
+from walreplay.sink.lineage import CommitId, in_statement
+from walreplay.spark.delta.sql_types import sql_schema, sql_type
+from walreplay.spark.delta.target import TableName, quote
+from walreplay.spark.session.isolation import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_PROPERTIES: Final[Mapping[str, str]] = {}
+"""A table has none but those that its columns need."""
+
+USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+"""What a session's commits have as their user's metadata."""
+
+MADE_BY: Final = "walreplay.made_by"
+"""The property of a table that says which run has created it, where the platform refuses to have it in the history."""
+
+
+def create_table(
+    spark: SparkSession,
+    table: TableName,
+    schema: pa.Schema,
+    properties: Mapping[str, str] = NO_PROPERTIES,
+    *,
+    commit: CommitId | None = None,
+) -> None:
+    """Create a catalog's table without rows, if it is not there; it has the properties that its columns need, too.
+
+    Args:
+        schema: with the comments of the columns and of the table (`comment_in`).
+        commit: the one that will bring its rows; None if it does not matter whose table it is.
+    """
+    fields = json.loads(StructType.fromDDL(sql_schema(schema)).json())["fields"]
+    columns = ", ".join(f"{quote(field.name)} {sql_type(field.type)}{commented(comment_in(field))}" for field in schema)
+    given = of_new({**properties, **needed_by(fields)})
+    create_by_sql(spark, table, columns, given, comment_in(schema) or "", commit)
+
+
+def create_by_sql(
+    spark: SparkSession,
+    table: TableName,
+    columns: str,
+    properties: Mapping[str, str],
+    comment: str,
+    commit: CommitId | None,
+) -> None:
+    """Create a table without rows.
+
+    Args:
+        columns: SQL.
+        commit: see `create_table`.
+    """
+    # The table is created by the run, too, but this is not yet the commit with the rows.
+    mark = None if commit is None else replace(commit, number=0).mark
+    try:
+        namespace = TableName(parts=table.parts[:-1]).sql
+        # Who may not create schemas can be given them; the statement would ask for the privilege all the same.
+        if not spark.catalog.databaseExists(namespace):
+            spark.sql(f"CREATE SCHEMA IF NOT EXISTS {namespace}")
+        with settings(spark, {} if mark is None else {USER_METADATA: mark}) as refused:
+            if mark is not None and refused:
+                properties = {**properties, MADE_BY: in_statement(mark)}
+            given = f"{commented(comment)}{f' TBLPROPERTIES ({listed(properties)})' if properties else ''}"
+            spark.sql(f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta{given}")
+    except AnalysisException as error:
+        if error.getCondition() != "INVALID_SCHEMA_OR_RELATION_NAME":
+            raise
+        raise TargetError(
+            "the catalog does not take a table or schema of this name",
+            table=table.text,
+            remedy="Apply to a folder instead, where every name is possible",
+        ) from None
+
+
+def listed(properties: Mapping[str, str]) -> str:
+    """Write properties as a SQL list."""
+    return ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+
+
+def commented(comment: str | None) -> str:
+    """Give a comment as it stands in a statement that declares something; empty for none."""
+    return f" COMMENT {literal(comment)}" if comment else ""
+
+
+def literal(text: str) -> str:
+    """Write a text as a SQL literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
