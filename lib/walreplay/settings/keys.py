@@ -12,6 +12,8 @@ from walreplay.errors import ConfigError
 from walreplay.types.names import type_named
 from walreplay.types.text import codec_of
 
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
 _EVERY_ORIGIN: Final = "any"
 
 _MOST_CLUSTERING: Final = 4
@@ -150,6 +152,13 @@ def check_type(name: str) -> str:
     with _as_problem_of_this_key():
         type_named(name)
     return name
+
+
+def check_folder(place: str) -> str:
+    """Refuse a path that each machine would look for somewhere else."""
+    if _SCHEME.match(place) is None and not place.startswith("/"):
+        raise ValueError("give an absolute path, or a URI")
+    return place
 
 
 def check_encoding(name: str) -> str:

@@ -20,6 +20,7 @@ from walreplay.outputs import Output
 from walreplay.settings.explain import validated
 from walreplay.settings.keys import (
     check_encoding,
+    check_folder,
     check_renames,
     check_scd_type,
     check_schema_template,
@@ -277,6 +278,8 @@ class Settings(OfSource):
     ledger: Annotated[LedgerSettings, BeforeValidator(none_is_empty)] = LedgerSettings()
     accept_changed_tables: bool = False
     """Continue from tables that somebody else has changed since the last run, as they are."""
+    staging: Annotated[str, AfterValidator(check_folder)] | None = None
+    """A folder for events while a run works, which driver and workers reach; None: in the target's own place."""
     tables_at_once: Annotated[int, Field(ge=1, le=64)] = 4
     """So many tables are written to concurrently."""
     bucket_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 30)] = DEFAULT_BUCKET_BYTES

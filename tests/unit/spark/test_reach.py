@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from walreplay.sink.folders import StoreFolder
+from walreplay.sink.folders import MountedFolder, StoreFolder
 from walreplay.spark.delta import reach
 from walreplay.spark.delta.reach import store_of
 
@@ -200,9 +200,62 @@ class _Context:
 
 
 def test_a_configuration_is_asked_once_for_many_tables_and_anew_for_another_session() -> None:
-    one, other = (SimpleNamespace(_jsc=_Context({**_KEYS, "fs.s3a.access.key": key})) for key in "ab")
+    contexts = [_Context({**_KEYS, "fs.s3a.access.key": key}) for key in "ab"]
+    one, other = (SimpleNamespace(_jsc=context, _jsparkSession=None) for context in contexts)
     stores = [reach._store_of(one, f"s3a://lake/{number}") for number in range(100)]  # type: ignore[arg-type]
     assert len(one._jsc.asked) == len(set(one._jsc.asked))
     found = reach._store_of(other, "s3a://lake/1")  # type: ignore[arg-type]
     assert found is not None
     assert [dict(store.options)["access_key"] for store in (*filter(None, stores[:1]), found)] == ["a", "b"]
+
+
+class _Remote:
+    """A session of Spark Connect that tells some settings, or none."""
+
+    def __init__(self, told: Mapping[str, str] | None) -> None:
+        self.conf = self
+        self._told = told
+        self.asked = 0
+
+    @property
+    def getAll(self) -> Mapping[str, str]:  # noqa: N802
+        self.asked += 1
+        if self._told is None:
+            raise RuntimeError("[CONFIG_NOT_AVAILABLE]")
+        return self._told
+
+
+@pytest.mark.parametrize(
+    ("told", "reached"),
+    [
+        ({f"spark.hadoop.{key}": value for key, value in _KEYS.items()}, True),
+        # The server may have keys elsewhere, of which its client knows nothing: the one's own might be others.
+        ({"spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9000"}, False),
+        ({}, False),
+        (None, False),
+    ],
+    ids=["keys", "no keys", "nothing", "refused"],
+)
+def test_a_client_of_spark_connect_goes_by_the_keys_that_its_session_has(
+    told: Mapping[str, str] | None, reached: bool
+) -> None:
+    session = _Remote(told)
+    found = [reach._store_of(session, f"s3a://lake/{number}") for number in range(9)]  # type: ignore[arg-type]
+    assert [store is not None for store in found] == [reached] * 9
+    assert session.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "folder"),
+    [
+        ("/mnt/staging", "/mnt/staging"),
+        ("file:/mnt/staging", "/mnt/staging"),
+        ("dbfs:/Volumes/main/archive/staging", "/Volumes/main/archive/staging"),
+        ("/Volumes/main/archive/staging", "/Volumes/main/archive/staging"),
+        ("s3a://lake/staging", None),
+        ("hdfs://host/staging", None),
+    ],
+)
+def test_the_users_folder_for_staged_events_is_one_of_the_machines_or_a_store(place: str, folder: str | None) -> None:
+    found = reach.staging_folder(_Remote({}), place)  # type: ignore[arg-type]
+    assert found == (None if folder is None else MountedFolder(folder))

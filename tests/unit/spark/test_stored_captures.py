@@ -18,6 +18,7 @@ class _Cluster:
     """A session whose tasks run here, if they run at all."""
 
     def __init__(self, name: str, *, fails: bool = False) -> None:
+        self._jsparkSession = None
         self.sparkContext = SimpleNamespace(applicationId=name)
         self.tried = 0
         self._fails = fails

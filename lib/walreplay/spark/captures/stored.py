@@ -14,6 +14,7 @@ import pyarrow as pa
 from walreplay.settings import CaptureSettings
 from walreplay.sink.folders import Options, StoreFolder
 from walreplay.spark.delta.reach import folder_of
+from walreplay.spark.session.isolation import has_own_sessions
 from walreplay.spark.session.session import local_cores
 from walreplay.spark.workers.contents import with_contents
 from walreplay.spark.workers.reaching import REACHED, reach_file
@@ -68,9 +69,10 @@ def _workers_reach(spark: SparkSession, bucket: StoreFolder, path: str) -> bool:
     In local mode the workers are where the driver is.  Elsewhere they may lack the keys of its environment, the way to
     the store, or an Arrow that has its client.
     """
-    if local_cores(spark) is not None:
+    if local_cores(spark) is not None and has_own_sessions(spark):
         return True
-    key = spark.sparkContext.applicationId, bucket.kind, bucket.options, bucket.bucket
+    application = spark.sparkContext.applicationId if has_own_sessions(spark) else spark.session_id  # type: ignore[attr-defined]
+    key = application, bucket.kind, bucket.options, bucket.bucket
     if key not in _REACHED:
         task = partial(reach_file, bucket=bucket, name=path.removeprefix(f"{bucket.uri}/"))
         try:

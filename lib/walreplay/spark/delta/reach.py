@@ -17,12 +17,16 @@ from urllib.parse import urlsplit
 from walreplay.sink.folders import Folder, MountedFolder, Options, StoreFolder
 from walreplay.spark.delta.mounted import local_folder
 from walreplay.spark.session.isolation import has_own_sessions
+from walreplay.spark.session.places import mounted_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Asked = Callable[[str], "str | None"]
 """Gives a value of Spark's Hadoop configuration."""
+
+_KEYED: Final = {"access_key", "account_key", "sas_token", "anonymous"}
+"""The options of Arrow's clients by which they need nothing of the environment's."""
 
 _KEYS: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
 _BY_ENVIRONMENT: Final = (
@@ -83,10 +87,20 @@ def folder_of(spark: SparkSession, path: str | None) -> Folder | None:
     local = local_folder(spark, path)
     if local is not None:
         return MountedFolder(local)
-    if path is None or not has_own_sessions(spark):
-        return None
-    store = _store_of(spark, path)
+    store = None if path is None else _store_of(spark, path)
     return store if store is not None and _driver_reaches(store) else None
+
+
+def staging_folder(spark: SparkSession, place: str) -> Folder | None:
+    """Give the folder that the user has named for staged events, if the driver may reach it by itself.
+
+    Only Python writes and reads there, so a path is one of the machines, whatever it means to Spark; of Databricks'
+    volumes each name will do.
+    """
+    path = mounted_path(place)
+    if path is not None:
+        return MountedFolder(str(path))
+    return folder_of(spark, place)
 
 
 _REACHED: Final[dict[tuple[str, Options, str], bool]] = {}
@@ -111,7 +125,7 @@ class _Hadoop:
     """Spark's Hadoop configuration.  Some 25 values are asked for at each place, so answers are kept for a while."""
 
     def __init__(self, context: Any) -> None:
-        self.context = context
+        self.of = context
         self.asked_at = time.monotonic()
         self._answers: dict[str, str | None] = {}
 
@@ -119,22 +133,44 @@ class _Hadoop:
         """Give a value."""
         if key not in self._answers:
             # Keys may lie in a store of their own (``hadoop.security.credential.provider.path``).
-            found = self.context.hadoopConfiguration().getPassword(key)
+            found = self.of.hadoopConfiguration().getPassword(key)
             self._answers[key] = None if found is None else "".join(found)
         return self._answers[key]
 
 
+class _Settings:
+    """The same, of a session of Spark Connect: what its settings say of it, as far as the server tells."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.of = spark
+        self.asked_at = time.monotonic()
+        try:
+            self._told: Mapping[str, str] = spark.conf.getAll
+        except Exception:
+            # A platform may refuse to tell.
+            self._told = {}
+
+    def __call__(self, key: str) -> str | None:
+        """Give a value."""
+        return self._told.get(f"spark.hadoop.{key}")
+
+
 _KEPT_FOR: Final = 30.0
-_CONFIGURATION: Final[list[_Hadoop]] = []
+_CONFIGURATION: Final[list[_Hadoop | _Settings]] = []
 """The one that was asked last."""
 
 
 def _store_of(spark: SparkSession, path: str) -> StoreFolder | None:
-    known = next(iter(_CONFIGURATION), None)
-    if known is None or known.context is not spark._jsc or time.monotonic() - known.asked_at > _KEPT_FOR:
-        known = _Hadoop(spark._jsc)
+    is_asked = has_own_sessions(spark)
+    known, of = next(iter(_CONFIGURATION), None), spark._jsc if is_asked else spark
+    if known is None or known.of is not of or time.monotonic() - known.asked_at > _KEPT_FOR:
+        known = _Hadoop(of) if is_asked else _Settings(spark)
         _CONFIGURATION[:] = [known]
-    return store_of(path, known)
+    found = store_of(path, known)
+    if found is None or is_asked or _KEYED & {name for name, _ in found.options}:
+        return found
+    # What a server has in its environment, or in core-site.xml, its client does not know.
+    return None
 
 
 def store_of(path: str, asked: Asked) -> StoreFolder | None:
@@ -232,4 +268,4 @@ def _azure(host: str, asked: Asked) -> dict[str, str | int | bool] | None:
     return {"account_name": account} if is_machine and kind in {None, "OAuth"} else None
 
 
-__all__ = ["folder_of", "store_of"]
+__all__ = ["folder_of", "staging_folder", "store_of"]

@@ -26,6 +26,7 @@ from walreplay.spark.session.isolation import has_own_sessions, own_session, qui
 from walreplay.spark.session.isolation import settings as delta_settings
 from walreplay.spark.session.naming import jobs_named
 from walreplay.spark.staging.base import Staging
+from walreplay.spark.staging.files import FileStaging
 from walreplay.spark.writing.base import TableWriter
 from walreplay.spark.writing.choice import choose_writer
 
@@ -76,7 +77,7 @@ class RunContext:
             loads: see `Ledger`.
             metrics: see `walreplay.apply`.
         """
-        writer = choose_writer(spark, target)
+        writer = choose_writer(spark, target, settings.staging)
         ledger = Ledger(spark, target, writer, loads=loads)
         # Settings that the job needs do not reach the caller's session.
         run = cls(spark, own_session(spark), target, settings, ledger, writer, progress or NoProgress())
@@ -115,6 +116,11 @@ class RunContext:
         """Give the run a place for its staged events, and empty it at the end, also after an error."""
         ledger = self.ledger
         staging = self.writer.staging(self.target, ledger.run_id, ledger.taken_over, ledger.turn)
+        if self.settings.staging is not None and not isinstance(staging, FileStaging):
+            self.warnings.append(
+                f"driver and workers do not reach staging: {self.settings.staging} by themselves, so Spark stages the "
+                "events, which takes longer"
+            )
         try:
             yield staging
         finally:

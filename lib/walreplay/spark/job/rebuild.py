@@ -53,7 +53,9 @@ from walreplay.transactions.plan import Resume
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NOT_OF_TABLES: Final = frozenset({"run_bytes", "tables_at_once", "bucket_bytes", "accept_changed_tables", "ledger"})
+_NOT_OF_TABLES: Final = frozenset(
+    {"run_bytes", "staging", "tables_at_once", "bucket_bytes", "accept_changed_tables", "ledger"}
+)
 """Settings that change nothing of what tables hold."""
 
 

@@ -8,17 +8,21 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from walreplay.sink.folders import Folder, MountedFolder, StoreFolder
 from walreplay.spark.delta.located import place_of, schema_folder
 from walreplay.spark.delta.reach import folder_of
 from walreplay.spark.delta.target import Place, TableName
+from walreplay.spark.session.isolation import has_own_sessions
 from walreplay.spark.session.session import local_cores
 from walreplay.spark.workers.reaching import REACHED, reach
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_STAGING: Final = "_walreplay_staging"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,29 @@ class ReachedCatalog(Reached):
             return self._tried[key]
 
 
+class ReachedStaging:
+    """A folder that the user has named for staged events, which the driver may reach by itself.
+
+    Args:
+        folder: what is in it may be anything, so events go to a folder inside.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Folder) -> None:
+        self._spark = spark
+        self._folder = folder.inside(_STAGING)
+        self._by_workers: bool | None = None
+
+    def folder(self, own: str) -> Folder | None:
+        """Give the folder of all runs' events, if the workers reach it, too: that is tried once.
+
+        Args:
+            own: the name of the run's folder inside, which is deleted at the end.
+        """
+        if self._by_workers is None:
+            self._by_workers = workers_reach(self._spark, self._folder.inside(own), is_sparks=False)
+        return self._folder if self._by_workers else None
+
+
 def _beside(folder: Folder) -> object:
     """Give what a folder shares with those that are reached as it is."""
     if isinstance(folder, StoreFolder):
@@ -143,16 +170,17 @@ def _tried() -> str:
     return f".reached-{uuid.uuid4()}"
 
 
-def workers_reach(spark: SparkSession, folder: Folder) -> bool:
+def workers_reach(spark: SparkSession, folder: Folder, *, is_sparks: bool = True) -> bool:
     """Say whether a worker can write and read in a folder by itself, and whether that is the folder that Spark means.
 
     A task writes a byte there, and reads it; then the driver has to find it.  In local mode the workers have the disks
-    of the driver.
+    of the driver, unless that is a client of Spark Connect, which may be anywhere.
 
     Args:
         folder: what the task writes there stays until the folder is deleted.
+        is_sparks: Spark has to find it, too.
     """
-    if isinstance(folder, MountedFolder) and local_cores(spark) is not None:
+    if isinstance(folder, MountedFolder) and has_own_sessions(spark) and local_cores(spark) is not None:
         return True
     name = f"reached-{uuid.uuid4()}"
     try:
@@ -161,6 +189,8 @@ def workers_reach(spark: SparkSession, folder: Folder) -> bool:
             return False
         if isinstance(folder, MountedFolder):
             return Path(folder.path, name).exists()
+        if not is_sparks or not has_own_sessions(spark):
+            return folder.read(name) == b"1"
         found = spark._jvm.org.apache.hadoop.fs.Path(folder.uri_of(name))  # type: ignore[union-attr]
         return bool(found.getFileSystem(spark._jsc.hadoopConfiguration()).exists(found))
     except Exception:
@@ -168,4 +198,4 @@ def workers_reach(spark: SparkSession, folder: Folder) -> bool:
         return False
 
 
-__all__ = ["Located", "Reached", "ReachedCatalog", "ReachedRoot", "workers_reach"]
+__all__ = ["Located", "Reached", "ReachedCatalog", "ReachedRoot", "ReachedStaging", "workers_reach"]

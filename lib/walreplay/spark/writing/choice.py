@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from walreplay.sink.folders import Folder, forget_files
 from walreplay.spark.delta.internals import COMMITS, internals_of
 from walreplay.spark.delta.located import tells
-from walreplay.spark.delta.reach import folder_of
+from walreplay.spark.delta.reach import folder_of, staging_folder
 from walreplay.spark.delta.target import Target
-from walreplay.spark.staging.reached import Reached, ReachedCatalog, ReachedRoot
+from walreplay.spark.staging.reached import Reached, ReachedCatalog, ReachedRoot, ReachedStaging
 from walreplay.spark.writing.base import TableWriter
 from walreplay.spark.writing.files import FileWriter
 from walreplay.spark.writing.statements import StatementWriter
@@ -23,22 +23,29 @@ _SWITCH: Final = "WALREPLAY_COMMITS"
 it, as where Delta's classes differ."""
 
 
-def choose_writer(spark: SparkSession, target: Target) -> TableWriter:
+def choose_writer(spark: SparkSession, target: Target, staging: str | None = None) -> TableWriter:
     """Give the writer of a target's tables.
 
     Python writes files if driver and executors reach the target by themselves and Delta's private classes are as
     expected.  If only the classes differ, the writer has a warning that names the difference.  Of a catalog's tables
     each is asked for by itself.
+
+    Args:
+        staging: a folder of the user's for staged events; None: in the target's own place.
     """
     chosen = os.environ.get(_SWITCH)
     folder = None if chosen == "spark" else folder_of(spark, target.root)
     # Since the last run of this process somebody may have begun the target anew.
     forget_files(folder)
     reached = None if chosen == "spark" else _reached(spark, target, folder)
+    wanted = None if chosen == "spark" or staging is None else staging_folder(spark, staging)
+    staged = None if wanted is None else ReachedStaging(spark, wanted)
     internals = None if chosen == "statements" else internals_of(spark)
     if reached is None or internals is None:
-        return StatementWriter(reached=reached)
-    return FileWriter(reached, internals) if internals.can(COMMITS) else StatementWriter(internals.warnings, reached)
+        return StatementWriter(reached=reached, staged=staged)
+    if not internals.can(COMMITS):
+        return StatementWriter(internals.warnings, reached, staged)
+    return FileWriter(reached, internals, staged)
 
 
 def _reached(spark: SparkSession, target: Target, folder: Folder | None) -> Reached | None:

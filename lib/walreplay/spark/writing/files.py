@@ -32,7 +32,7 @@ from walreplay.spark.planning.table_run import Merge, TableRun
 from walreplay.spark.session import steps
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.staging.files import FileStaging
-from walreplay.spark.staging.reached import Reached
+from walreplay.spark.staging.reached import Reached, ReachedStaging
 from walreplay.spark.writing.append import FileAppend
 from walreplay.spark.writing.base import Append, Fold, OneRow
 from walreplay.spark.writing.fold import AppendFold, FileFold, MergeFold, RewriteFold
@@ -55,8 +55,8 @@ class FileWriter(StatementWriter):
     way: ClassVar[Way] = "files"
     shares_folds: ClassVar[bool] = True
 
-    def __init__(self, reached: Reached, internals: Internals) -> None:
-        super().__init__(internals.warnings, reached)
+    def __init__(self, reached: Reached, internals: Internals, staged: ReachedStaging | None = None) -> None:
+        super().__init__(internals.warnings, reached, staged)
         self._places = reached
         self._internals = internals
 

@@ -21,7 +21,7 @@ from walreplay.spark.session.isolation import settings
 from walreplay.spark.staging.base import Rows, Staging
 from walreplay.spark.staging.by_spark import TableStaging
 from walreplay.spark.staging.files import FileStaging
-from walreplay.spark.staging.reached import Reached
+from walreplay.spark.staging.reached import Reached, ReachedStaging
 from walreplay.spark.workers.fold import fold_batches
 from walreplay.spark.workers.write import FilesWritten, unpack_with
 from walreplay.spark.writing.base import Append, Fold, OneRow, TableWriter
@@ -42,17 +42,23 @@ class StatementWriter(TableWriter):
 
     Args:
         reached: the tables' places, if driver and workers may reach them: then events are staged in files.
+        staged: the user's own folder for that, if the driver may reach it; where it is reached, it comes first.
     """
 
     way: ClassVar[Way] = "statements"
 
-    def __init__(self, warnings: Sequence[str] = (), reached: Reached | None = None) -> None:
+    def __init__(
+        self, warnings: Sequence[str] = (), reached: Reached | None = None, staged: ReachedStaging | None = None
+    ) -> None:
         super().__init__(warnings)
         self._reached = reached
+        self._staged = staged
 
     def staging(self, target: Target, own: str, before: str | None, turn: int) -> Staging:
         """Give a run's place for staged events."""
-        folder = None if self._reached is None else self._reached.staging(target.ledger(STAGING), own)
+        folder = None if self._staged is None else self._staged.folder(own)
+        if folder is None and self._reached is not None:
+            folder = self._reached.staging(target.ledger(STAGING), own)
         if folder is not None:
             return FileStaging(folder, own, before)
         return TableStaging(target.ledger(STAGING if turn == 0 else f"{STAGING}_{turn}"))
