@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from support.environments import (
     say,
     serving,
 )
+from support.object_store import HADOOP, object_store
 from support.pages import block, with_places
 
 
@@ -48,10 +52,21 @@ def _client() -> Path:
 
 @pytest.fixture(scope="module")
 def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
-    scratch, port = tmp_path_factory.mktemp("connect"), free_port()
+    with _connected(tmp_path_factory.mktemp("connect")) as connected:
+        yield connected
+
+
+@contextmanager
+def _connected(scratch: Path, more: str = "") -> Iterator[Connected]:
+    """Start a server.
+
+    Args:
+        more: arguments of spark-submit.
+    """
+    port = free_port()
     executors = installed(EXECUTORS, with_wheel=False)
     spark = installed(("pyspark==4.2.0", "delta-spark==4.4.0", "pandas<3"))
-    settings = f"--master local[2] {SMALL} --conf spark.connect.grpc.binding.port={port}"
+    settings = f"--master local[2] {SMALL} {more} --conf spark.connect.grpc.binding.port={port}"
     command = with_places(
         block("docs/running.md", "spark-submit --class").text,
         {
@@ -115,3 +130,40 @@ def test_a_server_that_refuses_settings_is_written_to_exactly_once(connected: Co
     assert "spark.databricks.delta.commitInfo.userMetadata" in said.partition("refused:")[2]
     compare(client, str(target), recorded)
     say("Spark Connect, settings refused: stopped in two runs, finished, and right")
+
+
+def test_client_and_workers_reach_a_store_by_the_keys_of_the_session(tmp_path: Path) -> None:
+    recorded = case("o03")
+    with object_store(tmp_path) as store:
+        store.make_bucket("lake")
+        for file in recorded.files:
+            store.put("lake", f"captures/{file.name}", file.read_bytes())
+        settings = " ".join(f"--conf {name}={value}" for name, value in store.settings().items())
+        with _connected(tmp_path, f"{HADOOP} {settings}") as connected:
+            client = connected.client("far")
+            began = time.monotonic()
+            with store.counted() as counts:
+                client.shell("walreplay apply --captures s3a://lake/captures --target s3a://lake/mirror")
+            seconds = time.monotonic() - began
+            compare(client, "s3a://lake/mirror", recorded)
+    staged = [text for text in counts if text.startswith("PUT") and "/_walreplay/staging/" in text]
+    # By Spark they would be parts of a Parquet file.
+    assert any(text.endswith(".staged") for text in staged), staged
+    say(f"Spark Connect, captures and target in S3: {sum(counts.values())} requests, {seconds:.0f} s, right")
+
+
+def test_events_wait_in_the_users_folder_where_the_target_is_a_catalog(connected: Connected) -> None:
+    client, recorded = connected.client("staged"), case("o14")
+    folder = client.folder / "staging"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("x", encoding="utf-8")
+    (client.folder / "staged.yaml").write_text(f"staging: {folder}\n", encoding="utf-8")
+    command = f"walreplay apply --captures {recorded.folder} --config staged.yaml --target"
+    assert "do not reach" not in client.shell(f"{command} spark_catalog")
+    compare(client, "spark_catalog", recorded)
+    assert [path.name for path in folder.iterdir()] == ["mine.txt"]
+    # Where there can be no such folder, Spark does the work.
+    shutil.rmtree(folder)
+    folder.write_text("no folder", encoding="utf-8")
+    assert "do not reach" in client.shell(f"{command} spark_catalog.other")
+    say("Spark Connect: a catalog, events in a folder of the user's")
