@@ -142,7 +142,7 @@ class _Unfolded(_Nowhere):
         def unfolded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from unittest.mock import patch
 
-            from walreplay.spark.job import ahead
+            from walreplay.spark.workers import ahead
 
             def rows(planned, steps, task, content):  # type: ignore[no-untyped-def]
                 decoder = decoder_of(steps[0].place.framing, task)

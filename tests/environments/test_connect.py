@@ -153,7 +153,7 @@ def test_client_and_workers_reach_a_store_by_the_keys_of_the_session(tmp_path: P
 
 
 def test_events_wait_in_the_users_folder_where_the_target_is_a_catalog(connected: Connected) -> None:
-    client, recorded = connected.client("staged"), case("o14")
+    client, recorded = connected.client("staged"), case("o03")
     folder = client.folder / "staging"
     folder.mkdir()
     (folder / "mine.txt").write_text("x", encoding="utf-8")

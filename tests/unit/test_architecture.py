@@ -238,6 +238,18 @@ def test_workers_load_what_tasks_need_alone():
     assert done.returncode == 0, done.stderr
 
 
+def test_executors_need_no_package_of_the_drivers():
+    workers = sorted((PACKAGE / "spark" / "workers").glob("*.py"))
+    modules = [
+        "staging.tasks",
+        "writing.by_value",
+        *(f"workers.{path.stem}" for path in workers if path.stem[0] != "_"),
+    ]
+    program = "; ".join(f"import walreplay.spark.{name}" for name in modules)
+    done = run_without("pydantic yaml typer rich delta walreplay.settings", program)
+    assert done.returncode == 0, done.stderr
+
+
 def test_importing_the_package_loads_nothing_else():
     done = run_without("numpy pyarrow numba pydantic yaml typer rich", "import walreplay; assert walreplay.__version__")
     assert done.returncode == 0, done.stderr

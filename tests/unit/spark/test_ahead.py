@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import frame
 from walreplay.settings import Settings, make_settings
-from walreplay.spark.job.ahead import AheadTask, Foresight, scan_ahead
+from walreplay.spark.job.ahead import foresight_at, foresight_of_first
+from walreplay.spark.workers.ahead import AheadTask, Foresight, scan_ahead
 from walreplay.spark.workers.rows import SCANS_TABLE, TRANSACTIONS_TABLE, USES_TABLE
 from walreplay.spark.workers.scan import ScanTask
 from walreplay.transactions.stitch import Stitch
@@ -29,7 +31,8 @@ def ahead(
     """Give the rows that are staged, and what is told of each file by its number."""
     numbers = {path: number for number, path in enumerate(contents)}
     scans = {path: ScanTask(None, first=foresight is None) for path in contents}
-    task = AheadTask(scans, numbers, foresight, settings, buckets=2)
+    own = pickle.dumps(partial(foresight_of_first, settings=settings))
+    task = AheadTask(scans, numbers, foresight, own, settings.of_tasks, buckets=2)
     batch = pa.RecordBatch.from_pylist([{"path": path, "content": data} for path, data in contents.items()])
     rows = [row for found in scan_ahead([batch], task=task) for row in found.to_pylist()]
     told = {row["ahead"]: row for row in rows if row["table"] == SCANS_TABLE}
@@ -51,6 +54,23 @@ def test_the_first_file_is_decoded_by_what_it_announces() -> None:
     }
     changes = [counts.changes for counts in found.scan.parts[0].summary.counts.values()]
     assert sum(row["rows"] for row in rows) == sum(changes) > 0
+
+
+class _OfTheDriver:
+    """What an executor cannot load, as it lacks a package."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return __import__, ("a package that only the driver has",)
+
+
+def test_an_executor_without_the_drivers_packages_scans_the_first_file_and_decodes_nothing() -> None:
+    (data,) = case("o01").streams()
+    task = AheadTask({"a": ScanTask(None, first=True)}, {"a": 0}, None, pickle.dumps(_OfTheDriver()), ANY.of_tasks, 2)
+    batch = pa.RecordBatch.from_pylist([{"path": "a", "content": data}])
+    (row,) = [row for found in scan_ahead([batch], task=task) for row in found.to_pylist()]
+    found = pickle.loads(row["data"])
+    assert (row["info"], found.own, found.scan.ahead) == ("", None, None)
+    assert found.scan.parts
 
 
 def test_a_file_whose_bytes_cannot_be_scanned_has_its_error_told() -> None:
@@ -76,7 +96,7 @@ def test_rows_of_a_file_with_a_value_that_the_guess_cannot_read_do_not_count(val
     _, told = ahead({"a": transactions(100, TABLE, insert(b"1", b"1.5"))}, None)
     stitch = Stitch(None)
     stitch.add_exact(pickle.loads(told[0]["data"]).scan)
-    foresight = Foresight.at(stitch, ANY, ())
+    foresight = foresight_at(stitch, ANY, ())
     assert foresight is not None
     # A number that its type cannot hold comes before, and is no error.
     _, told = ahead({"b": transactions(200, insert(b"2", b"12e456"), insert(*values))}, foresight)

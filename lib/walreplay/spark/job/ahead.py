@@ -10,30 +10,24 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from walreplay.decode.summary import FileScan
 from walreplay.errors import WalReplayError, from_dict
-from walreplay.protocol.compression import plain
 from walreplay.protocol.messages import Relation
 from walreplay.settings import Settings
 from walreplay.spark.captures.files import scan_captures, vanished
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.versions import Catalogue
 from walreplay.spark.staging.base import Staging
-from walreplay.spark.workers.decode import Assigned, DecodeTask, staged_rows
-from walreplay.spark.workers.process import spark_task
-from walreplay.spark.workers.rows import NO_RELATION, SCANS_TABLE, stage_batch, staged_row
-from walreplay.spark.workers.scan import ScanTask, capture_files, scan_of
-from walreplay.transactions.ahead import Confirmation, DecodedAhead, Guess, place_ahead, stretch_ahead
-from walreplay.transactions.plan import Plan, Resume, Step
-from walreplay.transactions.planned import PlannedBytes
-from walreplay.transactions.schedule import sequence_of
+from walreplay.spark.workers.ahead import AheadTask, Foresight, FoundAhead, scan_ahead
+from walreplay.spark.workers.decode import Assigned
+from walreplay.spark.workers.scan import ScanTask
+from walreplay.transactions.ahead import Confirmation, DecodedAhead, Guess
+from walreplay.transactions.plan import Plan, Resume
 from walreplay.transactions.stitch import Stitch
 
 if TYPE_CHECKING:
@@ -43,132 +37,30 @@ if TYPE_CHECKING:
 _MOST_VOID: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Foresight:
-    """A guess at the plan: the relation versions in force at a file's start, and the tables that rows go to."""
+def foresight_at(stitch: Stitch, settings: Settings, entries: Sequence[MirrorEntry]) -> Foresight | None:
+    """Guess from what was stitched so far; None if it cannot be planned.
 
-    guess: Guess
-    assignments: Mapping[Relation, Assigned]
-
-    @classmethod
-    def at(cls, stitch: Stitch, settings: Settings, entries: Sequence[MirrorEntry]) -> Foresight | None:
-        """Guess from what was stitched so far; None if it cannot be planned.
-
-        Args:
-            entries: the tables that the ledger knows.
-        """
-        guess = Guess.at(stitch)
-        try:
-            # To plan ends what is open, and the stitch may be needed further.
-            catalogue = Catalogue.of(copy.deepcopy(stitch).plan(), settings, entries)
-        except WalReplayError:
-            # The plan of all files will tell.
-            return None
-        return cls(guess, catalogue.assignments)
-
-    def doubtful(self, assignments: Mapping[Relation, Assigned]) -> set[int]:
-        """Give the relations (by oid) whose rows go elsewhere, or are taken otherwise, than was guessed."""
-        return {
-            relation.oid
-            for relation in self.guess.relations
-            if self.assignments.get(relation) != assignments.get(relation)
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class AheadTask:
-    """What a task needs that scans and decodes files.
-
-    Attributes:
-        scans: how each file is scanned, by path.
-        numbers: each file's number among the files of the run.
-        foresight: None for the first file of a stream, which announces its relations itself.
-        buckets: see `DecodeTask`.
+    Args:
+        entries: the tables that the ledger knows.
     """
-
-    scans: Mapping[str, ScanTask]
-    numbers: Mapping[str, int]
-    foresight: Foresight | None
-    settings: Settings
-    buckets: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What a task returns for one file.
-
-    Attributes:
-        own: the foresight that the task made from the file itself.
-        is_whole: all of the file's rows were decoded.
-    """
-
-    scan: FileScan
-    own: Foresight | None
-    is_whole: bool
+    guess = Guess.at(stitch)
+    try:
+        # To plan ends what is open, and the stitch may be needed further.
+        catalogue = Catalogue.of(copy.deepcopy(stitch).plan(), settings, entries)
+    except WalReplayError:
+        # The plan of all files will tell.
+        return None
+    return Foresight(guess, catalogue.assignments)
 
 
-@spark_task
-def scan_ahead(batches: Iterable[pa.RecordBatch], *, task: AheadTask) -> Iterator[pa.RecordBatch]:
-    """Scan whole files, and decode what can be decoded ahead: rows as `decode_batches` gives them.
-
-    The last row of each file, of `SCANS_TABLE`, has its pickled `_Found`, or its error.
-    """
-    for path, content in capture_files(batches, task.scans):
-        found: _Found | None = None
-        error = ""
-        try:
-            if isinstance(content, WalReplayError):
-                raise content
-            view = memoryview(content)
-            opened = plain(view)
-            scan = scan_of(path, view, task.scans[path], opened)
-        except WalReplayError as problem:
-            error = json.dumps(problem.at(path=path).to_dict())
-        else:
-            own = None if task.foresight is not None else _own_foresight(scan, task.settings)
-            is_whole = True
-            try:
-                for row in _rows_ahead(scan, opened.data, view, task.foresight or own, task):
-                    yield stage_batch(row | {"ahead": task.numbers[path]})
-            except Exception:
-                # Bytes that are read as the wrong type may fail in any way.  If the guess was right, the decode by the
-                # plan fails as well, with an error for people.
-                is_whole = False
-            found = _Found(scan, own, is_whole)
-        row = staged_row(SCANS_TABLE, NO_RELATION, task.numbers[path], error, data=pickle.dumps(found))
-        yield stage_batch(row | {"ahead": task.numbers[path]})
-
-
-def _own_foresight(scan: FileScan, settings: Settings) -> Foresight | None:
+def foresight_of_first(scan: FileScan, *, settings: Settings) -> Foresight | None:
     """Give the foresight at the end of a stream's first file, from what the file announces."""
     stitch = Stitch(None)
     try:
         stitch.add_exact(scan)
     except WalReplayError:
         return None
-    return Foresight.at(stitch, settings, ())
-
-
-def _rows_ahead(
-    scan: FileScan, data: memoryview, content: memoryview, foresight: Foresight | None, task: AheadTask
-) -> Iterator[dict[str, object]]:
-    if foresight is None:
-        return
-    guess = foresight.guess
-    scan.ahead = stretch_ahead(scan, data, guess)
-    if scan.ahead is None:
-        return
-    step = Step(
-        sequence_of(task.numbers[scan.path]),
-        scan.ahead.start,
-        scan.ahead.stop,
-        place_ahead(scan, task.scans[scan.path].place),
-        tuple(range(len(guess.relations))),
-        tuple(range(len(guess.types))),
-    )
-    settings = task.settings.of_tasks
-    decode = DecodeTask({}, guess.relations, guess.types, foresight.assignments, {}, settings, task.buckets)
-    yield from staged_rows(PlannedBytes(scan.path, data), [step], decode, content)
+    return foresight_at(stitch, settings, ())
 
 
 @dataclass
@@ -216,7 +108,7 @@ class AheadScan:
                 return scans | (scan_captures(self.spark, rest) if rest else {})
         if not rest:
             return scans
-        foresight = self._foresight = self._foresight or Foresight.at(stitch, self.settings, self.entries)
+        foresight = self._foresight = self._foresight or foresight_at(stitch, self.settings, self.entries)
         if foresight is None:
             return scans | scan_captures(self.spark, rest)
         return scans | self._scan(rest, numbers, foresight)
@@ -224,7 +116,8 @@ class AheadScan:
     def _scan(
         self, tasks: Mapping[str, ScanTask], numbers: Mapping[str, int], foresight: Foresight | None
     ) -> dict[str, FileScan]:
-        task = AheadTask(tasks, numbers, foresight, self.settings, self.buckets)
+        own = pickle.dumps(partial(foresight_of_first, settings=self.settings))
+        task = AheadTask(tasks, numbers, foresight, own, self.settings.of_tasks, self.buckets)
         self.check()
         rows = self.staging.scan(self.spark, list(tasks), partial(scan_ahead, task=task))
         paths = {numbers[path]: path for path in tasks}
@@ -234,7 +127,7 @@ class AheadScan:
                 raise from_dict(json.loads(row.info))
         scans = {}
         for row in rows:
-            found: _Found = pickle.loads(row.data)
+            found: FoundAhead = pickle.loads(row.data)
             scan, used = found.scan, foresight or found.own
             scans[scan.path] = scan
             if not found.is_whole:
@@ -278,4 +171,4 @@ class AheadScan:
         return confirmation if confirmation.held and len(confirmation.void) <= _MOST_VOID else None
 
 
-__all__ = ["AheadScan", "AheadTask", "Foresight", "scan_ahead"]
+__all__ = ["AheadScan", "foresight_at", "foresight_of_first"]
