@@ -1,0 +1,79 @@
+"""A folder that the user names for staged events is used where workers and driver mean the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from walreplay.sink.folders import MountedFolder
+from walreplay.spark.delta.target import Target
+from walreplay.spark.staging.files import FileStaging
+from walreplay.spark.staging.reached import ReachedStaging
+from walreplay.spark.writing.statements import StatementWriter
+
+
+class _Client:
+    """A client of Spark Connect, whose tasks run here; ``workers_root`` stands for the root of their disks."""
+
+    def __init__(self, workers_root: str = "", *, fails: bool = False) -> None:
+        self.tried = 0
+        self._root = workers_root
+        self._fails = fails
+
+    def range(self, *_: int) -> _Client:
+        return self
+
+    def mapInArrow(self, task: partial[Iterator[pa.RecordBatch]], _: str) -> _Client:  # noqa: N802
+        self.tried += 1
+        folder: MountedFolder = task.keywords["folder"]
+        there = partial(task.func, name=task.keywords["name"], folder=MountedFolder(self._root + folder.path))
+        self._told = [
+            row for batch in there(iter([pa.RecordBatch.from_pydict({"id": [0]})])) for row in batch.to_pylist()
+        ]
+        return self
+
+    def collect(self) -> list[Any]:
+        if self._fails:
+            raise RuntimeError("no executors")
+        return [SimpleNamespace(**row) for row in self._told]
+
+
+Make = Callable[[Path], _Client]
+
+
+@pytest.mark.parametrize(
+    ("make", "is_used"),
+    [
+        (lambda _: _Client(), True),
+        # The same path is another disk there.
+        (lambda path: _Client(str(path / "elsewhere")), False),
+        (lambda _: _Client("/proc"), False),
+        (lambda _: _Client(fails=True), False),
+    ],
+    ids=["the same", "another disk", "not writable", "no executors"],
+)
+def test_it_is_tried_once_and_used_where_all_reach_it(tmp_path: Path, make: Make, is_used: bool) -> None:
+    spark: Any = make(tmp_path)
+    place = MountedFolder(str(tmp_path / "mine"))
+    staged = ReachedStaging(spark, place)
+    for _ in range(2):
+        assert staged.folder("run") == (place.inside("_walreplay_staging") if is_used else None)
+    assert spark.tried == 1
+    writer = StatementWriter(staged=staged)
+    staging = writer.staging(Target.parse("main"), "run", None, 0)
+    assert isinstance(staging, FileStaging) is is_used
+
+
+def test_what_is_in_the_users_folder_stays_there(tmp_path: Path) -> None:
+    spark: Any = _Client()
+    (tmp_path / "mine.txt").write_text("x", encoding="utf-8")
+    writer = StatementWriter(staged=ReachedStaging(spark, MountedFolder(str(tmp_path))))
+    staging = writer.staging(Target.parse("main"), "run", None, 0)
+    staging.clear()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
