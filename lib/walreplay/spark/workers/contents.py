@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import Final
 
 import numpy as np
@@ -20,6 +22,13 @@ _AT_ONCE: Final = 8
 """A store sends some 50 to 100 MB a second for one request, and several at once: files are read in parts of so many
 bytes, so many at a time."""
 
+_SMALL: Final = 1 << 20
+_FILES_AT_ONCE: Final = 24
+"""Of small files it is the requests that take time, two for each, so a task asks for so many files at once.  Arrow's
+client has 25 connections at least."""
+
+_SHORT: Final = "the store has sent less than the file has"
+
 CONTENTS: Final = pa.schema([("path", pa.string()), ("content", pa.binary()), ("error", pa.string())])
 """A file: its bytes, or the error of reading it (JSON)."""
 
@@ -34,14 +43,31 @@ def with_contents(
         bucket: where all files are.
         paths: the files' URIs, by their numbers.
     """
-    numbers = (number for batch in batches for number in batch.column("file").to_pylist())
-    yield from work(_file(bucket, paths[number]) for number in numbers)
+    wanted = (paths[number] for batch in batches for number in batch.column("file").to_pylist())
+    with closing(_files(bucket, wanted)) as files:
+        yield from work(files)
 
 
-def _file(bucket: StoreFolder, path: str) -> pa.RecordBatch:
+def _files(bucket: StoreFolder, paths: Iterable[str]) -> Generator[pa.RecordBatch, None, None]:
+    """Read files in their order.  Those that come next are opened meanwhile, and read if they are small."""
+    coming = deque[tuple[str, "Future[StoredFile]"]]()
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        try:
+            for path in paths:
+                coming.append((path, pool.submit(StoredFile, bucket, path.removeprefix(f"{bucket.uri}/"))))
+                if len(coming) == _FILES_AT_ONCE:
+                    yield _row(*coming.popleft())
+            while coming:
+                yield _row(*coming.popleft())
+        finally:
+            for _, opened in coming:
+                opened.cancel()
+
+
+def _row(path: str, opened: Future[StoredFile]) -> pa.RecordBatch:
     content, error = None, None
     try:
-        content = read_whole(bucket, path.removeprefix(f"{bucket.uri}/"))
+        content = opened.result().read()
     except OSError as problem:
         what = "it is not there" if isinstance(problem, FileNotFoundError) else reason_of(problem)
         refusal = CaptureError(
@@ -60,25 +86,40 @@ def _one(content: pa.Buffer) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, content])
 
 
-def read_whole(bucket: StoreFolder, name: str) -> pa.Buffer:
-    """Read a file of at most 2 GiB, several parts at a time."""
-    with bucket.system.open_input_file(f"{bucket.path}/{name}") as file:
-        size = file.size()
-        if size <= _PART:
-            return file.read_buffer()
-        whole = pa.allocate_buffer(size)
+class StoredFile:
+    """A file of at most 2 GiB that is opened, and has been read if it is small."""
+
+    def __init__(self, bucket: StoreFolder, name: str) -> None:
+        self._file = bucket.system.open_input_file(f"{bucket.path}/{name}")
+        self._size = self._file.size()
+        self._whole = self._read_at_once() if self._size <= _SMALL else None
+
+    def read(self) -> pa.Buffer:
+        """Give the file's bytes, once; those of a large one are read now, several parts at a time."""
+        if self._whole is not None:
+            return self._whole
+        if self._size <= _PART:
+            return self._read_at_once()
+        whole = pa.allocate_buffer(self._size)
         into = memoryview(whole).cast("B")
 
         def fill(start: int) -> None:
-            length = min(_PART, size - start)
-            read = file.read_at(length, start)
+            length = min(_PART, self._size - start)
+            read = self._file.read_at(length, start)
             if len(read) < length:
-                raise OSError("the store has sent less than the file has")
+                raise OSError(_SHORT)
             into[start : start + length] = read
 
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(fill, range(0, size, _PART)))
-    return whole
+        with self._file, ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(fill, range(0, self._size, _PART)))
+        return whole
+
+    def _read_at_once(self) -> pa.Buffer:
+        with self._file:
+            read = self._file.read_buffer()
+        if read.size < self._size:
+            raise OSError(_SHORT)
+        return read
 
 
-__all__ = ["CONTENTS", "read_whole", "with_contents"]
+__all__ = ["CONTENTS", "StoredFile", "with_contents"]
