@@ -36,6 +36,10 @@ _ATTEMPTS: Final = 8
 _PATIENCE: Final = timedelta(minutes=1)
 """Google's client would try for a quarter of an hour, if nothing else is said."""
 
+_FEW_ATTEMPTS: Final = 3
+_IMPATIENCE: Final = timedelta(seconds=15)
+"""How long a store may be silent where it is only tried whether it is reached: less than 20 s in all."""
+
 _KEPT_FOR: Final = 30.0
 """A small file of a store is read again after so many seconds, at the latest."""
 _MOST_KEPT: Final = 16
@@ -44,6 +48,10 @@ _BEHIND_ADDRESS: Final = re.compile(r"(https?://[^\s'\"?]*)\?[^\s'\"]*")
 """An address in what a store's client says, and what is behind its question mark: there Azure's has the key."""
 
 _SAID_BY_STORE: Final = re.compile(r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|HTTP status (\d{3})|\[(\w+)\] HTTP")
+
+_SILENCES: Final = {"6": "its name is not known", "7": "the connection is refused", "28": "it is silent"}
+_NO_ANSWER: Final = re.compile(rf"\bcurlCode: ({'|'.join(_SILENCES)})\b")
+"""By the numbers that curl has for them."""
 
 
 class Folder(ABC):
@@ -212,6 +220,19 @@ class StoreFolder(Folder):
         """The store's client; a process has one."""
         return _client(self.kind, self.options)
 
+    def try_out(self) -> None:
+        """List something by a client that gives up soon.
+
+        Raises:
+            Exception: of any kind: the store refuses, or does not answer; or Arrow has no client for it.
+        """
+        from pyarrow import fs
+
+        with keyless():
+            system = _client(self.kind, self.options, patient=False)
+            # What the folder has may be many thousand files.
+            system.get_file_info(fs.FileSelector(self._of(".reached"), allow_not_found=True))
+
     def inside(self, path: str) -> StoreFolder:
         """Give a folder inside this one."""
         below = path.strip("/")
@@ -294,6 +315,12 @@ def reason_of(error: OSError) -> str:
     return next(filter(None, said.groups())) if said else "an error of the file system"
 
 
+def silence_of(error: Exception) -> str | None:
+    """Say in a few words why S3's client has got no answer at all from an address; None if it is something else."""
+    found = _NO_ANSWER.search(str(error)) if isinstance(error, OSError) else None
+    return None if found is None else _SILENCES[found[1]]
+
+
 @contextmanager
 def keyless() -> Iterator[None]:
     """Let errors of a store say nothing that is behind the question mark of an address: Azure's client has keys there.
@@ -365,17 +392,18 @@ _KEPT: Final = _Kept()
 
 
 @lru_cache(maxsize=16)
-def _client(kind: str, options: Options) -> fs.FileSystem:
+def _client(kind: str, options: Options, *, patient: bool = True) -> fs.FileSystem:
     from pyarrow import fs
 
     made, arguments = getattr(fs, kind), dict[str, Any](options)
     if kind == "GcsFileSystem":
-        arguments["retry_time_limit"] = _PATIENCE
+        arguments["retry_time_limit"] = _PATIENCE if patient else _IMPATIENCE
     if kind != "S3FileSystem":
         return made(**arguments)
     # As patient as Hadoop's client: a busy store answers late, or with 503 for a while.
-    arguments |= {"connect_timeout": 10.0, "request_timeout": 60.0}
-    arguments["retry_strategy"] = fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS)
+    connect, request, attempts = (10.0, 60.0, _ATTEMPTS) if patient else (4.0, 5.0, _FEW_ATTEMPTS)
+    arguments |= {"connect_timeout": connect, "request_timeout": request}
+    arguments["retry_strategy"] = fs.AwsStandardS3RetryStrategy(max_attempts=attempts)
     try:
         # A small file is written by one request instead of three.
         return made(**arguments, allow_delayed_open=True)
@@ -384,4 +412,4 @@ def _client(kind: str, options: Options) -> fs.FileSystem:
         return made(**arguments)
 
 
-__all__ = ["Folder", "MountedFolder", "Options", "StoreFolder", "forget_files", "keyless", "reason_of"]
+__all__ = ["Folder", "MountedFolder", "Options", "StoreFolder", "forget_files", "keyless", "reason_of", "silence_of"]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from walreplay.errors import SparkFailure
+from walreplay.sink import folders
 from walreplay.sink.folders import MountedFolder, StoreFolder
 from walreplay.spark.delta import reach
 from walreplay.spark.delta.reach import store_of
@@ -121,6 +127,37 @@ def test_other_places_are_left_to_spark(uri: str) -> None:
     assert _of(uri, _KEYS) is None
 
 
+_EMR = "com.amazon.ws.emr.hadoop.fs.EmrFileSystem"
+
+
+@pytest.mark.parametrize(
+    ("uri", "told", "is_reached"),
+    [
+        ("s3://lake/t", {"fs.s3.impl": f"{_HADOOP}S3AFileSystem"}, True),
+        ("s3://lake/t", {"fs.s3.impl": _EMR}, False),
+        ("s3://lake/t", {"fs.s3a.impl": f"{_HADOOP}S3AFileSystem"}, False),
+        ("s3a://lake/t", {"fs.s3a.impl": f"{_HADOOP}S3AFileSystem"}, True),
+        ("s3a://lake/t", {"fs.s3a.impl": _EMR}, False),
+        ("s3a://lake/t", {"fs.s3.impl": _EMR}, True),
+        ("gs://lake/t", {"fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem"}, True),
+        ("gs://lake/t", {"fs.gs.impl": "com.example.CachedFileSystem"}, False),
+        (
+            "abfss://box@account.dfs.core.windows.net/lake",
+            {"fs.azure.account.key": "k", "fs.abfss.impl": "com.example.CachedFileSystem"},
+            False,
+        ),
+    ],
+)
+def test_a_place_is_reached_if_the_class_that_spark_has_for_it_is_known(
+    uri: str, told: Mapping[str, str], is_reached: bool
+) -> None:
+    store = _of(uri, {**_KEYS, **told})
+    assert (store is not None) == is_reached
+    # It is named as Spark names it; keys and endpoint are those of S3A.
+    assert store is None or store.uri == uri
+    assert store is None or not uri.startswith("s3") or dict(store.options)["access_key"] == "a"
+
+
 _HOST = "account.dfs.core.windows.net"
 _BOX = f"abfss://box@{_HOST}/lake"
 
@@ -181,7 +218,87 @@ def test_other_stores_are_reached_if_arrow_has_what_it_needs(
 
 def test_a_store_of_which_arrow_has_no_client_is_not_reached() -> None:
     store = StoreFolder("x", "lake", "lake", "SomeFileSystem", (("keys_of_tomorrow", "1"),))
-    assert reach._driver_reaches(store) is False
+    assert reach._driver_reaches(_driver(), store) is False
+
+
+def _driver(**properties: str) -> Any:
+    """Give a session whose Java has some properties."""
+    java = SimpleNamespace(lang=SimpleNamespace(System=SimpleNamespace(getProperty=properties.get)))
+    return SimpleNamespace(_jvm=SimpleNamespace(java=java))
+
+
+def _at(endpoint: str) -> StoreFolder:
+    told = {**_KEYS, "fs.s3a.endpoint": f"http://{endpoint}", "fs.s3a.path.style.access": "true"}
+    store = _of("s3a://lake/t", told)
+    assert store is not None
+    return store
+
+
+@contextmanager
+def _port(kind: str) -> Iterator[str]:
+    """Give an address that swallows packets, or refuses connections, or takes them and is silent."""
+    with socket.socket() as server, ExitStack() as held:
+        server.bind(("127.0.0.1", 0))
+        host, port = server.getsockname()
+        if kind != "refuses":
+            server.listen(0 if kind == "swallows" else 20)
+        if kind == "swallows":
+            # What is beyond the queue of those who wait is not answered.
+            for _ in range(3):
+                waiting = held.enter_context(socket.socket())
+                waiting.setblocking(False)
+                with suppress(BlockingIOError):
+                    waiting.connect((host, port))
+        yield f"{host}:{port}"
+
+
+@pytest.fixture
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in reach._PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.mark.usefixtures("_no_proxy")
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("refuses", "the connection is refused"),
+        pytest.param("swallows", "it is silent", marks=pytest.mark.full),
+        pytest.param("listens", "it is silent", marks=pytest.mark.full),
+    ],
+)
+def test_an_address_at_which_nothing_answers_is_named_within_20_seconds(kind: str, said: str) -> None:
+    began = time.monotonic()
+    with _port(kind) as address, pytest.raises(SparkFailure) as raised:
+        reach._driver_reaches(_driver(), _at(address))
+    assert str(raised.value).startswith(f"s3a://lake/t: nothing answers at {address}: {said}. See that")
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.usefixtures("_no_proxy")
+def test_a_name_that_is_not_known_is_told() -> None:
+    with pytest.raises(SparkFailure, match=r"nothing answers at store\.invalid: its name is not known"):
+        reach._driver_reaches(_driver(), _at("store.invalid"))
+
+
+@pytest.mark.usefixtures("_no_proxy")
+def test_behind_a_proxy_the_store_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "_FEW_ATTEMPTS", 1)
+    with _port("refuses") as address:
+        assert reach._driver_reaches(_driver(**{"https.proxyHost": "proxy"}), _at(address)) is False
+    with _port("refuses") as address:
+        monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+        assert reach._driver_reaches(_driver(), _at(address)) is False
+
+
+@pytest.mark.usefixtures("_no_proxy")
+def test_a_silence_is_not_remembered() -> None:
+    with _port("refuses") as address:
+        store = _at(address)
+        for _ in range(2):
+            with pytest.raises(SparkFailure):
+                reach._driver_reaches(_driver(), store)
 
 
 class _Context:

@@ -8,13 +8,15 @@ before anything is written (`walreplay.spark.staging.reached`).
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from walreplay.sink.folders import Folder, MountedFolder, Options, StoreFolder
+from walreplay.errors import SparkFailure
+from walreplay.sink.folders import Folder, MountedFolder, Options, StoreFolder, silence_of
 from walreplay.spark.delta.mounted import local_folder
 from walreplay.spark.session.isolation import has_own_sessions
 from walreplay.spark.session.places import mounted_path
@@ -27,6 +29,22 @@ Asked = Callable[[str], "str | None"]
 
 _KEYED: Final = {"access_key", "account_key", "sas_token", "anonymous"}
 """The options of Arrow's clients by which they need nothing of the environment's."""
+
+_S3A: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+_AZURES: Final = "org.apache.hadoop.fs.azurebfs."
+_CLASSES: Final[Mapping[str, tuple[str | None, ...]]] = {
+    "s3a": (None, _S3A),
+    # Nobody's, if nothing is said.  EMR has a file system of its own behind it, with keys and encryption of its own.
+    "s3": (_S3A,),
+    "gs": (
+        None,
+        "org.apache.hadoop.fs.gs.GoogleHadoopFileSystem",
+        "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+    ),
+    "abfs": (None, f"{_AZURES}AzureBlobFileSystem"),
+    "abfss": (None, f"{_AZURES}SecureAzureBlobFileSystem"),
+}
+"""The classes (``fs.SCHEME.impl``) whose settings are known here; what another one makes of a place, it alone knows."""
 
 _KEYS: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
 _BY_ENVIRONMENT: Final = (
@@ -83,12 +101,15 @@ def folder_of(spark: SparkSession, path: str | None) -> Folder | None:
 
     Args:
         path: None (a table in a catalog) is no folder.
+
+    Raises:
+        SparkFailure: nothing answers at the address that Spark has been told.
     """
     local = local_folder(spark, path)
     if local is not None:
         return MountedFolder(local)
     store = None if path is None else _store_of(spark, path)
-    return store if store is not None and _driver_reaches(store) else None
+    return store if store is not None and _driver_reaches(spark, store) else None
 
 
 def staging_folder(spark: SparkSession, place: str) -> Folder | None:
@@ -107,18 +128,43 @@ _REACHED: Final[dict[tuple[str, Options, str], bool]] = {}
 """Whether the driver reaches a bucket, by its client's options."""
 
 
-def _driver_reaches(store: StoreFolder) -> bool:
+def _driver_reaches(spark: SparkSession, store: StoreFolder) -> bool:
     """Say whether the driver can list something in a store; asked once for each bucket."""
     key = store.kind, store.options, store.bucket
     if key not in _REACHED:
         try:
-            store.names()
-        except Exception:
-            # Whatever is the matter, an Arrow without the store's client among it: Spark's own way is there.
+            store.try_out()
+        except Exception as problem:
+            # Whatever is the matter, an Arrow without the store's client among it: Spark's own way is there.  Only
+            # where nothing answers Spark's client would get no answer either, and would try for a quarter of an hour.
+            address, silence = dict(store.options).get("endpoint_override"), silence_of(problem)
+            if address and silence and not _has_proxy(spark):
+                raise _silent(store, f"{address}", silence) from None
             _REACHED[key] = False
         else:
             _REACHED[key] = True
     return _REACHED[key]
+
+
+def _silent(store: StoreFolder, address: str, silence: str) -> SparkFailure:
+    return SparkFailure(
+        f"nothing answers at {address}: {silence}",
+        path=store.uri,
+        remedy="See that Spark's fs.s3a.endpoint is right, that the store runs, and that the network lets this machine "
+        "there; then run it again, whatever was applied counts once",
+    )
+
+
+_PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy")
+_JAVA_PROXIES: Final = ("http.proxyHost", "https.proxyHost", "socksProxyHost", "java.net.useSystemProxies")
+
+
+def _has_proxy(spark: SparkSession) -> bool:
+    """Say whether Java's clients may go through a proxy, which Arrow's does not know."""
+    if any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
+        return True
+    properties = spark._jvm.java.lang.System  # type: ignore[union-attr]
+    return any(map(properties.getProperty, _JAVA_PROXIES))
 
 
 class _Hadoop:
@@ -188,8 +234,10 @@ def store_of(path: str, asked: Asked) -> StoreFolder | None:
     if not bucket:
         return None
     options: Mapping[str, str | int | bool] | None
+    if asked(f"fs.{uri.scheme}.impl") not in _CLASSES.get(uri.scheme, ()):
+        return None
     if uri.scheme in {"s3a", "s3"} and not host:
-        kind, options = "S3FileSystem", _s3(bucket, asked) if uri.scheme == "s3a" else None
+        kind, options = "S3FileSystem", _s3(bucket, asked)
     elif uri.scheme == "gs" and not host:
         kind, options = "GcsFileSystem", _gcs(asked)
     elif uri.scheme in {"abfs", "abfss"} and host.endswith(_AZURE):
