@@ -48,6 +48,28 @@ _BEHIND_ADDRESS: Final = re.compile(r"(https?://[^\s'\"?]*)\?[^\s'\"]*")
 """An address in what a store's client says, and what is behind its question mark: there Azure's has the key."""
 
 _SAID_BY_STORE: Final = re.compile(r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|HTTP status (\d{3})|\[(\w+)\] HTTP")
+_UNKNOWN: Final = re.compile(r"AWS Error UNKNOWN \(HTTP status (\d{3})\)(?:.*\bUnable to parse ExceptionName: (\w+))?")
+"""How Amazon's client puts what it has no name of its own for."""
+
+_DENIALS: Final = frozenset(
+    {
+        "ACCESS_DENIED",
+        "INVALID_ACCESS_KEY_ID",
+        "INVALID_CLIENT_TOKEN_ID",
+        "REQUEST_EXPIRED",
+        "REQUEST_TIME_TOO_SKEWED",
+        "SIGNATURE_DOES_NOT_MATCH",
+        "UNRECOGNIZED_CLIENT",
+        "AuthenticationFailed",
+        "AuthorizationFailure",
+        "AuthorizationPermissionMismatch",
+        "ExpiredToken",
+        "InvalidToken",
+        "TokenRefreshRequired",
+        "401",
+        "403",
+    }
+)
 
 _SILENCES: Final = {"6": "its name is not known", "7": "the connection is refused", "28": "it is silent"}
 _NO_ANSWER: Final = re.compile(rf"\bcurlCode: ({'|'.join(_SILENCES)})\b")
@@ -311,8 +333,15 @@ def reason_of(error: OSError) -> str:
     """Say in a few words what a file system or a store has against something, without names and values."""
     if error.errno:
         return os.strerror(error.errno)
-    said = _SAID_BY_STORE.search(str(error))
+    unknown, said = _UNKNOWN.search(str(error)), _SAID_BY_STORE.search(str(error))
+    if unknown:
+        return unknown[2] or f"HTTP status {unknown[1]}"
     return next(filter(None, said.groups())) if said else "an error of the file system"
+
+
+def is_denied(reason: str) -> bool:
+    """Say whether a store's reason (`reason_of`) is that it does not take the credentials, or does not let them."""
+    return reason.removeprefix("HTTP status ") in _DENIALS
 
 
 def silence_of(error: Exception) -> str | None:
@@ -412,4 +441,14 @@ def _client(kind: str, options: Options, *, patient: bool = True) -> fs.FileSyst
         return made(**arguments)
 
 
-__all__ = ["Folder", "MountedFolder", "Options", "StoreFolder", "forget_files", "keyless", "reason_of", "silence_of"]
+__all__ = [
+    "Folder",
+    "MountedFolder",
+    "Options",
+    "StoreFolder",
+    "forget_files",
+    "is_denied",
+    "keyless",
+    "reason_of",
+    "silence_of",
+]

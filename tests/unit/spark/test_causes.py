@@ -55,6 +55,33 @@ _THROWN = {
         "s3a://closed/x: access to it is denied (403)",
         "which credentials Spark has",
     ),
+    "access denied to a worker": (
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        "OSError: When initiating multiple part upload for key 'm/a=SECRET/1' in bucket 'lake': AWS Error "
+        "ACCESS_DENIED during CreateMultipartUpload operation: Access Denied\n\n\tat org.apache.spark",
+        "the store denies access to the workers (ACCESS_DENIED)",
+        "have not expired",
+    ),
+    "a token that has ended at a worker": (
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        "OSError: When listing objects under key 'x/' in bucket 'lake': AWS Error UNKNOWN (HTTP status 400) during "
+        "ListObjectsV2 operation: Unable to parse ExceptionName: ExpiredToken Message: SECRET\n",
+        "the store denies access to the workers (ExpiredToken)",
+        "have not expired",
+    ),
+    "a store that a worker does not reach": (
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        "OSError: When reading information for key 'x' in bucket 'lake': AWS Error NETWORK_CONNECTION during "
+        "HeadObject operation: curlCode: 28, Timeout was reached\n",
+        "cannot be reached by them: NETWORK_CONNECTION",
+        "the network lets them there",
+    ),
+    "a token that has ended": (
+        "org.apache.hadoop.fs.s3a.AWSBadRequestException: getFileStatus on s3a://lake/x: software.amazon.awssdk."
+        "services.s3.model.S3Exception: The provided token has expired. (Service: S3, Status Code: 400)",
+        "the store's credentials have expired",
+        "have not expired",
+    ),
     "no Delta": (
         "org.apache.spark.SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta. "
         "Make sure the provider name is correct and the package is properly registered. SQLSTATE: 42K02",
@@ -121,6 +148,7 @@ def test_a_cause_is_told_in_one_line_with_what_to_do(thrown: str, problem: str, 
     assert re.search(remedy, text)
     assert "\n" not in text
     assert "--traceback" not in text
+    assert "SECRET" not in text
 
 
 def test_what_only_looks_like_one_is_left_to_others() -> None:

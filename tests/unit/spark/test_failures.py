@@ -34,7 +34,22 @@ _PLAIN = "An error occurred while calling o7.save.\n: java.lang.IllegalStateExce
         (PySparkValueError("SECRET"), "Spark: PySparkValueError"),
         (
             OSError("When listing objects under key 'SECRET/': AWS Error ACCESS_DENIED during ListObjectsV2 operation"),
-            "the storage refuses or cannot be reached: ACCESS_DENIED",
+            "the store denies access (ACCESS_DENIED)",
+        ),
+        (
+            OSError(
+                "When listing objects under key 'SECRET/': AWS Error UNKNOWN (HTTP status 400) during ListObjectsV2 "
+                "operation: Unable to parse ExceptionName: ExpiredToken Message: SECRET"
+            ),
+            "the store denies access (ExpiredToken)",
+        ),
+        (
+            OSError("When reading key 'SECRET': AWS Error UNKNOWN (HTTP status 403) during HeadObject operation: No"),
+            "the store denies access (HTTP status 403)",
+        ),
+        (
+            OSError("When listing objects under key 'SECRET/': AWS Error SLOW_DOWN during ListObjectsV2 operation: x"),
+            "the storage refuses or cannot be reached: SLOW_DOWN",
         ),
     ],
 )

@@ -116,6 +116,7 @@ class _Maintenance:
             looked = list(pool.map(lambda one: self._look(*one), places))
         if self.dry_run:
             return [one.found for one in looked]
+        steps.reached("tables looked at")
         due = sum(bool(one.needs) for one in looked)
         with context.stage("maintain", due), ThreadPoolExecutor(context.at_once) as pool:
             return list(pool.map(self._work, looked))

@@ -14,7 +14,7 @@ from typing import Final
 
 import pyspark
 
-from walreplay.errors import SparkFailure
+from walreplay.errors import CREDENTIALS, SparkFailure
 from walreplay.spark.session.delta_jars import fitting_package
 
 _AGAIN: Final = "then run it again"
@@ -97,8 +97,25 @@ def _bucket(place: str) -> str:
 def _denied(found: re.Match[str]) -> Cause:
     return Cause(
         f"access to it is denied{' (403)' if '://' in found[1] else ''}",
-        f"See which credentials Spark has, and that they may list, read and write there, {_AGAIN}",
+        CREDENTIALS,
         place=found[1],
+    )
+
+
+def _expired(_: re.Match[str]) -> Cause:
+    return Cause("the store's credentials have expired", CREDENTIALS)
+
+
+def _by_worker(found: re.Match[str]) -> Cause:
+    # Needs pyarrow, which is not needed to say what else is the matter.
+    from walreplay.sink.folders import is_denied, reason_of
+
+    reason = reason_of(OSError(found[1]))
+    if is_denied(reason):
+        return Cause(f"the store denies access to the workers ({reason})", CREDENTIALS)
+    return Cause(
+        f"the storage refuses the workers or cannot be reached by them: {reason}",
+        f"See that it is there and the network lets them there, {_AGAIN}; whatever was applied counts once",
     )
 
 
@@ -164,6 +181,8 @@ _CAUSES: Final[tuple[tuple[str, Callable[[re.Match[str]], Cause]], ...]] = (
     (r"UnsupportedFileSystemException: No FileSystem for scheme \"([\w+.-]+)\"", _no_scheme),
     (r"ClassNotFoundException: Class (org\.apache\.hadoop\.fs\.(\w+)\.\w+) not found", _no_file_system),
     (r"UnknownStoreException: `?(\w+://[^\s'`:]+)", _no_bucket),
+    (r"^OSError: (When [^\n]*\b(?:AWS|Google Cloud|Azure)\w* Error [^\n]*)", _by_worker),
+    (r"s3a\.AWSBadRequestException[^\n]*(?:ExpiredToken|token has expired)|\bExpiredTokenException\b", _expired),
     (r"java\.nio\.file\.AccessDeniedException: (\w+://[^\s:]+)", _denied),
     (r"AccessControlException: .*?(?:inode=)?\"?((?:\w+://|/)[^\s:\"]+)", _denied),
     (r"NoAuthWithAWSException|NoAwsCredentialsException|Unable to load credentials from", _no_credentials),

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from walreplay.errors import SparkFailure, WalReplayError
+from walreplay.errors import CREDENTIALS, SparkFailure, WalReplayError
 
 _GO_ON: Final = "Nothing is half applied; run it again, it goes on where it stopped"
 _SEE_MORE: Final = "Run with --traceback to see more"
@@ -63,10 +63,13 @@ def failure_of(error: Exception, *, table: str | None = None, path: str | None =
         return SparkFailure(_JAVA_GONE, table=table, path=path, remedy=_GO_ON)
     if isinstance(error, OSError) and error.errno is None and not isinstance(error, ConnectionError):
         # Needs pyarrow, which the program begins without.
-        from walreplay.sink.folders import reason_of
+        from walreplay.sink.folders import is_denied, reason_of
 
         # Arrow's client puts addresses and whatever the store has said into the text.
-        told = f"the storage refuses or cannot be reached: {reason_of(error)}"
+        reason = reason_of(error)
+        if is_denied(reason):
+            return SparkFailure(f"the store denies access ({reason})", table=table, path=path, remedy=CREDENTIALS)
+        told = f"the storage refuses or cannot be reached: {reason}"
         return SparkFailure(told, table=table, path=path, remedy=f"{_GO_ON} once the cause is gone. {_SEE_MORE}")
     if not any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in type(error).__mro__):
         return None
