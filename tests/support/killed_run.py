@@ -1,7 +1,8 @@
 """Apply captures and be killed at a step, as a machine that goes away does.
 
 ``python -m support.killed_run CAPTURES TARGET STEP COUNT [itself CONFIG [COMMAND …]]`` kills itself without a word the
-COUNTth time that a step whose name begins with STEP is done.  `run_until_killed` starts it.
+COUNTth time that a step whose name begins with STEP is done; with a COUNT like 1+0.5 it is half a second later that it
+is killed, and Java and all workers at the same moment.  `run_until_killed` starts it.
 
 ``python -m support.killed_run CAPTURES TARGET STEP COUNT workers`` kills its Python workers from then on instead, as a
 machine without memory does.  `run_with_workers_killed` starts it.
@@ -30,6 +31,7 @@ def run_until_killed(
     count: int,
     *,
     scratch: Path,
+    later: float = 0.0,
     config: Path | None = None,
     command: Sequence[str] = ("apply",),
 ) -> list[str]:
@@ -37,9 +39,10 @@ def run_until_killed(
 
     Args:
         captures: None for a configuration with sources.
+        later: seconds from the step to the kill, in which it works on.
         command: what it does, with the command's own options.
     """
-    arguments = ["" if captures is None else str(captures), str(target), step, str(count)]
+    arguments = ["" if captures is None else str(captures), str(target), step, f"{count}+{later}"]
     arguments += ["itself", str(config or ""), *command]
     exit_code, stdout, stderr = _run(arguments, scratch)
     assert exit_code == -signal.SIGKILL, f"the run ended by itself with {exit_code}:\n{stdout}\n{stderr}"
@@ -86,7 +89,8 @@ def main(
     from walreplay import cli
     from walreplay.spark.session import steps
 
-    remaining = int(count)
+    number, _, later = count.partition("+")
+    remaining = int(number)
 
     def on_step(name: str) -> None:
         nonlocal remaining
@@ -95,6 +99,8 @@ def main(
         if remaining == 0:
             if what == "workers":
                 threading.Thread(target=_kill_workers, daemon=True).start()
+            elif float(later or 0):
+                threading.Timer(float(later), _kill_group, [os.getpgrp()]).start()
             else:
                 os.kill(os.getpid(), signal.SIGKILL)
 

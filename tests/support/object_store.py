@@ -2,7 +2,8 @@
 
 ``python -m support.object_store PORT DELAY LOG FAULTS`` serves until it is ended: DELAY in seconds is put in front of
 every request, LOG gets a line (method, path) for each, and of FAULTS requests one is refused by a 503 and one is cut
-off.  `object_store` starts it.
+off.  The bucket ``closed`` is closed to everybody, and nobody may list what is in ``unlisted``.  `object_store` starts
+it.
 """
 
 from __future__ import annotations
@@ -92,6 +93,14 @@ class ObjectStore:
         with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
             answer.read()
 
+    def deny_from(self, pattern: str | None) -> None:
+        """Take no credentials any more once there is a request that a pattern finds (`requests`); None for never."""
+        path = _denials(self.log)
+        if pattern is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_text(pattern, encoding="utf-8")
+
     def requests(self) -> list[str]:
         """Give all requests so far: method and path."""
         return self.log.read_text(encoding="utf-8").splitlines()
@@ -102,6 +111,10 @@ class ObjectStore:
         before, counts = len(self.requests()), Counter[str]()
         yield counts
         counts.update(self.requests()[before:])
+
+
+def _denials(log: Path) -> Path:
+    return log.with_suffix(".denials")
 
 
 def kinds_of(requests: Counter[str]) -> Counter[str]:
@@ -158,11 +171,23 @@ def main(port: str, delay: str, log: str, faults: str) -> None:
 
     serve = DomainDispatcherApplication(create_backend_app)
     numbers, every = itertools.count(1), int(faults)
+    denials, denied = _denials(Path(log)), set[str]()
+
+    def is_denied(request: str) -> bool:
+        """Say whether the credentials have expired."""
+        if not denials.exists():
+            return False
+        pattern = denials.read_text(encoding="utf-8")
+        if pattern not in denied and re.search(pattern, request):
+            denied.add(pattern)
+        return pattern in denied
+
     with Path(log).open("a", encoding="utf-8", buffering=1) as lines:
 
         def late(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
             query = environ.get("QUERY_STRING", "")
-            lines.write(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}{'?' if query else ''}{query}\n")
+            request = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}{'?' if query else ''}{query}"
+            lines.write(f"{request}\n")
             time.sleep(float(delay))
             fault = next(numbers) % every if every and not environ["PATH_INFO"].startswith("/moto-api") else None
             if fault == 0:
@@ -170,7 +195,8 @@ def main(port: str, delay: str, log: str, faults: str) -> None:
                 return []
             if fault == every // 2:
                 return _error(start, "503 Slow Down", "SlowDown")
-            if environ["PATH_INFO"].startswith("/closed"):
+            is_unlisted = environ["PATH_INFO"].strip("/") == "unlisted" and environ["REQUEST_METHOD"] == "GET"
+            if environ["PATH_INFO"].startswith("/closed") or is_unlisted or is_denied(request):
                 return _error(start, "403 Forbidden", "AccessDenied")
             return serve(environ, start)
 

@@ -51,6 +51,9 @@ _SAID_BY_STORE: Final = re.compile(r"(?:AWS|Google Cloud|Azure)\w* Error (\w+)|H
 _UNKNOWN: Final = re.compile(r"AWS Error UNKNOWN \(HTTP status (\d{3})\)(?:.*\bUnable to parse ExceptionName: (\w+))?")
 """How Amazon's client puts what it has no name of its own for."""
 
+_NO_ROOM_FOR_ERROR: Final = "Failed to flush response stream"
+"""So it puts any error of a GET that is longer than what was asked for."""
+
 _DENIALS: Final = frozenset(
     {
         "ACCESS_DENIED",
@@ -334,6 +337,8 @@ def reason_of(error: OSError) -> str:
     if error.errno:
         return os.strerror(error.errno)
     unknown, said = _UNKNOWN.search(str(error)), _SAID_BY_STORE.search(str(error))
+    if _NO_ROOM_FOR_ERROR in str(error):
+        return "the store has refused to send it"
     if unknown:
         return unknown[2] or f"HTTP status {unknown[1]}"
     return next(filter(None, said.groups())) if said else "an error of the file system"

@@ -120,6 +120,8 @@ def test_what_a_store_refuses_is_told_in_its_words(store: ObjectStore) -> None:
     with pytest.raises(OSError, match="ACCESS_DENIED") as refused:
         in_store(store, "t", "closed").put("x", b"")
     assert reason_of(refused.value) == "ACCESS_DENIED"
+    short = "AWS Error INTERNAL_FAILURE during GetObject operation: Failed to flush response stream (eof: 0, bad: 1)"
+    assert reason_of(OSError(short)) == "the store has refused to send it"
     assert reason_of(OSError("something about a value")) == "an error of the file system"
     assert reason_of(OSError(28, "whatever")) == "No space left on device"
 

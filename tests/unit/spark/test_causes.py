@@ -76,6 +76,13 @@ _THROWN = {
         "cannot be reached by them: NETWORK_CONNECTION",
         "the network lets them there",
     ),
+    "access denied to a commit": (
+        "java.nio.file.AccessDeniedException: mirror/t/_delta_log/00000000000000000001.json: Writing Object on "
+        "mirror/t/SECRET: software.amazon.awssdk.services.s3.model.S3Exception: AccessDenied (Service: S3, Status Code: 403, "
+        "Request ID: null)",
+        "the store denies access (403)",
+        "have not expired",
+    ),
     "a token that has ended": (
         "org.apache.hadoop.fs.s3a.AWSBadRequestException: getFileStatus on s3a://lake/x: software.amazon.awssdk."
         "services.s3.model.S3Exception: The provided token has expired. (Service: S3, Status Code: 400)",

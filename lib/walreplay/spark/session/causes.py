@@ -102,6 +102,10 @@ def _denied(found: re.Match[str]) -> Cause:
     )
 
 
+def _denied_by_store(_: re.Match[str]) -> Cause:
+    return Cause("the store denies access (403)", CREDENTIALS)
+
+
 def _expired(_: re.Match[str]) -> Cause:
     return Cause("the store's credentials have expired", CREDENTIALS)
 
@@ -184,6 +188,8 @@ _CAUSES: Final[tuple[tuple[str, Callable[[re.Match[str]], Cause]], ...]] = (
     (r"^OSError: (When [^\n]*\b(?:AWS|Google Cloud|Azure)\w* Error [^\n]*)", _by_worker),
     (r"s3a\.AWSBadRequestException[^\n]*(?:ExpiredToken|token has expired)|\bExpiredTokenException\b", _expired),
     (r"java\.nio\.file\.AccessDeniedException: (\w+://[^\s:]+)", _denied),
+    # What is written S3A names by its key alone, which may hold a partition's value.
+    (r"java\.nio\.file\.AccessDeniedException: [^/\s][^\n]*\bStatus Code: 403\b", _denied_by_store),
     (r"AccessControlException: .*?(?:inode=)?\"?((?:\w+://|/)[^\s:\"]+)", _denied),
     (r"NoAuthWithAWSException|NoAwsCredentialsException|Unable to load credentials from", _no_credentials),
     (r"java\.net\.(UnknownHostException|ConnectException|NoRouteToHostException)", _unreachable),
