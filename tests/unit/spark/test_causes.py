@@ -78,8 +78,8 @@ _THROWN = {
     ),
     "access denied to a commit": (
         "java.nio.file.AccessDeniedException: mirror/t/_delta_log/00000000000000000001.json: Writing Object on "
-        "mirror/t/SECRET: software.amazon.awssdk.services.s3.model.S3Exception: AccessDenied (Service: S3, Status Code: 403, "
-        "Request ID: null)",
+        "mirror/t/SECRET: software.amazon.awssdk.services.s3.model.S3Exception: AccessDenied (Service: S3, "
+        "Status Code: 403, Request ID: null)",
         "the store denies access (403)",
         "have not expired",
     ),
