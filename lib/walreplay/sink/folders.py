@@ -74,7 +74,8 @@ _DENIALS: Final = frozenset(
     }
 )
 
-_SILENCES: Final = {"6": "its name is not known", "7": "the connection is refused", "28": "it is silent"}
+NO_NAME: Final = "its name is not known"
+_SILENCES: Final = {"6": NO_NAME, "7": "the connection is refused", "28": "it is silent"}
 _NO_ANSWER: Final = re.compile(rf"\bcurlCode: ({'|'.join(_SILENCES)})\b")
 """By the numbers that curl has for them."""
 

@@ -227,9 +227,9 @@ def _driver(**properties: str) -> Any:
     return SimpleNamespace(_jvm=SimpleNamespace(java=java))
 
 
-def _at(endpoint: str) -> StoreFolder:
-    told = {**_KEYS, "fs.s3a.endpoint": f"http://{endpoint}", "fs.s3a.path.style.access": "true"}
-    store = _of("s3a://lake/t", told)
+def _at(endpoint: str, bucket: str = "lake", *, by_path: bool = True) -> StoreFolder:
+    told = {**_KEYS, "fs.s3a.endpoint": f"http://{endpoint}", "fs.s3a.path.style.access": str(by_path).lower()}
+    store = _of(f"s3a://{bucket}/t", told)
     assert store is not None
     return store
 
@@ -280,6 +280,10 @@ def test_an_address_at_which_nothing_answers_is_named_within_20_seconds(kind: st
 def test_a_name_that_is_not_known_is_told() -> None:
     with pytest.raises(SparkFailure, match=r"nothing answers at store\.invalid: its name is not known"):
         reach._driver_reaches(_driver(), _at("store.invalid"))
+    with pytest.raises(SparkFailure, match=r"nothing answers at lake\.store\.invalid: .* path\.style\.access=true"):
+        reach._driver_reaches(_driver(), _at("store.invalid", by_path=False))
+    # Spark may reach that one otherwise.
+    assert reach._driver_reaches(_driver(), _at("127.0.0.1:9", "a.b", by_path=False)) is False
 
 
 @pytest.mark.usefixtures("_no_proxy")

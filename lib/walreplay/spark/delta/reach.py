@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from walreplay.errors import SparkFailure
-from walreplay.sink.folders import Folder, MountedFolder, Options, StoreFolder, silence_of
+from walreplay.sink.folders import NO_NAME, Folder, MountedFolder, Options, StoreFolder, silence_of
 from walreplay.spark.delta.mounted import local_folder
 from walreplay.spark.session.isolation import has_own_sessions
 from walreplay.spark.session.places import mounted_path
@@ -136,22 +136,33 @@ def _driver_reaches(spark: SparkSession, store: StoreFolder) -> bool:
             store.try_out()
         except Exception as problem:
             # Whatever is the matter, an Arrow without the store's client among it: Spark's own way is there.  Only
-            # where nothing answers Spark's client would get no answer either, and would try for a quarter of an hour.
-            address, silence = dict(store.options).get("endpoint_override"), silence_of(problem)
-            if address and silence and not _has_proxy(spark):
-                raise _silent(store, f"{address}", silence) from None
+            # where nothing answers Spark's client would get no answer either, and would try for minutes.
+            told = _silence(store, problem)
+            if told is not None and not _has_proxy(spark):
+                raise told from None
             _REACHED[key] = False
         else:
             _REACHED[key] = True
     return _REACHED[key]
 
 
-def _silent(store: StoreFolder, address: str, silence: str) -> SparkFailure:
+def _silence(store: StoreFolder, problem: Exception) -> SparkFailure | None:
+    """Give the error if nothing answers where Spark has been told that the store is; None if it is something else."""
+    options, silence = dict(store.options), silence_of(problem)
+    address, is_virtual = options.get("endpoint_override"), options.get("force_virtual_addressing")
+    if not address or silence is None or (is_virtual and "." in store.bucket):
+        # In front of an IP address a bucket with dots in its name is a part of the path to Spark, and not to Arrow.
+        return None
+    remedy = (
+        "See that Spark's fs.s3a.endpoint is right, that the store runs, and that the network lets this machine there"
+    )
+    if silence == NO_NAME and is_virtual:
+        address = f"{store.bucket}.{address}"
+        remedy += "; stores that have no name for each bucket need spark.hadoop.fs.s3a.path.style.access=true"
     return SparkFailure(
         f"nothing answers at {address}: {silence}",
         path=store.uri,
-        remedy="See that Spark's fs.s3a.endpoint is right, that the store runs, and that the network lets this machine "
-        "there; then run it again, whatever was applied counts once",
+        remedy=f"{remedy}. Then run it again; whatever was applied counts once",
     )
 
 

@@ -1,0 +1,128 @@
+"""A process that is killed while it keeps ledger and tables small loses nothing: the next one goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import walreplay
+from support.killed_run import run_until_killed
+from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
+from walreplay.protocol import messages as m
+from walreplay.sink.folders import MountedFolder
+from walreplay.sink.table_log import LoggedVersion, newest_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.integration, pytest.mark.full]
+
+_FEW, _MANY = 2, 10
+"""So many runs leave as many small files in a table to which they append; with the latter it needs OPTIMIZE."""
+
+_NEVER: Final = (
+    "ledger: {compact_every: 0}\ntable_properties: {delta.deletedFileRetentionDuration: interval 0 seconds}\n"
+)
+
+
+class _Killed:
+    """A mirror of which runs are killed, and what there has to be in the end."""
+
+    def __init__(self, spark: SparkSession, folder: Path, runs: int) -> None:
+        self.mirror = SmallMirror(spark, folder)
+        self.folder = folder
+        self.seldom, self.often = folder / "never.yaml", folder / "always.yaml"
+        self.seldom.write_text(_NEVER)
+        self.often.write_text(_NEVER.replace("0}", "1}", 1))
+        keyed = relation(1, "keyed", {"id": INT4, "v": TEXT})
+        loose = relation(2, "loose", {"id": INT4, "v": TEXT}, "n")
+        self.apply(keyed, loose, m.Insert(1, row(0, "x")), m.Insert(2, row(0, "x")))
+        for _ in range(1, runs):
+            self.apply(*self.changes())
+
+    def changes(self) -> tuple[m.AnyMessage, ...]:
+        number = self.mirror.files
+        return m.Update(1, row(0, f"{number}")), m.Insert(1, row(number, "x")), m.Insert(2, row(number, "x"))
+
+    def apply(self, *changes: m.AnyMessage, often: bool = False) -> walreplay.RunReport:
+        if changes:
+            self.mirror.write(*changes)
+        forget(self.mirror.spark)
+        config = self.often if often else self.seldom
+        return walreplay.apply(
+            self.mirror.spark, captures=self.mirror.captures, target=self.mirror.target, config=config
+        )
+
+    def kill(self, command: str, step: str, later: float) -> None:
+        captures = self.mirror.captures if command == "apply" else None
+        run_until_killed(
+            captures,
+            Path(self.mirror.target),
+            step,
+            1,
+            scratch=self.folder,
+            later=later,
+            config=self.often,
+            command=(command,),
+        )
+        forget(self.mirror.spark)
+
+    def assert_each_record_is_there_once(self) -> None:
+        for table in ("runs", "files", "transactions"):
+            records = self.mirror.spark.read.format("delta").load(str(self.mirror.ledger / table))
+            name = {"runs": "run", "files": "path", "transactions": "commit_lsn"}[table]
+            found = Counter(record[0] for record in records.select(name).collect())
+            assert len(found) == self.mirror.files, table
+            assert set(found.values()) == {1}, table
+
+    def files(self, name: str) -> int:
+        folder = MountedFolder(str(self.mirror.ledger / name))
+        found = LoggedVersion(folder, newest_version(folder)).files()
+        assert found is not None
+        return len(found)
+
+
+@pytest.mark.parametrize(
+    ("runs", "in_ledger", "in_tables"),
+    [
+        (_FEW, ("ledger's table kept small: runs", 0.0), ("maintained by vacuum: s.keyed", 0.0)),
+        *(
+            # Somewhere in the middle of OPTIMIZE, of VACUUM, of a commit.
+            pytest.param(
+                _MANY, ("ledger is to be kept small", later), ("tables looked at", later), marks=pytest.mark.long
+            )
+            for later in (0.3, 0.8, 1.5, 2.5, 4.0)
+        ),
+    ],
+)
+def test_what_is_killed_while_it_keeps_things_small_loses_nothing(
+    spark: SparkSession, tmp_path: Path, runs: int, in_ledger: tuple[str, float], in_tables: tuple[str, float]
+) -> None:
+    killed = _Killed(spark, tmp_path, runs)
+    mirror = killed.mirror
+
+    mirror.write(*killed.changes())
+    killed.kill("apply", *in_ledger)
+    # It was behind the run's end.
+    killed.assert_each_record_is_there_once()
+    assert killed.apply().status == "nothing new"
+
+    report = killed.apply(*killed.changes(), often=True)
+    assert "compact ledger" in report.stages
+    # What was dead is told, and nothing else is amiss.
+    assert [warning for warning in report.warnings if "took over" not in warning and "lock" not in warning] == []
+    assert {killed.files(name) for name in ("runs", "files", "transactions")} == {1}
+    killed.assert_each_record_is_there_once()
+
+    killed.kill("maintain", *in_tables)
+    maintained = walreplay.maintain(spark, mirror.target, config=killed.often)
+    assert not maintained.has_failed
+    assert killed.files("../s/keyed") == 1
+    assert killed.files("../s/loose") < _MANY
+
+    killed.apply(*killed.changes())
+    killed.assert_each_record_is_there_once()
+    assert mirror.rows() == mirror.expected(tmp_path / "at once")
