@@ -280,7 +280,7 @@ def test_an_address_at_which_nothing_answers_is_named_within_20_seconds(kind: st
 def test_a_name_that_is_not_known_is_told() -> None:
     with pytest.raises(SparkFailure, match=r"nothing answers at store\.invalid: its name is not known"):
         reach._driver_reaches(_driver(), _at("store.invalid"))
-    with pytest.raises(SparkFailure, match=r"nothing answers at lake\.store\.invalid: .* path\.style\.access=true"):
+    with pytest.raises(SparkFailure, match=r"nothing answers at lake\.store\.invalid: .*path\.style\.access=true"):
         reach._driver_reaches(_driver(), _at("store.invalid", by_path=False))
     # Spark may reach that one otherwise.
     assert reach._driver_reaches(_driver(), _at("127.0.0.1:9", "a.b", by_path=False)) is False
