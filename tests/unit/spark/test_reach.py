@@ -224,7 +224,7 @@ def test_a_store_of_which_arrow_has_no_client_is_not_reached() -> None:
 def _driver(**properties: str) -> Any:
     """Give a session whose Java has some properties."""
     java = SimpleNamespace(lang=SimpleNamespace(System=SimpleNamespace(getProperty=properties.get)))
-    return SimpleNamespace(_jvm=SimpleNamespace(java=java))
+    return SimpleNamespace(_jvm=SimpleNamespace(java=java), _jsparkSession=None)
 
 
 def _at(endpoint: str, bucket: str = "lake", *, by_path: bool = True) -> StoreFolder:
@@ -294,6 +294,13 @@ def test_behind_a_proxy_the_store_is_left_to_spark(monkeypatch: pytest.MonkeyPat
     with _port("refuses") as address:
         monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
         assert reach._driver_reaches(_driver(), _at(address)) is False
+
+
+@pytest.mark.usefixtures("_no_proxy")
+def test_what_a_client_of_spark_connect_does_not_reach_its_server_may() -> None:
+    client: Any = SimpleNamespace()
+    with _port("refuses") as address:
+        assert reach._driver_reaches(client, _at(address)) is False
 
 
 @pytest.mark.usefixtures("_no_proxy")

@@ -137,7 +137,8 @@ def _driver_reaches(spark: SparkSession, store: StoreFolder) -> bool:
         except Exception as problem:
             # Whatever is the matter, an Arrow without the store's client among it: Spark's own way is there.  Only
             # where nothing answers Spark's client would get no answer either, and would try for minutes.
-            told = _silence(store, problem)
+            # A client of Spark Connect may be in another network than its server.
+            told = _silence(store, problem) if has_own_sessions(spark) else None
             if told is not None and not _has_proxy(spark):
                 raise told from None
             _REACHED[key] = False
