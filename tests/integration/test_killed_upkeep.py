@@ -56,7 +56,7 @@ class _Killed:
             self.mirror.spark, captures=self.mirror.captures, target=self.mirror.target, config=config
         )
 
-    def kill(self, command: str, step: str, later: float) -> None:
+    def kill(self, command: str, step: str, later: float, *more: str) -> None:
         captures = self.mirror.captures if command == "apply" else None
         run_until_killed(
             captures,
@@ -66,7 +66,7 @@ class _Killed:
             scratch=self.folder,
             later=later,
             config=self.often,
-            command=(command,),
+            command=(command, *more),
         )
         forget(self.mirror.spark)
 
@@ -110,15 +110,17 @@ def test_what_is_killed_while_it_keeps_things_small_loses_nothing(
     killed.assert_each_record_is_there_once()
     assert killed.apply().status == "nothing new"
 
-    report = killed.apply(*killed.changes(), often=True)
-    assert "compact ledger" in report.stages
-    # What was dead is told, and nothing else is amiss.
-    assert [warning for warning in report.warnings if "took over" not in warning and "lock" not in warning] == []
-    assert {killed.files(name) for name in ("runs", "files", "transactions")} == {1}
-    killed.assert_each_record_is_there_once()
+    if runs == _MANY:
+        # What the next one does is tried in one process by `test_small_ledger`, too.
+        report = killed.apply(*killed.changes(), often=True)
+        assert "compact ledger" in report.stages
+        assert [warning for warning in report.warnings if "took over" not in warning] == []
+        assert {killed.files(name) for name in ("runs", "files", "transactions")} == {1}
+        killed.assert_each_record_is_there_once()
 
-    killed.kill("maintain", *in_tables)
-    maintained = walreplay.maintain(spark, mirror.target, config=killed.often)
+    table = () if runs == _MANY else ("--table", "s.keyed")
+    killed.kill("maintain", *in_tables, *table)
+    maintained = walreplay.maintain(spark, mirror.target, *table[1:], config=killed.often)
     assert not maintained.has_failed
     assert killed.files("../s/keyed") == 1
     assert killed.files("../s/loose") < _MANY
