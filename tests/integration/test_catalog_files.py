@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -250,6 +251,33 @@ def test_a_table_that_somebody_else_makes_meanwhile_gets_no_rows(mirror: SmallMi
             mirror.apply(*([] if mirror.files else _FIRST))
         assert _rows(spark) == before
     spark.sql("DROP TABLE s.t")
+    mirror.apply()
+    assert _rows(spark) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", ["files", "spark"])
+def test_what_a_statement_has_left_that_was_killed_before_the_catalog_had_its_table_is_removed(
+    mirror: SmallMirror, tmp_path: Path, by: Callable[[str], None], way: str
+) -> None:
+    spark = mirror.spark
+    mirror.write(*_FIRST)
+    _kill_at(_STEPS[0])
+    with pytest.raises(KilledError):
+        mirror.apply()
+    folder = _folder(spark, "s.t")
+    shutil.copytree(folder, tmp_path / "t")
+    spark.sql("DROP TABLE s.t")
+    shutil.copytree(tmp_path / "t", folder)
+    by(way)
+    with pytest.raises(WalReplayError, match=r"NON_EMPTY|LOCATION_ALREADY_EXISTS"):
+        # The statement may be at work still.
+        mirror.apply()
+    os.utime(folder / "_delta_log", (0, 0))
+    (folder / "somebody's").touch()
+    with pytest.raises(WalReplayError, match=r"NON_EMPTY|LOCATION_ALREADY_EXISTS"):
+        mirror.apply()
+    (folder / "somebody's").unlink()
     mirror.apply()
     assert _rows(spark) == [(1, "a"), (2, "b")]
 
