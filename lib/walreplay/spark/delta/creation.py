@@ -24,6 +24,9 @@ from walreplay.spark.delta.sql_types import sql_schema, sql_type
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.session.isolation import settings
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _one_schema: Final = threading.Lock()
 """Tables are made at the same time, and a Hive metastore logs an error if a schema is made twice."""
 
@@ -31,9 +34,6 @@ _NOT_EMPTY: Final = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "LOCATION_ALR
 
 _A_WHILE: Final = 60.0
 """Between its commit and the catalog a statement takes less than so many seconds."""
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
 """A table has none but those that its columns need."""
