@@ -95,7 +95,7 @@ def create_by_sql(
             try:
                 spark.sql(statement)
             except PySparkException as error:
-                if error.getCondition() not in _NOT_EMPTY or not _remove_rest(spark, table):
+                if error.getCondition() not in _NOT_EMPTY or not _remove_rest(spark, table, commit):
                     raise
                 spark.sql(statement)
     except AnalysisException as error:
@@ -108,18 +108,23 @@ def create_by_sql(
         ) from None
 
 
-def _remove_rest(spark: SparkSession, table: TableName) -> bool:
+def _remove_rest(spark: SparkSession, table: TableName, commit: CommitId | None) -> bool:
     """Remove what a statement has left that was killed between its commit and the catalog; say whether that was done.
 
     Delta refuses a folder that is not empty, and the table would never be made.  What is left is a log of one version
     without rows, of a table that no catalog knows.  A statement that is at work still is not disturbed.
+
+    Args:
+        commit: of the same ledger as the statement; None for a table of the ledger's, whose places are its own.
     """
     folder = folder_of_new(spark, table)
     if folder is None or set(folder.names()) != {LOG} or newest_version(folder) != 0:
         return False
     changed = folder.changed_at(LOG)
     first = next(commits_from(folder, 0, 0), None)
-    if first is None or not first.keeps_files or changed is None or time.time() - changed < _A_WHILE:
+    made_by = None if first is None else CommitId.of_mark(first.mark)
+    is_own = commit is None or (made_by is not None and made_by.application == commit.application)
+    if first is None or not is_own or not first.keeps_files or changed is None or time.time() - changed < _A_WHILE:
         return False
     folder.delete_all()
     forget_files()
