@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from support.environments import SMALL, Environment, Halves, installed
@@ -24,6 +25,8 @@ def test_a_hive_metastore_on_derby(tmp_path: Path) -> None:
     }
     halves.run(with_places(command, places))
     assert (tmp_path / "metastore_db").is_dir()
+    reports = [json.loads((tmp_path / f"report{number}.json").read_text(encoding="utf-8")) for number in range(2)]
+    assert [report["writer"] for report in reports] == ["files", "files"]
     printed = "\n".join(halves.printed)
     assert [word for word in _NOISE if word in printed] == [], printed
     halves.tell(f"Hive metastore on Derby ({environment.versions('pyspark', 'delta-spark')})")

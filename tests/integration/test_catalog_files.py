@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
@@ -11,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pytest
 
+import walreplay
 from support.extent import further
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.writing import N
@@ -20,6 +23,9 @@ from walreplay.sink.lineage import CommitId
 from walreplay.spark.delta import located
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.target import TableName, Target
+from walreplay.spark.delta.transaction import Transaction
+from walreplay.spark.ledger import lock
+from walreplay.spark.ledger.lock import Holder
 from walreplay.spark.session import steps
 from walreplay.spark.session.isolation import own_session
 from walreplay.spark.writing.choice import choose_writer
@@ -213,9 +219,13 @@ def test_a_table_that_is_made_anew_between_two_runs_is_not_taken_for_the_ledgers
     assert _rows(spark) == [(1, "c"), (3, "f"), (4, "e")]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("way", ["files", "statements"])
-@pytest.mark.parametrize("instead", ["VIEW s.t", "TABLE s.t USING parquet"])
+@pytest.mark.parametrize(
+    ("instead", "way"),
+    further(
+        [("VIEW s.t", "files")],
+        long=[("VIEW s.t", "statements"), ("TABLE s.t USING parquet", "files"), ("TABLE s.t USING parquet", "spark")],
+    ),
+)
 def test_what_is_no_delta_table_any_more_is_left_alone(
     mirror: SmallMirror, by: Callable[[str], None], way: str, instead: str
 ) -> None:
@@ -231,8 +241,9 @@ def test_what_is_no_delta_table_any_more_is_left_alone(
     assert _rows(spark) == [(1, "a"), (2, "b")]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("rows", ["", " AS SELECT 7 AS id, 'theirs' AS v, CAST(NULL AS STRING) AS _rescued_data"])
+@pytest.mark.parametrize(
+    "rows", further([""], long=[" AS SELECT 7 AS id, 'theirs' AS v, CAST(NULL AS STRING) AS _rescued_data"])
+)
 def test_a_table_that_somebody_else_makes_meanwhile_gets_no_rows(mirror: SmallMirror, rows: str) -> None:
     spark = mirror.spark
 
@@ -252,6 +263,69 @@ def test_a_table_that_somebody_else_makes_meanwhile_gets_no_rows(mirror: SmallMi
     spark.sql("DROP TABLE s.t")
     mirror.apply()
     assert _rows(spark) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("way", further(["files"], long=["spark"]))
+def test_what_a_statement_has_left_that_was_killed_before_the_catalog_had_its_table_is_removed(
+    mirror: SmallMirror, tmp_path: Path, by: Callable[[str], None], way: str
+) -> None:
+    spark = mirror.spark
+    mirror.write(*_FIRST)
+    _kill_at(_STEPS[0])
+    with pytest.raises(KilledError):
+        mirror.apply()
+    folder = _folder(spark, "s.t")
+    shutil.copytree(folder, tmp_path / "t")
+    spark.sql("DROP TABLE s.t")
+    shutil.copytree(tmp_path / "t", folder)
+    by(way)
+    with pytest.raises(WalReplayError, match=r"NON_EMPTY|LOCATION_ALREADY_EXISTS"):
+        # The statement may be at work still.
+        mirror.apply()
+    os.utime(folder / "_delta_log", (0, 0))
+    (folder / "somebody's").touch()
+    with pytest.raises(WalReplayError, match=r"NON_EMPTY|LOCATION_ALREADY_EXISTS"):
+        mirror.apply()
+    (folder / "somebody's").unlink()
+    mirror.apply()
+    assert _rows(spark) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("late", further(["the transaction"], long=["the statement"]))
+def test_a_run_that_was_paused_behind_making_a_table_brings_it_no_rows(
+    mirror: SmallMirror, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    """Another run has taken over meanwhile, and has brought them."""
+    spark, done = mirror.spark, list[str]()
+    here = Holder.here()
+    dead = replace(here, host="node1", boot_id="b", pid=99, beat=here.beat - 2 * lock.LEASE)
+
+    def take_over() -> None:
+        spark.sql(f"UPDATE _walreplay.state SET holder = '{dead.to_json()}'")
+        done.append(walreplay.apply(spark, captures=mirror.captures, target=_CATALOG).status)
+
+    def on_step(step: str) -> None:
+        if step == _STEPS[0]:
+            steps.on_step = None
+            take_over()
+
+    commit = Transaction.commit
+
+    def committed(self: Transaction, *given: Any, **named: Any) -> int | None:
+        if self.folder.uri.endswith("s.db/t") and not done:
+            take_over()
+        return commit(self, *given, **named)
+
+    if late == "the statement":
+        steps.on_step = on_step
+    else:
+        monkeypatch.setattr(Transaction, "commit", committed)
+    with pytest.raises(TargetError, match=r"taken over|is at work|lost"):
+        mirror.apply(*_FIRST)
+    assert done == ["applied"]
+    assert _rows(spark) == [(1, "a"), (2, "b")]
+    assert mirror.apply(*_SECOND).warnings == ()
+    assert _rows(spark) == [(1, "c"), (3, "d")]
 
 
 @pytest.mark.full

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import StructType
 
 from walreplay.errors import TargetError
 from walreplay.sink.comments import comment_in
 from walreplay.sink.features import needed_by, of_new
+from walreplay.sink.folders import forget_files
 from walreplay.sink.lineage import CommitId, in_statement
+from walreplay.sink.table_log import LOG, commits_from, newest_version
+from walreplay.spark.delta.located import folder_of_new
 from walreplay.spark.delta.sql_types import sql_schema, sql_type
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.session.isolation import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_one_schema: Final = threading.Lock()
+"""Tables are made at the same time, and a Hive metastore logs an error if a schema is made twice."""
+
+_NOT_EMPTY: Final = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "LOCATION_ALREADY_EXISTS")
+
+_A_WHILE: Final = 60.0
+"""Between its commit and the catalog a statement takes less than so many seconds."""
 
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
 """A table has none but those that its columns need."""
@@ -71,13 +84,20 @@ def create_by_sql(
     try:
         namespace = TableName(parts=table.parts[:-1]).sql
         # Who may not create schemas can be given them; the statement would ask for the privilege all the same.
-        if not spark.catalog.databaseExists(namespace):
-            spark.sql(f"CREATE SCHEMA IF NOT EXISTS {namespace}")
+        with _one_schema:
+            if not spark.catalog.databaseExists(namespace):
+                spark.sql(f"CREATE SCHEMA IF NOT EXISTS {namespace}")
         with settings(spark, {} if mark is None else {USER_METADATA: mark}) as refused:
             if mark is not None and refused:
                 properties = {**properties, MADE_BY: in_statement(mark)}
             given = f"{commented(comment)}{f' TBLPROPERTIES ({listed(properties)})' if properties else ''}"
-            spark.sql(f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta{given}")
+            statement = f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta{given}"
+            try:
+                spark.sql(statement)
+            except PySparkException as error:
+                if error.getCondition() not in _NOT_EMPTY or not _remove_rest(spark, table, commit):
+                    raise
+                spark.sql(statement)
     except AnalysisException as error:
         if error.getCondition() != "INVALID_SCHEMA_OR_RELATION_NAME":
             raise
@@ -86,6 +106,29 @@ def create_by_sql(
             table=table.text,
             remedy="Apply to a folder instead, where every name is possible",
         ) from None
+
+
+def _remove_rest(spark: SparkSession, table: TableName, commit: CommitId | None) -> bool:
+    """Remove what a statement has left that was killed between its commit and the catalog; say whether that was done.
+
+    Delta refuses a folder that is not empty, and the table would never be made.  What is left is a log of one version
+    without rows, of a table that no catalog knows.  A statement that is at work still is not disturbed.
+
+    Args:
+        commit: of the same ledger as the statement; None for a table of the ledger's, whose places are its own.
+    """
+    folder = folder_of_new(spark, table)
+    if folder is None or set(folder.names()) != {LOG} or newest_version(folder) != 0:
+        return False
+    changed = folder.changed_at(LOG)
+    first = next(commits_from(folder, 0, 0), None)
+    made_by = None if first is None else CommitId.of_mark(first.mark)
+    is_own = commit is None or (made_by is not None and made_by.application == commit.application)
+    if first is None or not is_own or not first.keeps_files or changed is None or time.time() - changed < _A_WHILE:
+        return False
+    folder.delete_all()
+    forget_files()
+    return True
 
 
 def listed(properties: Mapping[str, str]) -> str:

@@ -119,6 +119,7 @@ USED: Final[Mapping[str, tuple[Method, ...]]] = {
         Method(f"{_CATALOG}.ExternalCatalogWithListener", "unwrapped"),
         Method(f"{_CATALOG}.SessionCatalog", "getTableMetadata", (f"{_SQL}.catalyst.TableIdentifier",)),
         Method(f"{_CATALOG}.SessionCatalog", "getDatabaseMetadata", (_TEXT,)),
+        Method(f"{_CATALOG}.SessionCatalog", "defaultTablePath", (f"{_SQL}.catalyst.TableIdentifier",)),
         Method(f"{_CATALOG}.CatalogDatabase", "locationUri"),
         Method(_ENTRY, "provider"),
         Method(_ENTRY, "tableType"),

@@ -70,6 +70,17 @@ def schema_folder(spark: SparkSession, table: TableName) -> Folder | None:
     return folder_of(spark, _path_of(spark, location))
 
 
+def folder_of_new(spark: SparkSession, table: TableName) -> Folder | None:
+    """Give the folder in which a catalog would make a table; see `folder_at`."""
+    if table.path is not None or not tells(spark, table.parts):
+        return None
+    try:
+        location = _catalog(spark).defaultTablePath(_identifier(spark, table))
+    except AnalysisException:
+        return None
+    return folder_of(spark, _path_of(spark, location))
+
+
 def tells(spark: SparkSession, parts: tuple[str, ...]) -> bool:
     """Say whether what a name's catalog says of locations holds for everybody who commits there.
 
@@ -112,4 +123,4 @@ def _path_of(spark: SparkSession, uri: Any) -> str:
     return str(jvm.org.apache.hadoop.fs.Path(uri).toString())
 
 
-__all__ = ["folder_at", "place_of", "schema_folder", "tells"]
+__all__ = ["folder_at", "folder_of_new", "place_of", "schema_folder", "tells"]
