@@ -215,7 +215,8 @@ class FileWriter(StatementWriter):
         """
         if run.needs_statements:
             return "it is clustered by a column for which files that Python writes have no statistics"
-        assert isinstance(staging, FileStaging)
+        if not isinstance(staging, FileStaging):
+            return "driver and workers do not reach a folder for its staged events"
         epoch, merge = run.plan.epochs[number], run.merge(number)
         task, folder = run.fold_task(epoch, fresh=not exists or merge.appends), staging.kept_rows_folder
         if not exists or merge.only_adds:
