@@ -25,6 +25,7 @@ from generate import MEGABYTE, write_archive
 from measuring import Timing, Work, compared, in_turn
 from pyarrow import fs
 
+from support.environments import free_port
 from support.object_store import HADOOP, KEYS, ObjectStore, object_store
 from support.spark import spark_environment
 from walreplay import apply
@@ -70,7 +71,8 @@ def _built(folder: Path) -> bool:
 @contextmanager
 def _gateway(programs: Path, scratch: Path) -> Iterator[ObjectStore]:
     (scratch / "store").mkdir()
-    here, behind, log = _free(), _free(), scratch / "requests.log"
+    here, behind = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    log = scratch / "requests.log"
     log.touch()
     keys = {"ROOT_ACCESS_KEY": KEYS["access"], "ROOT_SECRET_KEY": KEYS["secret"]}
     commands = (
@@ -137,12 +139,6 @@ def _timings(files: list[Path], store: ObjectStore, scratch: Path, server: str, 
     told = dict(zip(sides, requests.values(), strict=True))
     size = sum(file.stat().st_size for file in files)
     return [Timing("stores", name, seconds, size, {"requests": told[name][-1]}) for name, seconds in taken.items()]
-
-
-def _free() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 def _await(*addresses: str) -> None:

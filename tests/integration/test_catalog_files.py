@@ -16,6 +16,7 @@ import pytest
 import walreplay
 from support.extent import further
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from support.stopped_run import stopping
 from support.writing import N
 from walreplay.errors import TargetError, WalReplayError
 from walreplay.protocol import messages as m
@@ -60,13 +61,11 @@ class KilledError(BaseException):
     """Nothing within a run takes it for a failure of Spark's or of the storage."""
 
 
-def _kill_at(name: str) -> None:
-    def on_step(step: str) -> None:
-        if step.startswith(name):
-            steps.on_step = None
-            raise KilledError
-
-    steps.on_step = on_step
+@pytest.fixture
+def kill_at() -> Iterator[Callable[[str], None]]:
+    """Have a run end at the first step whose name begins so, as if it was killed."""
+    with stopping(KilledError) as at:
+        yield at
 
 
 def _rows(spark: SparkSession, table: str = "s.t") -> list[tuple[Any, ...]]:
@@ -138,12 +137,17 @@ _STEPS: Final = tuple(f"table made: spark_catalog.{name}" for name in ("s.t", "_
     ),
 )
 def test_a_run_that_is_stopped_is_finished_once_by_either_way(
-    mirror: SmallMirror, by: Callable[[str], None], step: str, first: str, then: str
+    mirror: SmallMirror,
+    by: Callable[[str], None],
+    kill_at: Callable[[str], None],
+    step: str,
+    first: str,
+    then: str,
 ) -> None:
     spark = mirror.spark
     mirror.write(*_FIRST)
     by(first)
-    _kill_at(step)
+    kill_at(step)
     with pytest.raises(KilledError):
         mirror.apply()
     if step == _STEPS[0]:
@@ -268,11 +272,11 @@ def test_a_table_that_somebody_else_makes_meanwhile_gets_no_rows(mirror: SmallMi
 
 @pytest.mark.parametrize("way", further(["files"], long=["spark"]))
 def test_what_a_statement_has_left_that_was_killed_before_the_catalog_had_its_table_is_removed(
-    mirror: SmallMirror, tmp_path: Path, by: Callable[[str], None], way: str
+    mirror: SmallMirror, tmp_path: Path, by: Callable[[str], None], kill_at: Callable[[str], None], way: str
 ) -> None:
     spark = mirror.spark
     mirror.write(*_FIRST)
-    _kill_at(_STEPS[0])
+    kill_at(_STEPS[0])
     with pytest.raises(KilledError):
         mirror.apply()
     folder = _folder(spark, "s.t")

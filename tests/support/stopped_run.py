@@ -13,14 +13,18 @@ class StoppedError(Exception):
 
 
 @contextmanager
-def stopping() -> Iterator[Callable[[str], None]]:
-    """Give a function that has the next run end at the first step whose name begins so."""
+def stopping(by: type[BaseException] = StoppedError) -> Iterator[Callable[[str], None]]:
+    """Give a function that has the next run end at the first step whose name begins so.
+
+    Args:
+        by: the error that is raised there.
+    """
 
     def at(name: str) -> None:
         def on_step(step: str) -> None:
             if step.startswith(name):
                 steps.on_step = None
-                raise StoppedError
+                raise by
 
         steps.on_step = on_step
 

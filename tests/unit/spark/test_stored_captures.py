@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
+from support.tasks_here import TasksHere
 from walreplay.sink.folders import StoreFolder
 from walreplay.spark.captures import stored
 
 
-class _Cluster:
-    """A session whose tasks run here, if they run at all."""
+class _Cluster(TasksHere):
+    """A session of a cluster."""
 
     def __init__(self, name: str, *, fails: bool = False) -> None:
+        super().__init__(fails=fails)
         self._jsparkSession = None
         self.sparkContext = SimpleNamespace(applicationId=name)
-        self.tried = 0
-        self._fails = fails
-
-    def range(self, *_: int) -> _Cluster:
-        return self
-
-    def mapInArrow(self, task: Callable[..., Iterator[pa.RecordBatch]], _: str) -> _Cluster:  # noqa: N802
-        self.tried += 1
-        self._told = [
-            row for batch in task(iter([pa.RecordBatch.from_pydict({"id": [0]})])) for row in batch.to_pylist()
-        ]
-        return self
-
-    def collect(self) -> list[Any]:
-        if self._fails:
-            raise RuntimeError("no executors")
-        return [SimpleNamespace(**row) for row in self._told]
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from support.tasks_here import TasksHere
 from walreplay.sink.folders import MountedFolder
 from walreplay.spark.delta.target import Target
 from walreplay.spark.staging.files import FileStaging
@@ -18,30 +18,17 @@ from walreplay.spark.staging.reached import ReachedStaging
 from walreplay.spark.writing.statements import StatementWriter
 
 
-class _Client:
-    """A client of Spark Connect, whose tasks run here; ``workers_root`` stands for the root of their disks."""
+class _Client(TasksHere):
+    """A client of Spark Connect; ``workers_root`` stands for the root of its workers' disks."""
 
     def __init__(self, workers_root: str = "", *, fails: bool = False) -> None:
-        self.tried = 0
+        super().__init__(fails=fails)
         self._root = workers_root
-        self._fails = fails
 
-    def range(self, *_: int) -> _Client:
-        return self
-
-    def mapInArrow(self, task: partial[Iterator[pa.RecordBatch]], _: str) -> _Client:  # noqa: N802
-        self.tried += 1
-        folder: MountedFolder = task.keywords["folder"]
-        there = partial(task.func, name=task.keywords["name"], folder=MountedFolder(self._root + folder.path))
-        self._told = [
-            row for batch in there(iter([pa.RecordBatch.from_pydict({"id": [0]})])) for row in batch.to_pylist()
-        ]
-        return self
-
-    def collect(self) -> list[Any]:
-        if self._fails:
-            raise RuntimeError("no executors")
-        return [SimpleNamespace(**row) for row in self._told]
+    def mapInArrow(self, task: Callable[..., Iterator[pa.RecordBatch]], schema: str) -> TasksHere:  # noqa: N802
+        assert isinstance(task, partial)
+        there = MountedFolder(self._root + task.keywords["folder"].path)
+        return super().mapInArrow(partial(task, folder=there), schema)
 
 
 Make = Callable[[Path], _Client]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Mapping
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql.types import StructType
 
 from walreplay.errors import TargetError
 from walreplay.sink.comments import comment_in
@@ -20,7 +18,7 @@ from walreplay.sink.folders import forget_files
 from walreplay.sink.lineage import CommitId, in_statement
 from walreplay.sink.table_log import LOG, commits_from, newest_version
 from walreplay.spark.delta.located import folder_of_new
-from walreplay.spark.delta.sql_types import sql_schema, sql_type
+from walreplay.spark.delta.sql_types import declared, sql_schema, sql_type
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.session.isolation import settings
 
@@ -59,7 +57,7 @@ def create_table(
         schema: with the comments of the columns and of the table (`comment_in`).
         commit: the one that will bring its rows; None if it does not matter whose table it is.
     """
-    fields = json.loads(StructType.fromDDL(sql_schema(schema)).json())["fields"]
+    fields = declared(sql_schema(schema))["fields"]
     columns = ", ".join(f"{quote(field.name)} {sql_type(field.type)}{commented(comment_in(field))}" for field in schema)
     given = of_new({**properties, **needed_by(fields)})
     create_by_sql(spark, table, columns, given, comment_in(schema) or "", commit)

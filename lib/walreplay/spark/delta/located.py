@@ -10,6 +10,7 @@ metastore, which takes some milliseconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
@@ -61,24 +62,22 @@ def folder_at(spark: SparkSession, table: TableName) -> Folder | None:
 
 def schema_folder(spark: SparkSession, table: TableName) -> Folder | None:
     """Give the folder of the schema that a catalog's table is in, or would be; see `folder_at`."""
-    if table.path is not None or not tells(spark, table.parts):
-        return None
-    try:
-        location = _catalog(spark).getDatabaseMetadata(table.parts[-2]).locationUri()
-    except AnalysisException:
-        return None
-    return folder_of(spark, _path_of(spark, location))
+    return _folder_told(spark, table, lambda catalog: catalog.getDatabaseMetadata(table.parts[-2]).locationUri())
 
 
 def folder_of_new(spark: SparkSession, table: TableName) -> Folder | None:
     """Give the folder in which a catalog would make a table; see `folder_at`."""
+    return _folder_told(spark, table, lambda catalog: catalog.defaultTablePath(_identifier(spark, table)))
+
+
+def _folder_told(spark: SparkSession, table: TableName, uri_in: Callable[[Any], Any]) -> Folder | None:
     if table.path is not None or not tells(spark, table.parts):
         return None
     try:
-        location = _catalog(spark).defaultTablePath(_identifier(spark, table))
+        uri = uri_in(_catalog(spark))
     except AnalysisException:
         return None
-    return folder_of(spark, _path_of(spark, location))
+    return folder_of(spark, _path_of(spark, uri))
 
 
 def tells(spark: SparkSession, parts: tuple[str, ...]) -> bool:

@@ -21,7 +21,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from walreplay.sink.comments import comment_in
 from walreplay.sink.data_files import DataFile, FileColumn, indexed_count
@@ -30,7 +29,7 @@ from walreplay.sink.folders import Folder, MountedFolder
 from walreplay.sink.table_log import LOG, LoggedVersion
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.internals import CHECKSUMS, COLUMNS, MERGES, PROPERTIES, DeltaTransaction, Internals
-from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.delta.sql_types import declared, sql_schema
 from walreplay.spark.delta.target import Place
 
 if TYPE_CHECKING:
@@ -384,12 +383,6 @@ def _counts(added: Sequence[DataFile]) -> dict[str, int]:
         "numOutputRows": sum(file.rows for file in added),
         "numOutputBytes": sum(file.size for file in added),
     }
-
-
-def declared(columns: str) -> dict[str, Any]:
-    """Give columns that are declared in SQL as Delta's log has them."""
-    declared: dict[str, Any] = json.loads(StructType.fromDDL(columns).json())
-    return declared
 
 
 def _fields(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:

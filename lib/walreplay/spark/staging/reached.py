@@ -155,7 +155,7 @@ class ReachedStaging:
             own: the name of the run's folder inside, which is deleted at the end.
         """
         if self._by_workers is None:
-            self._by_workers = workers_reach(self._spark, self._folder.inside(own), is_sparks=False)
+            self._by_workers = workers_reach(self._spark, self._folder.inside(own))
         return self._folder if self._by_workers else None
 
 
@@ -170,7 +170,7 @@ def _tried() -> str:
     return f".reached-{uuid.uuid4()}"
 
 
-def workers_reach(spark: SparkSession, folder: Folder, *, is_sparks: bool = True) -> bool:
+def workers_reach(spark: SparkSession, folder: Folder) -> bool:
     """Say whether a worker can write and read in a folder by itself, and whether that is the folder that Spark means.
 
     A task writes a byte there, and reads it; then the driver has to find it.  In local mode the workers have the disks
@@ -178,7 +178,6 @@ def workers_reach(spark: SparkSession, folder: Folder, *, is_sparks: bool = True
 
     Args:
         folder: what the task writes there stays until the folder is deleted.
-        is_sparks: Spark has to find it, too.
     """
     if isinstance(folder, MountedFolder) and has_own_sessions(spark) and local_cores(spark) is not None:
         return True
@@ -187,9 +186,7 @@ def workers_reach(spark: SparkSession, folder: Folder, *, is_sparks: bool = True
         tried = spark.range(0, 1, 1, 1).mapInArrow(partial(reach, folder=folder, name=name), REACHED)
         if not tried.collect()[0].reached:
             return False
-        if isinstance(folder, MountedFolder):
-            return Path(folder.path, name).exists()
-        if not is_sparks or not has_own_sessions(spark):
+        if isinstance(folder, MountedFolder) or not has_own_sessions(spark):
             return folder.read(name) == b"1"
         found = spark._jvm.org.apache.hadoop.fs.Path(folder.uri_of(name))  # type: ignore[union-attr]
         return bool(found.getFileSystem(spark._jsc.hadoopConfiguration()).exists(found))

@@ -28,9 +28,8 @@ from walreplay.sink.evolution import Evolution, MirrorColumn, TableShape, conver
 from walreplay.sink.features import COLUMN_MAPPING, TYPE_WIDENING, needed_by
 from walreplay.sink.projection import Projection, project_columns
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.sql_types import sql_schema, sql_type
+from walreplay.spark.delta.sql_types import declared, sql_schema, sql_type
 from walreplay.spark.delta.target import TableName, quote
-from walreplay.spark.delta.transaction import declared
 from walreplay.spark.planning.table_run import log_task, own_columns, table_schema
 from walreplay.spark.session import steps
 from walreplay.spark.session.isolation import settings

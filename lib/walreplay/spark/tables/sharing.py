@@ -25,9 +25,8 @@ from walreplay.sink.convert import is_widening
 from walreplay.sink.evolution import Evolution, TableShape, conversions
 from walreplay.sink.features import TYPE_WIDENING, needed_by
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.delta.sql_types import declared, sql_schema
 from walreplay.spark.delta.target import TableName, quote
-from walreplay.spark.delta.transaction import declared
 from walreplay.spark.planning.placement import Move
 from walreplay.spark.planning.sharing import (
     Needed,

@@ -16,9 +16,8 @@ from walreplay.sink.features import DELETION_VECTORS, needed_by
 from walreplay.sink.table_log import LoggedVersion, newest_version
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.located import folder_at
-from walreplay.spark.delta.sql_types import sql_schema
+from walreplay.spark.delta.sql_types import declared, sql_schema
 from walreplay.spark.delta.target import quote
-from walreplay.spark.delta.transaction import declared
 from walreplay.spark.planning.plan import Epoch
 from walreplay.spark.planning.table_run import ALTER, MERGE, SLOTS, TRUNCATE, TableRun, is_own
 from walreplay.spark.session import steps

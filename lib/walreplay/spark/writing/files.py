@@ -28,7 +28,7 @@ from walreplay.spark.delta import transaction
 from walreplay.spark.delta.internals import Internals
 from walreplay.spark.delta.target import TableName
 from walreplay.spark.delta.transaction import Transaction
-from walreplay.spark.planning.table_run import Merge, TableRun
+from walreplay.spark.planning.table_run import TableRun
 from walreplay.spark.session import steps
 from walreplay.spark.staging.base import Staging
 from walreplay.spark.staging.files import FileStaging
@@ -133,10 +133,11 @@ class FileWriter(StatementWriter):
         *,
         create: pa.Schema | None = None,
         properties: Mapping[str, str] = delta.NO_PROPERTIES,
+        commit: delta.CommitId | None = None,
     ) -> Transaction | str:
-        """Begin a transaction on a table, or give the reason why that is not possible."""
+        """Begin a transaction on a table, or give the reason why that is not possible; `_make` tells of the rest."""
         if create is not None and table.path is None:
-            return self._make(spark, table, create, properties)
+            return self._make(spark, table, create, properties, commit)
         located = self._places.located(spark, table)
         if located is None or located.folder is None or not self._places.by_workers(located.folder):
             return "driver and workers do not reach its folder"
@@ -149,7 +150,7 @@ class FileWriter(StatementWriter):
         table: TableName,
         columns: pa.Schema,
         properties: Mapping[str, str],
-        commit: delta.CommitId | None = None,
+        commit: delta.CommitId | None,
     ) -> Transaction | str:
         """Have a catalog make a table without rows, and begin the transaction that brings them.
 
@@ -187,20 +188,10 @@ class FileWriter(StatementWriter):
         *,
         create: bool,
         properties: Mapping[str, str],
+        commit: delta.CommitId | None = None,
     ) -> FileAppend | str:
-        begun = self._begin_or_say(spark, table, create=schema if create else None, properties=properties)
-        if isinstance(begun, str):
-            return begun
-        columns = begun.columns(schema)
-        return OTHER_COLUMNS if columns is None else FileAppend(begun, columns)
-
-    def _made(self, spark: SparkSession, run: TableRun, merge: Merge) -> FileAppend | str:
-        """Begin to append to a table that is made for it."""
-        schema, properties = merge.commented_schema, dict(merge.properties)
-        if merge.table.path is not None:
-            return self._append(spark, merge.table, schema, create=True, properties=properties)
-        run.check_lock()
-        begun = self._make(spark, merge.table, schema, properties, merge.commit)
+        new = schema if create else None
+        begun = self._begin_or_say(spark, table, create=new, properties=properties, commit=commit)
         if isinstance(begun, str):
             return begun
         columns = begun.columns(schema)
@@ -220,11 +211,11 @@ class FileWriter(StatementWriter):
         epoch, merge = run.plan.epochs[number], run.merge(number)
         task, folder = run.fold_task(epoch, fresh=not exists or merge.appends), staging.kept_rows_folder
         if not exists or merge.only_adds:
-            append = (
-                self._append(spark, merge.table, merge.schema, create=False, properties=delta.NO_PROPERTIES)
-                if exists
-                else self._made(spark, run, merge)
-            )
+            if not exists and merge.table.path is None:
+                # The statement that makes it is no commit that another run's would keep from being made.
+                run.check_lock()
+            schema, own = merge.schema if exists else merge.commented_schema, dict(merge.properties)
+            append = self._append(spark, merge.table, schema, create=not exists, properties=own, commit=merge.commit)
             if isinstance(append, str):
                 return append
             work = append.folding(task, [source for _, source in merge.pairs])
