@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from walreplay.spark.job.as_of import AsOf, as_of
     from walreplay.spark.job.backfill import backfill, forecast
     from walreplay.spark.job.by_source import apply_sources, sources_status
-    from walreplay.spark.job.load import load
+    from walreplay.spark.job.load import give_up_load, load
     from walreplay.spark.job.maintain import maintain
     from walreplay.spark.job.rebuild import rebuild
     from walreplay.spark.ledger.status import Cut, TargetStatus, status, versions_at
@@ -62,6 +62,7 @@ __all__ = [
     "audit",
     "backfill",
     "forecast",
+    "give_up_load",
     "index",
     "load",
     "maintain",
@@ -99,6 +100,7 @@ _HOMES: Final = {
     "backfill": "walreplay.spark.job.backfill",
     "forecast": "walreplay.spark.job.backfill",
     "index": "walreplay.spark.index.building",
+    "give_up_load": "walreplay.spark.job.load",
     "load": "walreplay.spark.job.load",
     "maintain": "walreplay.spark.job.maintain",
     "package_zip": "walreplay.spark.session.package",

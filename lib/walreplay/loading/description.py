@@ -85,7 +85,7 @@ def read_description(text: str, path: str) -> Description:
                 path=path,
                 remedy=HOW_TO_DESCRIBE,
             ) from None
-        if int(values["type_oid"]) >= _FIRST_ANNOUNCED:
+        if int(values["type_oid"]) >= _FIRST_ANNOUNCED and values["type_name"] is not None:
             oid = int(values["type_oid"])
             types[oid] = Type(oid, _namespace(values["type_schema"]), str(values["type_name"]))
     relations = [
@@ -96,6 +96,34 @@ def read_description(text: str, path: str) -> Description:
     if twice or len({relation.oid for relation in relations}) < len(relations):
         raise ConfigError("a table is described twice", path=path, remedy="Describe one database, once")
     return Description.of(relations, types.values())
+
+
+def write_description(relations: Iterable[Relation], types: Iterable[Type]) -> str:
+    """Return what ``describe.sql`` would write of relations, for `read_description`."""
+    named = {type_.oid: type_ for type_ in types}
+    lines = []
+    for relation in relations:
+        table = {
+            "schema": relation.namespace or _CATALOG,
+            "table": relation.name,
+            "oid": relation.oid,
+            "replica_identity": relation.replica_identity,
+        }
+        for number, column in enumerate(relation.columns, start=1):
+            type_ = named.get(column.type_oid)
+            found = {
+                "attnum": number,
+                "column": column.name,
+                "type_oid": column.type_oid,
+                "typmod": column.typmod,
+                "key": column.key,
+                "type_schema": None if type_ is None else type_.namespace or _CATALOG,
+                "type_name": None if type_ is None else type_.name,
+            }
+            lines.append(json.dumps(table | found))
+        if not relation.columns:
+            lines.append(json.dumps(table | {"attnum": None}))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _table(values: Mapping[str, Any]) -> tuple[int, str, str, str]:
@@ -115,4 +143,4 @@ def _namespace(name: str) -> str:
     return "" if name == _CATALOG else str(name)
 
 
-__all__ = ["HOW_TO_DESCRIBE", "Description", "read_description"]
+__all__ = ["HOW_TO_DESCRIBE", "Description", "read_description", "write_description"]

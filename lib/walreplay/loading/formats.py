@@ -6,7 +6,7 @@ import csv
 import io
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from walreplay.errors import CaptureError, ConfigError, NotSupported
 from walreplay.protocol.compression import in_steps
@@ -103,6 +103,29 @@ class CopyOptions:
                 header=self.header,
             )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFiles:
+    """The files of a base load, and how they were read: enough to read them once more.
+
+    Attributes:
+        table: the one table that all files are of; None where their names say it.
+        description: the loaded tables, as ``describe.sql`` writes them.
+        digest: of the files' names and lengths.
+        changed: when the newest of them was written, in ms since 1970.
+    """
+
+    table: str | None
+    options: CopyOptions
+    description: str
+    digest: str
+    changed: int
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any] | None) -> CopiedFiles | None:
+        """Read what `dataclasses.asdict` wrote."""
+        return None if values is None else cls(**{**values, "options": CopyOptions(**values["options"])})
 
 
 def _checked(form: CopyFormat) -> CopyFormat:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from walreplay.loading.description import Description
+from walreplay.loading.formats import CopiedFiles
 from walreplay.protocol.messages import Relation
 from walreplay.spark.workers.load import LoadTask
 from walreplay.spark.workers.rows import Work
@@ -76,6 +77,14 @@ class BaseSource(ABC):
     @abstractmethod
     def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
         """Give the rows of some tables, which were not read yet."""
+
+    def files(self, description: str) -> CopiedFiles | None:
+        """Return what it takes to read the rows once more, when `open` has found them; None if that cannot be.
+
+        Args:
+            description: of the tables, as ``describe.sql`` writes it.
+        """
+        return None
 
     def errors(self) -> AbstractContextManager[None]:
         """Say of what is raised while the rows are read what the source knows of it."""

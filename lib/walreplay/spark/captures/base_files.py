@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from walreplay.errors import CaptureError, ConfigError, NotSupported, WalReplayError
 from walreplay.listing import escape_glob, list_files
 from walreplay.loading.description import Description
-from walreplay.loading.formats import COMPRESSED, CopyOptions
+from walreplay.loading.formats import COMPRESSED, CopiedFiles, CopyOptions
 from walreplay.loading.parquet_files import ENDING as PARQUET
 from walreplay.loading.pg_dump import TOC, Section, read_toc, sections_of
 from walreplay.loading.sources import table_of
@@ -41,12 +43,14 @@ class BaseFile:
 
     Attributes:
         path: as Spark gives it.
+        changed: when it was written, in ms since 1970.
         section: what a dump says of it; else its name says whose rows it has.
     """
 
     path: str
     length: int
     section: Section | None = None
+    changed: int = 0
 
 
 def list_base(spark: SparkSession, origin: str) -> list[BaseFile]:
@@ -59,13 +63,17 @@ def list_base(spark: SparkSession, origin: str) -> list[BaseFile]:
     root = root_of(origin)
     if root.startswith(("/", LOCAL_SCHEME)):
         path = "/" + root.removeprefix(LOCAL_SCHEME).lstrip("/")
-        files = [BaseFile(f"{LOCAL_SCHEME}{name}", Path(name).stat().st_size) for name in list_files(path)]
+        found = [(name, Path(name).stat()) for name in list_files(path)]
+        files = [
+            BaseFile(f"{LOCAL_SCHEME}{name}", one.st_size, changed=one.st_mtime_ns // 1_000_000) for name, one in found
+        ]
         return [one for file in _without_toc(spark, files) for one in _sections(file)]
     from pyspark.errors import AnalysisException
 
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
-        rows = reader.load(escape_glob(root)).select("path", "length").orderBy("path").collect()
+        listed = reader.load(escape_glob(root)).selectExpr("path", "length", "unix_millis(modificationTime) AS changed")
+        rows = listed.orderBy("path").collect()
     except AnalysisException as error:
         if "PATH_NOT_FOUND" not in str(error) and "does not exist" not in str(error):
             raise
@@ -79,7 +87,7 @@ def list_base(spark: SparkSession, origin: str) -> list[BaseFile]:
                 path=row.path,
                 remedy="Split it between rows, by `split -C 1G FILE FILE.` if it is COPY's text format",
             )
-    return _without_toc(spark, [BaseFile(row.path, row.length) for row in rows])
+    return _without_toc(spark, [BaseFile(row.path, row.length, changed=row.changed) for row in rows])
 
 
 def _without_toc(spark: SparkSession, files: list[BaseFile]) -> list[BaseFile]:
@@ -135,7 +143,7 @@ def _sections(file: BaseFile) -> list[BaseFile]:
             remedy="Decompress it, or dump with --format=directory, whose files may be compressed",
         )
     found = list(sections_of(content, file.path))
-    return [BaseFile(file.path, (one.stop or 0) - one.start, one) for one in found]
+    return [replace(file, length=(one.stop or 0) - one.start, section=one) for one in found]
 
 
 def parts_of(files: Sequence[BaseFile], relations: Sequence[Relation], options: CopyOptions) -> tuple[LoadPart, ...]:
@@ -197,6 +205,15 @@ class FilesOfBase(BaseSource):
     def described(self) -> Description | None:
         """Files do not say what their tables are."""
         return None
+
+    def files(self, description: str) -> CopiedFiles:
+        """Return what it takes to read the files once more."""
+        # Below the folder, or the one file's own name: the folder may move.
+        root = root_of(self.origin).removeprefix(LOCAL_SCHEME).strip("/")
+        told = sorted((file.path.partition(root)[2], file.length) for file in self._files)
+        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        changed = max(file.changed for file in self._files)
+        return CopiedFiles(self._table, self._options, description, digest, changed)
 
     def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
         """Give the rows of some tables, which were not read yet."""

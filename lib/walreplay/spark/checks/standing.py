@@ -141,7 +141,7 @@ def _change(standing: Standing) -> str:
 
 
 def _undone(table: TableName, standing: Standing, entry: MirrorEntry | None) -> str:
-    again = "" if entry is None else f" {made_again(entry, loads=True)};"
+    again = "" if entry is None else f" {made_again(entry)};"
     return (
         f"Set it back by RESTORE TABLE {table.sql} TO VERSION AS OF {standing.left};{again} or go on from the rows "
         "that it has, by --accept-changed-tables"

@@ -15,14 +15,13 @@ import os
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from walreplay.decode.until import Until
-from walreplay.errors import ConfigError, OrderError, TargetError
-from walreplay.lsn import format_lsn, to_datetime
+from walreplay.errors import ConfigError, TargetError
+from walreplay.lsn import to_datetime
 from walreplay.outputs import Output, output_of, source_oid
 from walreplay.progress import Progress
 from walreplay.report import RunReport, TableReport
@@ -37,10 +36,11 @@ from walreplay.spark.checks.standing import newest_number
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.storage import catalog_errors
 from walreplay.spark.delta.target import Target
-from walreplay.spark.job.apply import Job
+from walreplay.spark.job.beside import BaseStep, Made, MakingBeside, Side
 from walreplay.spark.job.context import RunContext
 from walreplay.spark.job.installing import Installing
 from walreplay.spark.job.reports import timed
+from walreplay.spark.ledger.records import loads_of
 from walreplay.spark.ledger.state import FORMAT, PLANNED, Rebuild, Replacement, State
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.table_run import run_of
@@ -48,7 +48,6 @@ from walreplay.spark.session import steps
 from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import session_with
 from walreplay.spark.tables.side import remove_side
-from walreplay.transactions.plan import Resume
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,12 +67,14 @@ def rebuild(
     outputs: Iterable[str | Output] | None = None,
     config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
     run_bytes: int | None = None,
+    base: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> RunReport:
     """Make tables of a target again from the archive, whatever has become of them; all others stay as they are.
 
-    Also tables, columns and outputs that the configuration wants now and did not want before.  A table that proves to
-    be right is not written to.  Killed, the same call goes on where it was.
+    Also tables, columns and outputs that the configuration wants now and did not want before.  Tables that were loaded
+    begin with the files of their base load.  A table that proves to be right is not written to.  Killed, the same call
+    goes on where it was.
 
     Args:
         captures: the folder (or file, or glob) of the capture files, from the first that the target was made of.
@@ -82,59 +83,40 @@ def rebuild(
         outputs: those that are made again; None for all that the configuration wants.
         config: a YAML file, the same as a mapping, or `Settings`.
         run_bytes: bytes of captures that one run reads, in place of the configuration's.
+        base: where the files of the tables' base load lie now, if they were moved.
         progress: told how far it is.
 
     Raises:
-        ConfigError: no table is called so, or the configuration leaves it out.
-        TargetError: the captures do not reach back, or up, to where the target does; or a base load has given a table
-            rows that captures do not have.
+        ConfigError: no table is called so, or the configuration leaves it out; or its base load had other files.
+        TargetError: the captures do not reach back, or up, to where the target does; or the rows of a base load came
+            from a database, as of an LSN that is gone.
         WalReplayError: as `walreplay.apply` does.
     """
     settings, wanted = make_settings(config), outputs_named(outputs)
     place = Target.parse(str(target)).of_source(settings.ledger_name)
     if run_bytes is not None:
         settings = settings.with_run_bytes(run_bytes)
-    tables = tables_named(table)
+    tables, where = tables_named(table), None if base is None else os.fspath(base)
     with spark_errors(path=place.text):
         check_places(str(captures), place)
         context = RunContext.of(spark, place, settings, progress)
-        return _Rebuild(context, str(captures), Narrowed(tables, outputs=wanted)).run()
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """Where the tables are made, and of what.
-
-    Attributes:
-        name: the side target's.
-        settings: what they are made by.
-    """
-
-    name: str
-    target: Target
-    settings: Settings
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What has been made in the side target, at the LSN of the target.
-
-    Attributes:
-        entries: the tables.
-        report: of the runs that made them.
-    """
-
-    entries: tuple[MirrorEntry, ...]
-    report: RunReport
+        return Rebuilding(context, str(captures), Narrowed(tables, outputs=wanted), base=where).run()
 
 
 @dataclass
-class _Rebuild:
-    """One call of `rebuild`."""
+class Rebuilding:
+    """One call of `rebuild`; or a load of rows that are older than what is applied.
+
+    Attributes:
+        late: that load; its tables are made again, whatever they are called by now.
+        base: where the files of the tables' base load are now; None for where they were.
+    """
 
     context: RunContext
     captures: str
     wanted: Narrowed
+    late: BaseStep | None = None
+    base: str | None = None
 
     def run(self) -> RunReport:
         began = time.monotonic()
@@ -151,14 +133,17 @@ class _Rebuild:
             if report is not None and self._side(state).name == report[0]:
                 return report[1]
         side = self._side(state)
-        made = self._make(side, _checked(state))
+        made = self._beside(side).make(_checked(state))
         steps.reached("made beside")
         locked = self.context.lock()
         if locked is not state:
             # Another run has come to its end since; what it has applied comes to the side target too.
             state, side = locked, self._side(locked)
-            made = self._make(side, _checked(state))
+            made = self._beside(side).make(_checked(state))
         return self._put_in_place(_checked(state), side, made)
+
+    def _beside(self, side: Side) -> MakingBeside:
+        return MakingBeside(self.context, self.captures, side, None if self.late is None else self.late.load.at_lsn)
 
     def _finish(self, state: State) -> tuple[State | None, tuple[str, RunReport] | None]:
         """Finish a rebuild that was interrupted; give also its side target's name, and its report."""
@@ -172,12 +157,13 @@ class _Rebuild:
 
     # What is wanted
 
-    def _side(self, state: State | None) -> _Side:
+    def _side(self, state: State | None) -> Side:
         """Say where the tables are made, after the target has been looked at."""
         known = self._known(state)
         oids = self._relations(known)
         settings = self.context.settings
         outputs = self.wanted.outputs
+        loads = (self.late,) if self.late is not None else self._loads(known, oids)
         told = [
             FORMAT,
             known.ledger,
@@ -186,10 +172,11 @@ class _Rebuild:
             None if outputs is None else sorted(one.value for one in outputs),
             settings.model_dump(mode="json", exclude=set(_NOT_OF_TABLES)),
             settings.mask_salt.hex(),
+            [(one.load.at_lsn, one.load.after, sorted(one.only)) for one in loads],
         ]
         name = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
         narrowed = settings.narrowed(Narrowed(oids=frozenset(oids), outputs=outputs))
-        return _Side(name, self.context.target.side(name), narrowed)
+        return Side(name, self.context.target.side(name), narrowed, loads)
 
     def _known(self, state: State | None) -> State:
         """Refuse a target of which nothing can be made again.
@@ -220,23 +207,58 @@ class _Rebuild:
                 remedy="Run walreplay apply, with --accept-changed-tables if it refuses a table that is to be made "
                 "again; then rebuild",
             )
-        if state.rebuild is not None:
+        if state.rebuild is not None or state.load is not None:
+            what = "rebuild" if state.load is None else "load"
             raise TargetError(
-                f"rebuild {state.run} was interrupted meanwhile", path=where, remedy="Run again, which finishes it"
+                f"{what} {state.run} was interrupted meanwhile",
+                path=where,
+                remedy="Run again, which finishes it",
             )
-        outputs = self.wanted.outputs
-        check_unshared([entry for entry in state.tables if self.wanted.wants(entry.source_name)])
-        for entry in state.tables:
-            loaded = entry.base_lsn is not None and (outputs is None or output_of(entry.oid) in outputs)
-            if loaded and not entry.set_aside and self.wanted.wants(entry.source_name):
-                raise TargetError(
-                    "the table was loaded with rows from before the captures began, which they do not have",
-                    table=entry.name,
-                    path=entry.table.text,
-                    remedy="Copy it from the source again, and give the copy to walreplay load --replace "
-                    "(docs/starting.md); or leave it out of --table",
-                )
+        check_unshared([entry for entry in state.tables if self._wants(entry)])
         return state
+
+    def _wants(self, entry: MirrorEntry) -> bool:
+        """Return whether a table is to be made again."""
+        is_loaded = self.late is not None and source_oid(entry.oid) in self.late.load.oids
+        return is_loaded or self.wanted.wants(entry.source_name)
+
+    def _loads(self, state: State, oids: Collection[int]) -> tuple[BaseStep, ...]:
+        """Return the base loads that the wanted tables begin with, in their order."""
+        outputs = self.wanted.outputs
+        based = {
+            source_oid(entry.oid)
+            for entry in state.tables
+            if entry.base_lsn is not None
+            and not entry.set_aside
+            and self._wants(entry)
+            and (outputs is None or output_of(entry.oid) in outputs)
+        }
+        if not based and self.base is not None:
+            raise ConfigError(
+                "none of these tables has a base load", path=self.context.target.text, remedy="Leave out --base"
+            )
+        if not based:
+            return ()
+        with self.context.stage("read ledger"):
+            runs = delta.read(self.context.own, self.context.target.ledger("runs"))
+            loads = [load for _, load in loads_of(runs, state.run)]
+        found, settled = [], set[int]()
+        for load in reversed(loads):
+            mine = {oid: name for oid, name in load.tables if oid in oids and oid not in settled}
+            if load.after < 0:
+                # These tables begin with it, whatever was loaded before.
+                settled |= mine.keys()
+            if mine:
+                only = frozenset(mine.values())
+                found.append(BaseStep.again(load, self.base, only, self.context.target.text))
+        found.sort(key=lambda step: step.load.after)
+        if self.base is not None and len(found) > 1:
+            raise ConfigError(
+                f"the tables have {len(found)} base loads, which lie in {len(found)} folders",
+                path=self.context.target.text,
+                remedy="Make tables of one load at a time by --table; or bring the files back to where they were",
+            )
+        return tuple(found)
 
     def _relations(self, state: State) -> set[int]:
         """Give the relations (by oid) that the tables may be made of: all that ever had one of their names.
@@ -255,6 +277,8 @@ class _Rebuild:
                     parts[name] = (row.namespace or "pg_catalog", row.name)
         for entry in state.tables:
             names.setdefault(source_oid(entry.oid), set()).add(entry.source_name)
+        for oid, name in () if self.late is None else self.late.load.tables:
+            names.setdefault(oid, set()).add(name)
         found = {oid for oid, given in names.items() if any(map(self.wanted.wants, given))}
         if not found:
             known = sorted({name for given in names.values() for name in given})
@@ -294,84 +318,16 @@ class _Rebuild:
                     remedy="Leave it out of --table; or set on_recreate: replace, which makes it without old rows",
                 )
 
-    # Made beside
-
-    def _make(self, side: _Side, state: State) -> _Made:
-        """Make the tables in the side target, up to where the target is.
-
-        Raises:
-            OrderError: the captures do not hold all that the target has.
-        """
-        assert state.resume is not None
-        context, end = self.context, state.resume.place.high_lsn
-        run, before = self._look_beside(side)
-        if before is not None and before.resume is not None and before.resume.place.high_lsn > end:
-            # The target's ledger was set back.
-            run, before = self._begin_anew(side, before)
-        try:
-            report = Job(run, self.captures, Until(lsn=end)).apply()
-        except OrderError:
-            if before is None:
-                raise
-            # Captures that were missing, or have changed, may be right now: what was made of others does not count.
-            run, before = self._begin_anew(side, before)
-            report = Job(run, self.captures, Until(lsn=end)).apply()
-        for name, seconds in run.stages.items():
-            context.stages[name] = context.stages.get(name, 0.0) + seconds
-        context.warnings.extend(text for text in report.warnings if text not in context.warnings)
-        made = run.ledger.read()
-        try:
-            self._check_end(None if made is None else made.resume, state)
-        except OrderError:
-            self._begin_anew(side, made)
-            raise
-        assert made is not None
-        check_unshared(made.tables)
-        return _Made(made.tables, report)
-
-    def _look_beside(self, side: _Side) -> tuple[RunContext, State | None]:
-        run = RunContext.of(self.context.spark, side.target, side.settings, self.context.progress)
-        return run, run.ledger.read()
-
-    def _begin_anew(self, side: _Side, before: State | None) -> tuple[RunContext, State | None]:
-        """Remove what a rebuild has made before."""
-        tables = () if before is None else before.tables
-        note = remove_side(self.context.own, side.target, [entry.table for entry in tables])
-        if note is not None:
-            raise TargetError(f"what was made before cannot be gone on with; {note}", path=side.target.text)
-        return self._look_beside(side)
-
-    def _check_end(self, reached: Resume | None, state: State) -> None:
-        """Make sure that the captures hold all transactions that the target has."""
-        assert state.resume is not None
-        end, applied = state.resume.place.high_lsn, state.resume.applied
-        high = -1 if reached is None else reached.place.high_lsn
-        if reached is None or high != end:
-            raise OrderError(
-                f"the captures end at LSN {format_lsn(max(high, 0))}, but the target holds what was committed up to "
-                f"{format_lsn(end)}",
-                path=self.captures,
-                remedy="Nothing was changed; bring back all captures that the target was made of",
-            )
-        if reached.applied == applied:
-            return
-        told = f"the captures hold {reached.applied:,} transactions up to there, and the target was made of {applied:,}"
-        if reached.applied < applied and not self.context.settings.captures.allow_gaps:
-            raise OrderError(
-                told,
-                path=self.captures,
-                remedy="Nothing was changed; bring back all captures that the target was made of, or go on without "
-                "what is missing by --allow-gaps",
-            )
-        self.context.warnings.append(told)
-
     # Put in place
 
-    def _put_in_place(self, state: State, side: _Side, made: _Made) -> RunReport:
+    def _put_in_place(self, state: State, side: Side, made: Made) -> RunReport:
         entries = self._chosen(state, side, made)
         with self.context.stage("compare", len(entries)), ThreadPoolExecutor(self.context.at_once) as pool:
             found = list(pool.map(lambda pair: self._compare(state, *pair), entries))
         steps.reached("compared")
+        if self.late is not None:
+            # Equal rows may be told to be of other commits.
+            found = [replace(one, why=one.why or "it has rows of a base load") for one in found]
         right = [entry for (_, entry), one in zip(entries, found, strict=True) if not one.why]
         unchanged = [TableReport(entry.name, entry.table.text, "unchanged", oid=entry.oid) for entry in right]
         wrong = [
@@ -385,7 +341,8 @@ class _Rebuild:
             self.context.warnings.extend([] if note is None else [note])
             return self._nothing_wrong(state, made, unchanged)
         number = self._number(state, [one.entry for one, _ in wrong])
-        rebuild = Rebuild(str(uuid.uuid4()), side.name, tuple(one for one, _ in wrong))
+        load = None if self.late is None else self.late.load
+        rebuild = Rebuild(str(uuid.uuid4()), side.name, tuple(one for one, _ in wrong), load)
         installing = Installing(self.context, self.captures)
         begun = installing.begin(state, rebuild, number)
         steps.reached("rebuild written")
@@ -401,7 +358,7 @@ class _Rebuild:
             tables=tuple(sorted([*told, *unchanged], key=lambda one: one.name)),
         )
 
-    def _chosen(self, state: State, side: _Side, made: _Made) -> list[tuple[MirrorEntry, MirrorEntry]]:
+    def _chosen(self, state: State, side: Side, made: Made) -> list[tuple[MirrorEntry, MirrorEntry]]:
         """Pair each table in the side target with the entry that it is to have in the target.
 
         Raises:
@@ -413,9 +370,12 @@ class _Rebuild:
         holders = {entry.table.place: entry for entry in state.tables if not entry.set_aside}
         found = []
         for source in made.entries:
-            if source.set_aside or not self.wanted.wants(source.source_name):
-                continue
             before = known.get(source.oid)
+            if source.set_aside or not self._wants(source):
+                continue
+            if self.late is not None and before is not None and output_of(source.oid) is Output.CHANGELOG:
+                # It has no loaded rows: it is as the captures have made it.
+                continue
             is_there = before is not None and not before.set_aside
             table = before.table if before is not None and is_there else target.of_side(side.target, source.table)
             other = holders.get(table.place)
@@ -475,7 +435,7 @@ class _Rebuild:
                 numbers.append(run_of(delta.CommitId("", mark)))
         return max(numbers) + 1
 
-    def _nothing_wrong(self, state: State, made: _Made, tables: Sequence[TableReport]) -> RunReport:
+    def _nothing_wrong(self, state: State, made: Made, tables: Sequence[TableReport]) -> RunReport:
         assert state.resume is not None
         place = state.resume.place
         return replace(

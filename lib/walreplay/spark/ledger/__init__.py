@@ -6,6 +6,6 @@ never opens one.
 
 Entry points: `ledger.Ledger`, `status.status`, `status.versions_at`, `keeping.keep_small`.
 
-Uses: delta, planning, protocol, session, sink, staging, transactions, workers, writing.
+Uses: delta, loading, planning, protocol, session, sink, staging, transactions, workers, writing.
 Used by: checks, cli, job, tables, walreplay.
 """

@@ -121,7 +121,8 @@ def _forget_runs(spark: SparkSession, table: TableName, kept: int, check_lock: C
         old = runs.where(f"run < {kept}").selectExpr("run", "inline(tables)")
         last = old.groupBy("oid").agg({"run": "max"}).collect()
         left = old.where("version IS NOT NULL").groupBy("oid").agg({"run": "max"}).collect()
-        needed = _listed(row[1] for row in (*last, *left))
+        loads = runs.where(f"run < {kept} AND load IS NOT NULL").select("run", "run").collect()
+        needed = _listed(row[1] for row in (*last, *left, *loads))
         check_lock()
         marked = f"UPDATE {table.sql} SET kept_for_tables = true WHERE run IN ({needed}) AND kept_for_tables IS NULL"
         spark.sql(marked).collect()

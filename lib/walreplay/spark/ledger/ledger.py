@@ -109,15 +109,17 @@ class Ledger:
         holder = self._state.holder
         at_work = holder is not None and lock.why_dead(holder, now()) is None
         if state is not None and state.load is not None and not self._loads and not at_work:
-            raise self._interrupted(state.load)
+            raise self.interrupted(state.load)
         return state
 
-    def _interrupted(self, load: Load) -> TargetError:
-        names = ", ".join(name for _, name in load.tables[:5]) + (", …" if len(load.tables) > 5 else "")
+    def interrupted(self, load: Load) -> TargetError:
+        """Return the error for a base load that was interrupted."""
+        given_up = "; or forget it: walreplay load --give-up" if not load.writing else ""
         return TargetError(
-            f"a base load of {names} as of LSN {format_lsn(load.at_lsn)} was interrupted",
+            f"a base load of {load.names} as of LSN {format_lsn(load.at_lsn)} was interrupted, or has failed",
             path=self._target.text,
-            remedy="Run walreplay load again for these tables and this LSN: it finishes them. Then apply goes on",
+            remedy="Run walreplay load again for these tables and this LSN: it finishes them, and apply goes on"
+            + given_up,
         )
 
     @property
@@ -148,7 +150,7 @@ class Ledger:
         if state is not None and state.load is not None and not self._loads:
             # It was at work when the ledger was read, and was killed since.
             self._state.release()
-            raise self._interrupted(state.load)
+            raise self.interrupted(state.load)
         return state
 
     def release(self) -> None:
@@ -232,7 +234,9 @@ class Ledger:
         size: int,
         places: Sequence[str] = (),
     ) -> State:
-        """Write a base load to ``state``, before any of it reaches a table; where the next run starts stays.
+        """Write a base load to ``state``: before any of its rows is read, and again before any reaches a table.
+
+        Where the next run starts stays as it is.
 
         Args:
             run: its number.
@@ -256,6 +260,21 @@ class Ledger:
         self._state.write(state)
         return state
 
+    def note_writing(self, state: State) -> State:
+        """Write to ``state`` that from now on tables may have the base load's commit."""
+        assert state.load is not None
+        writing = replace(state, load=replace(state.load, writing=True))
+        self._state.write(writing)
+        return writing
+
+    def give_up_load(self, state: State) -> State:
+        """Forget a base load of which no table has anything, and give back the lock."""
+        assert state.load is not None
+        assert not state.load.writing
+        ended = state.ended(state.tables)
+        self._state.write(ended)
+        return ended
+
     def write_rebuild(self, before: State, rebuild: Rebuild, run: int, *, places: Sequence[str] = ()) -> State:
         """Write what tables are made again of to ``state``, before any of them has it.
 
@@ -264,7 +283,7 @@ class Ledger:
             places: see `State`.
         """
         state = replace(before, run=run, phase=REBUILDING, started_at=now(), finished_at=None, files=0, bytes=0)
-        state = replace(state, rebuild=rebuild, places=tuple(places))
+        state = replace(state, rebuild=rebuild, load=None, places=tuple(places))
         self._state.write(state)
         return state
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from walreplay.lsn import to_datetime
 from walreplay.report import RunReport
 from walreplay.sink.merge import TIMESTAMP
-from walreplay.spark.ledger.state import State
+from walreplay.spark.ledger.state import Load, State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,6 +36,7 @@ _TABLE: Final = pa.struct(
     ]
 )
 # ``kept_for_tables``: the run is forgotten; later ones have tables that it was the last to write to.
+# ``load``: the base load that the run has brought, as `Load` writes it; such a row is never removed.
 RUNS: Final = pa.schema(
     [
         ("run", pa.int64()),
@@ -52,6 +53,7 @@ RUNS: Final = pa.schema(
         ("warnings", pa.list_(pa.string())),
         ("writer", pa.string()),
         ("kept_for_tables", pa.bool_()),
+        ("load", pa.string()),
     ]
 )
 FILES: Final = pa.schema(
@@ -88,6 +90,7 @@ def run_row(state: State, ended: State, report: RunReport, upto_lsn: int, upto_c
         state: before its end, and ``ended`` behind it.
         upto_lsn: what it has reached; below 0 for nothing.
     """
+    load = state.load if state.rebuild is None else state.rebuild.load
     return (
         state.run,
         state.started_at,
@@ -124,6 +127,7 @@ def run_row(state: State, ended: State, report: RunReport, upto_lsn: int, upto_c
         list(report.warnings),
         report.writer,
         None,
+        None if load is None else load.to_json(),
     )
 
 
@@ -132,4 +136,10 @@ def told(runs: DataFrame) -> DataFrame:
     return runs.where("kept_for_tables IS NULL") if "kept_for_tables" in runs.columns else runs
 
 
-__all__ = ["FILES", "RELATIONS", "RUNS", "run_row", "told"]
+def loads_of(runs: DataFrame, last: int) -> list[tuple[int, Load]]:
+    """Return the base loads of the runs up to ``last``, with their runs' numbers, in their order."""
+    rows = runs.where(f"load IS NOT NULL AND run <= {last}").select("run", "load").orderBy("run")
+    return [(row.run, Load.from_json(row.load)) for row in rows.collect()]
+
+
+__all__ = ["FILES", "RELATIONS", "RUNS", "loads_of", "run_row", "told"]

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import Row
 
+from walreplay.loading.formats import CopiedFiles
 from walreplay.sink.lineage import RunId
 from walreplay.sink.merge import TIMESTAMP
 from walreplay.spark.delta.target import TableName, Target
@@ -26,7 +27,7 @@ PLANNED: Final = "planned"
 APPLIED: Final = "applied"
 
 LOADING: Final = "loading"
-"""A base load stands written, and some tables may have its commit."""
+"""A base load is written down: its rows are being read, or some tables may have its commit (`Load.writing`)."""
 
 REBUILDING: Final = "rebuilding"
 """What tables are made again of stands written, and some may have its commit."""
@@ -72,26 +73,47 @@ class Load:
     """What a base load brings to tables.
 
     Attributes:
-        id: given when it is written down, and to no other, by which its commits are told.
+        id: given when the load is written down, and to no other: its commits carry it.
         at_lsn: the last commit LSN that is among the rows.
         tables: the oid and the name of each.
         origin: where the rows come from.
+        after: the commit LSN up to which captures had been applied before it; -1 for none.
+        top: when the rows' versions begin in a history, in microseconds since 1970-01-01 UTC.
+        files: None where the rows are not in files, and cannot be read once more.
+        writing: some tables may have its commit; before that, rows are only read.
     """
 
     id: str
     at_lsn: int
     tables: tuple[tuple[int, str], ...]
     origin: str
+    after: int = -1
+    top: int = 0
+    files: CopiedFiles | None = None
+    writing: bool = False
+
+    @property
+    def names(self) -> str:
+        """The tables, for an error."""
+        shown = ", ".join(name for _, name in self.tables[:5])
+        return shown if len(self.tables) <= 5 else f"{shown}, …"
+
+    @property
+    def oids(self) -> frozenset[int]:
+        """The tables' relations."""
+        return frozenset(oid for oid, _ in self.tables)
 
     def to_json(self) -> str:
-        """Write it."""
-        return json.dumps({"load": asdict(self)}, ensure_ascii=False)
+        """Write the load."""
+        return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Load:
         """Read what `to_json` wrote."""
-        values = json.loads(text)["load"]
-        return cls(**(values | {"tables": tuple((oid, name) for oid, name in values["tables"])}))
+        values = json.loads(text)
+        values["tables"] = tuple((oid, name) for oid, name in values["tables"])
+        values["files"] = CopiedFiles.from_dict(values["files"])
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +138,13 @@ class Rebuild:
     Attributes:
         id: given when it is written down, and to no other, by which its commits are told.
         side: the name of the side target that has the rows (`Target.side`).
+        load: the base load that the rows begin with, if this is one.
     """
 
     id: str
     side: str
     tables: tuple[Replacement, ...]
+    load: Load | None = None
 
     def to_json(self, target: Target) -> str:
         """Write it."""
@@ -133,12 +157,13 @@ class Rebuild:
             }
             for one in self.tables
         ]
-        return json.dumps({"rebuild": {"id": self.id, "side": self.side, "tables": tables}}, ensure_ascii=False)
+        load = None if self.load is None else self.load.to_json()
+        return json.dumps({"id": self.id, "side": self.side, "tables": tables, "load": load}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str, target: Target) -> Rebuild:
         """Read what `to_json` wrote."""
-        values = json.loads(text)["rebuild"]
+        values = json.loads(text)
         entries = (MirrorEntry.from_json(one["entry"]) for one in values["tables"])
         return cls(
             values["id"],
@@ -151,6 +176,7 @@ class Rebuild:
                 )
                 for one, entry in zip(values["tables"], entries, strict=True)
             ),
+            None if values["load"] is None else Load.from_json(values["load"]),
         )
 
 

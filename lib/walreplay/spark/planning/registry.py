@@ -133,17 +133,14 @@ class MirrorEntry:
         )
 
 
-def made_again(entry: MirrorEntry | None, *, loads: bool = False) -> str:
-    """Say how a table is made again, for the remedy of an error.
+def made_again(entry: MirrorEntry | None) -> str:
+    """Return how a table is made again, for the remedy of an error.
 
     Args:
-        entry: what the ledger knows of it; None for nothing.
-        loads: a base load would do it too.
+        entry: what the ledger knows of the table; None for nothing.
     """
-    if entry is not None and entry.share is not None:
+    if entry is None or entry.share is not None:
         return "apply to a new target"
-    if entry is None or entry.base_lsn is not None:
-        return "load it again by walreplay load --replace" if entry is not None and loads else "apply to a new target"
     output = output_of(entry.oid)
     further = "" if output is Output.MIRROR else f" --output {output.value}"
     return f"make it again from the archive by walreplay rebuild --table {quote(re.escape(entry.source_name))}{further}"

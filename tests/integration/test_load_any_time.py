@@ -1,0 +1,248 @@
+"""A base load may come at any time, be killed at any time, and be the beginning of a table that is made again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import walreplay
+from support.extent import further
+from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from support.stopped_run import StoppedError
+from walreplay.errors import ConfigError, TargetError
+from walreplay.loading.description import write_description
+from walreplay.protocol import messages as m
+
+pytestmark = pytest.mark.integration
+
+COLUMNS = {"id": INT4, "note": TEXT}
+ITEMS, BAG = relation(9, "items", COLUMNS), relation(10, "bag", COLUMNS, "f")
+OTHERS = relation(11, "others", COLUMNS)
+LOADED = 150
+"""Between the first two files of a `SmallMirror`."""
+
+ALL = {"outputs": ["mirror", "history", "changelog"]}
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """Copy two tables, as of an LSN; give the folder, with their description beside it."""
+    folder = tmp_path / "base"
+    folder.mkdir()
+    (folder / "s.items.copy").write_text("1\tone\n2\ttwo\n3\t\\N\n")
+    (folder / "s.bag.copy").write_text("1\tx\n1\tx\n2\ty\n")
+    folder.with_suffix(".jsonl").write_text(write_description([ITEMS, BAG], []))
+    return folder
+
+
+def load(mirror: SmallMirror, base: Path, lsn: int = LOADED, **options: Any) -> walreplay.RunReport:
+    described = base.with_suffix(".jsonl")
+    found = {"describe": described if described.exists() else None, "captures": mirror.captures, **options}
+    return walreplay.load(mirror.spark, base, mirror.target, lsn, **found)
+
+
+def write_captures(mirror: SmallMirror) -> None:
+    """Bring three transactions: the first is among the loaded rows."""
+    mirror.write(ITEMS, m.Insert(9, row(2, "two")), BAG, m.Insert(10, row(2, "y")), OTHERS, m.Insert(11, row(1, "a")))
+    mirror.write(
+        ITEMS, m.Update(9, row(1, "later")), BAG, m.Delete(10, old=row(1, "x")), OTHERS, m.Insert(11, row(2, "b"))
+    )
+    mirror.write(ITEMS, m.Delete(9, key=row(3, None)), m.Insert(9, row(4, "new")), BAG, m.Insert(10, row(5, "z")))
+
+
+def all_rows(mirror: SmallMirror) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the rows of all tables, every column of them but the capture file's path."""
+    tables = sorted(path for path in Path(mirror.target, "s").iterdir() if (path / "_delta_log").exists())
+    frames = {path.name: mirror.spark.read.format("delta").load(str(path)) for path in tables}
+    return {name: sorted(map(tuple, frame.drop("__file").collect()), key=repr) for name, frame in frames.items()}
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize("config", further([None, ALL], but=(ALL,)))
+def test_a_load_behind_apply_is_as_one_in_front_of_it(mirror, base, tmp_path, config) -> None:
+    write_captures(mirror)
+    first = SmallMirror(mirror.spark, tmp_path / "first")
+    shutil.copytree(mirror.captures, first.captures, dirs_exist_ok=True)
+    load(first, base, config=config)
+    first.apply(**config or {})
+    mirror.apply(**config or {})
+    made = mirror.history("others")
+
+    report = load(mirror, base, config=config)
+    names = ["s.bag", "s.items"] if config is None else ["s.bag", "s.bag (history)", "s.items", "s.items (history)"]
+    assert [(table.name, table.action, table.version) for table in report.tables] == [
+        (name, "overwritten", 1) for name in names
+    ]
+    assert (report.status, report.changes, report.applied_lsn) == ("loaded", 6, 300)
+    assert all_rows(mirror) == all_rows(first)
+    assert mirror.history("others") == made
+    with pytest.raises(TargetError, match="the table was loaded already"):
+        load(mirror, base, config=config)
+    for one in (mirror, first):
+        one.apply(ITEMS, m.Update(9, row(2, "again")), BAG, m.Delete(10, old=row(1, "x")), **config or {})
+    assert all_rows(mirror) == all_rows(first)
+
+
+@pytest.mark.full
+def test_a_table_that_was_left_out_is_loaded_later_in_one_commit(mirror, base) -> None:
+    write_captures(mirror)
+    mirror.apply(table_exclude_list=[r"s\.items"])
+    load(mirror, base)
+    assert mirror.history("items") == ["CREATE TABLE AS SELECT"] or len(mirror.history("items")) == 1
+    assert {(found[0], found[1]) for found in all_rows(mirror)["items"]} == {(1, "later"), (2, "two"), (4, "new")}
+
+
+@pytest.mark.parametrize(
+    "step",
+    further(
+        ["load written down", "base loaded beside", "made beside", "rebuild written", "rows replaced", "side removed"],
+        but=("base loaded beside", "rows replaced"),
+    ),
+)
+def test_a_load_behind_apply_that_is_stopped_is_finished_and_runs_come_in_between(mirror, base, stop, step) -> None:
+    write_captures(mirror)
+    mirror.apply(**ALL)
+    stop(step)
+    with pytest.raises(StoppedError):
+        load(mirror, base, config=ALL)
+    # Nothing is half done for a run that comes in between.
+    mirror.apply(ITEMS, m.Insert(9, row(6, "six")), **ALL)
+    if step in ("rebuild written", "rows replaced", "side removed"):
+        with pytest.raises(TargetError, match="was loaded already"):  # the run has finished it
+            load(mirror, base, config=ALL)
+    else:
+        load(mirror, base, config=ALL)
+    found = all_rows(mirror)
+    assert {(one[0], one[1]) for one in found["items"]} == {(1, "later"), (2, "two"), (4, "new"), (6, "six")}
+    assert sorted((one[0], one[1]) for one in found["bag"]) == [(1, "x"), (2, "y"), (5, "z")]
+    assert not list(Path(mirror.target, "_walreplay").glob("rebuild/*"))
+
+
+def test_an_archive_that_lacks_what_is_behind_the_rows_is_refused(mirror, base) -> None:
+    write_captures(mirror)
+    mirror.apply()
+    before = all_rows(mirror)
+    lost = (mirror.captures / "002.bin").read_bytes()
+    (mirror.captures / "002.bin").unlink()
+    with pytest.raises(ConfigError.__mro__[1], match="the target was made of 2"):
+        load(mirror, base)
+    assert all_rows(mirror) == before
+    (mirror.captures / "002.bin").write_bytes(lost)
+    # What the rows have needs not be there any more.
+    (mirror.captures / "001.bin").unlink()
+    load(mirror, base)
+    assert {(one[0], one[1]) for one in all_rows(mirror)["items"]} == {(1, "later"), (2, "two"), (4, "new")}
+
+
+@pytest.mark.parametrize("step", further(["load written down", "decoded"], but=("decoded",)))
+def test_a_load_that_is_stopped_while_it_reads_is_finished_or_given_up(mirror, base, stop, step) -> None:
+    write_captures(mirror)
+    stop(step)
+    with pytest.raises(StoppedError):
+        load(mirror, base)
+    with pytest.raises(TargetError, match=r"a base load of s\.items, s\.bag as of LSN 0/96 was interrupted") as caught:
+        mirror.apply()
+    assert "walreplay load --give-up" in caught.value.remedy
+    # A copy as of another LSN may take its place, if it has all of these tables.
+    (base / "s.bag.copy").rename(base.parent / "bag")
+    with pytest.raises(TargetError, match="was interrupted"):
+        load(mirror, base, 160)
+    (base.parent / "bag").rename(base / "s.bag.copy")
+    stop(step)
+    with pytest.raises(StoppedError):
+        load(mirror, base, 160)
+    assert "is forgotten" in walreplay.give_up_load(mirror.spark, mirror.target)
+    with pytest.raises(TargetError, match="no load was interrupted"):
+        walreplay.give_up_load(mirror.spark, mirror.target)
+    mirror.apply()
+    assert {one[0] for one in all_rows(mirror)["items"]} == {1, 2, 4}
+    load(mirror, base)
+    assert {one[:2] for one in all_rows(mirror)["items"]} == {(1, "later"), (2, "two"), (4, "new")}
+
+
+def test_a_load_whose_files_are_at_fault_keeps_apply_waiting(mirror, base) -> None:
+    write_captures(mirror)
+    good = (base / "s.items.copy").read_text()
+    (base / "s.items.copy").write_text("one\tone\n")
+    with pytest.raises(walreplay.WalReplayError):
+        load(mirror, base)
+    with pytest.raises(TargetError, match="was interrupted, or has failed"):
+        mirror.apply()
+    (base / "s.items.copy").write_text(good)
+    load(mirror, base)
+    mirror.apply()
+    assert {one[:2] for one in all_rows(mirror)["items"]} == {(1, "later"), (2, "two"), (4, "new")}
+
+
+def test_what_may_have_rows_of_a_load_is_not_given_up(mirror, base, stop) -> None:
+    stop("table applied")
+    with pytest.raises(StoppedError):
+        load(mirror, base)
+    with pytest.raises(TargetError, match="tables may have rows of the load"):
+        walreplay.give_up_load(mirror.spark, mirror.target)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_loaded_table_is_made_again_from_its_base(mirror, base, tmp_path, late) -> None:
+    write_captures(mirror)
+    if late:
+        mirror.apply(**ALL)
+    load(mirror, base, config=ALL)
+    mirror.apply(**ALL)
+    mirror.apply(ITEMS, m.Update(9, row(2, "again")), **ALL)
+    right = all_rows(mirror)
+    shutil.rmtree(mirror.location("items"))
+    shutil.rmtree(mirror.location("bag__history"))
+    report = walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, r"s\..*", config=ALL)
+    assert {table.name for table in report.tables if table.action != "unchanged"} == {"s.items", "s.bag (history)"}
+    assert all_rows(mirror) == right
+
+    # The files were moved, and others lie in their place.
+    moved = base.rename(tmp_path / "moved")
+    base.mkdir()
+    (base / "s.items.copy").write_text("1\tone\n")
+    shutil.rmtree(mirror.location("items"))
+    with pytest.raises(ConfigError, match="names or lengths differ"):
+        walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, r"s\.items", config=ALL)
+    walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, r"s\.items", base=moved, config=ALL)
+    assert all_rows(mirror) == right
+    with pytest.raises(ConfigError, match="none of these tables has a base load"):
+        walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, r"s\.others", base=moved, config=ALL)
+
+
+@pytest.mark.full
+def test_a_table_that_was_loaded_twice_is_made_again_from_both(mirror, base, tmp_path) -> None:
+    load(mirror, base, config=ALL)
+    write_captures(mirror)
+    mirror.apply(**ALL)
+    again = tmp_path / "again"
+    again.mkdir()
+    (again / "s.items.copy").write_text("1\tone more\n9\tnine\n")
+    load(mirror, again, 350, replace=True, config=ALL)
+    mirror.apply(ITEMS, m.Update(9, row(9, "ten")), **ALL)
+    right = all_rows(mirror)
+    shutil.rmtree(mirror.location("items__history"))
+    walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, r"s\.items", config=ALL)
+    assert all_rows(mirror) == right
+
+
+@pytest.mark.full
+def test_rows_that_cannot_be_read_again_are_told(mirror) -> None:
+    rows = mirror.spark.createDataFrame([(1, "one")], "id int, note string")
+    described = Path(mirror.target).parent / "tables.jsonl"
+    described.write_text(write_description([ITEMS], []))
+    walreplay.load(
+        mirror.spark, rows, mirror.target, LOADED, table="s.items", describe=described, captures=mirror.captures
+    )
+    write_captures(mirror)
+    mirror.apply()
+    with pytest.raises(TargetError, match="cannot be read again") as caught:
+        walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, r"s\.items")
+    assert "load --replace" in caught.value.remedy
+    # As the remedy says.
+    newer = mirror.spark.createDataFrame([(1, "newer"), (4, "new")], "id int, note string")
+    walreplay.load(mirror.spark, newer, mirror.target, 350, table="s.items", describe=described, replace=True)
+    assert {one[:2] for one in all_rows(mirror)["items"]} == {(1, "newer"), (4, "new")}
