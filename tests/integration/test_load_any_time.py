@@ -66,6 +66,7 @@ def test_a_load_behind_apply_is_as_one_in_front_of_it(mirror, base, tmp_path, co
     write_captures(mirror)
     first = SmallMirror(mirror.spark, tmp_path / "first")
     shutil.copytree(mirror.captures, first.captures, dirs_exist_ok=True)
+    first.files = mirror.files
     load(first, base, config=config)
     first.apply(**config or {})
     mirror.apply(**config or {})
@@ -246,3 +247,45 @@ def test_rows_that_cannot_be_read_again_are_told(mirror) -> None:
     newer = mirror.spark.createDataFrame([(1, "newer"), (4, "new")], "id int, note string")
     walreplay.load(mirror.spark, newer, mirror.target, 350, table="s.items", describe=described, replace=True)
     assert {one[:2] for one in all_rows(mirror)["items"]} == {(1, "newer"), (4, "new")}
+
+
+def test_below_the_lsn_of_a_load_no_cut_has_its_tables(mirror, base) -> None:
+    write_captures(mirror)
+    load(mirror, base, config=ALL)
+    kept = mirror.captures.parent / "kept"
+    kept.mkdir()
+    for name in ("002.bin", "003.bin"):
+        (mirror.captures / name).rename(kept / name)
+    report = mirror.apply(**ALL)
+    assert any("s.items" in text and "as of up to LSN 0/96" in text for text in report.warnings)
+    cut = walreplay.versions_at(mirror.spark, mirror.target, 2)
+    assert {one.name for one in cut.tables if one.sql is not None} == {
+        "s.bag (changelog)", "s.items (changelog)", "s.others", "s.others (changelog)", "s.others (history)",
+    }  # fmt: skip
+    assert all("as of LSN 0/96" in one.note for one in cut.tables if one.sql is None)
+    with pytest.raises(TargetError, match="loaded with rows as of LSN 0/96"):
+        walreplay.backfill(mirror.spark, mirror.captures, mirror.target, until_lsn="0/95")
+    for path in kept.iterdir():
+        path.rename(mirror.captures / path.name)
+    mirror.apply(**ALL)
+    below = walreplay.as_of(mirror.spark, mirror.target, "0/64", config=ALL)
+    assert {(one.name, one.output) for one in below.tables if one.sql is not None} == {
+        ("s.others", "mirror"), ("s.others", "history"), ("s.others", "changelog"),
+    }  # fmt: skip
+    above = walreplay.as_of(mirror.spark, mirror.target, "0/C8", config=ALL)
+    found = {(one.name, one.output): one for one in above.tables}
+    assert found["s.items", "changelog"].sql is None
+    items = mirror.spark.sql(found["s.items", "history"].sql).collect()
+    assert {(one.id, one.note) for one in items} == {(1, "later"), (2, "two"), (3, None)}
+    now = walreplay.as_of(mirror.spark, mirror.target, "0/12C", config=ALL)
+    assert all(one.exact for one in now.tables if not (one.output == "changelog" and one.name != "s.others"))
+
+
+def test_a_table_lacks_rows_in_the_runs_before_its_load(mirror, base) -> None:
+    write_captures(mirror)
+    mirror.apply()
+    load(mirror, base)
+    before, behind = (walreplay.versions_at(mirror.spark, mirror.target, run) for run in (1, 2))
+    assert {one.name: one.note for one in before.tables if one.sql is None}.keys() == {"s.bag", "s.items"}
+    assert all("which run 2 has loaded" in one.note for one in before.tables if one.sql is None)
+    assert all(one.sql is not None for one in behind.tables)

@@ -32,7 +32,7 @@ from walreplay.cli.options import (
 )
 from walreplay.cli.printing import Printing
 from walreplay.cli.results import write_report
-from walreplay.cli.running import configuration, print_report, print_with_rows, run
+from walreplay.cli.running import asked, configuration, print_report, print_with_rows, run
 from walreplay.console import Output
 from walreplay.errors import ConfigError
 
@@ -189,6 +189,10 @@ def rebuild_command(
     config: Config = None,
     source: Sources = None,
     run_bytes: RunBytes = None,
+    base: Annotated[
+        str | None,
+        typer.Option("--base", help="Where the files of the tables' base load are, if they were moved.", metavar="URI"),
+    ] = None,
     allow_gaps: AllowGaps = False,
     as_json: Json = False,
     report_file: Report = None,
@@ -208,6 +212,7 @@ def rebuild_command(
             outputs=output or None,
             config=settings,
             run_bytes=size,
+            base=base,
             progress=progress,
         ),
         quiet=quiet,
@@ -258,6 +263,9 @@ def load_command(
     replace: Annotated[
         bool, typer.Option("--replace", help="Make tables anew that are there, or give up an interrupted load.")
     ] = False,
+    give_up: Annotated[
+        bool, typer.Option("--give-up", help="Only forget a load that was interrupted while it read its rows.")
+    ] = False,
     kind: Annotated[
         str | None, typer.Option("--format", help="text, csv or binary, if files do not tell.", metavar="NAME")
     ] = None,
@@ -277,11 +285,16 @@ def load_command(
     with_traceback: Traceback = False,
 ) -> None:
     """Give tables the rows that they had before the capture began."""
-    if sum(one is not None for one in (source, from_table, from_query)) != 1:
+    sources = sum(one is not None for one in (source, from_table, from_query))
+    if sources != (0 if give_up else 1):
         raise ConfigError(
-            "it is not said where the rows are, or twice", remedy="Give one of --from, --from-table and --from-query"
+            "it is not said where the rows are, or twice",
+            remedy="Give one of --from, --from-table and --from-query, or --give-up",
         )
     settings = settings_of(configuration(config), of_source)
+    if give_up:
+        Output().line(asked(lambda spark: walreplay.give_up_load(spark, target, settings)))
+        return
 
     def rows(spark: Any) -> Any:
         return spark.table(from_table) if from_table is not None else spark.sql(from_query)

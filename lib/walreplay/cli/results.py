@@ -249,7 +249,7 @@ def write_cut(output: Output, cut: Cut) -> None:
         )
         output.line()
         for table in cut.tables:
-            output.line(f"{table.sql};")
+            output.line(f"-- {table.name}: {table.note}" if table.sql is None else f"{table.sql};")
 
 
 def cut_to_dict(cut: Cut) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def cut_to_dict(cut: Cut) -> dict[str, Any]:
         "run": cut.run,
         "applied_lsn": _lsn(cut.applied_lsn),
         "applied_commit_ts": _iso(cut.applied_commit_ts),
-        "tables": _records(cut.tables, ("name", "version", "location", "sql")),
+        "tables": _records(cut.tables, ("name", "version", "location", "sql", "note")),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -160,6 +161,10 @@ def parts_of(files: Sequence[BaseFile], relations: Sequence[Relation], options: 
         count = max(1, -(-file.length // _RANGE_BYTES))
         edges = [first + file.length * number // count for number in range(count + 1)]
         parts += [LoadPart(file.path, relation, start, stop, columns) for start, stop in pairwise(edges)]
+    seen: Counter[Relation] = Counter()
+    for at, part in enumerate(parts):
+        parts[at] = replace(part, number=seen[part.relation])
+        seen[part.relation] += 1
     return tuple(parts)
 
 

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, to_datetime
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn, to_datetime
 from walreplay.outputs import source_oid
 from walreplay.report import RunReport, TableReport
 from walreplay.sink.axis import NO_AXIS, NO_TIME, Axis
@@ -224,6 +224,7 @@ class Applying:
     def _record(self, work: Work, prepared: Prepared, reports: Sequence[TableReport]) -> tuple[State, RunReport]:
         """Record the run in the ledger, which ends it."""
         run, plan, state, tables = self.run, prepared.plan, prepared.state, prepared.tables
+        run.warnings.extend(_later_rows(tables.entries, plan.upto_lsn))
         report = RunReport(
             run=state.run,
             status="applied",
@@ -246,6 +247,19 @@ class Applying:
             state = run.ledger.record(state, report, left_at(tables.entries, left, plan.id), resumed=work.resumed)
         steps.reached("run recorded")
         return state, report
+
+
+def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:
+    """Return a warning of the tables whose loaded rows are as of a later LSN than what is applied; or none."""
+    later = [one for one in entries if one.base_lsn is not None and one.base_lsn - 1 > upto_lsn and not one.set_aside]
+    if not later:
+        return []
+    names = ", ".join(one.name for one in later[:5]) + (", …" if len(later) > 5 else "")
+    high = format_lsn(max(one.base_lsn or 0 for one in later) - 1)
+    return [
+        f"{names}: loaded with rows as of up to LSN {high}, later than what is applied; they are as of one moment with "
+        "the other tables once captures up to there are applied"
+    ]
 
 
 def table_checks(run: RunContext, *, accepts: bool) -> TableChecks:

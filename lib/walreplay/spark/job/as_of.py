@@ -22,8 +22,8 @@ from walreplay.spark.delta.storage import catalog_errors, ledger_errors
 from walreplay.spark.delta.target import Target, quote
 from walreplay.spark.job.moments import until_of
 from walreplay.spark.ledger.ledger import Ledger
-from walreplay.spark.ledger.records import told
-from walreplay.spark.ledger.status import versions_at
+from walreplay.spark.ledger.records import first_lsn, loads_of, told
+from walreplay.spark.ledger.status import TableVersion, versions_at
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.table_run import is_own
 from walreplay.spark.session.failures import spark_errors
@@ -108,7 +108,8 @@ def as_of(
             )
         found = _Found.of(own, place, high if lsn is None else lsn, time)
         cut = None if found.run is None else versions_at(own, place.text, found.run, place.source)
-        mirrors = {} if cut is None else {one.name: one.sql for one in cut.tables}
+        mirrors = {} if cut is None else {one.name: one for one in cut.tables}
+        loads = loads_of(delta.read(own, place.ledger("runs")), state.run)
     relations = {relation.oid: relation for relation in state.resume.relations}
     tables = []
     for entry in sorted(state.tables, key=lambda entry: entry.name):
@@ -118,10 +119,13 @@ def as_of(
             continue
         if output is Output.MIRROR:
             tables.append(_mirror(entry, mirrors.get(name), found))
-        elif output is Output.HISTORY:
-            tables.append(_history(entry, name, configured, found, time))
+            continue
+        since = first_lsn(loads, source_oid(entry.oid))
+        if output is Output.HISTORY:
+            tables.append(_history(entry, name, configured, found, time, since))
         else:
-            tables.append(_change_log(entry, name, relations.get(source_oid(entry.oid)), configured, found))
+            relation = relations.get(source_oid(entry.oid))
+            tables.append(_change_log(entry, name, relation, configured, found, is_loaded=since is not None))
     return AsOf(place.text, found.lsn, None if time is None else to_datetime(time), tuple(tables))
 
 
@@ -182,9 +186,12 @@ class _Found:
         return cls(lsn, row.run, row.applied_lsn, count.later)
 
 
-def _mirror(entry: MirrorEntry, sql: str | None, found: _Found) -> TableAsOf:
+def _mirror(entry: MirrorEntry, version: TableVersion | None, found: _Found) -> TableAsOf:
     exactly = "a backfill into a new target gives it exactly: walreplay backfill --until-lsn"
-    if sql is None:
+    sql = None if version is None else version.sql
+    if version is not None and version.note:
+        note = version.note
+    elif sql is None:
         note = f"the mirror has no version that is so old; {exactly}"
     elif found.later:
         note = f"as of LSN {format_lsn(found.run_lsn or 0)}, {found.later:,} transactions earlier; {exactly}"
@@ -202,7 +209,12 @@ def _own(entry: MirrorEntry) -> str:
     return "" if entry.share is None else f"{is_own(entry.share)} AND "
 
 
-def _history(entry: MirrorEntry, name: str, configured: Settings, found: _Found, time: int | None) -> TableAsOf:
+def _history(
+    entry: MirrorEntry, name: str, configured: Settings, found: _Found, time: int | None, since: int | None
+) -> TableAsOf:
+    if since is not None and (found.lsn is None or found.lsn < since):
+        note = f"it begins with rows that were loaded as of LSN {format_lsn(since)}: it can be read from there on"
+        return TableAsOf(name, Output.HISTORY.value, entry.table.text, None, False, note)
     names = metadata_of(configured, Output.HISTORY).history
     assert names is not None
     start, end, at = quote(names.start_lsn), quote(names.end_lsn), f"{-1 if found.lsn is None else found.lsn}"
@@ -216,9 +228,13 @@ def _history(entry: MirrorEntry, name: str, configured: Settings, found: _Found,
 
 
 def _change_log(
-    entry: MirrorEntry, name: str, relation: Relation | None, configured: Settings, found: _Found
+    entry: MirrorEntry, name: str, relation: Relation | None, configured: Settings, found: _Found, *, is_loaded: bool
 ) -> TableAsOf:
     place = (name, Output.CHANGELOG.value, entry.table.text)
+    if is_loaded:
+        return TableAsOf(
+            *place, None, False, "the change log has no rows of the base load; the mirror and a history do"
+        )
     if relation is None:
         return TableAsOf(*place, None, False, "the table is not among those that the source has now")
     schema, table = relation.namespace or "pg_catalog", relation.name

@@ -85,6 +85,8 @@ def backfill(
         named = call.narrowed.outputs
         return rebuild(spark, captures, target, table or ".*", outputs=named, config=call.settings, progress=progress)
     settings = call.settings.narrowed(call.narrowed)
+    if call.until is not None and call.until.lsn is not None:
+        _check_loaded(spark, call.until.lsn, Target.parse(str(target)).of_source(settings.ledger_name))
     return run_job(spark, captures, target, settings, progress, call.until, metrics=metrics)
 
 
@@ -193,6 +195,21 @@ def _check_first(first: int, until: Until | None, settings: Settings) -> None:
 def _state_of(spark: SparkSession, place: Target) -> State | None:
     with spark_errors(path=place.text), catalog_errors(place):
         return Ledger(spark, place, choose_writer(spark, place)).read()
+
+
+def _check_loaded(spark: SparkSession, until: int, place: Target) -> None:
+    """Refuse an end below the LSN that a table's loaded rows are as of."""
+    state = _state_of(spark, place)
+    loaded = [entry for entry in (() if state is None else state.tables) if entry.base_lsn is not None]
+    later = max((entry for entry in loaded if not entry.set_aside), key=lambda one: one.base_lsn or 0, default=None)
+    if later is not None and later.base_lsn is not None and later.base_lsn - 1 > until:
+        raise TargetError(
+            f"the table was loaded with rows as of LSN {format_lsn(later.base_lsn - 1)}, which is behind the end that "
+            f"is asked for, {format_lsn(until)}: the tables would be of two moments",
+            table=later.name,
+            path=place.text,
+            remedy="Ask for that LSN or a later one; or backfill a target into which nothing was loaded",
+        )
 
 
 def _others(state: State | None, wanted: Narrowed) -> list[MirrorEntry]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from walreplay.lsn import to_datetime
+from walreplay.lsn import format_lsn, to_datetime
 from walreplay.report import RunReport
 from walreplay.sink.merge import TIMESTAMP
 from walreplay.spark.ledger.state import Load, State
@@ -142,4 +143,33 @@ def loads_of(runs: DataFrame, last: int) -> list[tuple[int, Load]]:
     return [(row.run, Load.from_json(row.load)) for row in rows.collect()]
 
 
-__all__ = ["FILES", "RELATIONS", "RUNS", "loads_of", "run_row", "told"]
+def unreadable(loads: Sequence[tuple[int, Load]], oid: int, run: int, applied_lsn: int | None) -> str:
+    """Return why a table's version of a run is not what the source held at the run's LSN, as far as loads show it.
+
+    Args:
+        loads: of the target's runs, as `loads_of` returns them.
+        oid: the source relation's.
+        applied_lsn: what the run had reached; None for nothing.
+
+    Returns:
+        a sentence for people; empty if nothing is wrong.
+    """
+    own = [(number, load) for number, load in loads if oid in load.oids]
+    until = [load for number, load in own if number <= run]
+    if own and not until:
+        return f"it lacked rows from before the captures, which run {own[0][0]} has loaded: read it from that run on"
+    if until and until[-1].at_lsn > (-1 if applied_lsn is None else applied_lsn):
+        at = format_lsn(until[-1].at_lsn)
+        return f"its rows are as of LSN {at}, later than the run's: read it from a run on that has applied up to there"
+    return ""
+
+
+def first_lsn(loads: Sequence[tuple[int, Load]], oid: int) -> int | None:
+    """Return the LSN from which on a loaded table's history is what the source held; None if nothing was loaded."""
+    own = [load for _, load in loads if oid in load.oids]
+    # A load before all captures makes the history anew; one behind some goes on with it.
+    anew = max((n for n, load in enumerate(own) if load.after < 0), default=0)
+    return own[anew].at_lsn if own else None
+
+
+__all__ = ["FILES", "RELATIONS", "RUNS", "first_lsn", "loads_of", "run_row", "told", "unreadable"]

@@ -12,13 +12,14 @@ from pyspark.sql import functions as F
 
 from walreplay.errors import TargetError
 from walreplay.lsn import to_datetime
+from walreplay.outputs import Output, output_of, source_oid
 from walreplay.selection import Share
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.storage import catalog_errors, ledger_errors
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.ledger.ledger import APPLIED, LOADING, PLANNED, Ledger, State
 from walreplay.spark.ledger.lock import Holder, why_dead
-from walreplay.spark.ledger.records import told
+from walreplay.spark.ledger.records import loads_of, told, unreadable
 from walreplay.spark.ledger.state import REBUILDING, at_work
 from walreplay.spark.planning.table_run import is_own
 from walreplay.spark.session.failures import spark_errors
@@ -110,17 +111,22 @@ class TargetStatus:
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """A mirror table and the Delta version that it had after a run; ``sql`` reads it."""
+    """A table and the Delta version that it had after a run.
+
+    Attributes:
+        sql: reads that version; None if it is not what the source held at the run's LSN, and ``note`` says why.
+    """
 
     name: str
     location: str
     version: int
-    sql: str
+    sql: str | None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """All mirror tables as of one run: together they are what the source held at ``applied_lsn``."""
+    """All tables as of one run: those with ``sql`` are together what the source held at ``applied_lsn``."""
 
     target: str
     run: int
@@ -192,21 +198,34 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
         entries = state.tables if state is not None else ()
         now = {entry.oid: entry.table.text for entry in entries}
         shares = {entry.oid: entry.share for entry in entries}
+        loads, (row,) = loads_of(runs, state.run if state is not None else run), found
         tables = tuple(
-            _table_version(place, row.name, now.get(row.oid, row.location), row.version, shares.get(row.oid))
-            for row in held.orderBy("name").collect()
+            _table_version(
+                place,
+                held.name,
+                now.get(held.oid, held.location),
+                held.version,
+                shares.get(held.oid),
+                # A change log has no loaded rows, whenever they came.
+                ""
+                if output_of(held.oid) is Output.CHANGELOG
+                else unreadable(loads, source_oid(held.oid), run, row.applied_lsn),
+            )
+            for held in held.orderBy("name").collect()
         )
-    (row,) = found
     return Cut(place.text, run, row.applied_lsn, _utc(row.applied_commit_ts), tables)
 
 
-def _table_version(target: Target, name: str, location: str, version: int, share: Share | None = None) -> TableVersion:
+def _table_version(
+    target: Target, name: str, location: str, version: int, share: Share | None, note: str
+) -> TableVersion:
     table = TableName(path=location)
     if target.root is None:
         # No catalog allows a dot in a name.
         table = TableName(parts=tuple(location.split(".")))
     own = "" if share is None else f" WHERE {is_own(share)}"
-    return TableVersion(name, location, version, f"SELECT * FROM {table.sql} VERSION AS OF {version}{own}")
+    sql = f"SELECT * FROM {table.sql} VERSION AS OF {version}{own}"
+    return TableVersion(name, location, version, None if note else sql, note)
 
 
 class NothingApplied(TargetError):

@@ -57,6 +57,7 @@ class LoadPart:
     Attributes:
         start, stop: the rows that begin between these places; ``stop`` is None for all of a file.
         columns: of its rows, where the file's header, or the table, does not say it: those of a dump.
+        number: among the parts of its table, by which rows of histories are numbered: the same in each load of them.
     """
 
     path: str
@@ -64,6 +65,7 @@ class LoadPart:
     start: int = 0
     stop: int | None = None
     columns: tuple[str, ...] | None = None
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,8 @@ def load_batches(
             found = ((number, map_capture(parts[number].path)) for number in batch.column("file").to_pylist())
         for number, content in found:
             part = parts[number]
-            yield from staged_batches(_part(content, part, options, task), part.relation, number, part.path, task)
+            found_rows = _part(content, part, options, task)
+            yield from staged_batches(found_rows, part.relation, number, part.path, task, first=part.number * _ROWS)
 
 
 def _part(
@@ -182,17 +185,24 @@ def _part(
 
 
 def staged_batches(
-    batches: Iterable[ChangeBatch], relation: Relation, number: int, path: str, task: LoadTask
+    batches: Iterable[ChangeBatch],
+    relation: Relation,
+    number: int,
+    path: str,
+    task: LoadTask,
+    *,
+    first: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Give rows to be staged, some at a time; an error becomes a row of `ERROR_TABLE`.
 
     Args:
         number: of the part that they are.
         path: where they are from.
+        first: the number of the first row in a history; None to follow the part's.
     """
     at = sequence_of(number) * _PLACES
     try:
-        for row in _staged(batches, relation, number, task):
+        for row in _staged(batches, relation, number, task, number * _ROWS if first is None else first):
             yield stage_batch(row)
     except WalReplayError as problem:
         problem.table = problem.table or relation.qualified_name
@@ -206,12 +216,11 @@ def made_tables(relation: Relation, number: int, task: LoadTask) -> Iterator[Map
 
 
 def _staged(
-    batches: Iterable[ChangeBatch], relation: Relation, number: int, task: LoadTask
+    batches: Iterable[ChangeBatch], relation: Relation, number: int, task: LoadTask, first: int
 ) -> Iterator[Mapping[str, Any]]:
     """Stage rows for all of their tables, as many at a time as are worth it."""
     yield from made_tables(relation, number, task)
     outputs = task.outputs(relation)
-    first = number * _ROWS
     for batch in batches:
         # As a rule all tables show the same, and to mask values takes time.
         views: dict[Shown, ChangeBatch] = {}
