@@ -19,6 +19,7 @@ from walreplay.cli.results import write_report
 from walreplay.console import Output
 from walreplay.errors import CaptureError, ConfigError, MalformedMessage
 from walreplay.report import Forecast, RunReport, TableForecast, TableReport
+from walreplay.spark.ledger.status import TableVersion
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 CUT = CAPTURES / "o03_basic_split_bytes" / "capture"
@@ -475,10 +476,8 @@ def test_a_report_names_the_tables_that_went_another_way_once_for_each_reason():
 @pytest.fixture
 def cut(applied, monkeypatch):
     names = ("shop.orders", "out/shop/orders", 12), ("shop.a table", "out/shop/a table", 3)
-    tables = tuple(
-        types.SimpleNamespace(name=name, location=location, version=version, sql=f"SELECT {version}")
-        for name, location, version in names
-    )
+    tables = tuple(TableVersion(name, location, version, f"SELECT {version}") for name, location, version in names)
+    tables = (*tables, TableVersion("shop.late", "out/shop/late", 1, None, "its rows are later"))
     asked = []
 
     def versions_at(spark, target, run):
@@ -498,9 +497,11 @@ def test_status_at_a_run_gives_each_tables_version_and_how_to_read_it(cut, capsy
         "table         version  location",
         "shop.orders        12  out/shop/orders",
         "shop.a table        3  out/shop/a table",
+        "shop.late           1  out/shop/late",
         "",
         "SELECT 12;",
         "SELECT 3;",
+        "-- shop.late: its rows are later",
     ]
 
 
@@ -512,8 +513,15 @@ def test_status_at_a_run_prints_json_when_asked(cut, capsys):
         "applied_lsn": "0/10",
         "applied_commit_ts": NOON.isoformat(),
         "tables": [
-            {"name": "shop.orders", "version": 12, "location": "out/shop/orders", "sql": "SELECT 12"},
-            {"name": "shop.a table", "version": 3, "location": "out/shop/a table", "sql": "SELECT 3"},
+            {"name": "shop.orders", "version": 12, "location": "out/shop/orders", "sql": "SELECT 12", "note": ""},
+            {"name": "shop.a table", "version": 3, "location": "out/shop/a table", "sql": "SELECT 3", "note": ""},
+            {
+                "name": "shop.late",
+                "version": 1,
+                "location": "out/shop/late",
+                "sql": None,
+                "note": "its rows are later",
+            },
         ],
     }
 
