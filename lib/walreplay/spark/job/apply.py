@@ -322,7 +322,7 @@ class Job:
     # What there is to do
 
     def _check_source(self, state: State | None) -> None:
-        if state is not None and state.source != self.source:
+        if state is not None and not state.is_of(self.source):
             raise TargetError(
                 f"the target was made from the source {state.source!r}, not {self.source!r}",
                 path=self.run.target.text,

@@ -143,13 +143,13 @@ class BaseLoad:
 
     def _source(self, state: State | None) -> str:
         """Give the source that the target is made of."""
-        if state is not None and self.source is not None and state.source != self.source:
+        if state is not None and self.source is not None and not state.is_of(self.source):
             raise TargetError(
                 f"the target was made from the source {state.source!r}, not {self.source!r}",
                 path=self.context.target.text,
                 remedy="Use another target, or leave out --captures",
             )
-        found = state.source if state is not None else self.source
+        found = self.source if state is None or self.source is not None else state.source
         if found is None:
             raise ConfigError(
                 "a new target has to know which captures it belongs to",
@@ -283,7 +283,7 @@ class BaseLoad:
             with context.apart(taken_by(tables), shared_by(tables)) as places:
                 noted = context.ledger.write_load(
                     state,
-                    before or self.load(begun),
+                    self.load(begun) if before is None else replace(self.load(begun), id=before.id),
                     number,
                     source=begun.source,
                     files=rows.files,

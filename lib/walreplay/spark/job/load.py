@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.errors import ConfigError, TargetError
 from walreplay.loading.address import SCHEME, read_address
-from walreplay.loading.description import Description, read_description
+from walreplay.loading.description import HOW_TO_DESCRIBE, Description, read_description
 from walreplay.loading.formats import CopyOptions, kind_of
 from walreplay.lsn import format_lsn
 from walreplay.outputs import Output, output_of, source_oid
@@ -169,10 +169,16 @@ def _late(bringing: BaseLoad, begun: Begun) -> BaseStep:
             path=loaded[0].table.text,
             remedy="To have it made anew from these rows, and the captures behind them, give --replace",
         )
+    described = bringing.described or bringing.base.described()
+    if described is None:
+        raise ConfigError(
+            "more is applied than the rows have, and nothing says what the tables' columns were as of their LSN",
+            path=bringing.context.target.text,
+            remedy=HOW_TO_DESCRIBE,
+        )
     bringing.give_up_interrupted(begun)
     load = replace_fields(bringing.load(begun), after=-1, top=0)
     names = frozenset(name for _, name in load.tables)
-    described = bringing.described or begun.description
     return BaseStep(load, lambda _: bringing.base, described, names)
 
 

@@ -214,6 +214,11 @@ class State:
     load: Load | None = None
     rebuild: Rebuild | None = None
 
+    def is_of(self, source: str) -> bool:
+        """Return whether the target is made from a source; one to which nothing has come yet may be of any."""
+        is_empty = self.plan is None and self.resume is None and not self.tables
+        return self.source == source or (is_empty and not (self.load is not None and self.load.writing))
+
     @property
     def run_id(self) -> RunId | None:
         """What the commits of the run at work say of it; None for a plan of an earlier version."""
