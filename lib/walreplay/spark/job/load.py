@@ -198,6 +198,7 @@ class _Load:
         context.warnings.extend(catalogue.warnings)
         loaded = self._chosen(plan, catalogue)
         rows = self.base.rows(loaded, description)
+        context.warnings.extend(self.base.warnings)
         has_histories = any(catalogue.assignments[relation].history for relation in loaded)
         resumed = self._resumes(state, loaded, has_histories=has_histories)
         with context.staging() as staging:
@@ -251,7 +252,7 @@ class _Load:
         # The rows have the labels of enums as they are by now.
         layouts = Layouts(known=() if resume is None else resume.layouts)
         relations = (layouts.labelled(one) for same in described.relations.values() for one in same)
-        return Description.of(relations, described.types)
+        return Description.of(relations, described.types, described.rows)
 
     def _plan(self, state: State | None, description: Description) -> Plan:
         """Give a plan of no transactions, which names the relations whose rows are there."""
@@ -380,7 +381,7 @@ class _Load:
             context.ledger.check_lock()
             works, values = rows.works(task)
             staged = staging.take(works[0][0].sparkSession, works, values, rows.tasks)
-            self.base.check()
+            self.base.check(_counted(staged, task))
             return staged
 
     def _check_tables(self, tables: RunPlan, *, resumed: bool) -> None:
@@ -468,6 +469,12 @@ class _Load:
             context.ledger.record_load(state, report, entries, plan.announced, resumed=resumed)
         steps.reached("run recorded")
         return timed(report, began, context.stages)
+
+
+def _counted(staged: Mapping[int, Staged], task: LoadTask) -> dict[int, int]:
+    """Count the staged rows of each relation, by its oid."""
+    places = ((relation.oid, task.outputs(relation)[0].assignment) for relation in task.relations)
+    return {oid: staged[to.table].versions[to.relation].rows for oid, to in places}
 
 
 def _time_of(plan: Plan) -> int:
