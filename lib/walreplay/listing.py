@@ -58,9 +58,12 @@ def sort_key(order: Order, path: str, modified: int) -> tuple[Any, ...]:
 
 
 def list_files(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, order: Order = "natural"
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, order: Order = "natural", hidden: bool = False
 ) -> list[str]:
-    """Give the named files, and the files of named folders (sorted, without hidden ones).
+    """Return the named files, and the files of named folders, sorted.
+
+    Args:
+        hidden: also those whose names, or whose folders', begin with ``.`` or ``_``.
 
     Raises:
         ConfigError: a path does not exist or is no file, or there is no file at all.
@@ -71,7 +74,7 @@ def list_files(
         path = Path(item)
         refuse_endless(path)
         if path.is_dir():
-            found = (file for file in path.rglob("*") if file.is_file() and not _hidden(file, path))
+            found = (file for file in path.rglob("*") if file.is_file() and (hidden or not _hidden(file, path)))
             files.extend(map(str, sorted(found, key=lambda file: sort_key(order, str(file), _modified(file)))))
         elif path.exists():
             files.append(str(path))

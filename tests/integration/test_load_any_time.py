@@ -16,7 +16,7 @@ from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.cli.program import main
 from walreplay.errors import ConfigError, OrderError, TargetError
-from walreplay.loading.description import write_description
+from walreplay.loading.description import Description, write_description
 from walreplay.protocol import messages as m
 
 pytestmark = pytest.mark.integration
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.integration
 COLUMNS = {"id": INT4, "note": TEXT}
 ITEMS, BAG = relation(9, "items", COLUMNS), relation(10, "bag", COLUMNS, "f")
 OTHERS = relation(11, "others", COLUMNS)
+NOTHING = Description.of((), ())
 LOADED = 150
 """Between the first two files of a `SmallMirror`."""
 
@@ -37,7 +38,7 @@ def base(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "s.items.copy").write_text("1\tone\n2\ttwo\n3\t\\N\n")
     (folder / "s.bag.copy").write_text("1\tx\n1\tx\n2\ty\n")
-    folder.with_suffix(".jsonl").write_text(write_description([ITEMS, BAG], []))
+    folder.with_suffix(".jsonl").write_text(write_description([ITEMS, BAG], NOTHING))
     return folder
 
 
@@ -240,7 +241,7 @@ def test_a_table_that_was_loaded_twice_is_made_again_from_both(mirror, base, tmp
 def test_rows_that_cannot_be_read_again_are_told(mirror) -> None:
     rows = mirror.spark.createDataFrame([(1, "one")], "id int, note string")
     described = Path(mirror.target).parent / "tables.jsonl"
-    described.write_text(write_description([ITEMS], []))
+    described.write_text(write_description([ITEMS], NOTHING))
     walreplay.load(
         mirror.spark, rows, mirror.target, LOADED, table="s.items", describe=described, captures=mirror.captures
     )

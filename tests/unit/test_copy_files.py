@@ -130,7 +130,6 @@ def test_csv_of_others_is_read_as_well(rows):
         (b"\\\\N\n\\N\n\\N \n", [[b"\\N"], [None], [b"N "]]),
         (b"\n\n", [[b""], [b""]]),
         (b"a\r\nb\r\n", [[b"a"], [b"b"]]),
-        (b"a", [[b"a"]]),
         (b"a\n\\.\n", [[b"a"]]),
         (b"a\n\\.", [[b"a"]]),
         (b"", []),
@@ -193,6 +192,12 @@ def test_tables_without_columns_have_rows():
         (TEXT, b"a\tb\na\tb\tc\n", "a row has more fields where 2 are expected", 4),
         (TEXT, b"a\tb\nsecret\rx\tb\n", "a carriage return stands in the middle", 4),
         (TEXT, b"a\tb\\", "the data end with a backslash", 0),
+        # What COPY FROM would take: COPY TO ends each row with a newline.
+        (TEXT, b"a\tb\na\tb", "the last row has no newline", 4),
+        (TEXT, b"a\tb\na\tb\\\n", "the last row has no newline", 4),
+        (TEXT, b"a\tb\r\na\tb\r", "the last row has no newline", 5),
+        (CSV, b"a,b\na,b", "the last row has no newline", 4),
+        (CSV, b'a,b\n"a\n",b', "the last row has no newline", 4),
         (TEXT, b"a\tb\n\\.\nc\td\n", "there is more behind the marker", 7),
         (CSV, b'a,b\n"c,d\n', "a quoted field has no end", 4),
         (CSV, b"a,b\na\n", "a row has 1 fields", 4),
@@ -278,3 +283,25 @@ def test_a_file_is_named_by_its_table(path, table):
 def test_a_file_of_no_table_is_refused():
     with pytest.raises(ConfigError, match="named like none"):
         table_of("file:/base/shop.order.copy", "file:/base", TABLES)
+
+
+@pytest.mark.parametrize("form", [TEXT, CSV])
+def test_a_file_that_is_cut_anywhere_within_a_row_is_refused(form):
+    row = b'1\tone\\\n"\t\\N\n' if form is TEXT else b'1,"a\n\r\n""",x\n'
+    data = row * 3
+    fields = 3
+    whole = taken(data, form, fields)
+    for cut in range(1, len(data)):
+        if cut % len(row) == 0:
+            assert taken(data[:cut], form, fields) == whole[: cut // len(row)]
+            continue
+        with pytest.raises(CaptureError) as caught:
+            taken(data[:cut], form, fields)
+        assert caught.value.offset == cut // len(row) * len(row)
+
+
+def test_rows_whose_end_has_to_be_marked_are_refused_without_the_marker():
+    assert len(taken(b"a\nb\n\\.\n\n\n", TEXT, 1, is_marked=True)) == 2
+    for cut in (b"", b"a\n", b"a\nb\n"):
+        with pytest.raises(CaptureError, match="the marker of their end is missing"):
+            taken(cut, TEXT, 1, is_marked=True)

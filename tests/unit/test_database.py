@@ -13,20 +13,22 @@ from walreplay.loading.address import credentials_of, read_address
 from walreplay.loading.database import (
     Piece,
     Server,
-    check_files,
+    check_blocks,
+    check_kept,
     check_moment,
-    pieces_query,
     problem_of,
     query_of,
     ranges_of,
     read_pieces,
+    read_row_filters,
     read_server,
     rows_at_a_time,
     rows_query,
-    sent_columns,
     session_statements,
+    tables_setting,
 )
 from walreplay.protocol.messages import Column, Relation
+from walreplay.scripts import script
 
 SERVER = Server(170_000, False, 0, 8192)
 MIB = 1 << 20
@@ -111,8 +113,9 @@ def test_names_are_data():
     assert """FROM ONLY "s""\"."t?" WHERE""" in found
     assert """num_nonnulls("c""; --") = 1 THEN pg_catalog.format('%s', "c""; --")""" in found
     assert '"n"::pg_catalog.text AS c1' in found
-    assert "'it''s'" in pieces_query("it's", None)
-    assert "'s.it''s'" in pieces_query(None, "s.it's")
+    assert session_statements(None, {"walreplay.publication": "it's"}).endswith(
+        "SET LOCAL walreplay.publication = 'it''s'; SET LOCAL walreplay.snapshot_is_held = 'yes'"
+    )
 
 
 def test_operators_with_question_marks_are_no_parameters():
@@ -143,9 +146,6 @@ def test_fewer_rows_are_fetched_at_a_time_where_they_are_large():
 def line(**values: object) -> str:
     known = {
         "root": 7,
-        "table": "s.t",
-        "columns": None,
-        "row_filter": None,
         "oid": 7,
         "schema": "s",
         "name": "t",
@@ -153,21 +153,27 @@ def line(**values: object) -> str:
         "bytes": 81920,
         "size": 90000,
         "rows": 5,
-        "form": "f",
         "file_seen": 70,
         "file_now": 70,
     }
     return json.dumps({**known, **values})
 
 
-def test_a_partitioned_table_is_read_by_its_partitions():
-    found = read_pieces([line(kind="p"), line(oid=8, name="t1"), line(oid=9, name="t2", kind="f")], SERVER)
-    assert found.tables == {7: "s.t"}
-    assert [(one.table, one.name, one.blocks) for one in found.pieces] == [("s.t", "t1", 10), ("s.t", "t2", None)]
+def pieces(*lines: str, server: Server = SERVER, row_filters: dict[int, str] | None = None) -> tuple[Piece, ...]:
+    return read_pieces(lines, server, {7: "s.t"}, row_filters or {})
+
+
+def test_a_partitioned_table_is_read_by_its_partitions_with_its_row_filter():
+    partitions = line(oid=8, name="t1"), line(oid=9, name="t2", kind="f")
+    filters = read_row_filters(['{"oid": 7, "row_filter": "(a > 1)"}', '{"oid": 5, "row_filter": null}'])
+    found = pieces(line(kind="p"), *partitions, row_filters=filters)
+    assert [(one.table, one.name, one.blocks) for one in found] == [("s.t", "t1", 10), ("s.t", "t2", None)]
+    assert {one.row_filter for one in found} == {"(a > 1)"}
+    assert tables_setting([9, 7]) == {"walreplay.tables": "{7,9}"}
 
 
 def test_a_table_of_an_older_server_is_read_in_one_part():
-    (found,) = read_pieces([line()], Server(130_012, False, 0, 8192)).pieces
+    (found,) = pieces(line(), server=Server(130_012, False, 0, 8192))
     assert ranges_of(found, 8192) == ["true"]
 
 
@@ -177,30 +183,27 @@ TWO_PARTS = {"bytes": 20_000 * 8192, "size": 100 * MIB, "file_now": 71}
 @pytest.mark.parametrize(
     ("seen", "now", "refused"),
     [
-        ({}, {"form": "g"}, False),  # the file is the same
+        ({}, {}, False),
         ({"file_now": 71}, {}, False),  # moved, and read by one session
         (TWO_PARTS, {}, True),  # moved
         (TWO_PARTS, {"rows": -1}, False),  # emptied: the stream has it, too
-        (TWO_PARTS, {"rows": -1, "form": "g"}, True),  # rewritten by an ALTER TABLE
-        ({"file_now": 71}, {"form": "g"}, True),
-        ({"file_now": None}, None, True),  # dropped
     ],
 )
-def test_a_table_whose_rows_have_left_the_snapshot_or_moved_is_refused(seen, now, refused):
-    before = read_pieces([line(oid=8, name="t1", **seen)], SERVER)
-    after = read_pieces([] if now is None else [line(oid=8, name="t1", **now)], SERVER)
+def test_a_table_whose_rows_have_moved_while_its_parts_were_read_is_refused(seen, now, refused):
+    before, after = pieces(line(oid=8, name="t1", **seen)), pieces(line(oid=8, name="t1", **now))
     if not refused:
-        check_files(before, after, SERVER)
+        check_blocks(before, after, SERVER)
         return
-    with pytest.raises(CaptureError, match="was rewritten") as caught:
-        check_files(before, after, SERVER)
+    with pytest.raises(CaptureError, match="VACUUM FULL or CLUSTER") as caught:
+        check_blocks(before, after, SERVER)
     assert caught.value.table == "s.t1"
 
 
-def test_columns_that_a_publication_leaves_out_are_not_there():
-    relation = Relation(7, "s", "t", "d", (Column("id", 23, -1, True), Column("hidden", 25, -1, False)))
-    assert sent_columns(relation, read_pieces([line(columns=["id"])], SERVER)).columns == relation.columns[:1]
-    assert sent_columns(relation, read_pieces([line()], SERVER)) == relation
+def test_what_has_not_kept_to_the_snapshot_is_refused_by_its_name():
+    check_kept(['["x", "s.t", 1]'], ['["x", "s.t", 1]', '["x", "s.new", 2]'])
+    with pytest.raises(CaptureError, match="labels of the enum were renamed, after the snapshot") as caught:
+        check_kept(['["labels of the enum were renamed", "s.mood", 1, "7", "ok"]'], [])
+    assert caught.value.table == "s.mood"
 
 
 def test_rows_without_a_snapshot_are_those_of_a_standby_at_rest_alone():
@@ -228,8 +231,19 @@ def test_a_snapshot_is_taken_before_anything_else():
     assert all(one.startswith("SET LOCAL ") for one in rest)
 
 
+def test_what_is_wrong_with_publications_is_told():
+    error = 'ERROR: invalid input syntax for type bigint: "publications send different columns of s.t"'
+    told = problem_of(error)
+    assert told is not None
+    assert "different columns" in told[0]
+    told = problem_of('ERROR: invalid input syntax for bigint: "there is no publication x"')
+    assert told is not None
+    assert "no such publication" in told[0]
+
+
 def test_a_query_that_fails_is_not_taken_for_a_lost_snapshot():
     assert problem_of(f"the query {query_of('SELECT 1')} failed") is None
+    assert problem_of(f"the query {query_of(script('describe.sql'))} failed") is None
     told = problem_of('ERROR: unrecognized configuration parameter "walreplay.the_snapshot_is_not_held"')
     assert told is not None
     assert told[0] == "a session lost its snapshot"

@@ -18,6 +18,7 @@ def test_scripts_are_listed_printed_and_copied(capsys, tmp_path):
         "base.sh",
         "copies.sql",
         "describe.sql",
+        "kept.sql",
         "snapshot.sh",
     ]
     assert main(["sql", "describe.sql"]) == 0
@@ -34,7 +35,7 @@ def test_scripts_are_listed_printed_and_copied(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing.sql"], "There are announce.sql, base.sh, copies.sql, describe.sql, snapshot.sh"),
+        (["nothing.sql"], "There are announce.sql, base.sh, copies.sql, describe.sql, kept.sql, snapshot.sh"),
         (["base.sh", "--into", "x"], "Leave out the name, or --into"),
     ],
 )

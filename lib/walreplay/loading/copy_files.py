@@ -36,6 +36,11 @@ _DAMAGED: Final = (
 )
 
 
+_MARKER: Final = b"\\."
+
+_CUT: Final = "Bring the file again as it was copied. If its writer leaves the last newline out, put one behind it"
+
+
 def range_of(view: memoryview, start: int, stop: int) -> tuple[int, int]:
     """Give the whole rows of text that begin between two places."""
     return _row_from(view, start), _row_from(view, stop)
@@ -66,7 +71,14 @@ def _is_escaped(view: memoryview, at: int) -> bool:
 
 
 def read_cells(
-    content: bytes | memoryview, form: CopyFormat, fields: int, path: str, *, start: int = 0, stop: int | None = None
+    content: bytes | memoryview,
+    form: CopyFormat,
+    fields: int,
+    path: str,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    is_marked: bool = False,
 ) -> Iterator[Cells]:
     """Take a file's rows apart, chunk by chunk.
 
@@ -76,6 +88,7 @@ def read_cells(
         content: the file as stored.
         fields: how many each row has.
         start, stop: the bytes to read, without compression: whole rows, or all behind a header.
+        is_marked: the rows end with the marker of the data's end, as those of dumps do.
 
     Raises:
         CaptureError: the bytes are not such rows; with the row's offset.
@@ -106,13 +119,14 @@ def read_cells(
         buf = _joined(waiting, size, path)
         if size and splitter.in_quotes(buf, size):
             raise splitter.error("a quoted field has no end", base)
+        splitter.check_last_row(buf, size, base)
         at = yield from splitter.split(buf, size, base)
         if splitter.ended:
             splitter.refuse_more(buf[at:size], base + at)
         elif at < size:
             raise splitter.error("the data end inside of a row", base + at)
         base += at
-    splitter.check_end(base)
+    splitter.check_end(base, is_marked=is_marked)
     if splitter.ended and stop is not None and stop < len(content):
         # What follows in other ranges would be taken for rows.
         splitter.refuse_more(np.frombuffer(content[stop:], np.uint8), stop)
@@ -239,10 +253,23 @@ class _Splitter:
         if not np.isin(rest, (10, 13)).all() or (self._form.kind == "binary" and len(rest)):
             raise self.error("there is more behind the marker of the data's end", offset)
 
-    def check_end(self, offset: int) -> None:
+    def check_last_row(self, buf: NDArray[np.uint8], size: int, base: int) -> None:
+        """Refuse a last row of text or CSV without its newline: COPY ends each row with one."""
+        at = self.whole(buf, size)
+        if self._form.kind == "text" and _is_escaped(memoryview(buf.data), size):
+            return  # a stray backslash, which is told when it is met
+        if at < size and buf[at:size].tobytes().rstrip(b"\r") != _MARKER:
+            problem = "the last row has no newline, which COPY ends each row with: it was cut off"
+            raise CaptureError(problem, path=self._path, offset=base + at, remedy=_CUT)
+
+    def check_end(self, offset: int, *, is_marked: bool) -> None:
         """Refuse an end that is none."""
-        if self._form.kind == "binary" and not self.ended:
+        if self.ended:
+            return
+        if self._form.kind == "binary":
             raise self.error("the data end early: the trailer of COPY's binary format is missing", offset)
+        if is_marked:
+            raise self.error("the data end early: the marker of their end is missing", offset)
 
     def _fault(self, why: int, offset: int) -> CaptureError:
         fields = int(self._marks[kernels.FIELDS])

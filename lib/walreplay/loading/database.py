@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from walreplay.errors import CaptureError, ConfigError
@@ -70,7 +70,6 @@ class Piece:
         blocks: None if it cannot be read in ranges of them.
         size: bytes, with what is stored apart.
         rows: about how many.
-        form: what changes with each ALTER TABLE that may rewrite the table.
         is_elsewhere: the rows lie in another file than at the snapshot's time.
         row_filter: the publication's.
     """
@@ -82,13 +81,15 @@ class Piece:
     blocks: int | None
     size: int
     rows: int
-    form: str = ""
     is_elsewhere: bool = False
     row_filter: str | None = None
 
 
-def session_statements(snapshot: str | None) -> str:
-    """Give what a session runs first: its transaction takes the snapshot, and writes values as the stream does.
+def session_statements(snapshot: str | None, said: Mapping[str, str] | None = None) -> str:
+    """Return what a session runs first: its transaction takes the snapshot, and writes values as the stream does.
+
+    Args:
+        said: settings that the scripts read.
 
     Raises:
         ConfigError: that is no snapshot's name.
@@ -105,6 +106,7 @@ def session_statements(snapshot: str | None) -> str:
     # A table whose rows a policy hides is refused, not read in part.
     found += ["SET LOCAL row_security = off", "SET LOCAL standard_conforming_strings = on"]
     found += [f"SET LOCAL {name} = 0" for name in _PATIENT]
+    found += [f"SET LOCAL {name} = {_literal(value)}" for name, value in (said or {}).items()]
     return "; ".join([*found, f"SET LOCAL {_HELD} = 'yes'"])
 
 
@@ -118,8 +120,11 @@ _IN_SNAPSHOT: Final = (
 def query_of(statement: str) -> str:
     """Put a query that gives lines of JSON into the form in which Spark's reader takes one."""
     plain = re.sub(r"^\s*--.*$", "", statement, flags=re.MULTILINE).strip().rstrip(";")
+    # Spark asks for the columns, WHERE 1=0, in a session that was not prepared.  Of a query without a table, servers
+    # before 18 would look at the condition first, if OFFSET did not keep both apart.
     return (
-        f"(SELECT described.line::pg_catalog.text AS line FROM ({plain}) AS described (line) WHERE {_IN_SNAPSHOT}) AS q"
+        f"(SELECT described.line::pg_catalog.text AS line FROM ({plain}) AS described (line) "
+        f"WHERE {_IN_SNAPSHOT} OFFSET 0) AS q"
     )
 
 
@@ -139,138 +144,114 @@ def read_server(line: str) -> Server:
     return Server(**values | {"replayed": parse_lsn(values["replayed"])})
 
 
-def pieces_query(publication: str | None, table: str | None) -> str:
-    """Give the query for the tables of a publication, or for one table, with their partitions.
+def tables_setting(oids: Iterable[int]) -> dict[str, str]:
+    """Return the setting by which `PIECES` and the script ``kept.sql`` know the tables."""
+    return {"walreplay.tables": f"{{{','.join(map(str, sorted(oids)))}}}"}
 
-    The files of tables are told twice: as the snapshot has them, and as they are now.
+
+PIECES: Final = """
+WITH RECURSIVE tree AS (
+    SELECT root, root AS oid FROM unnest(pg_catalog.current_setting('walreplay.tables')::oid[]) AS root
+    UNION ALL
+    SELECT tree.root, i.inhrelid
+    FROM tree
+    JOIN pg_catalog.pg_class c ON c.oid = tree.oid AND c.relkind = 'p'
+    JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
+)
+SELECT json_build_object(
+    'root', tree.root::bigint, 'oid', c.oid::bigint, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
+    'bytes', coalesce(pg_catalog.pg_relation_size(c.oid), 0),
+    'size', coalesce(pg_catalog.pg_table_size(c.oid), 0),
+    'rows', c.reltuples::bigint,
+    'file_seen', c.relfilenode::bigint, 'file_now', pg_catalog.pg_relation_filenode(c.oid)::bigint
+)
+FROM tree
+JOIN pg_catalog.pg_class c ON c.oid = tree.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ORDER BY pg_catalog.pg_table_size(c.oid) DESC, c.oid
+"""
+"""The tables, with their partitions; their files as the snapshot has them, and as they are now."""
+
+
+def read_row_filters(lines: Iterable[str]) -> dict[int, str]:
+    """Read the publication's row filters, by the tables' oids, of what ``describe.sql`` gives."""
+    found = {values["oid"]: values["row_filter"] for values in map(json.loads, lines)}
+    return {oid: condition for oid, condition in found.items() if condition is not None}
+
+
+def read_pieces(
+    lines: Iterable[str], server: Server, tables: Mapping[int, str], row_filters: Mapping[int, str]
+) -> tuple[Piece, ...]:
+    """Read what `PIECES` gives, largest first.
+
+    Args:
+        tables: the names of the tables, by their oids.
     """
-    columns = "(SELECT json_agg(json_build_array(a.attnum, a.xmin::text) ORDER BY a.attnum)"
-    columns += " FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0)"
-    if publication is not None:
-        # Of columns and filters older servers know nothing.
-        wanted = f"""
-            SELECT c.oid, p.schemaname || '.' || p.tablename AS named,
-                to_jsonb(p) -> 'attnames' AS columns, to_jsonb(p) ->> 'rowfilter' AS row_filter
-            FROM pg_catalog.pg_publication_tables p
-            JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname
-            JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
-            WHERE p.pubname = {_literal(publication)}
-        """
-    else:
-        assert table is not None
-        wanted = f"""
-            SELECT c.oid, n.nspname || '.' || c.relname AS named, NULL::jsonb AS columns, NULL::text AS row_filter
-            FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-            WHERE n.nspname || '.' || c.relname = {_literal(table)} AND c.relkind IN ('r', 'p')
-        """
-    return f"""
-        WITH RECURSIVE wanted AS ({wanted}),
-        tree AS (
-            SELECT oid AS root, oid FROM wanted
-            UNION ALL
-            SELECT tree.root, i.inhrelid
-            FROM tree
-            JOIN pg_catalog.pg_class c ON c.oid = tree.oid AND c.relkind = 'p'
-            JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
-        )
-        SELECT json_build_object(
-            'root', tree.root::bigint, 'table', w.named, 'columns', w.columns, 'row_filter', w.row_filter,
-            'oid', c.oid::bigint, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
-            'bytes', coalesce(pg_catalog.pg_relation_size(c.oid), 0),
-            'size', coalesce(pg_catalog.pg_table_size(c.oid), 0),
-            'rows', c.reltuples::bigint,
-            'form', json_build_array(c.relpersistence, c.relam::bigint, c.reltablespace::bigint, {columns})::text,
-            'file_seen', c.relfilenode::bigint, 'file_now', pg_catalog.pg_relation_filenode(c.oid)::bigint
-        )
-        FROM tree
-        JOIN wanted w ON w.oid = tree.root
-        JOIN pg_catalog.pg_class c ON c.oid = tree.oid
-        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-        ORDER BY pg_catalog.pg_table_size(c.oid) DESC, c.oid
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The tables that are to be read.
-
-    Attributes:
-        columns: the names of those that a publication sends, by the table's oid; all of tables that are not in it.
-        pieces: largest first.
-        empty: tables that have no rows of their own, nor partitions.
-    """
-
-    tables: Mapping[int, str]
-    columns: Mapping[int, frozenset[str]]
-    pieces: tuple[Piece, ...]
-
-
-def read_pieces(lines: Iterable[str], server: Server) -> Wanted:
-    """Read what `pieces_query` gives."""
-    tables: dict[int, str] = {}
-    columns: dict[int, frozenset[str]] = {}
     pieces = []
-    for line in lines:
-        values = json.loads(line)
-        tables[values["root"]] = values["table"]
-        if values["columns"] is not None:
-            columns[values["root"]] = frozenset(values["columns"])
+    for values in map(json.loads, lines):
         if values["kind"] == "p":
             continue
         is_stored = values["kind"] == "r"
         has_ranges = is_stored and server.version >= _TID_RANGES
         pieces.append(
             Piece(
-                values["table"],
+                tables[values["root"]],
                 values["oid"],
                 values["schema"],
                 values["name"],
                 values["bytes"] // server.block_size if has_ranges else None,
                 values["size"],
                 values["rows"],
-                values["form"],
                 is_stored and values["file_seen"] != values["file_now"],
-                values["row_filter"],
+                row_filters.get(values["root"]),
             )
         )
-    return Wanted(tables, columns, tuple(pieces))
+    return tuple(pieces)
 
 
-def check_files(seen: Wanted, now: Wanted, server: Server) -> None:
-    """Refuse tables whose rows have left the snapshot, or have moved while they were read.
+def check_blocks(seen: Sequence[Piece], now: Iterable[Piece], server: Server) -> None:
+    """Refuse tables whose rows have moved to other blocks: VACUUM FULL and CLUSTER keep what old snapshots see.
 
-    To a snapshot from before it, a table is empty that an ALTER TABLE has rewritten.  VACUUM FULL and CLUSTER keep what
-    old snapshots see, but in other blocks.  After a TRUNCATE the rows do not matter: the stream has it, too.
+    After a TRUNCATE the rows do not matter: the stream has it, too.
 
     Args:
         seen: as of the snapshot; ``now`` without one.
 
     Raises:
-        CaptureError: it is so of a table.
+        CaptureError: it is so of a table that is read in ranges.
     """
-    current = {piece.oid: piece for piece in now.pieces}
-    for piece in seen.pieces:
-        if not piece.is_elsewhere:
-            continue
-        found = current.get(piece.oid)
-        is_emptied = found is not None and found.rows < 0  # nothing has counted them since
-        is_whole = is_emptied or len(ranges_of(piece, server.block_size)) == 1
-        if is_whole and found is not None and found.form == piece.form:
-            continue
-        raise CaptureError(
-            "the table was rewritten (by ALTER TABLE, VACUUM FULL or CLUSTER), emptied or dropped after the snapshot "
-            "was made, so its rows cannot be read in it",
-            table=f"{piece.schema}.{piece.name}",
-            remedy="Load this table again, in a snapshot from after that",
-        )
+    emptied = {piece.oid for piece in now if piece.rows < 0}  # nothing has counted them since
+    for piece in seen:
+        if piece.is_elsewhere and piece.oid not in emptied and len(ranges_of(piece, server.block_size)) > 1:
+            raise CaptureError(
+                "VACUUM FULL or CLUSTER has moved the table's rows after the snapshot was made, so its parts do not "
+                "fit together",
+                table=f"{piece.schema}.{piece.name}",
+                remedy="Load this table again, in a snapshot from after that",
+            )
 
 
-def sent_columns(relation: Relation, wanted: Wanted) -> Relation:
-    """Give a relation as the publication sends it."""
-    names = wanted.columns.get(relation.oid)
-    if names is None:
-        return relation
-    return replace(relation, columns=tuple(column for column in relation.columns if column.name in names))
+def check_kept(seen: Iterable[str], now: Iterable[str]) -> None:
+    """Refuse what has not kept to the snapshot.
+
+    Args:
+        seen: what the script ``kept.sql`` gives in the snapshot, with `MOVED`; ``now`` without it, later.
+
+    Raises:
+        CaptureError: a line is not there any more.
+    """
+    kept = set(now)
+    for line in seen:
+        if line not in kept:
+            problem, name, *_ = json.loads(line)
+            raise CaptureError(
+                f"{problem}, after the snapshot was made, so the rows that are read in it do not fit",
+                table=name,
+                remedy="Load again, in a snapshot from after that",
+            )
+
+
+MOVED: Final = {"walreplay.moved": "yes"}
 
 
 def check_moment(server: Server, snapshot: str | None, lsn: int) -> None:
@@ -399,6 +380,16 @@ _SIGNS: Final[Sequence[tuple[str, str, str]]] = (
         "Give a smaller number by --connections",
     ),
     (
+        r"invalid input syntax for (?:type )?bigint: \"there is no publication",
+        "the database has no such publication",
+        "Give --publication as the recorder's publication_names; what is not in lower case stands in double quotes",
+    ),
+    (
+        r"invalid input syntax for (?:type )?bigint: \"publications send different columns",
+        "the publications send different columns of a table, which PostgreSQL refuses to decode",
+        "Have them send the same columns of it (ALTER PUBLICATION), or record and load them apart",
+    ),
+    (
         r"unrecognized configuration parameter \"walreplay\.",
         "a session lost its snapshot",
         "Connect to the server itself, without a pool in between",
@@ -416,20 +407,22 @@ _SIGNS: Final[Sequence[tuple[str, str, str]]] = (
 )
 
 __all__ = [
+    "MOVED",
+    "PIECES",
     "SERVER",
     "Piece",
     "Server",
-    "Wanted",
-    "check_files",
+    "check_blocks",
+    "check_kept",
     "check_moment",
-    "pieces_query",
     "problem_of",
     "query_of",
     "ranges_of",
     "read_pieces",
+    "read_row_filters",
     "read_server",
     "rows_at_a_time",
     "rows_query",
-    "sent_columns",
     "session_statements",
+    "tables_setting",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from walreplay.errors import ConfigError
@@ -32,18 +32,22 @@ class Description:
     Attributes:
         relations: by ``schema.table``; more than one where a dot in a name leaves open which is meant.
         types: of their columns, as far as they are not built in.
+        rows: how many were copied of each table, by its oid, if the copier has counted them.
     """
 
     relations: Mapping[str, tuple[Relation, ...]]
     types: tuple[Type, ...]
+    rows: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, relations: Iterable[Relation], types: Iterable[Type]) -> Description:
+    def of(
+        cls, relations: Iterable[Relation], types: Iterable[Type], rows: Mapping[int, int] | None = None
+    ) -> Description:
         """Make one of the stream's messages."""
         found: dict[str, tuple[Relation, ...]] = {}
         for relation in relations:
             found[relation.qualified_name] = (*found.get(relation.qualified_name, ()), relation)
-        return cls(found, tuple(types))
+        return cls(found, tuple(types), rows or {})
 
     def relation(self, name: str) -> Relation:
         """Give a table's relation.
@@ -62,18 +66,22 @@ class Description:
 
 
 def read_description(text: str, path: str) -> Description:
-    """Read what ``describe.sql`` wrote.
+    """Read what ``describe.sql`` wrote, and what ``base.sh`` has counted.
 
     Raises:
         ConfigError: it is something else.
     """
     columns: dict[tuple[int, str, str, str], list[tuple[int, Column]]] = {}
     types: dict[int, Type] = {}
+    rows: dict[int, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         try:
             values = json.loads(line)
+            if "rows" in values:
+                rows[int(values["oid"])] = int(values["rows"])
+                continue
             table = _table(values)
             found = columns.setdefault(table, [])
             if values["attnum"] is None:
@@ -95,12 +103,14 @@ def read_description(text: str, path: str) -> Description:
     twice = any(len({attnum for attnum, _ in found}) < len(found) for found in columns.values())
     if twice or len({relation.oid for relation in relations}) < len(relations):
         raise ConfigError("a table is described twice", path=path, remedy="Describe one database, once")
-    return Description.of(relations, types.values())
+    if not rows.keys() <= {relation.oid for relation in relations}:
+        raise ConfigError("rows are counted of a table that is not described", path=path, remedy=HOW_TO_DESCRIBE)
+    return Description.of(relations, types.values(), rows)
 
 
-def write_description(relations: Iterable[Relation], types: Iterable[Type]) -> str:
-    """Return what ``describe.sql`` would write of relations, for `read_description`."""
-    named = {type_.oid: type_ for type_ in types}
+def write_description(relations: Iterable[Relation], of: Description) -> str:
+    """Return what ``describe.sql`` and ``base.sh`` would write of relations, for `read_description`."""
+    named = {type_.oid: type_ for type_ in of.types}
     lines = []
     for relation in relations:
         table = {
@@ -123,6 +133,8 @@ def write_description(relations: Iterable[Relation], types: Iterable[Type]) -> s
             lines.append(json.dumps(table | found))
         if not relation.columns:
             lines.append(json.dumps(table | {"attnum": None}))
+        if relation.oid in of.rows:
+            lines.append(json.dumps({"oid": relation.oid, "rows": of.rows[relation.oid]}))
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -3,21 +3,26 @@
 #
 #     base.sh SLOT PUBLICATION FOLDER
 #
-# Database, host and user are those of PGDATABASE, PGHOST, PGUSER; the user needs the right to replicate and to read
-# the tables.  FOLDER then has a file for each table, what the tables are (../FOLDER.jsonl), and the snapshot's LSN
-# (../FOLDER.lsn).  The source goes on working meanwhile: nothing is locked but against DROP, TRUNCATE and ALTER.
+# Several publications are written as the option publication_names has them: archive,other.  Database, host and user are
+# those of PGDATABASE, PGHOST, PGUSER; the user needs the right to replicate and to read the tables.  FOLDER then has a
+# file for each table, ../FOLDER.jsonl says what the tables are and how many rows were copied, and ../FOLDER.lsn has the
+# snapshot's LSN.  The source goes on working meanwhile: nothing is locked but against DROP, TRUNCATE and ALTER.
 set -eu
-slot=$1 publication=$2 folder=$3
+slot=$1 publication=$2 folder=${3%/}
 here=$(cd "$(dirname "$0")" && pwd)
 
 # What a value's text depends on, see docs/capturing.md.
 export PGOPTIONS="-c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=3 -c timezone=UTC"
 # Rows that a policy hides are missed: better an error.
-PGOPTIONS="$PGOPTIONS -c row_security=off"
+PGOPTIONS="$PGOPTIONS -c row_security=off -c standard_conforming_strings=on"
 export PGCLIENTENCODING=UTF8
 
 if [ -z "${SNAPSHOT-}" ]; then
     mkdir -p "$folder"
+    if [ -n "$(ls -A "$folder")" ]; then
+        echo "$folder is not empty, and its files would be loaded, too: empty it, or name another folder" >&2
+        exit 1
+    fi
     rm -f "$folder.lsn"
     # The snapshot lasts until this session has another command: it waits for the copies.
     export COPY_SLOT="$slot" COPY_PUBLICATION="$publication" COPY_FOLDER="$folder" COPY_SCRIPT="$here/base.sh"
@@ -32,18 +37,39 @@ SQL
     exit
 fi
 
+sql() {
+    psql -X -q -At -v ON_ERROR_STOP=1 "$@" < /dev/null
+}
 in_snapshot() {
-    psql -X -q -v ON_ERROR_STOP=1 -c "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" \
-        -c "SET TRANSACTION SNAPSHOT '$SNAPSHOT'" "$@"
+    sql -c "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" -c "SET TRANSACTION SNAPSHOT '$SNAPSHOT'" "$@"
 }
 
-in_snapshot -At -f "$here/describe.sql" > "$folder.jsonl"
+names=$(printf '%s\n' "$publication" | sed "s/'/''/g")
+in_snapshot -c "SET walreplay.publication = '$names'" -f "$here/describe.sql" > "$folder.jsonl"
 
-# A line for each table: the statement that copies it, and the name of its file.
+# A line for each table: its oid, the name of its file, and the statement that copies it.
 tab=$(printf '\t')
-in_snapshot -At -F "$tab" -v publication="$publication" -f "$here/copies.sql" > "$folder.copies"
-while IFS="$tab" read -r statement file; do
-    in_snapshot -c "$statement" < /dev/null > "$folder/$file.copy"
+DESCRIBED="$folder.jsonl" in_snapshot -F "$tab" -f "$here/copies.sql" > "$folder.copies"
+tables=
+while IFS="$tab" read -r oid file statement; do
+    file="$folder/$file.copy"
+    mkdir -p "$(dirname "$file")"
+    # To compress it on the way: -o "|zstd -q > '$file.zst'", and count what zstdcat writes.
+    in_snapshot -o "$file" -c "$(printf %b "$statement")"
+    # In COPY's text, a row is a line.
+    echo "{\"oid\": $oid, \"rows\": $(wc -l < "$file")}" >> "$folder.jsonl"
+    tables="$tables,$oid"
 done < "$folder.copies"
 rm "$folder.copies"
+
+# What has not kept to the snapshot meanwhile?
+tables="SET walreplay.tables = '{${tables#,}}'"
+in_snapshot -c "$tables" -c "SET walreplay.moved = yes" -f "$here/kept.sql" > "$folder.before"
+sql -c "$tables" -f "$here/kept.sql" > "$folder.now"
+if lost=$(grep -vxFf "$folder.now" "$folder.before"); then
+    echo "$lost" >&2
+    echo "while tables were copied, so that their rows do not fit: drop the slot $slot, empty $folder, and begin again" >&2
+    exit 1
+fi
+rm "$folder.before" "$folder.now"
 echo "$LSN" > "$folder.lsn"

@@ -45,9 +45,11 @@ class BaseSource(ABC):
 
     Attributes:
         origin: its name, for errors and the report.
+        warnings: what people should know of it, once the rows are asked for.
     """
 
     origin: str
+    warnings: Sequence[str] = ()
 
     @property
     def place(self) -> str:
@@ -90,8 +92,11 @@ class BaseSource(ABC):
         """Say of what is raised while the rows are read what the source knows of it."""
         return nullcontext()
 
-    def check(self) -> None:  # noqa: B027 (most have nothing to look at)
-        """Look, once all rows are staged, whether they are what they should be.
+    def check(self, rows: Mapping[int, int]) -> None:  # noqa: B027 (most have nothing to look at)
+        """Check, once all rows are staged, whether they are what they should be.
+
+        Args:
+            rows: how many were found of each table that is loaded, by its oid.
 
         Raises:
             WalReplayError: they are not.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -40,7 +40,8 @@ class DatabaseOfBase(BaseSource):
     """Tables of a PostgreSQL database.
 
     Args:
-        publication: whose tables are read; or the one ``table``.
+        publication: whose tables are read, or several as the option publication_names has them.
+        table: the one table that is read; without a publication, all of it.
         snapshot: the name of an exported snapshot; none for a standby at rest.
         lsn: the last commit LSN that is among the rows.
         connections: how many sessions read at a time; None for `CONNECTIONS`.
@@ -57,11 +58,9 @@ class DatabaseOfBase(BaseSource):
         snapshot: str | None,
         connections: int | None,
     ) -> None:
-        if (publication is None) == (table is None):
+        if publication is None and table is None:
             raise ConfigError(
-                "it is not said which tables are to be read"
-                if table is None
-                else "a publication and a table are given",
+                "it is not said which tables are to be read",
                 path=address.shown,
                 remedy="Give --publication, whose tables they are, or --table schema.table",
             )
@@ -73,7 +72,8 @@ class DatabaseOfBase(BaseSource):
         self._lsn = lsn
         self._snapshot = snapshot
         self._connections = connections or CONNECTIONS
-        self._pieces_query = database.pieces_query(publication, table)
+        self._publication = {} if publication is None else {"walreplay.publication": publication}
+        self._table = table
         self._properties = {**credentials_of(address, os.environ), "driver": DRIVER}
 
     def open(self) -> None:
@@ -84,20 +84,23 @@ class DatabaseOfBase(BaseSource):
             CaptureError: a table's rows have left the snapshot.
         """
         self._server = self._ask_server()
-        self._wanted = self._ask_pieces()
-        self._check_files(self._wanted)
-        if not self._wanted.tables:
+        lines = self._lines(script("describe.sql"), self._publication)
+        described = read_description("\n".join(lines), self.origin)
+        relations = [
+            relation
+            for found in described.relations.values()
+            for relation in found
+            if self._table in (None, relation.qualified_name)
+        ]
+        if not relations:
             raise ConfigError(
                 "the database has no such table or publication", path=self.origin, remedy="Check the names"
             )
-        description = read_description("\n".join(self._lines(script("describe.sql"))), self.origin)
-        relations = [
-            database.sent_columns(relation, self._wanted)
-            for found in description.relations.values()
-            for relation in found
-            if relation.oid in self._wanted.tables
-        ]
-        self._description = Description.of(relations, description.types)
+        self._description = Description.of(relations, described.types)
+        self._tables = {relation.oid: relation.qualified_name for relation in relations}
+        self._row_filters = database.read_row_filters(lines)
+        self._pieces = self._ask_pieces()
+        self._check_kept(self._pieces)
 
     def described(self) -> Description:
         """Give what the catalogs say, as of the snapshot."""
@@ -105,12 +108,12 @@ class DatabaseOfBase(BaseSource):
 
     def tables(self, description: Description) -> frozenset[str]:
         """Name the tables."""
-        return frozenset(self._wanted.tables.values())
+        return frozenset(self._tables.values())
 
     def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
         """Give the rows, in parts of some blocks each."""
         by_name = {relation.qualified_name: relation for relation in relations}
-        pieces = [piece for piece in self._wanted.pieces if piece.table in by_name]
+        pieces = [piece for piece in self._pieces if piece.table in by_name]
         parts = {piece.oid: database.ranges_of(piece, self._server.block_size) for piece in pieces}
 
         def works(task: LoadTask) -> Works:
@@ -121,7 +124,7 @@ class DatabaseOfBase(BaseSource):
                 relation = by_name[piece.table]
                 query = database.rows_query(piece, relation)
                 fetched = database.rows_at_a_time(piece)
-                frame = self._read(query, parts[piece.oid], fetched, snapshot=self._snapshot)
+                frame = self._read(query, parts[piece.oid], fetched, database.session_statements(self._snapshot))
                 columns = tuple(range(len(relation.columns)))
                 names = [f"c{number}" for number in columns] or ["c0"]
                 rows = RowsTask(task, relation, columns, self.origin, first)
@@ -133,10 +136,10 @@ class DatabaseOfBase(BaseSource):
         count = sum(len(ranges) for ranges in parts.values())
         return BaseRows(0, sum(piece.size for piece in pieces), count, works, self._connections)
 
-    def check(self) -> None:
-        """Look whether the tables' files are still those of the snapshot, and whether a standby is still at rest."""
+    def check(self, rows: Mapping[int, int]) -> None:
+        """Check whether all has kept to the snapshot, and whether a standby is still at rest."""
         self._ask_server()
-        self._check_files(self._ask_pieces())
+        self._check_kept(self._ask_pieces())
 
     def _ask_server(self) -> database.Server:
         (line,) = self._lines(database.SERVER)
@@ -147,31 +150,34 @@ class DatabaseOfBase(BaseSource):
             raise error.at(path=self.origin) from None
         return server
 
-    def _ask_pieces(self, *, now: bool = False) -> database.Wanted:
-        return database.read_pieces(self._lines(self._pieces_query, now=now), self._server)
+    def _ask_pieces(self, *, now: bool = False) -> tuple[database.Piece, ...]:
+        lines = self._lines(database.PIECES, database.tables_setting(self._tables), now=now)
+        return database.read_pieces(lines, self._server, self._tables, self._row_filters)
 
-    def _check_files(self, seen: database.Wanted) -> None:
-        if not any(piece.is_elsewhere for piece in seen.pieces):
-            return
+    def _check_kept(self, seen: Sequence[database.Piece]) -> None:
+        if self._snapshot is None:
+            return  # the server is at rest
+        tables, kept = database.tables_setting(self._tables), script("kept.sql")
+        lines = self._lines(kept, {**tables, **database.MOVED})
         try:
-            database.check_files(seen, self._ask_pieces(now=True), self._server)
+            database.check_kept(lines, self._lines(kept, tables, now=True) if lines else ())
+            if any(piece.is_elsewhere for piece in seen):
+                database.check_blocks(seen, self._ask_pieces(now=True), self._server)
         except WalReplayError as error:
             raise error.at(path=self.origin) from None
 
-    def _lines(self, statement: str, *, now: bool = False) -> list[str]:
+    def _lines(self, statement: str, said: Mapping[str, str] | None = None, *, now: bool = False) -> list[str]:
         """Run a query that gives lines of JSON.
 
         Args:
+            said: the settings that it reads.
             now: as things are now, whatever the snapshot sees.
         """
         with self.errors():
-            frame = self._read(
-                database.query_of(statement), _EVERYTHING, 1000, snapshot=None if now else self._snapshot
-            )
-            return [row.line for row in frame.collect()]
+            first = database.session_statements(None if now else self._snapshot, said)
+            return [row.line for row in self._read(database.query_of(statement), _EVERYTHING, 1000, first).collect()]
 
-    def _read(self, query: str, ranges: Sequence[str], fetched: int, *, snapshot: str | None) -> DataFrame:
-        first = database.session_statements(snapshot)
+    def _read(self, query: str, ranges: Sequence[str], fetched: int, first: str) -> DataFrame:
         properties = {**self._properties, "sessionInitStatement": first, "fetchsize": str(fetched)}
         with self.errors():
             return self._spark.read.jdbc(self._url, query, predicates=list(ranges), properties=properties)

@@ -18,12 +18,13 @@ from walreplay.loading.description import Description
 from walreplay.loading.formats import COMPRESSED, CopiedFiles, CopyOptions
 from walreplay.loading.parquet_files import ENDING as PARQUET
 from walreplay.loading.pg_dump import TOC, Section, read_toc, sections_of
-from walreplay.loading.sources import table_of
+from walreplay.loading.sources import is_hidden, is_same, table_of
 from walreplay.protocol.compression import HEAD_BYTES, detect_compression
 from walreplay.protocol.messages import Relation
 from walreplay.spark.captures.base import BaseRows, BaseSource, Works
 from walreplay.spark.captures.files import MAX_FILE_BYTES, are_mapped, files_a_batch, number_files, root_of
 from walreplay.spark.workers.load import LoadPart, LoadTask, load_batches
+from walreplay.spark.workers.load_rows import make_tables
 from walreplay.spark.workers.scan import LOCAL_SCHEME, map_capture
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ _RANGE_BYTES: Final = 64 << 20
 """A file of text is read in ranges of about so many bytes."""
 
 _PLAIN_DUMP: Final = (".sql", *(f".sql{ending}" for ending in COMPRESSED))
+
+_MOST_NAMED: Final = 5
+"""So many of the files that are left out are named."""
 
 _FEW_PARTS: Final = 32
 _MOST_TASKS: Final = 1024
@@ -45,6 +49,7 @@ class BaseFile:
     Attributes:
         path: as Spark gives it.
         changed: when it was written, in ms since 1970.
+        is_hidden: Spark would leave it out: it, or a folder that it is in, is called so.
         section: what a dump says of it; else its name says whose rows it has.
     """
 
@@ -52,10 +57,11 @@ class BaseFile:
     length: int
     section: Section | None = None
     changed: int = 0
+    is_hidden: bool = False
 
 
 def list_base(spark: SparkSession, origin: str) -> list[BaseFile]:
-    """List the files of a base load; those of a local folder with those that are empty, as are those of empty tables.
+    """List the files of a base load; of a local folder also those that are empty, or hidden.
 
     Raises:
         ConfigError: the place does not exist, or has no file.
@@ -64,9 +70,15 @@ def list_base(spark: SparkSession, origin: str) -> list[BaseFile]:
     root = root_of(origin)
     if root.startswith(("/", LOCAL_SCHEME)):
         path = "/" + root.removeprefix(LOCAL_SCHEME).lstrip("/")
-        found = [(name, Path(name).stat()) for name in list_files(path)]
+        stats = [(name, Path(name).stat()) for name in list_files(path, hidden=True)]
         files = [
-            BaseFile(f"{LOCAL_SCHEME}{name}", one.st_size, changed=one.st_mtime_ns // 1_000_000) for name, one in found
+            BaseFile(
+                f"{LOCAL_SCHEME}{name}",
+                found.st_size,
+                changed=found.st_mtime_ns // 1_000_000,
+                is_hidden=is_hidden(name, path),
+            )
+            for name, found in stats
         ]
         return [one for file in _without_toc(spark, files) for one in _sections(file)]
     from pyspark.errors import AnalysisException
@@ -92,15 +104,14 @@ def list_base(spark: SparkSession, origin: str) -> list[BaseFile]:
 
 
 def _without_toc(spark: SparkSession, files: list[BaseFile]) -> list[BaseFile]:
-    """Give the files of rows of a folder that pg_dump has written; others are as they are.
+    """Return the files of rows of a folder that pg_dump has written; others are as they are.
 
     Raises:
         CaptureError: a table's file is missing.
     """
-    tocs = [file for file in files if PurePath(file.path).name == TOC]
-    if not tocs:
-        return files
-    found: list[BaseFile] = []
+    tocs = [file for file in files if PurePath(file.path).name == TOC and not file.is_hidden]
+    folders = tuple(toc.path.removesuffix(TOC) for toc in tocs)
+    found = [file for file in files if not file.path.startswith(folders)]
     for toc in tocs:
         folder = toc.path.removesuffix(TOC)
         there = {file.path.removeprefix(folder): file for file in files}
@@ -134,7 +145,7 @@ def _mapped(path: str) -> memoryview:
 
 def _sections(file: BaseFile) -> list[BaseFile]:
     """Give the sections of a plain dump; any other file is as it is."""
-    if file.section is not None or not file.path.endswith(_PLAIN_DUMP):
+    if file.section is not None or file.is_hidden or not file.path.endswith(_PLAIN_DUMP):
         return [file]
     content = _mapped(file.path)
     if detect_compression(bytes(content[:HEAD_BYTES])) is not None:
@@ -189,6 +200,7 @@ class FilesOfBase(BaseSource):
         self._options = options
         self._table = table
         self._files: Sequence[BaseFile] = ()
+        self._counted: Mapping[int, tuple[str, int]] = {}
         self.origin = origin
 
     @property
@@ -204,8 +216,22 @@ class FilesOfBase(BaseSource):
             raise ConfigError("there are no rows of the table", path=self.origin, table=self._table)
 
     def tables(self, description: Description) -> frozenset[str]:
-        """Name the tables whose rows are there."""
-        return frozenset(self._table_of(file, description) for file in self._files)
+        """Name the tables whose rows are there, or are counted, so that they should be there."""
+        named = {file: self._table_of(file, description) for file in self._files}
+        found = {name for name in named.values() if name is not None}
+        left = [file.path for file, name in named.items() if name is None]
+        if left:
+            more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
+            self.warnings = [
+                f"left out, as their names begin with . or _, and no table is called so: "
+                f"{', '.join(left[:_MOST_NAMED])}{more}"
+            ]
+        if not found:
+            raise ConfigError("there are no files of tables", path=self.origin, remedy="Check --from")
+        if self._table is None and not is_same(self._files[0].path, root_of(self.origin)):
+            relations = (one for same in description.relations.values() for one in same)
+            found |= {relation.qualified_name for relation in relations if relation.oid in description.rows}
+        return frozenset(found)
 
     def described(self) -> Description | None:
         """Files do not say what their tables are."""
@@ -221,22 +247,49 @@ class FilesOfBase(BaseSource):
         return CopiedFiles(self._table, self._options, description, digest, changed)
 
     def rows(self, relations: Collection[Relation], description: Description) -> BaseRows:
-        """Give the rows of some tables, which were not read yet."""
-        found = [(file, description.relation(self._table_of(file, description))) for file in self._files]
+        """Give the rows of some tables, which were not read yet.
+
+        Raises:
+            CaptureError: of a table that has rows there is no file.
+        """
+        counts = description.rows
+        self._counted = {one.oid: (one.qualified_name, counts[one.oid]) for one in relations if one.oid in counts}
+        named = ((file, self._table_of(file, description)) for file in self._files)
+        found = [(file, description.relation(name)) for file, name in named if name is not None]
         chosen = [(file, relation) for file, relation in found if relation in relations]
         files = [file for file, _ in chosen]
+        without = [one for one in relations if one not in {relation for _, relation in chosen}]
+        # An object store may keep no empty file.
+        self.check({one.oid: 0 for one in without})
         parts = parts_of(files, [relation for _, relation in chosen], self._options)
 
         def works(task: LoadTask) -> Works:
             rows, values = _rows_to_read(self._spark, parts)
-            return [(rows, partial(load_batches, task=task, parts=parts, options=self._options))], values
+            read = rows, partial(load_batches, task=task, parts=parts, options=self._options)
+            made = self._spark.range(0, 1, 1, 1), partial(make_tables, task=task)
+            return [read, made] if without else [read], values
 
         return BaseRows(len({file.path for file in files}), sum(file.length for file in files), len(parts), works)
 
-    def _table_of(self, file: BaseFile, description: Description) -> str:
+    def check(self, rows: Mapping[int, int]) -> None:
+        """Check whether all rows are there that were copied."""
+        for oid, count in rows.items():
+            name, copied = self._counted.get(oid, ("", count))
+            if copied != count:
+                raise CaptureError(
+                    f"{copied:,} rows of the table were copied, and {count:,} are here",
+                    path=self.origin,
+                    table=name,
+                    remedy="A file is missing, was cut off, or is not of this copy: bring the files again as they were "
+                    "copied, and --describe with them",
+                )
+
+    def _table_of(self, file: BaseFile, description: Description) -> str | None:
         if file.section is not None:
             return file.section.table
-        return self._table or table_of(file.path, root_of(self.origin), description.relations.keys())
+        if self._table is not None and not file.is_hidden:
+            return self._table
+        return table_of(file.path, root_of(self.origin), [self._table] if self._table else description.relations.keys())
 
 
 def _rows_to_read(spark: SparkSession, parts: Sequence[LoadPart]) -> tuple[DataFrame, Mapping[str, str]]:

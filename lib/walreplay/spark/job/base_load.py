@@ -137,6 +137,7 @@ class BaseLoad:
         before = self._interrupted(begun)
         resumed = before is not None and before.writing
         rows = self.base.rows(begun.loaded, begun.description)
+        self.context.warnings.extend(self.base.warnings)
         noted, found = self._note(begun, before, rows, resumed=resumed)
         with self.context.staging() as staging:
             return self._bring(begun, rows, staging, noted, found, resumed=resumed, began=began)
@@ -181,7 +182,7 @@ class BaseLoad:
         # The rows have the labels of enums as they are by now.
         layouts = Layouts(known=() if resume is None else resume.layouts)
         relations = (layouts.labelled(one) for same in described.relations.values() for one in same)
-        return Description.of(relations, described.types)
+        return Description.of(relations, described.types, described.rows)
 
     def _plan(self, state: State | None, description: Description) -> Plan:
         """Give a plan of no transactions, which names the relations whose rows are there."""
@@ -296,7 +297,7 @@ class BaseLoad:
     def load(self, begun: Begun) -> Load:
         """Return the load, as the ledger is to know it."""
         names = tuple(sorted((item.oid, item.qualified_name) for item in begun.loaded))
-        files = self.base.files(write_description(begun.loaded, begun.description.types))
+        files = self.base.files(write_description(begun.loaded, begun.description))
         place = self.base.place
         return Load(str(uuid.uuid4()), self.lsn, names, place, begun.applied, self._top(begun), files)
 
@@ -357,7 +358,7 @@ class BaseLoad:
             context.ledger.check_lock()
             works, values = rows.works(task)
             staged = staging.take(works[0][0].sparkSession, works, values, rows.tasks)
-            self.base.check()
+            self.base.check(_counted(staged, task))
             return staged
 
     def _check_tables(self, tables: RunPlan, *, resumed: bool) -> None:
@@ -449,6 +450,12 @@ class BaseLoad:
             context.ledger.record_load(state, report, entries, plan.announced, resumed=resumed)
         steps.reached("run recorded")
         return timed(report, began, context.stages)
+
+
+def _counted(staged: Mapping[int, Staged], task: LoadTask) -> dict[int, int]:
+    """Count the staged rows of each relation, by its oid."""
+    places = ((relation.oid, task.outputs(relation)[0].assignment) for relation in task.relations)
+    return {oid: staged[to.table].versions[to.relation].rows for oid, to in places}
 
 
 def _unread(begun: Begun) -> dict[int, Staged]:

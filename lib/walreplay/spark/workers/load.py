@@ -258,7 +258,9 @@ def _batches(content: memoryview, part: LoadPart, options: CopyOptions, task: Lo
     order = None if names is None else order_of(relation, names, part.path)
     fields = len(relation.columns) if names is None else len(names)
     rows = CopiedRows(relation, types, task.names, codec, order, task.lsn)
-    for cells in read_cells(content, form, fields, part.path, start=low, stop=high):
+    # In a plain dump the marker of the end stands behind the section.
+    is_marked = part.columns is not None and (high is None or high == len(content))
+    for cells in read_cells(content, form, fields, part.path, start=low, stop=high, is_marked=is_marked):
         rows.take(cells)
         if rows.full:
             yield rows.finish()

@@ -1,0 +1,34 @@
+-- What has to be the same before and after tables are copied, for whatever of them does not keep to a snapshot.
+--
+-- A line is a JSON array.  Those of the snapshot (walreplay.moved=yes) have to be found once more, without it, at the
+-- end: an ALTER TABLE that rewrites a table leaves it empty to older snapshots, and values of an enum are written with
+-- the labels of the moment.  The tables' oids are in walreplay.tables, as {1,2}.
+WITH RECURSIVE tree AS (
+    SELECT unnest(pg_catalog.current_setting('walreplay.tables')::oid[]) AS oid
+    UNION
+    SELECT i.inhrelid
+    FROM tree
+    JOIN pg_catalog.pg_class c ON c.oid = tree.oid AND c.relkind = 'p'
+    JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
+)
+SELECT json_build_array(
+    'the table was rewritten by ALTER TABLE, or dropped', n.nspname || '.' || c.relname, c.oid::bigint,
+    c.relpersistence, to_jsonb(c) -> 'relam', c.reltablespace::bigint,
+    (
+        SELECT json_agg(json_build_array(a.attnum, a.xmin::text) ORDER BY a.attnum)
+        FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+    )
+)
+FROM tree
+JOIN pg_catalog.pg_class c ON c.oid = tree.oid AND c.relkind = 'r'
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+-- TRUNCATE, which the stream has too, VACUUM FULL and CLUSTER change the file alone.
+WHERE coalesce(pg_catalog.current_setting('walreplay.moved', true), '') <> 'yes'
+    OR c.relfilenode IS DISTINCT FROM pg_catalog.pg_relation_filenode(c.oid)
+UNION ALL
+SELECT json_build_array(
+    'labels of the enum were renamed', n.nspname || '.' || t.typname, e.oid::bigint, e.xmin::text, e.enumlabel
+)
+FROM pg_catalog.pg_enum e
+JOIN pg_catalog.pg_type t ON t.oid = e.enumtypid
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace;
