@@ -253,6 +253,30 @@ def test_publications_that_cannot_be_recorded_together_are_refused_by_the_script
         server.execute(f"SELECT pg_drop_replication_slot('refused_{number}')")
 
 
+def test_generated_columns_are_described_if_they_are_sent(server: Server) -> None:
+    is_new = server.value("SELECT current_setting('server_version_num')::int") >= 180_000
+    made = "(id int PRIMARY KEY, y int GENERATED ALWAYS AS (id * 2) STORED)"
+    server.execute(
+        f"CREATE TABLE sent {made}", f"CREATE TABLE unsent {made}", "CREATE PUBLICATION plain FOR TABLE sent"
+    )
+    sending = " WITH (publish_generated_columns = stored)" if is_new else ""
+    server.execute(f"CREATE PUBLICATION sending FOR TABLE sent{sending}")
+
+    def columns(names: str) -> dict[str, list[str]]:
+        with server.connect() as connection:
+            connection.execute("SELECT set_config('walreplay.publication', %s, false)", [names])
+            lines = [json.dumps(line) for (line,) in connection.execute(script("describe.sql").encode()).fetchall()]
+        found = read_description("\n".join(lines), "f").relations
+        return {name[7:]: [column.name for column in one.columns] for name, (one,) in found.items() if "sent" in name}
+
+    sent = ["id", "y"] if is_new else ["id"]
+    assert columns("plain") == {"sent": ["id"]}
+    assert columns("sending") == {"sent": sent}
+    # As nobody says which, what some publication sends: rows without it are then refused, not loaded with NULL.
+    assert columns("") == {"sent": sent, "unsent": ["id"]}
+    server.execute("DROP TABLE sent, unsent", "DROP PUBLICATION plain, sending")
+
+
 def test_a_folder_that_was_used_before_is_refused_before_there_is_a_slot(server: Server, tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     (tmp_path / "base" / "shop.old.copy").write_text("1\n")
