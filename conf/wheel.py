@@ -30,7 +30,9 @@ NEEDED = (
     "cli/program.py",
     "postgresql/announce.sql",
     "postgresql/base.sh",
+    "postgresql/copies.sql",
     "postgresql/describe.sql",
+    "postgresql/kept.sql",
     "spark/session/session.py",
     "spark/session/log4j2-local.properties",
 )

@@ -17,8 +17,9 @@ import pytest
 import walreplay
 from support.at_work import at_work
 from support.base_copies import snapshot
+from support.extent import further
 from support.pages import block, with_places
-from support.postgres import Server, on_tcp, running_server
+from support.postgres import Server, on_tcp, running_server, server_versions
 from support.truth import Beyond, assert_tables_equal
 from support.workload import SCHEMAS, SETUP, run_workload
 from walreplay.cli.program import main
@@ -50,10 +51,10 @@ _ACCESS = (
 _ACCESS += "local replication all trust\nhost replication reader 127.0.0.1/32 scram-sha-256\n"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+@pytest.fixture(scope="module", params=further(server_versions(), but=server_versions()[-1:]))
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """Run a server that asks for a password, with a database ``prepared`` that has been there for a while."""
-    with running_server(settings=on_tcp()) as server:
+    with running_server(request.param, settings=on_tcp()) as server:
         server.execute("CREATE DATABASE prepared")
         (server.home / "data" / "pg_hba.conf").write_text(_ACCESS)
         server.execute("SELECT pg_reload_conf()")

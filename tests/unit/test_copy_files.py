@@ -260,7 +260,8 @@ def test_headers_name_the_columns(head, form, names):
     assert head[:start].endswith(b"\n")
 
 
-TABLES = {"shop.orders", "shop.order items", "shop.a/b", "app.v1.2"}
+TABLES = {"shop.orders", "shop.order items", "shop.a/b", "app.v1.2", "app.v1", "x.app.v1"}
+TABLES |= {"shop.%41", "shop.%2541", "shop.Orders", "shop.t.csv", "_an.ev", "shop._t", ".dot._t"}
 
 
 @pytest.mark.parametrize(
@@ -274,6 +275,25 @@ TABLES = {"shop.orders", "shop.order items", "shop.a/b", "app.v1.2"}
         ("file:/base/shop.order items", "shop.order items"),
         ("file:/base/shop.a%2Fb.copy", "shop.a/b"),
         ("file:/base/app.v1.2.copy", "app.v1.2"),
+        # As base.sh names files: a dot within a name is encoded, and two long names make a folder.
+        ("file:/base/app.v1%2E2.copy.zst", "app.v1.2"),
+        ("file:/base/shop/order%20items.copy", "shop.order items"),
+        ("file:/base/shop.%2541.copy", "shop.%41"),
+        ("file:/base/shop.%252541.copy", "shop.%2541"),
+        ("file:/base/x/app%2Ev1.copy", "x.app.v1"),
+        ("file:/base/shop.Orders.csv", "shop.Orders"),
+        ("file:/base/shop.t%2Ecsv.copy.gz", "shop.t.csv"),
+        # What is hidden is a table's if that is called so.
+        ("file:/base/%5Fan.ev.copy", "_an.ev"),
+        ("file:/base/_an.ev.0001.copy", "_an.ev"),
+        ("file:/base/_an/ev/0001.copy", "_an.ev"),
+        ("file:/base/shop/_t.copy", "shop._t"),
+        ("file:/base/.dot._t.copy", ".dot._t"),
+        ("file:/base/shop.orders/_SUCCESS", None),
+        ("file:/base/shop.orders/.part-1.parquet.crc", None),
+        ("file:/base/shop.orders/_temporary/0/part-1.parquet", None),
+        ("file:/base/_temporary/shop.orders.copy", None),
+        ("file:/base/.shop.orders.copy", None),
     ],
 )
 def test_a_file_is_named_by_its_table(path, table):

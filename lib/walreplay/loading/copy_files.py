@@ -32,7 +32,8 @@ _NEWLINE: Final = b"\n"
 _BACKSLASH: Final = 0x5C
 
 _DAMAGED: Final = (
-    "The file was cut off, or is in another format than was said: --format, --delimiter, --quote, --header"
+    "The file was cut off, lacks generated columns that are published (base.sh copies them), or is in another format "
+    "than was said: --format, --delimiter, --quote, --header"
 )
 
 

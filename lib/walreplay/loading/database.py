@@ -110,22 +110,21 @@ def session_statements(snapshot: str | None, said: Mapping[str, str] | None = No
     return "; ".join([*found, f"SET LOCAL {_HELD} = 'yes'"])
 
 
-_IN_SNAPSHOT: Final = (
-    f"CASE WHEN pg_catalog.current_setting('{_HELD}', true) = 'yes' THEN true "
+_SESSION: Final = (
+    f"(SELECT CASE WHEN pg_catalog.current_setting('{_HELD}', true) = 'yes' THEN true "
     # It has no value: a session that was not prepared, or lost it with its transaction, fails here.
-    f"ELSE pg_catalog.current_setting('walreplay.the_snapshot_is_not_held') IS NULL END"
+    f"ELSE pg_catalog.current_setting('walreplay.the_snapshot_is_not_held') IS NULL END "
+    # Spark asks for a query's columns, WHERE 1=0, in a session that was not prepared.  Servers before 18 would look at
+    # the conditions in the order of the text, if OFFSET did not keep them apart.
+    "OFFSET 0) AS session (is_held)"
 )
 
 
 def query_of(statement: str) -> str:
     """Put a query that gives lines of JSON into the form in which Spark's reader takes one."""
     plain = re.sub(r"^\s*--.*$", "", statement, flags=re.MULTILINE).strip().rstrip(";")
-    # Spark asks for the columns, WHERE 1=0, in a session that was not prepared.  Of a query without a table, servers
-    # before 18 would look at the condition first, if OFFSET did not keep both apart.
-    return (
-        f"(SELECT described.line::pg_catalog.text AS line FROM ({plain}) AS described (line) "
-        f"WHERE {_IN_SNAPSHOT} OFFSET 0) AS q"
-    )
+    columns = "described.line::pg_catalog.text AS line"
+    return f"(SELECT {columns} FROM {_SESSION} CROSS JOIN ({plain}) AS described (line) WHERE is_held) AS q"
 
 
 SERVER: Final = """
@@ -151,7 +150,7 @@ def tables_setting(oids: Iterable[int]) -> dict[str, str]:
 
 PIECES: Final = """
 WITH RECURSIVE tree AS (
-    SELECT root, root AS oid FROM unnest(pg_catalog.current_setting('walreplay.tables')::oid[]) AS root
+    SELECT root, root AS oid FROM unnest(pg_catalog.current_setting('walreplay.tables', true)::oid[]) AS root
     UNION ALL
     SELECT tree.root, i.inhrelid
     FROM tree
@@ -285,11 +284,9 @@ def rows_query(piece: Piece, relation: Relation) -> str:
     columns = [f"{text} AS c{number}" for number, text in enumerate(texts)]
     if piece.blocks is not None:
         columns.append("ctid AS place")
-    condition = _IN_SNAPSHOT
-    if piece.row_filter is not None:
-        condition = f"({condition}) AND ({_without_parameters(piece.row_filter)})"
-    table = f"{_quoted(piece.schema)}.{_quoted(piece.name)}"
-    return f"(SELECT {', '.join(columns)} FROM ONLY {table} WHERE {condition}) AS q"
+    condition = "true" if piece.row_filter is None else _without_parameters(piece.row_filter)
+    rows = f"SELECT {', '.join(columns)} FROM ONLY {_quoted(piece.schema)}.{_quoted(piece.name)} WHERE {condition}"
+    return f"(SELECT found.* FROM {_SESSION} CROSS JOIN ({rows}) AS found WHERE is_held) AS q"
 
 
 def ranges_of(piece: Piece, block_size: int) -> list[str]:

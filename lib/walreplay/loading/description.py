@@ -15,8 +15,8 @@ from walreplay.errors import ConfigError
 from walreplay.protocol.messages import REPLICA_IDENTITIES, Column, Relation, Type
 
 HOW_TO_DESCRIBE: Final = (
-    "Describe the tables: walreplay sql describe.sql | psql -AtX -d DATABASE > tables.jsonl; and give --describe "
-    "tables.jsonl"
+    "Describe the tables: walreplay sql describe.sql | PGOPTIONS='-c walreplay.publication=NAME' psql -AtX -d DATABASE "
+    "> tables.jsonl; and give --describe tables.jsonl"
 )
 
 _CATALOG: Final = "pg_catalog"

@@ -117,7 +117,8 @@ def order_of(relation: Relation, names: Sequence[str], path: str) -> list[int]:
             problem,
             path=path,
             table=relation.qualified_name,
-            remedy="Give all columns of the table by their own names; a file's header has them",
+            remedy="Give all columns of the table by their own names, as a file's header has them; if it is a "
+            "generated column that is published, which pg_dump leaves out, copy the table by base.sh",
         )
     return [names.index(name) for name in wanted]
 

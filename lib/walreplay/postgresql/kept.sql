@@ -4,7 +4,7 @@
 -- end: an ALTER TABLE that rewrites a table leaves it empty to older snapshots, and values of an enum are written with
 -- the labels of the moment.  The tables' oids are in walreplay.tables, as {1,2}.
 WITH RECURSIVE tree AS (
-    SELECT unnest(pg_catalog.current_setting('walreplay.tables')::oid[]) AS oid
+    SELECT unnest(pg_catalog.current_setting('walreplay.tables', true)::oid[]) AS oid
     UNION
     SELECT i.inhrelid
     FROM tree

@@ -1,0 +1,436 @@
+"""A base load of published tables has the rows and the columns that a subscriber of PostgreSQL's own copies."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+import walreplay
+from support.base_copies import snapshot
+from support.extent import further
+from support.postgres import Server, on_tcp, running_server, server_versions
+from walreplay.errors import CaptureError, ConfigError
+from walreplay.loading import database
+from walreplay.loading.description import read_description
+from walreplay.protocol.messages import Column, Relation
+from walreplay.scripts import copy_scripts, script
+from walreplay.spark.delta.target import encode_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.live
+
+_PATIENCE = 60.0
+
+ODD = "o\td\n\\%/_d'\"é"
+LONG = "%" * 63
+
+_TABLES = (
+    "CREATE SCHEMA shop",
+    "CREATE SCHEMA _an",
+    f'CREATE SCHEMA "{LONG}"',
+    "CREATE TABLE shop.shop (id int, secret text, z text, PRIMARY KEY (id, z))",
+    f"""CREATE TABLE "{LONG}"."{ODD.replace('"', '""')}" (id int PRIMARY KEY, "c\n\\n" text)""",
+    f'CREATE TABLE "{LONG}"."{LONG[1:]}" (id int PRIMARY KEY)',
+    "CREATE TABLE _an.ev (id int PRIMARY KEY, a int)",
+    'CREATE TABLE _an."v1.0001" (id int PRIMARY KEY)',
+    'CREATE TABLE _an."EV" (id int PRIMARY KEY)',
+    "CREATE TABLE shop.root (id int PRIMARY KEY, n text) PARTITION BY RANGE (id)",
+    "CREATE TABLE shop.leaf PARTITION OF shop.root FOR VALUES FROM (0) TO (100)",
+)
+
+_ROWS = (
+    r"INSERT INTO shop.shop VALUES (1, 'S', 'keep'), (2, 'S', 'hide'), (3, 'S', E'it''s\n\t\\.'), (7, 'S', 'hide')",
+    f"""INSERT INTO "{LONG}"."{ODD.replace('"', '""')}" VALUES (1, E'\\\\\\n')""",
+    "INSERT INTO _an.ev VALUES (1, 1), (2, 2)",
+    'INSERT INTO _an."v1.0001" VALUES (1)',
+    'INSERT INTO _an."EV" VALUES (5), (6)',
+    "INSERT INTO shop.root VALUES (1, 'a'), (60, 'b')",
+)
+
+_PUBLICATIONS = (
+    r"CREATE PUBLICATION archive FOR TABLE shop.shop (id, z) WHERE (z IN ('keep', E'it''s\n\t\\.')), shop.root"
+    " WITH (publish_via_partition_root)",
+    f'CREATE PUBLICATION "Odd, More" FOR TABLES IN SCHEMA _an, "{LONG}"',
+    # A row of shop.shop is sent if either has it; the leaf's rows are the root's.
+    "CREATE PUBLICATION sevens FOR TABLE shop.shop (id, z) WHERE (id = 7), shop.leaf WHERE (id > 50)",
+)
+_NAMES = 'archive,"Odd, More", sevens'
+
+_GENERATED = (
+    "CREATE TABLE shop.made (id int PRIMARY KEY, x int, y int GENERATED ALWAYS AS (x * 2) STORED, z text)",
+    "CREATE TABLE shop.listed (id int PRIMARY KEY, x int, y int GENERATED ALWAYS AS (x * 2) STORED, z text)",
+)
+_GENERATED_ROWS = (
+    "INSERT INTO shop.made (id, x) VALUES (1, 1), (2, 2)",
+    "INSERT INTO shop.listed (id, x) VALUES (1, 1), (2, 2)",
+)
+_GENERATED_PUBLICATIONS = (
+    "CREATE PUBLICATION made FOR TABLE shop.made WITH (publish_generated_columns = stored)",
+    "CREATE PUBLICATION listed FOR TABLE shop.listed (id, y)",
+)
+
+_CHANGES = (
+    "INSERT INTO shop.shop VALUES (4, 'S', 'keep'), (5, 'S', 'hide')",
+    "DELETE FROM shop.shop WHERE id IN (1, 2)",
+    "INSERT INTO _an.ev VALUES (3, 3)",
+    "UPDATE _an.ev SET a = 9 WHERE id = 1",
+    'DELETE FROM _an."EV" WHERE id = 5',
+    "UPDATE shop.root SET n = 'c' WHERE id = 60",
+)
+_GENERATED_CHANGES = (
+    "UPDATE shop.made SET x = 10 WHERE id = 1",
+    "INSERT INTO shop.made (id, x) VALUES (4, 4)",
+    "UPDATE shop.listed SET x = 10 WHERE id = 1",
+)
+
+
+@contextmanager
+def subscriber(source: Server, version: int, names: str) -> Iterator[Server]:
+    """Run a server that has subscribed to the publications, with a copy of their rows."""
+    with running_server(version) as server:
+        plain = [one.replace("GENERATED ALWAYS AS (x * 2) STORED", "") for one in _generated(version)]
+        server.execute(*_TABLES, *plain)
+        connection = f"host={source.home} port={source.port} user=postgres dbname={source.database}"
+        server.execute(f"CREATE SUBSCRIPTION copy CONNECTION '{connection}' PUBLICATION {names}")
+        _wait(lambda: server.value("SELECT count(*) = 0 FROM pg_subscription_rel WHERE srsubstate <> 'r'"))
+        try:
+            yield server
+        finally:
+            server.execute("DROP SUBSCRIPTION copy")
+
+
+def _generated(version: int) -> tuple[str, ...]:
+    return _GENERATED if version >= 18 else ()
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def copied(server: Server, slot: str, names: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run base.sh."""
+    scripts = folder.parent / "scripts"
+    if not scripts.exists():
+        copy_scripts(scripts)
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(server.programs), os.environ["PATH"]]),
+        "PGPORT": server.port,
+        "PGHOST": str(server.home),
+        "PGUSER": "postgres",
+        "PGDATABASE": server.database,
+    }
+    command = [str(scripts / "base.sh"), slot, names, str(folder)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def load(spark: SparkSession, folder: Path, target: Path, **options: Any) -> walreplay.RunReport:
+    return walreplay.load(spark, folder, target, **{**_places(folder), **options})
+
+
+def rows_of_mirror(spark: SparkSession, target: Path, schema: str, name: str, columns: int) -> list[tuple[Any, ...]]:
+    frame = spark.read.format("delta").load(str(target / encode_name(schema) / encode_name(name)))
+    own = [column for column in frame.columns if column not in ("__commit_lsn", "__commit_ts", "_rescued_data")]
+    assert len(own) == columns, own
+    return sorted(tuple(row)[:columns] for row in frame.collect())
+
+
+def rows_of_server(server: Server, schema: str, name: str, columns: list[str]) -> list[tuple[Any, ...]]:
+    chosen = sql.SQL(", ").join(map(sql.Identifier, columns))
+    with server.connect() as connection:
+        query = sql.SQL("SELECT {} FROM {}").format(chosen, sql.Identifier(schema, name))
+        return sorted(connection.execute(query).fetchall())
+
+
+@pytest.mark.parametrize("version", further(server_versions(), but=server_versions()[-1:]))
+def test_both_ways_copy_what_a_subscriber_copies_and_go_on_as_it_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setenv("PGUSER", "postgres")
+    captures, base = tmp_path / "captures", tmp_path / "base"
+    captures.mkdir()
+    is_new = version >= 18
+    names = _NAMES + (",made,listed" if is_new else "")
+    with running_server(version, settings=on_tcp()) as server:
+        server.execute(*_TABLES, *_generated(version), *_ROWS, *(_GENERATED_ROWS if is_new else ()))
+        server.execute(*_PUBLICATIONS, *(_GENERATED_PUBLICATIONS if is_new else ()))
+        done = copied(server, "archive", names, base)
+        assert done.returncode == 0, done.stderr
+        with subscriber(server, version, names) as other:
+            load(spark, base, tmp_path / "mirror")
+            with snapshot(server) as seen:
+                url = f"jdbc:postgresql://127.0.0.1:{server.port}/postgres"
+                said = {"snapshot": seen.name, "consistent_point": seen.lsn, "captures": captures}
+                walreplay.load(spark, url, tmp_path / "read", publication=names, **said)
+            description = read_description(base.with_suffix(".jsonl").read_text(), "f")
+            relations = [one for same in description.relations.values() for one in same]
+
+            def assert_equal(target: Path) -> None:
+                for relation in relations:
+                    columns = [column.name for column in relation.columns]
+                    expected = rows_of_server(other, relation.namespace, relation.name, columns)
+                    found = rows_of_mirror(spark, target, relation.namespace, relation.name, len(columns))
+                    assert found == expected, relation.qualified_name
+
+            assert len(relations) == (9 if is_new else 7)
+            assert_equal(tmp_path / "mirror")
+            assert_equal(tmp_path / "read")
+            shown = {(r.name, tuple(c.name for c in r.columns)) for r in relations if r.namespace == "shop"}
+            assert ("shop", ("id", "z")) in shown
+            if is_new:
+                assert {("made", ("id", "x", "y", "z")), ("listed", ("id", "y"))} <= shown
+
+            with server.recording(captures / "1.bin", publication=names, slot="archive", make=False):
+                server.execute(*_CHANGES, *(_GENERATED_CHANGES if is_new else ()))
+            last = server.lsn()
+            query = "SELECT latest_end_lsn >= %s::text::pg_lsn FROM pg_stat_subscription WHERE relid IS NULL"
+            server.execute("SELECT pg_switch_wal()")
+            _wait(lambda: bool(other.value(query, f"{last >> 32:X}/{last & 0xFFFFFFFF:X}")))
+            for target in (tmp_path / "mirror", tmp_path / "read"):
+                walreplay.apply(spark, captures, target)
+                assert_equal(target)
+
+
+@pytest.fixture(scope="module", params=server_versions())
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with running_server(request.param) as server:
+        server.execute(
+            "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+            "CREATE TABLE kept (id int PRIMARY KEY, m mood, note text)",
+            "CREATE TABLE added (id int PRIMARY KEY)",
+            "CREATE TABLE emptied (id int PRIMARY KEY)",
+            "CREATE TABLE whole (id int PRIMARY KEY, note text) PARTITION BY RANGE (id)",
+            "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (100)",
+            *(f"INSERT INTO {name} VALUES (1), (2)" for name in ("kept", "added", "emptied", "whole")),
+            "CREATE PUBLICATION archive FOR TABLE kept, added, emptied, whole",
+            "CREATE PUBLICATION fewer FOR TABLE kept (id)",
+        )
+        yield server
+
+
+def test_the_columns_of_a_query_are_asked_for_without_a_snapshot(server: Server) -> None:
+    """Spark asks for them in a session that has nothing set; its own question needs no Spark to be seen."""
+    relation = Relation(1, "public", "kept", "d", (Column("id", 23, -1, True),))
+    piece = database.Piece("public.kept", 1, "public", "kept", 1, 0, 0, row_filter="(id > 1)")
+    queries = [database.query_of(one) for one in (database.SERVER, database.PIECES, script("describe.sql"))]
+    queries += [database.query_of(script("kept.sql")), database.rows_query(piece, relation)]
+    for query in queries:
+        with server.connect() as connection:
+            assert connection.execute(f"SELECT * FROM {query} WHERE 1=0".encode()).fetchall() == []
+        with server.connect() as connection, pytest.raises(psycopg.Error, match="is_not_held"):
+            connection.execute(f"SELECT * FROM {query}".encode())
+
+
+def test_publications_that_cannot_be_recorded_together_are_refused_by_the_script(
+    server: Server, tmp_path: Path
+) -> None:
+    for number, (names, problem) in enumerate(
+        [
+            ("archive,fewer", "publications send different columns of public.kept"),
+            ("archive,Nowhere", "there is no publication nowhere"),
+            ('"It\'s"', 'there is no publication "It\'s"'),
+        ]
+    ):
+        done = copied(server, f"refused_{number}", names, tmp_path / str(number))
+        assert done.returncode != 0
+        assert problem in done.stderr
+        assert not (tmp_path / f"{number}.lsn").exists()
+        server.execute(f"SELECT pg_drop_replication_slot('refused_{number}')")
+
+
+def test_generated_columns_are_described_if_they_are_sent(server: Server) -> None:
+    is_new = server.value("SELECT current_setting('server_version_num')::int") >= 180_000
+    made = "(id int PRIMARY KEY, y int GENERATED ALWAYS AS (id * 2) STORED)"
+    server.execute(
+        f"CREATE TABLE sent {made}", f"CREATE TABLE unsent {made}", "CREATE PUBLICATION plain FOR TABLE sent"
+    )
+    sending = " WITH (publish_generated_columns = stored)" if is_new else ""
+    server.execute(f"CREATE PUBLICATION sending FOR TABLE sent{sending}")
+
+    def columns(names: str) -> dict[str, list[str]]:
+        with server.connect() as connection:
+            connection.execute("SELECT set_config('walreplay.publication', %s, false)", [names])
+            lines = [json.dumps(line) for (line,) in connection.execute(script("describe.sql").encode()).fetchall()]
+        found = read_description("\n".join(lines), "f").relations
+        return {name[7:]: [column.name for column in one.columns] for name, (one,) in found.items() if "sent" in name}
+
+    sent = ["id", "y"] if is_new else ["id"]
+    assert columns("plain") == {"sent": ["id"]}
+    assert columns("sending") == {"sent": sent}
+    # As nobody says which, what some publication sends: rows without it are then refused, not loaded with NULL.
+    assert columns("") == {"sent": sent, "unsent": ["id"]}
+    server.execute("DROP TABLE sent, unsent", "DROP PUBLICATION plain, sending")
+
+
+def test_a_folder_that_was_used_before_is_refused_before_there_is_a_slot(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "shop.old.copy").write_text("1\n")
+    done = copied(server, "never", "archive", tmp_path / "base")
+    assert done.returncode != 0
+    assert "is not empty" in done.stderr
+    assert not server.value("SELECT count(*) FROM pg_replication_slots")
+    (tmp_path / "base" / "shop.old.copy").unlink()
+    assert copied(server, "made", "archive", tmp_path / "base").returncode == 0
+    server.execute("SELECT pg_drop_replication_slot('made')")
+
+
+_HARMLESS = (
+    "ALTER TABLE added ADD COLUMN later int",
+    "TRUNCATE emptied",
+    "VACUUM FULL kept",
+    "UPDATE part SET note = 'x'",
+)
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", "public.mood"),
+        ("ALTER TABLE part SET UNLOGGED", "public.part"),
+        ("ALTER TABLE kept ALTER note TYPE varchar(9)", "public.kept"),
+        ("DROP TABLE added", "public.added"),
+    ],
+)
+def test_what_does_not_keep_to_the_snapshot_is_seen(server: Server, statement: str, name: str) -> None:
+    """The lines of before and now, as base.sh and a load over JDBC compare them."""
+    server.database = "postgres"
+    server.execute("DROP DATABASE IF EXISTS copy", "CREATE DATABASE copy TEMPLATE postgres")
+    server.database = "copy"
+    names = ["kept", "added", "whole", "emptied"]
+    oids = [oid for (oid,) in server.rows("SELECT oid::bigint FROM pg_class WHERE relname = ANY (%s)", names)]
+
+    def lines(connection: psycopg.Connection[Any], **moved: str) -> list[str]:
+        for setting, value in {**database.tables_setting(oids), **moved}.items():
+            connection.execute("SELECT set_config(%s, %s, false)", [setting, value])
+        return [json.dumps(line) for (line,) in connection.execute(script("kept.sql").encode()).fetchall()]
+
+    try:
+        with server.connect() as before, server.connect() as now, before.transaction():
+            before.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            database.check_kept(lines(before, **database.MOVED), lines(now))
+            for harmless in _HARMLESS:
+                now.execute(harmless.encode())
+            database.check_kept(lines(before, **database.MOVED), lines(now))
+            now.execute(statement.encode())
+            with pytest.raises(CaptureError) as caught:
+                database.check_kept(lines(before, **database.MOVED), lines(now))
+            assert caught.value.table == name
+    finally:
+        server.database = "postgres"
+
+
+def test_base_sh_fails_where_something_has_not_kept_to_the_snapshot(server: Server, tmp_path: Path) -> None:
+    server.execute("CREATE TYPE once AS ENUM ('a')", "CREATE TABLE moods (id int, o once)")
+    server.execute("CREATE PUBLICATION moods FOR TABLE moods")
+    copy_scripts(tmp_path / "scripts")
+    # Somebody renames a label while tables are copied.
+    base = tmp_path / "scripts" / "base.sh"
+    said = base.read_text()
+    rename = "psql -X -q -c \"ALTER TYPE once RENAME VALUE 'a' TO 'b'\"\n"
+    base.write_text(said.replace("# What has not kept", f"{rename}# What has not kept"))
+    assert base.read_text() != said
+    done = copied(server, "kept", "moods", tmp_path / "base")
+    assert done.returncode != 0
+    assert "labels of the enum were renamed" in done.stderr
+    assert not (tmp_path / "base.lsn").exists()
+    server.execute("SELECT pg_drop_replication_slot('kept')", "DROP TABLE moods", "DROP TYPE once")
+
+
+# Files.
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """Make the files and the description that base.sh leaves of two tables."""
+    folder = tmp_path / "base"
+    folder.mkdir()
+    (folder / "_an.ev.copy").write_text("1\t1\n2\t2\n")
+    (folder / "shop.g.copy").write_text("1\tone\n2\ttwo\n3\tthreethree\n")
+    (tmp_path / "base.lsn").write_text("0/97\n")
+    lines = [
+        *(_line("_an", "ev", 8, number, name, 23) for number, name in enumerate(("id", "a"), 1)),
+        *(_line("shop", "g", 9, number, *one) for number, one in enumerate((("id", 23), ("t", 25)), 1)),
+        *({"oid": oid, "rows": rows} for oid, rows in ((8, 2), (9, 3))),
+    ]
+    (tmp_path / "base.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def _line(schema: str, table: str, oid: int, number: int, column: str, kind: int) -> dict[str, Any]:
+    named = {"schema": schema, "table": table, "oid": oid, "replica_identity": "d", "attnum": number}
+    typed = {"type_oid": kind, "typmod": -1, "type_schema": "pg_catalog", "type_name": "x"}
+    return {**named, "column": column, "key": column == "id", **typed}
+
+
+def test_hidden_names_are_the_tables_that_are_called_so_and_others_are_told(
+    spark: SparkSession, tmp_path: Path, base: Path
+) -> None:
+    (base / "shop.g").mkdir()
+    for name in ("_SUCCESS", "shop.g/.part-0.parquet.crc", "_temporary/shop.g.copy", ".shop.g.copy"):
+        (base / name).parent.mkdir(exist_ok=True)
+        (base / name).write_text("x\n")
+    report = load(spark, base, tmp_path / "mirror")
+    assert {(table.name, table.inserted) for table in report.tables} == {("_an.ev", 2), ("shop.g", 3)}
+    (told,) = report.warnings
+    assert all(name in told for name in ("_SUCCESS", "part-0.parquet.crc", "_temporary/shop.g.copy", "/.shop.g.copy"))
+    for name in ("_an.ev.copy", "shop.g.copy"):
+        (base / name).unlink()
+    with pytest.raises(ConfigError, match="there are no files of tables"):
+        load(spark, base, tmp_path / "other")
+
+
+def test_files_that_are_not_as_they_were_copied_are_refused_by_name_and_the_remedy_helps(
+    spark: SparkSession, tmp_path: Path, base: Path
+) -> None:
+    file = base / "shop.g.copy"
+    whole = file.read_text()
+
+    def refused(problem: str, table: str | None = "shop.g") -> CaptureError | ConfigError:
+        with pytest.raises((CaptureError, ConfigError), match=problem) as caught:
+            load(spark, base, tmp_path / "mirror")
+        assert caught.value.table == table
+        assert caught.value.remedy
+        assert not (tmp_path / "mirror" / "shop").exists()
+        return caught.value
+
+    file.write_text(whole[:-3])
+    error = refused("the last row has no newline")
+    assert (str(error.path).endswith("shop.g.copy"), error.offset) == (True, len("1\tone\n2\ttwo\n"))
+    # Between two rows.
+    file.write_text("1\tone\n2\ttwo\n")
+    refused("3 rows of the table were copied, and 2 are here")
+    file.unlink()
+    refused("3 rows of the table were copied, and 0 are here")
+    file.write_text(whole)
+    (base / "shop.g.0002.copy").write_text("4\tfour\n")
+    refused("3 rows of the table were copied, and 4 are here")
+    (base / "shop.g.0002.copy").unlink()
+    (base / "shop.old.copy").write_text("1\told\n")
+    assert "take it away" in str(refused("named like none of the tables", None).remedy)
+    (base / "shop.old.copy").unlink()
+    # One table's file alone is enough for it.
+    assert walreplay.load(spark, file, tmp_path / "one", **_places(base)).tables[0].inserted == 3
+    load(spark, base, tmp_path / "mirror")
+
+
+def _places(base: Path) -> dict[str, Any]:
+    return {
+        "consistent_point": base.with_suffix(".lsn").read_text().strip(),
+        "describe": base.with_suffix(".jsonl"),
+        "captures": base.parent / "captures",
+    }
