@@ -251,7 +251,8 @@ class Mirror:
     def _take(self, old: m.TupleData | None) -> TrueRow | None:
         assert old is not None
         texts = _texts_of(old)
-        for row in self.rows:
+        # Of equal rows the newest one goes.
+        for row in reversed(self.rows):
             if self._key(row.texts) == self._key(texts):
                 self.rows.remove(row)
                 return row
