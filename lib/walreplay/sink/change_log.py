@@ -88,8 +88,10 @@ def _read(data: pa.Buffer) -> list[pa.RecordBatch]:
 def _numbers_of_unchanged(batch: ChangeBatch) -> pa.Array:
     """Give for each row the numbers of the columns that it leaves unchanged."""
     numbers = {column.name: number for number, column in enumerate(batch.relation.columns)}
-    own = np.array([numbers[name] for name in batch.unchanged], np.int32)
-    masks = np.stack([mask.to_numpy(zero_copy_only=False) for mask in batch.unchanged.values()], axis=1)
+    # Which of them comes first in a batch depends on the file's rows.
+    names = sorted(batch.unchanged, key=numbers.__getitem__)
+    own = np.array([numbers[name] for name in names], np.int32)
+    masks = np.stack([batch.unchanged[name].to_numpy(zero_copy_only=False) for name in names], axis=1)
     offsets = np.concatenate([[0], np.cumsum(masks.sum(axis=1))]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(own[np.nonzero(masks)[1]]))
 
