@@ -11,6 +11,7 @@ import pytest
 
 import walreplay
 from support.captures import Case, case
+from support.fault_cases import FAULTS
 from support.truth import assert_mirror_equals, mirror_tables
 from walreplay.errors import OrderError
 from walreplay.protocol import messages as m
@@ -172,12 +173,25 @@ def test_a_transaction_below_what_is_applied_is_refused_unless_it_is_known(spark
     assert keys(spark, target) == [1, 2]
 
 
-def test_the_same_bytes_under_two_names_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_equal_files_of_a_recorder_that_was_killed_twice_are_applied(spark: SparkSession, tmp_path: Path) -> None:
+    apply(spark, FAULTS / "equal_files_of_a_reconnect" / "capture", tmp_path / "mirror")
+    rows = spark.read.format("delta").load(str(mirror_tables(tmp_path / "mirror")["shop.g"])).select("id").collect()
+    assert sorted(found.id for found in rows) == [1, 2, 3, 4]
+
+
+def test_the_same_bytes_twice_in_a_session_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     captures, target = tmp_path / "captures", tmp_path / "mirror"
-    for name in ("1.bin", "2.bin"):
-        write(captures, name, transaction(100, TABLE, row(1)))
-    with pytest.raises(OrderError, match="the same bytes as"):
+    write(captures, "1.bin", transaction(100, TABLE, row(1))[:-1])
+    for name in ("2.bin", "2.bin (copy)"):
+        write(captures, name, [row(2, "x" * 64), row(3)])
+    write(captures, "3.bin", transaction(100)[1:])
+    with pytest.raises(OrderError, match="the same bytes as") as caught:
         apply(spark, captures, target)
+    assert "2.bin (copy)" in str(caught.value)
+    assert mirror_tables(target) == {}
+    (captures / "2.bin (copy)").unlink()
+    apply(spark, captures, target)
+    assert keys(spark, target) == [1, 2, 3]
 
 
 def test_an_older_file_that_changed_is_refused(spark: SparkSession, tmp_path: Path) -> None:

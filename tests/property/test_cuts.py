@@ -355,3 +355,25 @@ def test_a_broken_tag_or_length_is_told_or_breaks_one_value(name: str, framing: 
     assert outline(got) == outline(rows)
     differing = [pair for name in rows for pair in zip(rows[name], got[name], strict=True) if pair[0] != pair[1]]
     assert len(differing) <= 1
+
+
+@pytest.mark.parametrize("name", further(CAPTURES, but=("o01", "o02", "o05", "o06", "o18", "o19")))
+@settings(max_examples=examples(20))
+@given(data=st.data())
+def test_a_killed_recorder_may_leave_equal_files(name: str, data: st.DataObject) -> None:
+    content = stream(name)
+    size = len(content)
+    # Each session sends all anew, and is killed somewhere; two of them at the same place.  Files have a greatest size.
+    ends = data.draw(st.lists(st.integers(RECOGNISABLE_BYTES, size), min_size=1, max_size=2), label="killed at")
+    order = data.draw(st.permutations([*ends, ends[0]]), label="order")
+    limit = data.draw(st.one_of(st.just(size), st.integers(size // 8 + 99, size)), label="limit")
+    pieces = [content[at : min(at + limit, end)] for end in (*order, size) for at in range(0, end, limit)]
+    if data.draw(st.booleans(), label="compressed"):
+        pieces = [gzip.compress(piece, 1, mtime=0) for piece in pieces]
+    files = {f"part{number:04}": piece for number, piece in enumerate(pieces)}
+    first = data.draw(st.integers(1, len(files)), label="files of the first run")
+    runs = list(plan_runs([dict(list(files.items())[:first]), files]))
+    plan, rows = whole(name)
+    assert joined([rows_of(planned.plan, files) for files, planned in runs]) == rows
+    assert joined([rows_of(planned.ahead, files) for files, planned in runs]) == rows
+    assert sum(planned.plan.transactions for _, planned in runs) == plan.transactions

@@ -254,7 +254,12 @@ def test_each_image_has_as_many_copies_as_it_should(
             for image, net, needed in changes
         ]
         before = Before(
-            MountedFolder("/"), tuple(map(str, paths)), _COLUMNS, _SOURCES, 5, Images((0, 1, 2, 3, 5), has_younger)
+            MountedFolder("/"),
+            tuple(map(str, paths)),
+            _COLUMNS,
+            _SOURCES,
+            5,
+            Images((0, 1, 2, 3, 5), has_younger=has_younger),
         )
         found = rewrite(before, [pa.RecordBatch.from_pylist(rows, schema=_COPIED)])
     missing = sum(max(0, needed - copies[_frozen(image)]) for image, _, needed in changes)
@@ -269,7 +274,8 @@ def test_each_image_has_as_many_copies_as_it_should(
         wanted[_frozen(image)] = max(wanted[_frozen(image)], needed) + net
     assert Counter(_frozen(row[:4]) for row in there) == +wanted
     # What stays is not touched.
-    untouched = Counter({image: min(count, wanted[image]) for image, count in copies.items()})
+    gone = {_frozen(image): needed for image, _, needed in changes}
+    untouched = Counter({image: max(count - gone.get(image, 0), 0) for image, count in copies.items()})
     assert Counter(_frozen(row[:4]) for row in there if row[4] == 1) == +untouched
     assert found.missing == {"without_base": 0, "deletes_without_row": missing}
     assert found.counts["inserted"] == len(there) - found.counts["copied"]

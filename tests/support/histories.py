@@ -10,6 +10,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from random import Random
 from typing import Any, Final
 
 import pyarrow as pa
@@ -182,8 +183,28 @@ OPS: Final = ("insert", "update", "update", "move", "move", "delete", "swap", "a
 _small = st.integers(0, 4)
 
 
-def ops(table: Table, *, truncates: bool = True) -> st.SearchStrategy[list[Op]]:
-    """Draw operations that make sense for a table."""
+def random_ops(table: Table, chance: Random, most: int) -> list[Op]:
+    """Make operations for a table as `ops` draws them."""
+    whats, width, key = _whats(table, truncates=True), len(table.kinds), len(table.key)
+
+    def some(count: int) -> tuple[int, ...]:
+        return tuple(chance.randrange(5) for _ in range(count))
+
+    return [
+        Op(
+            # Few truncates, or little is left; and nothing of another table.
+            chance.choice([one for one in whats if one != "other" and (one != "truncate" or chance.random() < 0.2)]),
+            chance.randrange(5),
+            some(width),
+            some(key),
+            chance.randrange(2**width),
+            chance.random() < 0.6,
+        )
+        for _ in range(most)
+    ]
+
+
+def _whats(table: Table, *, truncates: bool) -> list[str]:
     whats = list(OPS)
     if not table.key:
         whats = ["insert", "insert", "update", "delete"] if table.identity == "f" else ["insert"]
@@ -192,6 +213,12 @@ def ops(table: Table, *, truncates: bool = True) -> st.SearchStrategy[list[Op]]:
     # Announcing the relation again and rows of another table change nothing.
     whats = ["nothing", *whats, "announce", "other"]
     whats += ["exchange", "exchange", "rotate", "pass"] * table.deferrable + ["filter"] * table.filtered
+    return whats
+
+
+def ops(table: Table, *, truncates: bool = True) -> st.SearchStrategy[list[Op]]:
+    """Draw operations that make sense for a table."""
+    whats = _whats(table, truncates=truncates)
     width, key = len(table.kinds), len(table.key)
     op = st.builds(
         Op,
@@ -251,7 +278,8 @@ class Mirror:
     def _take(self, old: m.TupleData | None) -> TrueRow | None:
         assert old is not None
         texts = _texts_of(old)
-        for row in self.rows:
+        # Of equal rows the newest one goes.
+        for row in reversed(self.rows):
             if self._key(row.texts) == self._key(texts):
                 self.rows.remove(row)
                 return row

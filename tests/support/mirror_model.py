@@ -221,19 +221,17 @@ class MirrorModel:
         return TargetRow(values, tuple(sorted(rescued.items())), new.lsn)
 
     def _merge_multiset(self, folded: list[Row]) -> None:
-        """Make of n copies max(n, needed) + net."""
-        found = {image(self._new(row)): 0 for row in folded}
-        for target in self.rows:
-            if image(target) in found:
-                found[image(target)] += 1
-        changed: dict[str, tuple[TargetRow, int]] = {}
+        """Take away as many copies as are needed, the newest ones, and add those that come."""
         for row in folded:
             new = self._new(row)
-            copies = found[image(new)]
-            self.missed += max(0, row["needed"] - copies)
-            changed[image(new)] = new, max(copies, row["needed"]) + row["net"]
-        kept = [target for target in self.rows if image(target) not in changed]
-        self.rows = kept + [new for new, copies in changed.values() for _ in range(copies)]
+            copies = sorted(
+                (at for at, target in enumerate(self.rows) if image(target) == image(new)),
+                key=lambda at: self.rows[at].lsn,
+            )
+            gone = set(copies[max(len(copies) - row["needed"], 0) :])
+            self.missed += row["needed"] - len(gone)
+            kept = [target for at, target in enumerate(self.rows) if at not in gone]
+            self.rows = kept + [new] * (row["needed"] + row["net"])
 
 
 def _versions(staged: list[Row]) -> list[int]:

@@ -94,7 +94,7 @@ def test_what_a_type_cannot_hold_is_rescued(tmp_path):
     changes = [m.Insert(9, text(b"1", b"infinity")), m.Insert(9, text(b"2", b"2026-02-03"))]
     (batch,) = read_changes(write(tmp_path / "a", transaction(100, relation, *changes)))
     assert batch.data.column("d").null_count == 1
-    assert batch.rescued.to_pylist() == ['{"d": "infinity"}', None]
+    assert batch.rescued.to_pylist() == ['{"d":"infinity"}', None]
 
 
 def test_a_transaction_that_has_not_ended_is_left_out(tmp_path):

@@ -119,7 +119,7 @@ def test_strings_are_postgresqls_text_beside_columns_of_other_types():
         ["a", "a", None, "äß"],
     ]
     assert found.rescued is not None
-    assert found.rescued.to_pylist() == [None, None, '{"on": "infinity"}', '{"on": "0044-03-15 BC"}']
+    assert found.rescued.to_pylist() == [None, None, '{"on":"infinity"}', '{"on":"0044-03-15 BC"}']
 
 
 def test_a_string_that_is_no_value_is_refused_without_being_told():

@@ -7,7 +7,7 @@ transactions.  It does not grow with ordinary transactions or their rows.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -89,6 +89,15 @@ class XidCounts:
         sums = np.bincount(where, weights=counts).astype(np.uint32)
         both = np.concatenate([np.diff(known, prepend=0).astype(np.uint32), sums])
         return cls(int(counts.sum()), zlib.compress(both.tobytes(), 1))
+
+    @classmethod
+    def sum(cls, parts: Iterable[XidCounts]) -> XidCounts:
+        """Add up counts."""
+        unpacked = [part.unpack() for part in parts]
+        if not unpacked:
+            return cls()
+        xids, counts = zip(*unpacked, strict=True)
+        return cls.of(np.concatenate(xids), np.concatenate(counts))
 
     def unpack(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Give the xids, sorted, and their counts."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from walreplay.decode.change_batch import METADATA_COLUMNS, ChangeBatch
+from walreplay.decode.rescued import rescued_json
 from walreplay.sink.events import join_arrays, write_ipc
 from walreplay.sink.identity import contiguous
 from walreplay.sink.projection import Projection, project_columns
@@ -87,8 +88,10 @@ def _read(data: pa.Buffer) -> list[pa.RecordBatch]:
 def _numbers_of_unchanged(batch: ChangeBatch) -> pa.Array:
     """Give for each row the numbers of the columns that it leaves unchanged."""
     numbers = {column.name: number for number, column in enumerate(batch.relation.columns)}
-    own = np.array([numbers[name] for name in batch.unchanged], np.int32)
-    masks = np.stack([mask.to_numpy(zero_copy_only=False) for mask in batch.unchanged.values()], axis=1)
+    # Which of them comes first in a batch depends on the file's rows.
+    names = sorted(batch.unchanged, key=numbers.__getitem__)
+    own = np.array([numbers[name] for name in names], np.int32)
+    masks = np.stack([batch.unchanged[name].to_numpy(zero_copy_only=False) for name in names], axis=1)
     offsets = np.concatenate([[0], np.cumsum(masks.sum(axis=1))]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(own[np.nonzero(masks)[1]]))
 
@@ -262,7 +265,7 @@ def with_old_texts(rescued: pa.Array, old: pa.Array, name: str) -> pa.Array:
 
 def _with_old(text: str | None, old: str, name: str) -> str:
     values = {} if text is None else json.loads(text)
-    return json.dumps({**values, name: json.loads(old)}, ensure_ascii=False, sort_keys=True)
+    return rescued_json({**values, name: json.loads(old)})
 
 
 def without_old_texts(rescued: pa.Array, name: str) -> tuple[pa.Array, pa.Array]:
@@ -274,8 +277,8 @@ def without_old_texts(rescued: pa.Array, name: str) -> tuple[pa.Array, pa.Array]
     for text in rescued.to_pylist():
         values = {} if text is None else json.loads(text)
         old = values.pop(name, None)
-        news.append(json.dumps(values, ensure_ascii=False, sort_keys=True) if values else None)
-        olds.append(None if old is None else json.dumps(old, ensure_ascii=False, sort_keys=True))
+        news.append(rescued_json(values) if values else None)
+        olds.append(None if old is None else rescued_json(old))
     return pa.array(news, pa.string()), pa.array(olds, pa.string())
 
 

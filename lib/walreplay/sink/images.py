@@ -10,7 +10,8 @@ removed:
   if its image differs from what is known of that row.  If that row was removed before, it is the oldest added row.
 - After each transaction a key has one row at most (`settle`).
 
-Rows with equal images cannot be distinguished, except by their commit LSN.
+Rows with equal images cannot be distinguished, except by their commit LSN.  In a multiset, the row that goes is the
+newest of its equals; so an update that changes nothing makes the newest one newer, wherever runs end.
 """
 
 from __future__ import annotations
@@ -28,41 +29,82 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@kernel(given("int64"), given("int64"), *HASHES, *TABLE, out("int64"), out("int64"), out("int32"))
-def _net_counts(count, needed, first, second, table, slot_first, slot_second, net, need, last):  # type: ignore[no-untyped-def]
+@kernel(
+    given("int64"),
+    given("int64"),
+    given("int64"),
+    *HASHES,
+    *TABLE,
+    out("int32"),
+    out("int32"),
+    out("int32"),
+    out("int32"),
+    out("int64"),
+    out("int64"),
+    out("int64"),
+)
+def _count_images(  # type: ignore[no-untyped-def]
+    count, needed, lsn, first, second, table, slot_first, slot_second, last, oldest, newest, before, need, left, gone
+):
     used = 0
     for i in range(count.shape[0]):
         s = slot_of(first, second, i, table, slot_first, slot_second, used)
         if s == used:
             used += 1
-            net[s] = 0
+            newest[s] = -1
             need[s] = 0
-        need[s] = max(need[s], needed[i] - net[s])
-        net[s] += count[i]
         last[s] = i
+        left[i] = 0
+        gone[i] = 0
+        goes = needed[i]
+        while goes > 0 and newest[s] >= 0:
+            some = min(goes, left[newest[s]])
+            goes -= some
+            left[newest[s]] -= some
+            if left[newest[s]] == 0:
+                newest[s] = before[newest[s]]
+        need[s] += goes
+        comes = count[i] + needed[i]
+        if comes > 0:
+            if newest[s] >= 0 and lsn[newest[s]] == lsn[i]:
+                left[newest[s]] += comes
+            else:
+                if newest[s] < 0:
+                    oldest[s] = i
+                before[i] = newest[s]
+                newest[s] = i
+                left[i] = comes
+    for s in range(used):
+        gone[oldest[s] if newest[s] >= 0 else last[s]] = need[s]
     return used
 
 
 def count_images(
-    count: NDArray[np.int64], needed: NDArray[np.int64], image: Hashes
+    count: NDArray[np.int64], needed: NDArray[np.int64], lsn: NDArray[np.int64], image: Hashes
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """Count how often each distinct row image is added and removed.
+    """Reduce how often each distinct row image is added and removed: a removed row is the newest of its equals.
+
+    An event takes away ``needed`` rows, the newest ones first, and then adds ``count + needed`` rows with its commit's
+    LSN.  The result is of the same kind, and so are its parts: where events are divided does not matter.
 
     Args:
         count: for each event, +n for n added rows, -n for n removed ones.
         needed: for each event, how many rows with its image have to exist before it.
+        lsn: the events' commit LSNs, which do not fall.
         image: the hashes of the events' images.
 
     Returns:
-        for each image: the last event that has it, its net count, and how many such rows have to exist before the first
-        event.  Images that are added and removed again are left out.
+        numbers of events in their order, their net counts, and how many rows have to exist before.  An image has one
+        event for each LSN of added rows that stay; the first of them, or else the last event, takes away all rows that
+        have to exist before.  Images that are added and removed again are left out.
     """
     events = len(count)
-    net, need, last = np.empty(events, np.int64), np.empty(events, np.int64), np.empty(events, np.int32)
+    need, left, gone = (np.empty(events, np.int64) for _ in range(3))
+    last, oldest, newest, before = (np.empty(events, np.int32) for _ in range(4))
     slots = np.empty(events, np.uint64), np.empty(events, np.uint64)
-    used = _net_counts(count, needed, *image, new_table(events), *slots, net, need, last)
-    kept = np.nonzero((net[:used] != 0) | (need[:used] > 0))[0]
-    return last[kept], net[kept], need[kept]
+    _count_images(count, needed, lsn, *image, new_table(events), *slots, last, oldest, newest, before, need, left, gone)
+    kept = np.nonzero((left > 0) | (gone > 0))[0].astype(np.int32)
+    return kept, left[kept] - gone[kept], gone[kept]
 
 
 @kernel(given("bool"), *HASHES, *TABLE, out("int32"), out("int32"), out("bool"))

@@ -72,8 +72,8 @@ def fold_events(
     if identity.mode is Mode.APPEND or events.rows == 0:
         return events
     if identity.mode is Mode.MULTISET:
-        last, net, needed = count_images(events.action, events.expected, image_hashes(events, identity))
-        folded = events.take(last)
+        at, net, needed = _count_images(events, identity)
+        folded = events.take(at)
         folded.action, folded.expected = net, needed
         return folded
     if (events.action >= REMOVE).any():
@@ -94,6 +94,12 @@ def fold_events(
         return folded
     # A folded run of events may stand anywhere between the run's first and last event.
     return folded.take(np.argsort(content, kind="stable"))
+
+
+def _count_images(events: Events, identity: Identity) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """Count the rows of a multiset's images (`count_images`)."""
+    lsn = contiguous(events.lsn).to_numpy(zero_copy_only=False)
+    return count_images(events.action, events.expected, lsn, image_hashes(events, identity))
 
 
 def settled(
@@ -289,9 +295,11 @@ def merge_schema(types: Sequence[pa.DataType], identity: Identity, tracked: Sequ
 
     Multisets:
 
-    - ``net``: how many copies are added (below 0: deleted).
-    - ``needed``: how many copies the table should have before.  If it has n, it has max(n, needed) + net afterwards, as
-      if missing copies had been there.
+    - ``needed``: how many copies the table should have before, and loses: the newest ones.  If it has fewer, the result
+      is as if they had been there.
+    - ``net``: how many copies there are more afterwards: ``net + needed`` are added.
+
+    An image has a row for each commit LSN of added copies.  The first one alone has ``needed``.
     """
     fields = [pa.field(f"c{number}", kind) for number, kind in enumerate(types)]
     fields += [pa.field("lsn", pa.int64()), pa.field("ts", TIMESTAMP), pa.field("rescued", pa.string())]
@@ -334,10 +342,10 @@ def rows_to_merge(
             yield batch_of([*rows.columns, rows.lsn, rows.ts, rows.rescued, _unknown(rows)], schema)
         return
     if identity.mode is Mode.MULTISET:
-        last, net, needed = count_images(events.action, events.expected, image_hashes(events, identity))
-        for start in range(0, len(last), _OUTPUT_ROWS):
+        at, net, needed = _count_images(events, identity)
+        for start in range(0, len(at), _OUTPUT_ROWS):
             part = slice(start, start + _OUTPUT_ROWS)
-            rows = events.take(last[part])
+            rows = events.take(at[part])
             arrays = [*rows.columns, rows.lsn, rows.ts, rows.rescued, _unknown(rows)]
             yield batch_of([*arrays, pa.array(net[part]), pa.array(needed[part])], schema)
         return

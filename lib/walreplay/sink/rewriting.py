@@ -120,7 +120,8 @@ def _with_copies(
     count = len(old[0])
     net, needed = (contiguous(rows.column(name)).to_numpy() for name in ("net", "needed"))
     stored, wanted = ([part[number] for number in images.columns] for part in (old, new))
-    looked_up = runs_of(stored, wanted, (count, len(net)))
+    age = None if images.lsn is None else -pc.fill_null(old[images.lsn], 0).to_numpy()
+    looked_up = runs_of(stored, wanted, (count, len(net)), age)
     if looked_up is None:
         return None
     order, first, there = looked_up
@@ -130,8 +131,7 @@ def _with_copies(
     missing = np.maximum(needed - there, 0)
     if missing.any() and images.has_younger:
         return None
-    stay = np.maximum(there, needed) + net
-    removed, added = np.maximum(there - stay, 0), np.maximum(stay - there, 0)
+    removed, added = np.minimum(there, needed), net + needed
     if int(added.sum()) * max(1, max((_longest(part) for part in new), default=1)) > MOST_BYTES:
         return None
     gone = order[in_ranges(first, removed)]

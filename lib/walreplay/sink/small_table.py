@@ -77,11 +77,13 @@ class Images:
 
     Attributes:
         columns: the numbers of the columns that tell rows apart.
+        lsn: the number of the column with the commit LSN, which says which of equal rows is newer; None without one.
         has_younger: the table has rows that are older than some of these columns.  A delete of such a row may find it
             by its other columns alone.
     """
 
     columns: tuple[int, ...]
+    lsn: int | None = None
     has_younger: bool = False
 
 
@@ -224,18 +226,23 @@ def has_texts(column: pa.Array) -> bool:
 Runs = tuple["NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]"]
 
 
-def runs_of(old: Sequence[pa.Array], new: Sequence[pa.Array], lengths: tuple[int, int]) -> Runs | None:
+def runs_of(
+    old: Sequence[pa.Array], new: Sequence[pa.Array], lengths: tuple[int, int], rank: NDArray[np.int64] | None = None
+) -> Runs | None:
     """Find for each new row the old ones that are equal.
 
     Rows are equal if both halves of their hashes are, as in the fold.  They are looked up by the first half; if that is
     the same for two different rows, None is returned.
+
+    Args:
+        rank: the order of equal old rows; None for that in which they are there.
 
     Returns:
         the old rows' numbers in an order in which equal ones follow each other; for each new row where its equals begin
         in it, and how many there are.
     """
     (first, second), (wanted, checked) = hash_rows(old, lengths[0]), hash_rows(new, lengths[1])
-    order = np.argsort(first, kind="stable")
+    order = np.argsort(first, kind="stable") if rank is None else np.lexsort((rank, first))
     first, second = first[order], second[order]
     if ((first[1:] == first[:-1]) & (second[1:] != second[:-1])).any():
         return None

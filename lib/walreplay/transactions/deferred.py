@@ -12,8 +12,11 @@ These rules make sure that only parts of one transaction are joined:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
+
+import numpy as np
 
 from walreplay.decode.announcements import Layout
 from walreplay.decode.place import Place
@@ -88,6 +91,36 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """What a session has brought of a transaction that its end has cut off.
+
+    Attributes:
+        lsn: the commit LSN, or the prepare LSN; None if the transaction was streamed.
+        rows: the number of its row changes; of a streamed one by subtransaction.
+    """
+
+    xid: int
+    lsn: int | None
+    rows: XidCounts
+
+    def has_more_than(self, rows: XidCounts, aborted: Collection[int] = ()) -> bool:
+        """Whether the transaction, as a later session has brought it, lacks rows.
+
+        What is not there of a subtransaction proves nothing if it has rolled back, or if nothing of it is there: it may
+        have rolled back before it was streamed again.
+
+        Args:
+            rows: what the later session has brought.
+            aborted: the subtransactions that have rolled back.
+        """
+        if self.lsn is not None:
+            return rows.total < self.rows.total
+        (xids, before), (later, counts) = self.rows.unpack(), rows.unpack()
+        both, at, there = np.intersect1d(xids, later, return_indices=True)
+        return bool((counts[there] < before[at])[~np.isin(both, list(aborted))].any())
+
+
+@dataclass(frozen=True, slots=True)
 class Announced:
     """A relation version, with a number that is higher for versions announced later in the stream."""
 
@@ -128,6 +161,11 @@ class Deferred:
     types: dict[int, m.Type] = field(default_factory=dict)
     aborted: set[int] = field(default_factory=set)
     layouts: list[Layout] = field(default_factory=list)
+
+    @property
+    def rows(self) -> XidCounts:
+        """The number of its row changes that have come, by subtransaction."""
+        return XidCounts.sum(segment.rows for segment in self.segments)
 
     def describe(self) -> OpenTransaction:
         """Describe it for a report."""

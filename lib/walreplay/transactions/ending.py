@@ -49,6 +49,7 @@ def resume_at(state: StitchState, place: Place) -> Resume:
         begun=transaction,
         deferred=state.open.deferred,
         awaited=state.awaited,
+        cut=tuple(state.cut.values()),
         partitions=state.partitions.in_force,
         trailing=state.partitions.trailing if open_ is None else None,
         seeming=state.partitions.seeming if open_ is None else (),

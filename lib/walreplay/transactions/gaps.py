@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
-from walreplay.decode.summary import Block, Body, Decided
+from walreplay.decode.summary import Block, Body, Decided, Part, XidCounts
 from walreplay.errors import OrderError
 from walreplay.lsn import format_lsn
 from walreplay.protocol import messages as m
@@ -12,6 +13,7 @@ from walreplay.transactions.state import StitchState
 from walreplay.transactions.walked import Walk
 
 _MISSING: Final = "A file before this one is missing; bring it back, or leave its transactions out by --allow-gaps"
+_COPY: Final = "A file in front of this one is missing, or is there twice; bring it back, or remove the copy"
 _DAMAGED: Final = (
     "The file is damaged, or what decided on the transaction of that gid is missing; fetch it from its source again"
 )
@@ -34,6 +36,45 @@ def check_awaited(state: StitchState, walked: Walk) -> None:
     _refuse(state, walked, summary.start, problem, _MISSING)
 
 
+def check_rows(state: StitchState, parts: tuple[Part, ...], path: str) -> None:
+    """Check that an ordinary transaction, which ends in a file, has the rows that a session before has brought of it.
+
+    Args:
+        parts: of the file.
+
+    Raises:
+        OrderError: it has not.
+    """
+    place, total = state.place, 0
+    open_ = None if place is None else place.transaction
+    for part in parts:
+        if part.new_session or open_ is None:
+            return
+        summary = part.summary
+        if summary.head_commit is not None:
+            if lacks_rows(state, open_.xid, open_.final_lsn, XidCounts(open_.ordinal + total + summary.head_changes)):
+                raise OrderError(_fewer_rows(open_.xid), path=path, offset=0, remedy=_COPY)
+            return
+        if summary.exact and summary.place is not None:
+            open_, total = summary.place.transaction, 0
+        else:
+            total += summary.head_changes
+
+
+def lacks_rows(state: StitchState, xid: int, lsn: int | None, rows: XidCounts, aborted: Collection[int] = ()) -> bool:
+    """Say whether a transaction that is whole has fewer rows than a session before has brought of it.
+
+    Args:
+        lsn: see `Cut`.
+    """
+    cut = state.cut.get(xid)
+    return cut is not None and cut.lsn == lsn and cut.has_more_than(rows, aborted)
+
+
+def _fewer_rows(xid: int) -> str:
+    return f"transaction {xid} ends here, but has fewer rows than a session before has brought of it"
+
+
 def lacks_start(state: StitchState, item: Block | Body | Decided, walked: Walk) -> bool:
     """Say whether the beginning of an item's transaction is missing, so that the item is left out.
 
@@ -47,15 +88,35 @@ def lacks_start(state: StitchState, item: Block | Body | Decided, walked: Walk) 
         _refuse(state, walked, item.start, problem, _MISSING)
         return True
     if isinstance(item, Body):
-        return False
+        return _lacks_rows(state, item, walked)
     message = item.message
     if isinstance(message, (m.StreamCommit, m.StreamPrepare)) and message.xid not in state.open.streams:
         problem = f"the streamed transaction {message.xid} ends, but none of its blocks is there"
         _refuse(state, walked, item.offset, problem, _MISSING)
         return True
+    if isinstance(message, (m.StreamCommit, m.StreamPrepare)):
+        return _lacks_rows(state, item, walked)
     if isinstance(message, (m.CommitPrepared, m.RollbackPrepared)):
         return _decides_on_another(state, message, item.offset, walked)
     return False
+
+
+def _lacks_rows(state: StitchState, item: Body | Decided, walked: Walk) -> bool:
+    """Say whether a transaction that ends has fewer rows than a session before has brought of it."""
+    if isinstance(item, Body):
+        xid, lsn, deferred = item.xid, item.prepare_lsn, None
+        rows = XidCounts(item.ordinal + item.rows)
+        if not item.complete:
+            return False
+    else:
+        xid, lsn, deferred = item.message.xid, None, state.open.streams[item.message.xid]
+        rows = deferred.rows if xid in state.cut else XidCounts()
+    if not lacks_rows(state, xid, lsn, rows, () if deferred is None else deferred.aborted):
+        return False
+    _refuse(state, walked, item.offset, _fewer_rows(xid), _COPY)
+    state.open.streams.pop(xid, None)
+    state.open.body = None
+    return True
 
 
 def _decides_on_another(
@@ -84,4 +145,4 @@ def _refuse(state: StitchState, walked: Walk, at: int, problem: str, remedy: str
     state.warnings.append(f"{path}, offset {offset:,}: {problem}; it is left out (gaps are allowed)")
 
 
-__all__ = ["check_awaited", "lacks_start"]
+__all__ = ["check_awaited", "check_rows", "lacks_start"]

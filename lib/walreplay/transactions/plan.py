@@ -10,7 +10,7 @@ from walreplay.decode.partitions import Partition
 from walreplay.decode.place import Place
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.transactions.deferred import Deferred, OpenTransaction
+from walreplay.transactions.deferred import Cut, Deferred, OpenTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ class Resume:
         begun: the ordinary transaction that has begun at the boundary and was not ended.
         deferred: the streamed and prepared transactions that are not decided.
         awaited: the commit LSN of a transaction that a session's end has cut off and that has to come again.
+        cut: what the sessions before have brought of transactions that were cut off.
         applied: how many transactions have been applied from the target's beginning on.
         has_more: what follows the boundary is there, but was too late for the run.
         top_time: the greatest commit time of all transactions that were applied, or left out, in microseconds since
@@ -97,6 +98,7 @@ class Resume:
     begun: OpenTransaction | None = None
     deferred: tuple[Deferred, ...] = ()
     awaited: int | None = None
+    cut: tuple[Cut, ...] = ()
     applied: int = 0
     partitions: tuple[Partition, ...] = ()
     trailing: int | None = None

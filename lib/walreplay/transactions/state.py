@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from walreplay.decode.announcements import Layout, Layouts
-from walreplay.decode.place import Place
-from walreplay.decode.summary import FileScan, Part
+from walreplay.decode.place import Place, Transaction
+from walreplay.decode.summary import FileScan, Part, XidCounts
 from walreplay.decode.unfinished import Unfinished
 from walreplay.errors import OrderError, UnknownRelation
 from walreplay.protocol import messages as m
-from walreplay.transactions.deferred import Announced
+from walreplay.transactions.deferred import Announced, Cut, Deferred
 from walreplay.transactions.open_transactions import OpenTransactions
 from walreplay.transactions.partitions import PartitionsInForce
 from walreplay.transactions.plan import DecidedTransaction, Resume
 from walreplay.transactions.schedule import Schedule
 from walreplay.transactions.truncates import Truncates
+from walreplay.transactions.twins import Twins
 from walreplay.transactions.versions import Versions
 from walreplay.transactions.walked import Walk
 from walreplay.types.text import UTF8
@@ -70,6 +71,8 @@ class StitchState:
         unfinished: the message that continues in the next file, as far as it was read.
         codec: the encoding of names.
         begun: where the open ordinary transaction began, if that was in this run.
+        cut: what the sessions before have brought of transactions that were cut off, by xid.
+        twins: the files that were added.
         awaited: the commit LSN of a transaction that a session's end has cut off, and that has to be sent again.
         transactions: how many transactions have committed, without copies.
         resent: how many copies of known transactions there were.
@@ -91,6 +94,8 @@ class StitchState:
     unfinished: Unfinished = field(default_factory=Unfinished)
     codec: str = UTF8
     begun: Begun | None = None
+    cut: dict[int, Cut] = field(default_factory=dict)
+    twins: Twins = field(default_factory=Twins)
     awaited: int | None = None
     ended: bool = False
     transactions: int = 0
@@ -113,6 +118,7 @@ class StitchState:
         if resume is None:
             return
         self.place, self.after_lsn = resume.place, resume.place.high_lsn
+        self.cut = {one.xid: one for one in resume.cut}
         self.tail_at, self.awaited = (resume.path, resume.offset), resume.awaited
         self.seen[resume.path] = Seen(resume.length, resume.fingerprint, -1)
         self.partitions.take_up(resume)
@@ -129,12 +135,23 @@ class StitchState:
     def copied(self) -> StitchState:
         """Give the same state, which does not change with this one: a file that cannot be added leaves it halfway."""
         other = copy.copy(self)
-        for name in ("versions", "partitions", "truncates", "schedule", "layouts"):
+        for name in ("versions", "partitions", "truncates", "schedule", "layouts", "twins"):
             setattr(other, name, _copied(getattr(self, name)))
         for name in ("seen", "scanned", "decided", "warnings", "left_out"):
             setattr(other, name, getattr(self, name).copy())
         other.open = self.open.copied()
         return other
+
+    def note_cut(self, open_: Transaction | None, streams: Mapping[int, Deferred]) -> None:
+        """Note how much has come of the transactions that a session's end cuts off."""
+        cut = {xid: Cut(xid, None, item.rows) for xid, item in streams.items()}
+        if open_ is not None:
+            cut[open_.xid] = Cut(open_.xid, open_.final_lsn, XidCounts(open_.ordinal))
+        for xid, one in cut.items():
+            before = self.cut.get(xid)
+            if before is not None and before.lsn == one.lsn and before.has_more_than(one.rows):
+                cut[xid] = before
+        self.cut = cut
 
     def await_transaction(self, lsn: int) -> None:
         """Note that a transaction has to be sent again; of several, the lowest commit LSN is awaited."""

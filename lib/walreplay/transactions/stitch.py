@@ -29,7 +29,7 @@ from walreplay.transactions.decisions import decide
 from walreplay.transactions.deferral import add_block, add_body
 from walreplay.transactions.ending import resume_at, warnings_of
 from walreplay.transactions.following import Following
-from walreplay.transactions.gaps import check_awaited, lacks_start
+from walreplay.transactions.gaps import check_awaited, check_rows, lacks_start
 from walreplay.transactions.moved import warnings_of_moved
 from walreplay.transactions.places import end_place, place_at
 from walreplay.transactions.plan import Plan, Resume
@@ -168,13 +168,17 @@ class Stitch:
     def _join(self, scan: FileScan, parts: Iterable[Part]) -> None:
         start: int | None = None
         stop = 0
-        self._state.parts = parts = tuple(parts)
+        state = self._state
+        state.parts = parts = tuple(parts)
+        state.twins.check(scan, parts, state.place)
+        check_rows(state, parts, scan.path)
         for part in parts:
             self._add_part(scan, part)
             if part.data is None:
                 start = part.summary.start if start is None else start
                 stop = part.summary.stop
-        self._state.end_file(scan, start or 0, stop)
+        state.end_file(scan, start or 0, stop)
+        state.twins.add(scan, state.place)
 
     def _add_part(self, scan: FileScan, part: Part) -> None:
         state = self._state
@@ -248,6 +252,7 @@ class Stitch:
                 f"{path}, offset {offset:,}: a new session begins; the one before it ended inside a message, "
                 f"of which {part.torn:,} bytes are there"
             )
+        state.note_cut(open_, state.open.streams)
         if open_ is not None:
             state.await_transaction(open_.final_lsn)
             if open_.gid is None:

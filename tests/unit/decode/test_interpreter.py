@@ -76,7 +76,7 @@ def test_each_kernel_gives_the_same_for_rows_that_change(seed: int, events: int,
         fold.fold_between_moves(action, expected, key, old, unchanged)
         version_fold.follow_keys(action, expected, epoch, lsn, key, old, unchanged)
         version_fold.follow_images(np.where(comes, 1, -1), epoch, key)
-        images.count_images(np.where(comes, 1, -1), numbers(3, np.int64), key)
+        images.count_images(np.where(comes, 1, -1), numbers(3, np.int64), lsn, key)
         images.settle(comes, key)
         images.unmatched(comes, key)
         routes.components([routes.Routes(key[0], old[0])])

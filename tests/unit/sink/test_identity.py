@@ -34,7 +34,7 @@ def test_only_the_named_columns_texts_are_given_in_the_names_order() -> None:
     rescued = pa.array([None, '{"b": "1", "a": "2", "c": "3"}', '{"c": "3"}'])
     found = rescued_of(rescued, ["a", "b"])
     assert found is not None
-    assert found.to_pylist() == [None, '{"a": "2", "b": "1"}', None]
+    assert found.to_pylist() == [None, '{"a":"2","b":"1"}', None]
     assert rescued_of(pa.nulls(3, pa.string()), ["a"]) is None
 
 

@@ -71,12 +71,12 @@ def test_an_unchanged_value_is_filled_from_the_old_row_though_it_is_rescued() ->
     update = m.Update(9, m.TupleData((m.Cell("t", b"2"), m.UNCHANGED_CELL)), old=row(b"1", b"NaN"))
     events = events_of(batch_of(WHOLE, update), Identity(Mode.KEYED, (0,)))
     assert events.unchanged == {}
-    assert events.rescued.to_pylist() == ['{"n": "NaN"}'] * 2
+    assert events.rescued.to_pylist() == ['{"n":"NaN"}'] * 2
     gone, come = merged(events, Identity(Mode.KEYED, (0,)), ("id", "n"))
     if come["deleted"]:
         gone, come = come, gone
     assert (gone["c0"], gone["deleted"], gone["expected"]) == (1, True, True)
-    assert (come["c0"], come["rescued"], come["unknown"], come["claimed"]) == (2, '{"n": "NaN"}', False, True)
+    assert (come["c0"], come["rescued"], come["unknown"], come["claimed"]) == (2, '{"n":"NaN"}', False, True)
 
 
 @pytest.mark.parametrize("identity", [KEYED, COUNTED], ids=["keyed", "multiset"])

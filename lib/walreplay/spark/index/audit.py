@@ -12,7 +12,6 @@ from walreplay.errors import CaptureError, UnknownRelation, WalReplayError
 from walreplay.progress import NoProgress, Progress
 from walreplay.protocol.messages import Relation
 from walreplay.settings import Settings, make_settings
-from walreplay.spark.captures.twins import TwinError
 from walreplay.spark.index.audited import (
     AuditReport,
     NumberHole,
@@ -29,6 +28,7 @@ from walreplay.spark.index.facts import FileFacts, Open, RelationRows
 from walreplay.spark.index.joining import NOTHING_READ, Joined, Joining
 from walreplay.transactions.plan import Plan
 from walreplay.transactions.stitch import Stitch
+from walreplay.transactions.twins import TwinError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from walreplay.errors import FramingChange, NotACapture, OrderError, UnknownRelation, WalReplayError
 from walreplay.lsn import format_lsn
-from walreplay.spark.captures.twins import TwinError
 from walreplay.spark.index.facts import Open
+from walreplay.transactions.twins import TwinError
 
 ProblemKind: TypeAlias = Literal["damaged", "gap", "foreign", "twin", "copy"]
 Base: TypeAlias = Literal["not needed", "missing", "unknown"]

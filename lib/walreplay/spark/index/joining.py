@@ -26,13 +26,13 @@ from walreplay.progress import Progress
 from walreplay.protocol.framing import Framing
 from walreplay.settings import Settings
 from walreplay.spark.captures.files import CaptureFile, scan_each
-from walreplay.spark.captures.twins import TwinError, Twins
 from walreplay.spark.index.archive import ArchiveIndex, Known
 from walreplay.spark.index.facts import FileFacts
 from walreplay.spark.index.recording import Recording
 from walreplay.spark.session import steps
 from walreplay.spark.workers.scan import ScanTask
 from walreplay.transactions.stitch import Rescan, Stitch
+from walreplay.transactions.twins import TwinError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +104,6 @@ class Joining:
         self._codec = settings.source_codec
         self._recording = Recording(index, self.stitch)
         self._lost = False
-        self._twins = Twins()
         self._before: Place | None = None
         self._was_open = False
         self._gaps: list[WalReplayError] = []
@@ -182,9 +181,6 @@ class Joining:
         self._was_open = was_open = self.stitch.is_open or self._lost
         scan: FileScan | None
         try:
-            same = known.scan if known is not None else found
-            if isinstance(same, FileScan):
-                self._twins.refuse(file.path, same)
             scan = self._add(file, known, found)
         except CaptureError as error:
             if not self._lenient:
@@ -244,6 +240,9 @@ class Joining:
         except (NotACapture, FramingChange):
             raise
         except CaptureError as error:
+            guess = found if known is None else known.scan
+            if guess is not None:
+                stitch.state.twins.explain(guess, error)
             raise not_joined(error, stitch, _MISSING_REMEDY) from None
         stitch.add_exact(scan)
         return scan

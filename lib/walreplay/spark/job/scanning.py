@@ -12,7 +12,6 @@ from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderErro
 from walreplay.lsn import to_datetime
 from walreplay.protocol.framing import Framing
 from walreplay.spark.captures.files import CaptureFile, scan_captures
-from walreplay.spark.captures.twins import Twins
 from walreplay.spark.index.archive import ArchiveIndex, Known
 from walreplay.spark.index.joining import HOLE_REMEDY, not_joined
 from walreplay.spark.index.recording import Recording
@@ -24,6 +23,7 @@ from walreplay.spark.session.session import local_cores
 from walreplay.spark.workers.scan import ScanTask
 from walreplay.transactions.plan import Plan, Resume
 from walreplay.transactions.stitch import Rescan, Stitch
+from walreplay.transactions.twins import TwinError
 
 _NOT_JOINED_REMEDY: Final = (
     "A file between them is missing, or their names do not sort by time; bring it back, or leave out what "
@@ -57,7 +57,6 @@ class _Way:
     tasks: Mapping[str, ScanTask]
     known: Mapping[str, Known]
     ahead: AheadScan | None
-    twins: Twins = field(default_factory=Twins)
     scans: dict[str, FileScan] = field(default_factory=dict)
     failure: CaptureError | None = None
     behind_gaps: set[str] = field(default_factory=set)
@@ -174,8 +173,6 @@ class Scanning:
         read |= {file.path: way.known[file.path].scan for file in part if file.path in way.known}
         way.scans = {file.path: read[file.path] for file in part if file.path in read}
         self._check_unchanged(way.reading.resume, way.scans)
-        for path, scanned in way.scans.items():
-            way.twins.refuse(path, scanned)
 
     def _join(self, way: _Way, file: CaptureFile) -> None:
         """Join a file to the stream."""
@@ -195,7 +192,7 @@ class Scanning:
         else:
             again = stitch.add(scan)
         if again is not None:
-            scan = self._rescan(way, again)
+            scan = self._rescan(way, again, scan)
         if recording is not None and (known is None or again is not None) and way.is_read_as_a_whole(file, scan):
             recording.take(stitch, file, scan)
         if file.path in self.holes and not is_open:
@@ -276,8 +273,12 @@ class Scanning:
                 {**tasks, first: ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)},
             )
 
-    def _rescan(self, way: _Way, again: Rescan) -> FileScan:
-        """Scan a file from the place where the stitch stands, and add it."""
+    def _rescan(self, way: _Way, again: Rescan, guess: FileScan) -> FileScan:
+        """Scan a file from the place where the stitch stands, and add it.
+
+        Args:
+            guess: its scan before.
+        """
         stitch, path = way.stitch, again.path
         if way.ahead is not None:
             way.ahead.drop(path)
@@ -295,9 +296,10 @@ class Scanning:
         try:
             scan = scan_captures(self.run.own, {path: task})[path]
             stitch.add_exact(scan)
-        except (NotACapture, FramingChange):
+        except (NotACapture, FramingChange, TwinError):
             raise
         except CaptureError as error:
+            stitch.state.twins.explain(guess, error)
             if not self.run.settings.captures.allow_gaps or stitch.place is None:
                 raise not_joined(error, stitch, _NOT_JOINED_REMEDY) from None
             place = stitch.gap(path, error.problem)

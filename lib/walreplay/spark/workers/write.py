@@ -241,7 +241,7 @@ def _keyed_counts(batch: pa.RecordBatch) -> dict[str, int]:
 
 def _multiset(batch: pa.RecordBatch) -> _Final:
     net, needed = (batch.column(name).to_numpy() for name in ("net", "needed"))
-    copies = np.where((net > 0) | (needed + net > 0), np.maximum(needed, 0) + net, 0)
+    copies = needed + net
     counts = _multiset_counts(batch)
     return [batch] if (copies == 1).all() else _repeated(batch, np.cumsum(copies)), counts
 
@@ -249,7 +249,7 @@ def _multiset(batch: pa.RecordBatch) -> _Final:
 def _multiset_counts(batch: pa.RecordBatch) -> dict[str, int]:
     net, needed = (batch.column(name).to_numpy() for name in ("net", "needed"))
     unknown = batch.column("unknown").to_numpy(zero_copy_only=False)
-    return {"unknown": int((unknown & (net > 0)).sum()), "missing": int(needed.sum())}
+    return {"unknown": int((unknown & (needed + net > 0)).sum()), "missing": int(needed.sum())}
 
 
 def _repeated(batch: pa.RecordBatch, ends: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:

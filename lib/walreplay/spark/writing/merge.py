@@ -146,7 +146,7 @@ _COUNTED: Final = {
         "gone": "deleted AND expected",
         "unknown": "unknown AND NOT deleted",
     },
-    Mode.MULTISET: {"unknown": "unknown AND net > 0"},
+    Mode.MULTISET: {"unknown": "unknown AND needed + net > 0"},
     Mode.APPEND: {"unknown": "unknown"},
 }
 
@@ -157,8 +157,8 @@ _COUNTED_OF_VERSIONS: Final = {
 }
 """Of a history, whose rows open versions or close them."""
 
-_IS_THERE: Final = "net > 0 OR needed + net > 0"
-_COPIES: Final = "greatest(needed, 0L) + net"
+_COPIES: Final = "needed + net"
+_IS_THERE: Final = f"{_COPIES} > 0"
 
 _ROWS: Final = {
     Mode.KEYED: "count_if(NOT deleted)",
@@ -446,10 +446,13 @@ def merged_rescued(merge: Merge, rescued: str) -> str:
     )
     old = f"map_filter(from_json(t.{rescued}, 'map<string,string>'), (k, v) -> array_contains(array({kept}), k))"
     new = "from_json(s.rescued, 'map<string,string>')"
-    return (
-        f"CASE WHEN t.{rescued} IS NULL THEN s.rescued ELSE "
-        f"nullif(to_json(map_concat(coalesce({new}, map()), coalesce({old}, map()))), '{{}}') END"
-    )
+    both = f"map_concat(coalesce({new}, map()), coalesce({old}, map()))"
+    return f"CASE WHEN t.{rescued} IS NULL THEN s.rescued ELSE {rescued_json(both)} END"
+
+
+def rescued_json(values: str) -> str:
+    """Write a map of rescued texts as `walreplay.decode.rescued.rescued_json` does; NULL if it is empty."""
+    return f"nullif(to_json(map_from_entries(array_sort(map_entries({values})))), '{{}}')"
 
 
 def same_image(target: str, source: str, kind: pa.DataType | None) -> str:

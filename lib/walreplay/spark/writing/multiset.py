@@ -16,7 +16,7 @@ from walreplay.spark.delta.sql_types import sql_type
 from walreplay.spark.delta.target import quote
 from walreplay.spark.planning.table_run import Merge
 from walreplay.spark.writing.by_value import formed, may_differ
-from walreplay.spark.writing.merge import Counts, Written, append_rows, image_of, kept_rows, same_image
+from walreplay.spark.writing.merge import Counts, Written, append_rows, image_of, kept_rows, rescued_json, same_image
 from walreplay.types.by_value import Form
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _COUNTED: Final = "walreplay_counted"
 _OLDER: Final = "walreplay_older"
 _STORED: Final = "walreplay_stored"
 
-_TOTALS: Final = {"needed": "max(needed)", "unknown": "count_if(unknown AND net > 0)"}
+_TOTALS: Final = {"needed": "max(needed)", "unknown": "count_if(unknown AND needed + net > 0)"}
 
 _COUNTS: Final = ("image", "copies", "stay")
 """The columns that `Images.counted` adds to the rows."""
@@ -36,8 +36,9 @@ _COUNTS: Final = ("image", "copies", "stay")
 def merge_multiset(spark: SparkSession, rows: DataFrame, merge: Merge) -> Written:
     """Apply net counts of equal rows.
 
-    A MERGE cannot delete some of several equal rows.  So if some copies of an image are deleted, the MERGE deletes all
-    of them, and inserts those that remain again as they were.  A query asks the target for their number first.
+    A MERGE cannot delete some of several equal rows.  So if copies of an image are deleted, which are the newest, the
+    MERGE deletes all of them, and inserts those that remain again as they were.  A query asks the target for their
+    number first.
 
     A row that is older than a column has NULL in that column of the mirror, but the source sends it with the column's
     default.  So a delete that finds no equal row takes one that is equal except for columns added since.
@@ -74,8 +75,8 @@ def added_ids(merge: Merge) -> list[int]:
 def _as_stored(images: Images, folded: DataFrame) -> DataFrame:
     """Write deleted rows with the texts that the table has for the same values.
 
-    If the table has copies of an image under several texts, the deleted row is divided: it takes as many copies as
-    there are under its own texts, then those under others.
+    If the table has copies of an image under several texts, the deleted row is divided: the newest copies go, whatever
+    their texts.
     """
     forms = {f"c{number}": form for number, form in images.merge.identity.forms}
     if not may_differ(folded, forms, "needed > 0"):
@@ -85,9 +86,9 @@ def _as_stored(images: Images, folded: DataFrame) -> DataFrame:
     texts = [source for _, source in images.image if source in forms]
     listed = ", ".join(f"x{source}" for source in texts)
     spark.sql(
-        f"SELECT image, {listed}, taken FROM (SELECT *, greatest(0L, least(copies, needed - (sum(copies) OVER "
-        f"(PARTITION BY image ORDER BY is_own DESC, {listed} ROWS UNBOUNDED PRECEDING) - copies))) AS taken "
-        f"FROM ({_stored(images, forms, texts)})) WHERE NOT is_own AND taken > 0"
+        f"SELECT image, {listed}, count(*) AS taken FROM (SELECT *, row_number() OVER "
+        f"(PARTITION BY image ORDER BY {images.newest_first('u')}is_own DESC, {listed}) AS place "
+        f"FROM ({_stored(images, forms, texts)}) AS u) WHERE place <= needed AND NOT is_own GROUP BY image, {listed}"
     ).createOrReplaceTempView(_STORED)
     kept = {"needed": "s.needed - coalesce(o.moved, 0L)", "net": "s.net + coalesce(o.moved, 0L)"}
     other = {"needed": "o.taken", "net": "-o.taken", "unknown": "false"} | {name: f"o.x{name}" for name in texts}
@@ -102,7 +103,7 @@ def _as_stored(images: Images, folded: DataFrame) -> DataFrame:
 
 
 def _stored(images: Images, forms: Mapping[str, Form], texts: Sequence[str]) -> str:
-    """Write a query for the texts (``x<column>``) that the table has for each deleted image, and their ``copies``."""
+    """Write a query for the table's copies of each deleted image, with their texts (``x<column>``)."""
     target = images.merge.own_rows
     places = {source: place for place, source in images.merge.pairs}
     joins: dict[str, list[str]] = {"t": [], "s": []}
@@ -118,13 +119,12 @@ def _stored(images: Images, forms: Mapping[str, Form], texts: Sequence[str]) -> 
     same_forms = " AND ".join(f"s.v{source} <=> u.v{source}" for source in texts)
     is_own = " AND ".join(f"s.{source} <=> u.{source}" for source in texts)
     stored = ", ".join(f"u.{source} AS x{source}" for source in texts)
-    listed = ", ".join(f"x{source}" for source in texts)
+    lsn = ", u.lsn" if images.has_lsn else ""
     return (
-        f"SELECT image, needed, is_own, {listed}, count(*) AS copies FROM "
-        f"(SELECT s.image, s.needed, ({is_own}) AS is_own, {stored} "
+        f"SELECT s.image, s.needed, ({is_own}) AS is_own, {stored}{lsn} "
         f"FROM (SELECT s.*, {found} FROM {_ROWS} AS s {' '.join(joins['s'])} WHERE s.needed > 0) AS s "
         f"JOIN (SELECT {there}, {found} FROM {target} AS t {' '.join(joins['t'])}) AS u "
-        f"ON {images.same('u', 's', without=texts)} AND {same_forms}) GROUP BY image, needed, is_own, {listed}"
+        f"ON {images.same('u', 's', without=texts)} AND {same_forms}"
     )
 
 
@@ -194,6 +194,18 @@ class Images:
             terms.append(same_image(first, second, self._kind(source)))
         return " AND ".join(terms)
 
+    @property
+    def has_lsn(self) -> bool:
+        """Whether the table has the commit LSN of each row."""
+        return any(source == "lsn" for _, source in self.merge.pairs)
+
+    def newest_first(self, alias: str) -> str:
+        """Write the beginning of an order by which newer rows come first: of the target's (``t``), or others."""
+        for target, source in self.merge.pairs:
+            if source == "lsn":
+                return f"{alias}.{target if alias == 't' else source} DESC, "
+        return ""
+
     def alike(self, *, without: Collection[str] = ()) -> list[str]:
         """Write the expressions that are the same for equal images of the source's rows.
 
@@ -210,20 +222,19 @@ class Images:
         if names:
             listed = ", ".join(map(delta.literal, names))
             values = f"map_filter({values}, (k, v) -> NOT array_contains(array({listed}), k))"
-        ordered = f"map_from_entries(array_sort(map_entries({values})))"
-        return f"CASE WHEN {text} IS NOT NULL THEN nullif(to_json({ordered}), '{{}}') END"
+        return f"CASE WHEN {text} IS NOT NULL THEN {rescued_json(values)} END"
 
     def _kind(self, source: str) -> pa.DataType | None:
         return self.merge.type_of(int(source[1:])).arrow if source[0] == "c" else None
 
     def counted(self, rows: DataFrame) -> DataFrame:
-        """Add ``copies``, the number that the table has (0 if none are needed), and ``stay``, the number in the end."""
+        """Add ``copies``, the number that the table has (0 if none are needed), and ``stay``, how many of them stay."""
         rows.selectExpr("*", "monotonically_increasing_id() AS image").createOrReplaceTempView(_ROWS)
         return self.spark.sql(
             f"SELECT s.*, coalesce(c.copies, 0L) AS copies FROM {_ROWS} AS s LEFT JOIN "
             f"(SELECT s.image, count(*) AS copies FROM {_ROWS} AS s JOIN {self.merge.own_rows} AS t "
             f"ON {self.same('t', 's')} WHERE s.needed > 0 GROUP BY s.image) AS c ON s.image = c.image"
-        ).selectExpr("*", "greatest(copies, needed) + net AS stay")
+        ).selectExpr("*", "greatest(copies - needed, 0L) AS stay")
 
     def older(self, counted: DataFrame, since: int) -> DataFrame:
         """Let deletes that found no row take rows that are older than some columns.
@@ -261,20 +272,20 @@ class Images:
             f"ON {self.same('t', 'o')} GROUP BY o.place"
         )
         known = (
-            f"SELECT o.place, n.image, n.needed, n.net FROM {first} AS o JOIN {_COUNTED} AS n ON {self.same('n', 'o')}"
+            f"SELECT o.place, n.image, n.needed, n.net FROM {first} AS o JOIN {_COUNTED} AS n "
+            f"ON n.needed > 0 AND {self.same('n', 'o')}"
         )
         taken = (
-            "SELECT o.*, k.image AS known, greatest(0L, least(o.missing, least(t.copies, "
-            "coalesce(greatest(t.copies, k.needed) + k.net, t.copies)) - o.prior)) AS taken "
+            "SELECT o.*, k.image AS known, "
+            "greatest(0L, least(o.missing, t.copies - coalesce(k.needed, 0L) - o.prior)) AS taken "
             f"FROM {_OLDER} AS o JOIN ({there}) AS t ON o.place = t.place LEFT JOIN ({known}) AS k ON o.place = k.place"
         )
         given = f"SELECT known, sum(taken) AS taken FROM ({taken}) WHERE known IS NOT NULL GROUP BY known"
         changed = {
             "net": "n.net + coalesce(o.taken, 0L) - coalesce(g.taken, 0L)",
-            # Rows that others take from have to be counted in the table, too.
-            "needed": "greatest(n.needed - coalesce(o.taken, 0L), CASE WHEN g.taken > 0 THEN 1L ELSE 0L END)",
+            "needed": "n.needed - coalesce(o.taken, 0L) + coalesce(g.taken, 0L)",
         }
-        new = {**{source: source for source in sources}, "net": "-all_taken", "needed": "1L", "unknown": "false"}
+        new = {**{source: source for source in sources}, "net": "-all_taken", "needed": "all_taken", "unknown": "false"}
         kinds = {field.name: field.dataType.simpleString() for field in counted.schema.fields}
         rows = [name for name in counted.columns if name not in _COUNTS]
         changed_rows = ", ".join(f"{changed.get(name, f'n.{name}')} AS {name}" for name in rows)
@@ -290,20 +301,20 @@ class Images:
         """Write the MERGE for the counted rows."""
         pairs = self.merge.pairs
         # Each name has its alias in front, because the table may have a column of the same name.
-        loses = "s.needed > 0 AND s.stay < s.copies"
+        loses = "s.needed > 0 AND s.copies > 0"
         targets = ", ".join(f"t.{target} AS {source}" for target, source in pairs)
         staying = (
-            f"SELECT {targets}, s.stay, row_number() OVER (PARTITION BY s.image ORDER BY 1) AS place "
+            f"SELECT {targets}, s.copies - s.stay AS lost, "
+            f"row_number() OVER (PARTITION BY s.image ORDER BY {self.newest_first('t')}1) AS place "
             f"FROM {_COUNTED} AS s JOIN {self.merge.own_rows} AS t ON {self.same('t', 's')} "
             f"WHERE {loses} AND s.stay > 0"
         )
         listed = ", ".join(source for _, source in pairs)
         source = (
             f"SELECT true AS gone, {listed} FROM {_COUNTED} AS s WHERE {loses} UNION ALL "
-            f"SELECT false AS gone, {listed} FROM ({staying}) WHERE place <= stay UNION ALL "
-            f"SELECT false AS gone, {listed} FROM (SELECT *, explode(sequence(1L, stay - "
-            f"CASE WHEN needed > 0 THEN copies ELSE 0L END)) FROM {_COUNTED} "
-            "WHERE stay > CASE WHEN needed > 0 THEN copies ELSE 0L END)"
+            f"SELECT false AS gone, {listed} FROM ({staying}) WHERE place > lost UNION ALL "
+            f"SELECT false AS gone, {listed} FROM "
+            f"(SELECT *, explode(sequence(1L, needed + net)) FROM {_COUNTED} WHERE needed + net > 0)"
         )
         names = ", ".join(target for target, _ in pairs)
         inserts = ", ".join(f"s.{name}" for _, name in pairs)

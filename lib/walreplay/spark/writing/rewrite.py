@@ -183,7 +183,8 @@ def _told_apart(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
         return None
     if merge.identity.mode is Mode.MULTISET:
         image = tuple(sources.index(source) for _, source in image_of_rows(merge))
-        return Images(image, has_younger=bool(added_ids(merge)))
+        lsn = sources.index("lsn") if "lsn" in sources else None
+        return Images(image, lsn, has_younger=bool(added_ids(merge)))
     return Keys(
         columns=merge.identity.key,
         tracked=merge.tracked,
