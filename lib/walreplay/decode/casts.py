@@ -27,6 +27,8 @@ _EXACT: Final = frozenset(
 _GROWING: Final = frozenset({_VARCHAR, 1083, _TIMESTAMP, 1184, 1266, 1562})
 """varchar, times and timestamps, varbit: a greater modifier keeps all values."""
 
+_MOST_DIGITS: Final = 38
+
 _HEADER: Final = 4
 """A modifier is this much larger than the number that is written."""
 
@@ -42,12 +44,19 @@ def casts_exactly(old: tuple[int, int], new: tuple[int, int]) -> bool:
     (before, size), (after, limit) = old, new
     if after == _NUMERIC and limit >= 0:
         # The cast rounds to the scale, or fails where there are too few digits in front of it.
-        scale = (limit - _HEADER) & 0x7FF
-        return before in _INTEGERS or (before == _NUMERIC and size >= 0 and (size - _HEADER) & 0x7FF <= scale < 1 << 10)
+        digits, scale = _digits(limit)
+        kept = before in _INTEGERS or (before == _NUMERIC and size >= 0 and _digits(size)[1] <= scale)
+        # More digits are texts in the mirror, which have another scale then.
+        return kept and scale <= digits <= _MOST_DIGITS
     if before == after and (limit < 0 or (before in _GROWING and 0 <= size <= limit)):
         return True
     # Of a longer text the cast cuts blanks off.
     return limit < 0 and (before, after) in _EXACT
+
+
+def _digits(modifier: int) -> tuple[int, int]:
+    """Give a numeric's precision and scale; of a negative scale a great one."""
+    return (modifier - _HEADER) >> 16, (modifier - _HEADER) & 0x7FF
 
 
 __all__ = ["casts_exactly"]

@@ -34,7 +34,7 @@ class LayoutColumn:
         comment: what people have it say; empty for nothing.
         is_generated: its values follow from other columns, and are stored.
         is_written: the transaction of the announcement has made or changed it.
-        is_unknown: older rows have something else than NULL, which is too long to be announced.
+        is_unknown: if it is new, older rows have something else than NULL in it, which is not announced.
     """
 
     number: int
@@ -48,6 +48,11 @@ class LayoutColumn:
     is_written: bool = False
     is_unknown: bool = False
     rewritten: int = 0
+
+    @property
+    def type(self) -> tuple[int, int]:
+        """The type's oid, and its modifier."""
+        return self.type_oid, self.typmod
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,7 @@ def following(layout: Layout, known: Layout | None, shown: m.Relation | None) ->
         missing, first, rewritten = one.missing, "", 0
         if old is not None:
             first, rewritten = old.first, old.rewritten
-            if missing is None and one.type_oid == old.type_oid:
+            if missing is None and casts_exactly(old.type, one.type):
                 missing = old.missing
         if _loses_values(layout, one, old):
             rewritten = layout.lsn
@@ -171,13 +176,14 @@ def _loses_values(layout: Layout, column: LayoutColumn, old: LayoutColumn | None
     """
     if layout.is_empty:
         return False
-    by_default = bool(layout.reason & _BY_DEFAULT) and column.is_written
     if old is None:
-        return column.is_unknown or (by_default and column.missing is None)
-    if old.is_generated != column.is_generated or (by_default and column.is_generated):
+        return column.is_unknown
+    reason = layout.reason if column.is_written else 0
+    if old.is_generated != column.is_generated or (reason & _BY_DEFAULT and column.is_generated):
         return True
-    by_expression = bool(layout.reason & _BY_TYPE) and column.is_written and layout.by_expression
-    return by_expression or not casts_exactly((old.type_oid, old.typmod), (column.type_oid, column.typmod))
+    if reason & _BY_TYPE and layout.by_expression:
+        return True
+    return not casts_exactly(old.type, column.type)
 
 
 def _with_renamed(enum: EnumLabels, known: EnumLabels) -> EnumLabels:

@@ -129,7 +129,12 @@ BEGIN
                     'generated', coalesce(to_jsonb(a) ->> 'attgenerated', ''),
                     'written', age(a.xmin) <= 0,
                     'missing', coalesce(own ->> a.attnum::text, leaves ->> a.attname::text),
-                    'unknown', coalesce(own -> a.attnum::text, leaves -> a.attname::text) = 'null',
+                    -- Older rows have got something else than NULL, and it is not said here.
+                    'unknown', coalesce(own -> a.attnum::text, leaves -> a.attname::text) = 'null'
+                        OR reason & 2 > 0 AND age(a.xmin) <= 0 AND NOT own ? a.attnum::text AND NOT leaves ? a.attname
+                        AND (a.atthasdef OR a.attidentity <> '' OR (
+                            SELECT typdefault IS NOT NULL FROM pg_type WHERE oid = a.atttypid
+                        )),
                     'comment', col_description(c.oid, a.attnum)
                 ) ORDER BY a.attnum)
                 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped

@@ -11,8 +11,6 @@ from typing import Final
 from walreplay.lsn import format_lsn
 from walreplay.sink.evolution import OWN, MirrorColumn, SourceColumn, TableShape, by_announcement, is_added
 
-_MOST_TOLD: Final = 10
-
 LOAD: Final = "Load the table's rows anew (walreplay load --replace)"
 
 
@@ -71,8 +69,7 @@ def _unmatched(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_TOLD:,} more" if len(names) > _MOST_TOLD else ""
-    return f"column{'s' if len(names) > 1 else ''} {', '.join(names[:_MOST_TOLD])}{more}"
+    return f"column{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 __all__ = ["doubts_of"]
