@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ def test_what_is_announced_before_the_slot(spark: SparkSession, tmp_path: Path) 
     rows = read_mirror(spark, mirror_tables(target)["shop.g"]).select("id", "b", "a").collect()
     assert sorted(map(tuple, rows)) == [(1, 1, 2), (2, 3, 4), (3, 5, 6)]
     (told,) = _told(reports, "shop.g")
-    assert "an enum was changed before it was announced, public.mood" in told
+    assert "an enum was changed before it was announced, shop.mood" in told
     assert "SELECT walreplay.announce_all()" in told
     assert "walreplay load --replace" in told
 
@@ -90,9 +91,9 @@ def test_the_first_announcement_comes_with_a_change(spark: SparkSession, tmp_pat
         applied = apply_both(spark, slot.files, tmp_path, server.source_tables("public"), _CONFIG)
     for reports in applied.reports.values():
         for name in ("whole", "fewer", "again"):
-            (told,) = _told(reports, f"public.{name}")
-            assert "column a: " in told
-            assert "walreplay load --replace" in told
+            told = _told(reports, f"public.{name}")
+            assert any(re.search(r": columns? ([^:]*, )?a(, [^:]*)?: ", text) for text in told), told
+            assert all("walreplay load --replace" in text for text in told)
         assert not _told(reports, "public.more")
         assert not _told(reports, "public.still")
     applied.assert_mirrored(spark, "public.more", "public.still")
