@@ -39,6 +39,7 @@ _TYPES = (
 _FORMS: dict[str, tuple[str, ...]] = {
     # A column with a default, beside what rewrites the table.
     "beside": ("ADD beside int DEFAULT 7, ALTER wide TYPE bigint",),
+    "made": ("ADD made int DEFAULT 7", "ALTER made TYPE text USING md5(made::text)"),
     "later": ("ADD later int DEFAULT 7", "ALTER later TYPE bigint"),
     "two": ("ADD two int DEFAULT 2, ADD two_random float DEFAULT random()",),
     "reset": ("ADD reset int DEFAULT 1, ALTER reset SET DEFAULT 2, ADD reset_random float DEFAULT random()",),

@@ -140,7 +140,7 @@ def following(layout: Layout, known: Layout | None, shown: m.Relation | None) ->
             if missing is None and casts_exactly(old.type, one.type):
                 missing = old.missing
         if _loses_values(layout, one, old):
-            rewritten = layout.lsn
+            missing, rewritten = None, layout.lsn
         columns.append(replace(one, missing=missing, first=first, rewritten=rewritten))
     return replace(layout, columns=tuple(columns))
 

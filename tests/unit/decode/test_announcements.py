@@ -303,8 +303,10 @@ def test_what_a_change_leaves_unknown_of_older_rows(columns, changes, expected):
 
 def test_a_default_goes_through_an_exact_change_of_type():
     found = layouts(said(columns=[column(1, "id"), column(2, "a", missing="7")], natts=2))
-    found.take(said(200, columns=[column(1, "id"), column(2, "a", 20, written=True)], natts=2, rewritten=4))
-    assert [one.missing for one in found.of([9])[0].columns] == [None, "7"]
+    for lsn, by_expression, expected in ((200, False, "7"), (300, True, None)):
+        to = [column(1, "id"), column(2, "a", 20, written=True)]
+        found.take(said(lsn, columns=to, natts=2, rewritten=4, by_expression=by_expression))
+        assert [one.missing for one in found.of([9])[0].columns] == [None, expected]
 
 
 @pytest.mark.parametrize(
