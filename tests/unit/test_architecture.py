@@ -55,6 +55,8 @@ FLOORS = {
     "decode": (
         ("compile",),
         ("kernels",),
+        ("casts",),
+        ("layouts",),
         ("memory", "rescued", "partitions", "announced", "announcements", "tiles", "open_streams"),
         ("placing", "row_places"),
         ("walk",),

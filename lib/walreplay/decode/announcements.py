@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from walreplay.decode.layouts import EnumLabels, Layout, LayoutColumn, following
 from walreplay.protocol import messages as m
 
 MARK: Final = b'{"walreplay"'
@@ -30,89 +31,20 @@ _MOST_BYTES: Final = 4 << 20
 _MOST_COLUMNS: Final = 1664
 _MOST_OID: Final = (1 << 32) - 1
 _MOST_LABELS: Final = 1 << 16
-_MOST_TEXTS: Final = 16
-"""So many texts of a label that is renamed again and again are kept: the first, and the last ones."""
-
+_MOST_REASON: Final = (1 << 16) - 1
 _MOST_COMMENT: Final = 4096
 """Of a longer comment so many characters are kept: the ledger has them with each run's end."""
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutColumn:
-    """A column: its number, name and type, and what rows that are older than it have in it (None: NULL).
-
-    Attributes:
-        first: the name that it had when the table was announced first; empty if it was added later.
-        comment: what people have it say; empty for nothing.
-    """
-
-    number: int
-    name: str
-    type_oid: int
-    missing: str | None = None
-    first: str = ""
-    comment: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class EnumLabels:
-    """What an announcement has of an enum.
-
-    Attributes:
-        array: the oid of the type of its arrays.
-        name: its schema and name.
-        labels: oid and text of each.
-        renamed: those that have had other texts since the enum was announced first, or have a text that another one
-            had, in that order: the oid, and all texts, the present one last.
-    """
-
-    array: int
-    name: tuple[str, str]
-    labels: tuple[tuple[int, str], ...]
-    renamed: tuple[tuple[int, tuple[str, ...]], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A table's columns, as an announcement has them; or an enum.
-
-    Attributes:
-        oid: the table's; the type's, if it is an enum.
-        lsn: the announcement's own.
-        count: how many columns the table has had, with those that were dropped.
-        columns: in the order of their numbers.
-        xids: the transactions, and subtransactions, that have changed them just then.
-        comment: what people have the table say; empty for nothing.
-        enum: the labels, if it is an enum, which has no columns.
-        name: schema and name, for people.
-        parent: the table of which it is a partition; 0 if it is none.
-        is_attached: it became one just then.
-        is_empty: it had no rows.
-        is_dropped: the table is gone.
-    """
-
-    oid: int
-    lsn: int
-    count: int
-    columns: tuple[LayoutColumn, ...]
-    xids: tuple[int, ...] = ()
-    comment: str = ""
-    enum: EnumLabels | None = None
-    name: str = ""
-    parent: int = 0
-    is_attached: bool = False
-    is_empty: bool = False
-    is_dropped: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Moved:
-    """A table with rows that became a partition, or is none any more: of these rows nothing is sent.
+    """What has changed rows of a table without sending them.
 
     Attributes:
-        what: attached, detached or dropped.
-        name: the partition's.
-        parent: the table of which it is one now, or was.
+        what: attached, detached or dropped, of a partition with rows; relabelled, of an enum that was changed before it
+            was announced; unlogged or logged, of the table itself.
+        name: the partition's or the enum's, or the table's.
+        parent: the table of which it is a partition now, or was; that has the enum's values; or itself.
         lsn: the announcement's.
     """
 
@@ -164,6 +96,9 @@ def layout_of(message: m.Message) -> Layout | None:
         parent=_number(parent, _MOST_OID) if parent is not None and values.get("is_partition") is True else 0,
         is_attached=values.get("attached") is True,
         is_empty=values.get("empty") is True,
+        is_unlogged=values.get("unlogged") is True,
+        reason=_number(values.get("rewritten") or 0, _MOST_REASON),
+        by_expression=bool(values.get("rewritten")) and values.get("by_expression") is not False,
     )
 
 
@@ -178,7 +113,17 @@ def _columns(values: Any) -> Iterator[LayoutColumn]:
         number = _number(one["n"], _MOST_COLUMNS)
         if number < 1:
             raise ValueError("a column without a number")
-        yield LayoutColumn(number, name, _number(one["type"], _MOST_OID), missing, comment=_comment(one))
+        yield LayoutColumn(
+            number,
+            name,
+            _number(one["type"], _MOST_OID),
+            missing,
+            comment=_comment(one),
+            typmod=_number(one.get("typmod", -1) + 1, _MOST_OID) - 1,
+            is_generated=one.get("generated") == "s",
+            is_written=one.get("written") is True,
+            is_unknown=one.get("unknown") is True,
+        )
 
 
 def _enum(values: Any) -> EnumLabels:
@@ -225,16 +170,21 @@ class Layouts:
     Args:
         prefix: the announcements' prefix; None reads none.
         known: those that another one has given (`of`, `all`).
+        shown: the tables' newest Relation messages.
 
     Attributes:
         unread: how many could not be read.
-        moved: what became of partitions, in order.
+        moved: what became of rows that are not sent, in order.
+        shown: the newest Relation message of each table, by its oid.
     """
 
-    def __init__(self, prefix: str | None = None, known: Iterable[Layout] = ()) -> None:
+    def __init__(
+        self, prefix: str | None = None, known: Iterable[Layout] = (), shown: Iterable[m.Relation] = ()
+    ) -> None:
         self.prefix = prefix
         self.unread = 0
         self.moved: list[Moved] = []
+        self.shown = {relation.oid: relation for relation in shown}
         self._by_oid: dict[int, Layout] = {}
         self._enums: dict[int, Layout] = {}
         self._by_type: dict[int, EnumLabels] = {}
@@ -265,7 +215,21 @@ class Layouts:
                     self._put(replace(known, lsn=layout.lsn, parent=0, is_dropped=True))
             elif known is None or (layout.lsn > known.lsn and layout.count >= known.count):
                 self._note_moved(layout, known)
-                self._put(_following(layout, known))
+                self._note_unsent(layout, known)
+                self._put(following(layout, known, self.shown.get(layout.oid)))
+
+    def _note_unsent(self, layout: Layout, known: Layout | None) -> None:
+        enum = layout.enum
+        if enum is not None:
+            # What was announced by somebody who has not changed it is taken to have been so before.
+            types = {layout.oid, enum.array} if known is None and layout.xids else set()
+            for relation in self.shown.values() if types else ():
+                if any(column.type_oid in types for column in relation.columns):
+                    self.moved.append(Moved("relabelled", ".".join(enum.name), relation.oid, layout.lsn))
+        elif layout.is_unlogged != (known is not None and known.is_unlogged):
+            what = "unlogged" if layout.is_unlogged else "logged"
+            if layout.oid in self.shown or not (layout.is_unlogged or layout.is_empty):
+                self.moved.append(Moved(what, layout.name, layout.oid, layout.lsn))
 
     def _note_moved(self, layout: Layout, known: Layout | None) -> None:
         before = 0 if known is None else known.parent
@@ -335,7 +299,10 @@ class Layouts:
 
     def told(self, relation: m.Relation) -> m.Relation:
         """Give a Relation message with what is announced of its columns, if that is of the same columns."""
-        return self.labelled(self._numbered(relation))
+        told = self.labelled(self._numbered(relation))
+        if self.prefix is not None:
+            self.shown[relation.oid] = told
+        return told
 
     def labelled(self, relation: m.Relation) -> m.Relation:
         """Give a relation's version with the labels of enums that are in force; itself, if they are as it has them."""
@@ -360,52 +327,9 @@ class Layouts:
             if known is None or known.type_oid != column.type_oid or known.number <= last:
                 return relation
             last = known.number
-            columns.append(replace(column, number=known.number, missing=known.missing, first=known.first))
+            told = replace(column, number=known.number, missing=known.missing, first=known.first)
+            columns.append(replace(told, rewritten=known.rewritten))
         return replace(relation, columns=tuple(columns))
-
-
-def _following(layout: Layout, known: Layout | None) -> Layout:
-    """Give an announcement with what is known of the columns from those before it.
-
-    What older rows have is kept, where the source has forgotten it: it has written all of its own rows anew since.
-    """
-    if layout.enum is not None:
-        before_ = None if known is None else known.enum
-        return replace(layout, enum=layout.enum if before_ is None else _with_renamed(layout.enum, before_))
-    if known is None:
-        return replace(layout, columns=tuple(replace(one, first=one.name) for one in layout.columns))
-    before = {one.number: one for one in known.columns}
-    columns = []
-    for one in layout.columns:
-        old = before.get(one.number)
-        missing, first = one.missing, ""
-        if old is not None:
-            first = old.first
-            if missing is None and one.type_oid == old.type_oid:
-                missing = old.missing
-        columns.append(replace(one, missing=missing, first=first))
-    return replace(layout, columns=tuple(columns))
-
-
-def _with_renamed(enum: EnumLabels, known: EnumLabels) -> EnumLabels:
-    """Give an enum with the labels that were renamed, now or before.
-
-    A rename of the type changes no label.  Where both differ, it is another type that has the oid now.
-    """
-    before = dict(known.labels)
-    changed = {oid for oid, text in enum.labels if before.get(oid, text) != text}
-    if changed and enum.name != known.name:
-        return enum
-    renamed = dict(known.renamed)
-    former = {text for _, texts in known.renamed for text in texts} | {before[oid] for oid in changed}
-    for oid, text in enum.labels:
-        if oid in changed:
-            first, *rest = *renamed.get(oid, (before[oid],)), text
-            renamed[oid] = (first, *rest[1 - _MOST_TEXTS :])
-        elif oid not in before and text in former:
-            # Rows that have it mean this one from here on.
-            renamed[oid] = (text,)
-    return replace(enum, renamed=tuple(renamed.items()))
 
 
 __all__ = ["EnumLabels", "Layout", "LayoutColumn", "Layouts", "Moved", "is_announcement", "layout_of"]

@@ -1,20 +1,34 @@
 -- What replication does not send of DDL, said by the source: install it once in each database that is captured.
 --
 --     walreplay sql announce.sql | psql -d shop
---     psql -d shop -c "SELECT walreplay.announce_all()"      -- once, for the tables that are there already
+--     psql -d shop -c "SELECT walreplay.announce_all()"      -- for each new slot, once it is there
 --
--- An event trigger emits a transactional logical message when a table or an enum is made, changed or dropped: numbers,
+-- Event triggers emit a transactional logical message when a table or an enum is made, changed or dropped: numbers,
 -- names, types and comments of its columns, and what older rows have in them.  The messages are in the stream, in the
 -- order of the WAL, if the recorder asks for them (messages=on).  They are emitted when DDL runs, and at no other time.
+-- What older rows have in a column is also said before a table is rewritten, since PostgreSQL forgets it then.
 --
 -- It takes the rights to create a schema and an event trigger (a superuser, or what a managed service gives in its
 -- place), and no extension.  It runs on PostgreSQL 10 and later; servers before 14 do not send the messages.
--- To remove it: DROP EVENT TRIGGER walreplay_ddl; DROP EVENT TRIGGER walreplay_drop; DROP SCHEMA walreplay CASCADE;
+-- To remove it: DROP EVENT TRIGGER walreplay_ddl, walreplay_drop and walreplay_rewrite; DROP SCHEMA walreplay CASCADE;
 BEGIN;
 
 CREATE SCHEMA IF NOT EXISTS walreplay;
 
+-- A table, and those that inherit from it.
+CREATE OR REPLACE FUNCTION walreplay.below(relation oid) RETURNS SETOF oid
+LANGUAGE sql STABLE
+SET search_path = pg_catalog
+AS $walreplay$
+    WITH RECURSIVE tables AS (
+        SELECT relation AS oid
+        UNION SELECT i.inhrelid FROM pg_inherits i JOIN tables t ON i.inhparent = t.oid
+    )
+    SELECT oid FROM tables
+$walreplay$;
+
 -- What rows that are older than a column have in it, as text, by the column's number: PostgreSQL's "fast defaults".
+-- NULL stands for a text that is too long to be announced.
 CREATE OR REPLACE FUNCTION walreplay.missing(relation oid) RETURNS jsonb
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog SET datestyle = 'ISO, YMD' SET intervalstyle = postgres SET timezone = 'UTC'
@@ -27,7 +41,7 @@ BEGIN
         RETURN '{}';  -- Such a server writes every row anew, and each may have another value.
     END IF;
     EXECUTE $query$
-        SELECT jsonb_object_agg(s.attnum, s.value)
+        SELECT jsonb_object_agg(s.attnum, CASE WHEN octet_length(s.value) <= 65536 THEN s.value END)
         FROM (
             SELECT a.attnum,
                 CASE WHEN t.typdelim = ',' THEN (a.attmissingval::text::text[])[1]
@@ -35,14 +49,16 @@ BEGIN
             FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
             WHERE a.attrelid = $1 AND a.attnum > 0 AND a.atthasmissing AND NOT a.attisdropped
         ) s
-        WHERE octet_length(s.value) <= 65536
     $query$ INTO found USING relation;
     RETURN coalesce(found, '{}');
 END
 $walreplay$;
 
--- A table, in one JSON object; NULL for what is no table that is replicated.
-CREATE OR REPLACE FUNCTION walreplay.described(relation oid) RETURNS json
+-- A table, in one JSON object; NULL for what is no table that is replicated, or may be.
+-- If it is about to be rewritten: reason is why, by the bits of pg_event_trigger_table_rewrite_reason(); by_expression
+-- says whether values of columns may be made by an expression (ALTER TYPE … USING), and not by a cast.
+CREATE OR REPLACE FUNCTION walreplay.described(relation oid, reason int DEFAULT 0, by_expression boolean DEFAULT true)
+RETURNS json
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog
 AS $walreplay$
@@ -56,15 +72,12 @@ BEGIN
         -- A partitioned table has no rows: what its partitions agree upon, by name.
         SELECT coalesce(jsonb_object_agg(s.attname, s.value), '{}') INTO leaves
         FROM (
-            WITH RECURSIVE below AS (
-                SELECT inhrelid FROM pg_inherits WHERE inhparent = relation
-                UNION SELECT i.inhrelid FROM pg_inherits i JOIN below b ON i.inhparent = b.inhrelid
-            )
-            SELECT a.attname, min(m.value) AS value
-            FROM below b
-            CROSS JOIN LATERAL jsonb_each_text(walreplay.missing(b.inhrelid)) m
-            JOIN pg_attribute a ON a.attrelid = b.inhrelid AND a.attnum = m.key::int2
-            GROUP BY a.attname HAVING count(DISTINCT m.value) = 1
+            SELECT a.attname,
+                CASE WHEN count(DISTINCT m.value) = 1 AND count(m.value) = count(*) THEN min(m.value) END AS value
+            FROM walreplay.below(relation) b(oid)
+            CROSS JOIN LATERAL jsonb_each_text(walreplay.missing(b.oid)) m
+            JOIN pg_attribute a ON a.attrelid = b.oid AND a.attnum = m.key::int2
+            GROUP BY a.attname
         ) s;
     END IF;
     RETURN (
@@ -81,7 +94,13 @@ BEGIN
             'is_partition', c.relispartition,
             -- It has become a partition just now.
             'attached', EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid AND age(i.xmin) <= 0),
-            'empty', c.relkind = 'r' AND pg_relation_size(c.oid) = 0,
+            'empty', NOT EXISTS (
+                SELECT FROM walreplay.below(CASE c.relkind WHEN 'p' THEN c.oid END) b(oid)
+                WHERE pg_relation_size(b.oid) > 0
+            ) AND pg_relation_size(c.oid) = 0,
+            'unlogged', c.relpersistence = 'u',
+            'rewritten', reason,
+            'by_expression', by_expression,
             'key', (
                 SELECT json_agg(k.n ORDER BY k.at)
                 FROM pg_index x CROSS JOIN LATERAL unnest(x.indkey::int2[]) WITH ORDINALITY k(n, at)
@@ -108,14 +127,21 @@ BEGIN
                     'typmod', a.atttypmod,
                     'not_null', a.attnotnull,
                     'generated', coalesce(to_jsonb(a) ->> 'attgenerated', ''),
+                    'written', age(a.xmin) <= 0,
                     'missing', coalesce(own ->> a.attnum::text, leaves ->> a.attname::text),
+                    -- Older rows have got something else than NULL, and it is not said here.
+                    'unknown', coalesce(own -> a.attnum::text, leaves -> a.attname::text) = 'null'
+                        OR reason & 2 > 0 AND age(a.xmin) <= 0 AND NOT own ? a.attnum::text AND NOT leaves ? a.attname
+                        AND (a.atthasdef OR a.attidentity <> '' OR (
+                            SELECT typdefault IS NOT NULL FROM pg_type WHERE oid = a.atttypid
+                        )),
                     'comment', col_description(c.oid, a.attnum)
                 ) ORDER BY a.attnum)
                 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
             )
         )
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE c.oid = relation AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+        WHERE c.oid = relation AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
     );
 END
 $walreplay$;
@@ -142,11 +168,7 @@ CREATE OR REPLACE FUNCTION walreplay.announce(relation oid) RETURNS void
 LANGUAGE sql
 SET search_path = pg_catalog
 AS $walreplay$
-    WITH RECURSIVE tables AS (
-        SELECT relation AS oid
-        UNION SELECT i.inhrelid FROM pg_inherits i JOIN tables t ON i.inhparent = t.oid
-    )
-    SELECT walreplay.emit(walreplay.described(t.oid)) FROM tables t ORDER BY t.oid
+    SELECT walreplay.emit(walreplay.described(t.oid)) FROM walreplay.below(relation) t(oid) ORDER BY t.oid
 $walreplay$;
 
 -- An enum, in one JSON object; NULL for any other type.  Its labels keep their numbers when they are renamed.
@@ -195,6 +217,9 @@ DECLARE
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'announce_all needs the isolation level READ COMMITTED, to see tables as they are';
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_type = 'logical' AND database = current_database()) THEN
+        RAISE WARNING 'there is no logical replication slot yet: no stream has this; announce all again once there is one';
     END IF;
     FOR enum IN
         SELECT t.oid FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
@@ -279,12 +304,42 @@ EXCEPTION WHEN others THEN
 END
 $walreplay$;
 
+-- A table is about to be rewritten: the catalogs are as they will be, and still have what older rows had.
+CREATE OR REPLACE FUNCTION walreplay.on_rewrite() RETURNS event_trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog
+AS $walreplay$
+DECLARE
+    callers text;
+    by_expression boolean;
+BEGIN
+    -- The statement's text shows that it has no USING, unless something else than the client runs it.
+    GET DIAGNOSTICS callers = PG_CONTEXT;
+    by_expression := strpos(callers, E'\n') > 0 OR coalesce(current_query(), 'using') ~* 'using';
+    PERFORM walreplay.emit(walreplay.described(a.oid, pg_event_trigger_table_rewrite_reason(), by_expression))
+    FROM (
+        -- With the tables whose partition it is.
+        WITH RECURSIVE above AS (
+            SELECT pg_event_trigger_table_rewrite_oid() AS oid
+            UNION SELECT i.inhparent FROM above a
+            JOIN pg_class c ON c.oid = a.oid AND c.relispartition JOIN pg_inherits i ON i.inhrelid = a.oid
+        )
+        SELECT oid FROM above
+    ) a;
+    PERFORM walreplay.keep_behind();
+EXCEPTION WHEN others THEN
+    RAISE WARNING 'walreplay: the change is not announced: %', SQLERRM;
+END
+$walreplay$;
+
 -- Whoever runs DDL runs these, with their own rights: they read the catalogs alone.
 GRANT USAGE ON SCHEMA walreplay TO PUBLIC;
 
 DROP EVENT TRIGGER IF EXISTS walreplay_ddl;
 DROP EVENT TRIGGER IF EXISTS walreplay_drop;
+DROP EVENT TRIGGER IF EXISTS walreplay_rewrite;
 CREATE EVENT TRIGGER walreplay_ddl ON ddl_command_end EXECUTE PROCEDURE walreplay.on_ddl();
 CREATE EVENT TRIGGER walreplay_drop ON sql_drop EXECUTE PROCEDURE walreplay.on_drop();
+CREATE EVENT TRIGGER walreplay_rewrite ON table_rewrite EXECUTE PROCEDURE walreplay.on_rewrite();
 
 COMMIT;

@@ -74,7 +74,10 @@ class Column:
         key: part of the replica identity (every column is, under replica identity full).
         number: ``attnum``; 0 where no announcement tells it (`walreplay.decode.announcements`).
         missing: what rows that are older than the column have in it, if that was announced with the number.
-        first: the name that it had when the table was announced first; empty if it was added later.
+        first: the name by which rows from before the table's first announcement have it; empty if they have not, or it
+            is not known.  It follows from messages that not all readers of the stream have, so it is not compared.
+        rewritten: the LSN of the newest announcement behind which it is not known what older rows have in it; 0 for
+            none.
         labels: of an enum's labels, those that have had other texts: its oid, and the texts, the present one last.
     """
 
@@ -84,7 +87,8 @@ class Column:
     key: bool
     number: int = 0
     missing: str | None = field(default=None, repr=False)
-    first: str = ""
+    first: str = field(default="", compare=False)
+    rewritten: int = 0
     labels: tuple[tuple[int, tuple[str, ...]], ...] = field(default=(), repr=False)
 
 

@@ -50,6 +50,7 @@ class SourceColumn:
         number: ``attnum``, which is unique within the table's life; 0 if it is not known.
         first: its name when the table was announced first; empty if it was added since, or nothing is announced.
         is_said: the configuration says what is missing, and not the source.
+        rewritten: see `walreplay.protocol.messages.Column`.
         sent: how its values are sent, where labels of its enum may be others than `type` has
             (`walreplay.sink.labels.as_sent`); None where they are not.
     """
@@ -63,6 +64,7 @@ class SourceColumn:
     is_said: bool = False
     first: str = ""
     sent: ColumnType | None = None
+    rewritten: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class MirrorColumn:
         filled: what the table's older rows were given when the column was added, as PostgreSQL's text; None for NULL.
         number: see `SourceColumn`; -1 if it was known, and is not any more.
         was: the names that it had in the source before.
+        rewritten: as the version had it that was taken last.
     """
 
     id: int
@@ -91,6 +94,7 @@ class MirrorColumn:
     filled: str | None = None
     number: int = 0
     was: tuple[str, ...] = ()
+    rewritten: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +166,8 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
             comment = column.comment if old.comment else ""
             was = tuple(dict.fromkeys((*old.was, old.source))) if column.name != old.source else old.was
             now = replace(old, source=column.name, name=column.target, type=column.type, comment=comment, was=was)
-            survivors[old.id] = replace(now, number=column.number or (-1 if old.number else 0))
+            number = column.number or (-1 if old.number else 0)
+            survivors[old.id] = replace(now, number=number, rewritten=max(old.rewritten, column.rewritten))
             changes += _changes_of(old, column)
             continue
         # A column of this name is gone: it was dropped and added again.
@@ -176,8 +181,9 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
             column.type,
             added=bool(shape.columns) and not anew,
             comment=column.comment,
-            filled=column.missing if shape.columns and not anew and _is_added(shape, column) else None,
+            filled=column.missing if shape.columns and not anew and is_added(shape, column) else None,
             number=column.number,
+            rewritten=column.rewritten,
         )
     taken = {fold(column.target) for column in columns}
     kept: dict[int, MirrorColumn] = {}
@@ -203,7 +209,7 @@ def _advance(shape: TableShape, columns: Sequence[SourceColumn], policy: Policy,
     return _Advance(after, ids, tuple(changes))
 
 
-def _is_added(shape: TableShape, column: SourceColumn) -> bool:
+def is_added(shape: TableShape, column: SourceColumn) -> bool:
     """Say whether a column is newer than a table's rows, so far as is known: it may only be newly published."""
     return column.is_said or column.number > max(one.number for one in shape.columns)
 
@@ -245,7 +251,7 @@ def _survivors(
     )
     old_names = {new: old for old, new in renamed.items()}
     by_source = {column.source: column for column in present}
-    announced = _announced(present, columns)
+    announced = by_announcement(present, columns)
     if announced is not None:
         said = {new: by_source[old] for new, old in old_names.items() if old in by_source}
         taken = {column.id for column in said.values()}
@@ -270,10 +276,10 @@ def _survivors(
     return {name: present[at] for name, at in found.items()}
 
 
-def _announced(present: Sequence[MirrorColumn], columns: Sequence[SourceColumn]) -> dict[str, MirrorColumn] | None:
+def by_announcement(present: Sequence[MirrorColumn], columns: Sequence[SourceColumn]) -> dict[str, MirrorColumn] | None:
     """Give the columns that continue, as far as announcements tell; None if they do not.
 
-    If all rows are older than the table's first announcement, its names are those that the rows came with.
+    If all rows are older than the table's first announcement, that has the names that the rows came with, in order.
     """
     own = {column.source: column for column in present if column.source == OWN}
     olds = [column for column in present if column.source != OWN]
@@ -285,7 +291,8 @@ def _announced(present: Sequence[MirrorColumn], columns: Sequence[SourceColumn])
         return {column.name: numbers[column.number] for column in news if column.number in numbers} | own
     names = {column.source: column for column in olds}
     firsts = {column.first: column.name for column in news if column.first}
-    if not firsts or any(column.number for column in olds) or not firsts.keys() <= names.keys():
+    known = [name for name in names if name in firsts]
+    if not firsts or any(column.number for column in olds) or known != list(firsts):
         return None
     return {name: names[first] for first, name in firsts.items()} | own
 

@@ -96,7 +96,7 @@ def _take_body(
 
 def _layouts(state: StitchState, item: Deferred) -> Layouts:
     """Give what is announced of tables inside of a streamed transaction."""
-    layouts = Layouts(state.layouts.prefix, state.layouts.all())
+    layouts = Layouts(state.layouts.prefix, state.layouts.all(), state.layouts.shown.values())
     layouts.add(item.layouts, item.aborted)
     return layouts
 

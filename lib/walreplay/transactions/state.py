@@ -124,7 +124,7 @@ class StitchState:
         self.partitions.take_up(resume)
         self.versions.take_up(resume)
         if self.layouts.prefix is not None:
-            self.layouts = Layouts(self.layouts.prefix, resume.layouts)
+            self.layouts = Layouts(self.layouts.prefix, resume.layouts, resume.relations)
         self.open.take_up(resume.deferred)
 
     @property

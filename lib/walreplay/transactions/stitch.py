@@ -270,7 +270,8 @@ class Stitch:
         state = self._state
         if state.begun is not None:
             moved = state.layouts.moved[: state.begun.moved]
-            state.layouts = Layouts(state.layouts.prefix, state.begun.layouts)
+            shown = (known.relation for known in state.begun.relations.values())
+            state.layouts = Layouts(state.layouts.prefix, state.begun.layouts, shown)
             state.layouts.moved = moved
 
     def gap(self, path: str, problem: str) -> Place:

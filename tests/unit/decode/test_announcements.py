@@ -154,9 +154,9 @@ def test_the_newest_counts_whatever_comes_again():
 def test_what_older_rows_have_is_kept_when_the_source_forgets_it():
     rewritten = [{"n": 1, "name": "id", "type": 23}, {"n": 3, "name": "note", "type": 25}]
     assert numbers(layouts(said(), said(200, columns=rewritten)).told(TABLE)) == [(1, None), (3, "new")]
-    other = [rewritten[0], {"n": 3, "name": "note", "type": 1043}]
-    varchar = replace(TABLE, columns=(TABLE.columns[0], m.Column("note", 1043, -1, False)))
-    assert numbers(layouts(said(), said(200, columns=other)).told(varchar)) == [(1, None), (3, None)]
+    other = [rewritten[0], {"n": 3, "name": "note", "type": 17}]
+    binary = replace(TABLE, columns=(TABLE.columns[0], m.Column("note", 17, -1, False)))
+    assert numbers(layouts(said(), said(200, columns=other)).told(binary)) == [(1, None), (3, None)]
 
 
 def test_what_a_rolled_back_subtransaction_announced_does_not_count():
@@ -237,3 +237,104 @@ def test_enums_are_given_with_the_relations_that_have_them():
 def test_of_a_label_with_very_many_texts_the_first_and_the_last_are_kept():
     ((_, texts),) = renamed(*(labels(100 + n, f"t{n}", "b") for n in range(40)))
     assert (len(texts), texts[0], texts[-1]) == (16, "t0", "t39")
+
+
+def column(number, name, type_oid=23, **changes):
+    return {"n": number, "name": name, "type": type_oid, **changes}
+
+
+def first_names(found, *names):
+    """Give what the columns of a Relation message with these names were called by rows from before."""
+    relation = replace(TABLE, columns=tuple(m.Column(name, 23, -1, False) for name in names))
+    return [one.first for one in found.told(relation).columns]
+
+
+@pytest.mark.parametrize(
+    ("count", "columns", "expected"),
+    [
+        # As many as there ever were.
+        (3, {1: "id", 2: "x", 3: "b"}, ["id", "a", "b"]),
+        (3, {1: "id", 2: "b", 3: "a"}, ["id", "a", "b"]),
+        (3, {1: "id", 3: "a"}, ["id", "b"]),
+        # Places and names go together.
+        (4, {1: "id", 2: "a", 3: "b", 4: "c"}, ["id", "a", "b", "c"]),
+        (5, {1: "id", 3: "a", 5: "b"}, ["id", "a", "b"]),
+        # It may be a rename, or not; and places do not change.
+        (4, {1: "id", 3: "x", 4: "b"}, ["", "", ""]),
+        (4, {1: "id", 3: "b", 4: "a"}, ["", "", ""]),
+    ],
+)
+def test_the_first_announcement_finds_the_columns_that_were_shown_before(count, columns, expected):
+    found = layouts()
+    first_names(found, "id", "a", "b")
+    found.take(said(natts=count, columns=[column(number, name) for number, name in columns.items()]))
+    assert first_names(found, *columns.values()) == expected
+
+
+def rewritten(found):
+    return [one.rewritten for one in found.of([9])[0].columns]
+
+
+@pytest.mark.parametrize(
+    ("columns", "changes", "expected"),
+    [
+        ([column(1, "id"), column(2, "a", 20, written=True)], {"rewritten": 4, "by_expression": False}, [0, 0]),
+        ([column(1, "id"), column(2, "a", 20, written=True)], {"rewritten": 4, "by_expression": True}, [0, 200]),
+        ([column(1, "id"), column(2, "a", written=True)], {"rewritten": 4, "by_expression": True}, [0, 200]),
+        ([column(1, "id"), column(2, "a", 700, written=True)], {"rewritten": 4, "by_expression": False}, [0, 200]),
+        # An address that was a network is shown otherwise, and not rewritten.
+        ([column(1, "id"), column(2, "a", 869, written=True)], {}, [0, 200]),
+        ([column(1, "id"), column(2, "a"), column(3, "b", written=True, unknown=True)], {}, [0, 0, 200]),
+        ([column(1, "id"), column(2, "a"), column(3, "b", written=True, missing="7")], {"rewritten": 2}, [0, 0, 0]),
+        ([column(1, "id"), column(2, "a", written=True, generated="s")], {"rewritten": 2}, [0, 200]),
+        # It has no rows.
+        ([column(1, "id"), column(2, "a", written=True)], {"rewritten": 4, "empty": True}, [0, 0]),
+    ],
+)
+def test_what_a_change_leaves_unknown_of_older_rows(columns, changes, expected):
+    found = layouts(said(columns=[column(1, "id"), column(2, "a")], natts=2))
+    found.take(said(200, columns=columns, natts=len(columns), **changes))
+    assert rewritten(found) == expected
+    # It stays so.
+    plain = [{key: value for key, value in one.items() if key in ("n", "name", "type", "generated")} for one in columns]
+    found.take(said(300, columns=plain, natts=len(columns)))
+    assert rewritten(found) == expected
+
+
+def test_a_default_goes_through_an_exact_change_of_type():
+    found = layouts(said(columns=[column(1, "id"), column(2, "a", missing="7")], natts=2))
+    for lsn, by_expression, expected in ((200, False, "7"), (300, True, None)):
+        to = [column(1, "id"), column(2, "a", 20, written=True)]
+        found.take(said(lsn, columns=to, natts=2, rewritten=4, by_expression=by_expression))
+        assert [one.missing for one in found.of([9])[0].columns] == [None, expected]
+
+
+@pytest.mark.parametrize(
+    ("announced", "expected"),
+    [
+        ([{"unlogged": True}], []),
+        ([{"unlogged": True}, {}], ["logged"]),
+        ([{"unlogged": True}, {"empty": True}], []),
+        ([{}, {"unlogged": True}, {}], ["logged"]),
+    ],
+)
+def test_of_a_table_that_was_unlogged_rows_are_missing(announced, expected):
+    found = layouts(*(said(100 + n, **changes) for n, changes in enumerate(announced)))
+    assert [one.what for one in found.moved] == expected
+    shown = layouts()
+    shown.told(TABLE)
+    shown.take(said(unlogged=True))
+    assert [one.what for one in shown.moved] == ["unlogged"]
+
+
+def test_an_enum_that_is_changed_before_it_was_announced_is_told_of():
+    found = layouts()
+    found.told(replace(TABLE, columns=(m.Column("m", 71, -1, False),)))
+    found.take(labels(100, "x", "b", xids=[7]))
+    found.take(labels(200, "y", "b", xids=[8]))
+    assert [(one.what, one.name, one.parent) for one in found.moved] == [("relabelled", "shop.mood", 9)]
+    # Whoever announces all has changed nothing.
+    found = layouts()
+    found.told(replace(TABLE, columns=(m.Column("m", 70, -1, False),)))
+    found.take(labels(100, "x", "b"))
+    assert not found.moved

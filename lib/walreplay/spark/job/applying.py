@@ -176,6 +176,7 @@ class Applying:
             run.settings,
             run.target,
         )
+        run.warnings.extend(tables.warnings)
         with run.stage("check"):
             self._check_server(tables.placement, work, decoded.history)
         with run.stage("plan"), run.apart(taken_by(tables), shared_by(tables)) as places:

@@ -24,6 +24,7 @@ from walreplay.sink.evolution import Evolution, Policy, TableShape, conversions,
 from walreplay.sink.projection import Projection, filled_column
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.planning.column_checks import check_clustering, check_marks, check_shared, check_types
+from walreplay.spark.planning.doubts import doubts_of
 from walreplay.spark.planning.placement import Placement, Use, Wanted, place
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.planning.switched import Switched
@@ -89,6 +90,7 @@ class TablePlan:
         keeps_changes: see `Selection`.
         layout: the properties and the clustering that it is to have.
         comment: what it is to say of itself, where nobody else has it say something.
+        doubts: what of its older rows may be others in the source.
     """
 
     number: int
@@ -108,6 +110,7 @@ class TablePlan:
     keeps_changes: bool = False
     layout: Layout = NO_LAYOUT
     comment: str = ""
+    doubts: tuple[str, ...] = ()
 
     @property
     def changes_comment(self) -> bool:
@@ -137,6 +140,11 @@ class RunPlan:
     tables: tuple[TablePlan, ...]
     placement: Placement
     entries: tuple[MirrorEntry, ...]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What of the tables' older rows may be others in the source."""
+        return [f"{table.name}: {text}" for table in self.tables for text in table.doubts]
 
     @property
     def changes(self) -> int:
@@ -264,6 +272,8 @@ def _table(
     shape = before.shape if before is not None else None
     epochs: list[Epoch] = []
     notes: list[str] = list(dict.fromkeys(note for _, version in segments for note in version.notes))
+    doubts: dict[str, None] = {}
+    base_lsn = None if before is None else before.base_lsn
     rest = with_whole_keys(segments, shape)
     # Its old rows are another relation's.
     anew = before is not None and before.oid != wanted.oid
@@ -277,6 +287,8 @@ def _table(
             if taken and not _told_apart_alike(taken[-1][1], ids, version, next_ids):
                 break
             ids = next_ids
+            if not evolution.anew or taken:
+                doubts.update(dict.fromkeys(doubts_of(evolution.shape, version.columns, ids, base_lsn)))
             evolution.take(version.columns)
             taken.append((start, version))
             rest.pop(0)
@@ -315,6 +327,7 @@ def _table(
         layout=selection.layout,
         # What an earlier version has made says nothing.
         comment=table_comment(last.relation, last.output, last.comment) if before is None or before.comment else "",
+        doubts=tuple(doubts),
     )
 
 

@@ -90,6 +90,7 @@ class MirrorEntry:
                         "filled": column.filled,
                         "number": column.number,
                         "was": list(column.was),
+                        "rewritten": column.rewritten,
                     }
                     for column in self.shape.columns
                 ],
@@ -113,6 +114,7 @@ class MirrorEntry:
                 one.get("filled"),
                 one.get("number", 0),
                 tuple(one.get("was", ())),
+                one.get("rewritten", 0),
             )
             for one in values["columns"]
         )

@@ -287,7 +287,18 @@ class _Collected:
                 missing = hashed(missing, resolved[n], salt)
             kind, sent = labelled(announced, resolved[n], layouts, salt if is_masked else None)
             columns.append(
-                SourceColumn(source, name, kind, comments[n], missing, announced.number, is_said, announced.first, sent)
+                SourceColumn(
+                    source,
+                    name,
+                    kind,
+                    comments[n],
+                    missing,
+                    announced.number,
+                    is_said,
+                    announced.first,
+                    sent,
+                    0 if is_log else announced.rewritten,
+                )
             )
         return tuple(columns)
 

@@ -1,0 +1,68 @@
+"""Which columns' older rows may differ from the source's: those that the source has given values, and no others."""
+
+import pyarrow as pa
+import pytest
+
+from walreplay.sink.evolution import Evolution, Policy, SourceColumn
+from walreplay.spark.planning.doubts import doubts_of
+from walreplay.types.base import ColumnType, Family
+
+INT = ColumnType(pa.int32(), Family.INT32, "integer", oid=23)
+
+
+def column(name, number=0, **changes):
+    return SourceColumn(name, name, INT, number=number, **changes)
+
+
+def named(*versions, base_lsn=None):
+    """Give what is named when the last version comes."""
+    evolution = Evolution(None, Policy())
+    found = []
+    for version in versions:
+        ids = evolution.ids_of(version)
+        found = [text.partition(":")[0] for text in doubts_of(evolution.shape, version, ids, base_lsn)]
+        evolution.take(version)
+    return found
+
+
+BEFORE = [column("id", 1), column("a", 2)]
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ([*BEFORE, column("b", 3)], []),
+        ([*BEFORE, column("b", 3, rewritten=50)], ["column b"]),
+        ([*BEFORE, column("b", 3, rewritten=50, missing="7")], []),
+        ([column("id", 1), column("a", 2, rewritten=50)], ["column a"]),
+        ([column("id", 1, rewritten=50), column("a", 2, rewritten=40)], ["columns id, a"]),
+    ],
+)
+def test_values_that_the_source_has_given_older_rows(after, expected):
+    assert named(BEFORE, after) == expected
+    # Once, and not where there are no older rows, or where they were loaded behind it.
+    assert named(BEFORE, after, after) == []
+    assert named(after) == []
+    assert named(BEFORE, after, base_lsn=50) == []
+
+
+def test_a_column_that_was_there_before_it_was_published():
+    assert named([column("id", 1), column("b", 3)], [column("id", 1), column("a", 2), column("b", 3)]) == ["column a"]
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        # In their order, and by names from before.
+        ([column("id", 1), column("a", 2), column("b", 3), column("c", 4)], []),
+        ([column("id", 1, first="id"), column("b", 2, first="a"), column("a", 3, first="b")], []),
+        ([column("id", 1), column("a", 2), column("x", 4)], ["columns b, x"]),
+        ([column("id", 1), column("b", 3), column("a", 4)], ["column a"]),
+        # Names of a later time do not say what was what when the rows came.
+        ([column("id", 1, first="id"), column("b", 3, first="b"), column("a", 4, first="a")], ["column a"]),
+        # Nothing is announced.
+        ([column("id"), column("a"), column("x")], []),
+    ],
+)
+def test_columns_that_nothing_says_the_past_of(after, expected):
+    assert named([column("id"), column("a"), column("b")], after) == expected
