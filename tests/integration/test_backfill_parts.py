@@ -123,8 +123,8 @@ def test_files_that_the_index_knows_are_not_opened_to_be_scanned(
 
     monkeypatch.setattr(scanning, "scan_captures", scanned)
     monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
-    # A run leaves in the index, in one commit, what it has read anyway.
-    walreplay.apply(spark, captures, tmp_path / "first")
+    # A run that is told to leaves in the index, in one commit, what it has read anyway.
+    walreplay.apply(spark, captures, tmp_path / "first", {"captures": {"index": True}})
     assert opened == ["001.bin", "002.bin", "003.bin"]
     assert len(list(captures.glob("_walreplay_index/_delta_log/*.json"))) == 1
     assert walreplay.index(spark, captures).files_read == 0
@@ -138,12 +138,12 @@ def test_files_that_the_index_knows_are_not_opened_to_be_scanned(
     # The next run goes on inside of that file, and reads another that the index does not have; so small a run adds it.
     small.write(WIDER, m.Insert(9, row(4, "n", "n")))
     monkeypatch.setattr(apply, "LEAST_INDEXED", 1 << 60)
-    small.apply()
+    small.apply(captures={"index": True})
     assert opened == ["003.bin", "004.bin"]
     found = walreplay.index(spark, captures)
     assert (found.files_read, found.transactions) == (0, 4)
     assert len(list(captures.glob("_walreplay_index/_delta_log/*.json"))) == 2
-    walreplay.apply(spark, captures, tmp_path / "whole", {"captures": {"index": False}})
+    walreplay.apply(spark, captures, tmp_path / "whole")
     assert small.rows() == rows_of(spark, tmp_path / "whole")
     monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
     # What is damaged behind the end does not matter, though all before it is known.

@@ -6,8 +6,9 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from walreplay.spark.captures.files import CaptureFile, list_captures
 from walreplay.spark.index import joining
 from walreplay.spark.index.archive import ArchiveIndex, home_of, table_of
 from walreplay.spark.index.facts import values_of
+from walreplay.spark.job import apply
 from walreplay.transactions.stitch import Stitch
 
 if TYPE_CHECKING:
@@ -337,12 +339,12 @@ def test_each_kind_of_harm_is_named(
     assert kind in {problem["kind"] for problem in found["problems"]}
     assert all(problem["file"] and problem["remedy"] for problem in found["problems"])
     assert found["transactions"] > 60
-    # Once more by what the index knows: the same, read from few files.
-    code, again = audited(archive, capsys)
-    assert code == 3
-    assert again["problems"] == found["problems"]
-    assert again["coverage"] == found["coverage"]
-    assert again["files_read"] < found["files_read"]
+    # An audit that an index is named to reads the same, and all of it.
+    for _ in range(2):
+        code, again = audited(archive, capsys, "--index", str(archive.with_name("index")))
+        assert code == 3
+        for told in ("problems", "coverage", "files_read"):
+            assert again[told] == found[told]
 
 
 def session(first: int, last: int, **values: str) -> bytes:
@@ -433,6 +435,109 @@ def test_values_and_bases_are_told(spark: SparkSession, tmp_path: Path, capsys: 
     assert tables["shop.contracts"]["rescued"] == {"until": 3}
     assert tables["shop.contracts"]["decoded_rows"] == 3
     assert tables["shop.emptied"]["truncated_lsn"] == "0/12C"
+
+
+def files_in(folder: Path) -> dict[str, tuple[int, int]]:
+    """Give all that is in a folder, itself included, with its size and when it was changed."""
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in (folder, *folder.rglob("*"))}
+
+
+def rot(path: Path) -> bytes:
+    """Overwrite bytes in the middle of a file, whose length and times stay; give what it was."""
+    sound, times = path.read_bytes(), path.stat()
+    middle = len(sound) // 2
+    path.write_bytes(sound[:middle] + bytes(500) + sound[middle + 500 :])
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    return sound
+
+
+def test_no_command_writes_to_the_archive_unless_it_is_told_to(
+    spark: SparkSession, archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
+    before = files_in(archive)
+    for _ in range(2):
+        code, found = audited(archive, capsys)
+        assert (code, found["index"], found["files_read"]) == (0, None, 7)
+    walreplay.apply(spark, archive, tmp_path / "mirror")
+    walreplay.backfill(spark, archive, tmp_path / "part", until_lsn="0/1940000")
+    walreplay.rebuild(spark, archive, tmp_path / "mirror", r"shop\.orders")
+    walreplay.status(spark, tmp_path / "mirror")
+    assert main(["inspect", str(archive)]) == 0
+    assert walreplay.index(spark, archive, index=tmp_path / "index").files_read == 7
+    assert files_in(archive) == before
+    # Nor do runs write to an index that is there.
+    walreplay.index(spark, archive)
+    before = files_in(archive)
+    walreplay.apply(spark, archive, tmp_path / "again")
+    assert files_in(archive) == before
+
+
+def test_bytes_that_rot_behind_an_index_are_told_by_an_audit_and_stop_a_run(
+    spark: SparkSession, archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    walreplay.index(spark, archive)
+    index = str(archive / "_walreplay_index")
+    code, found = audited(archive, capsys, "--index", index)
+    assert (code, found["as_indexed"], found["index"]) == (0, 7, index)
+    sound = rot(archive / "part004.bin")
+    # It is damage that the bytes show themselves.
+    for options in ((), ("--index", index)):
+        code, found = audited(archive, capsys, *options)
+        assert (code, found["files_read"]) == (3, 7)
+        assert "part004.bin" in {problem["file"] for problem in found["problems"]}
+    # A value that is another one, only the checksum shows.
+    path, times = archive / "part004.bin", (archive / "part004.bin").stat()
+    at = sound.index(b"@example.com")
+    path.write_bytes(sound[:at] + b"@EXAMPLE.com" + sound[at + 12 :])
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert audited(archive, capsys)[0] == 0
+    for _ in range(2):
+        code, found = audited(archive, capsys, "--index", index)
+        assert (code, found["as_indexed"]) == (3, 6)
+        (problem,) = found["problems"]
+        assert (problem["kind"], problem["file"]) == ("damaged", "part004.bin")
+        assert "not those that were indexed" in problem["problem"]
+        assert index in problem["remedy"]
+    monkeypatch.setattr(apply, "LEAST_INDEXED", 0)
+    with pytest.raises(OrderError, match=r"not those that the archive's index has a checksum of") as caught:
+        walreplay.apply(spark, archive, tmp_path / "mirror")
+    assert str(caught.value.path).endswith("part004.bin")
+    # What the errors say to do helps.
+    path.write_bytes(sound)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert audited(archive, capsys, "--index", index)[0] == 0
+    assert walreplay.apply(spark, archive, tmp_path / "mirror").transactions == 105
+
+
+@pytest.fixture
+def closed(archive: Path) -> Iterator[Path]:
+    """Give an archive that nobody can write to, root included."""
+    if shutil.which("chattr") is None or subprocess.run(["chattr", "+i", archive], capture_output=True).returncode:
+        pytest.skip("no folder can be closed to this account")
+    yield archive
+    subprocess.run(["chattr", "-i", archive], check=True)
+
+
+@pytest.mark.parametrize("way", further(["files of our own"], long=["Spark's statements"]))
+def test_an_index_that_may_not_be_written_is_refused_with_another_place_to_name(
+    spark: SparkSession, closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    if way != "files of our own":
+        monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
+    with pytest.raises(TargetError, match=r"(not permitted|Permission denied).*by --index URI") as caught:
+        walreplay.index(spark, closed)
+    assert str(closed / "_walreplay_index") in str(caught.value)
+    assert walreplay.index(spark, closed, index=tmp_path / "index").files_read == 7
+    report = walreplay.apply(spark, closed, tmp_path / "mirror", _INDEXED)
+    assert report.transactions == 105
+    assert "was not written to the index" in report.warnings[0]
+
+
+def test_a_file_in_the_way_of_an_index_is_named(spark: SparkSession, archive: Path) -> None:
+    (archive / "_walreplay_index").write_text("x")
+    with pytest.raises(TargetError, match=r"(?i)_walreplay_index.*not a directory.*by --index URI"):
+        walreplay.index(spark, archive)
 
 
 @pytest.mark.full

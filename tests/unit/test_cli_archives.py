@@ -33,7 +33,6 @@ INDEXED = IndexReport(
 
 WHOLE = AuditReport(
     captures="in",
-    index="in/_walreplay_index",
     files=7,
     capture_bytes=3 << 20,
     files_read=7,
@@ -68,6 +67,8 @@ BROKEN = replace(
         TableAudit(1, "shop.orders", 1000, 200, 30, 0, "a.bin", "g.bin", "missing", None, 1230, 2048, {"until": 5}),
     ),
     warnings=("the index was not written",),
+    index="there",
+    as_indexed=6,
 )
 
 
@@ -127,6 +128,7 @@ def test_an_audit_that_has_found_something_ends_with_3_and_tells_all(called, cap
     assert called[0][-1] is True
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     for expected in (
+        "6 files as indexed in there",
         "gap c.bin 1,234 1 it does not go on",
         "gap: Bring it",
         "c.bin e.bin 1 d.bin",

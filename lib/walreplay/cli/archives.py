@@ -74,6 +74,8 @@ def write_audit(output: Output, report: AuditReport) -> None:
         f"{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')}, "
         f"{_counted(report.sessions, 'session')}; {_counted(report.files_read, 'file')} read in {report.seconds:.1f} s"
     )
+    if report.index is not None:
+        output.line(f"{_counted(report.as_indexed, 'file')} as indexed in {report.index}")
     _write_coverage(output, report)
     _write_faults(output, report)
     _write_remarks(output, report)

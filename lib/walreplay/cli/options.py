@@ -25,7 +25,7 @@ Index = Annotated[
     str | None,
     typer.Option(
         "--index",
-        help="The index's place; else _walreplay_index in the captures' folder.",
+        help="The index's place; without it `index` uses _walreplay_index in the captures' folder, and `audit` none.",
         metavar="URI|TABLE",
     ),
 ]

@@ -77,8 +77,8 @@ class CaptureSettings(StrictModel):
     """The order of the files in the stream: see `walreplay.listing.sort_key`."""
     allow_gaps: bool = False
     """Continue where the bytes prove, or the files' numbers suggest, that something is missing."""
-    index: bool | None = None
-    """Whether runs use the archive's index, and add to it; None: if it is there, or they read much."""
+    index: bool = False
+    """Whether runs write what they find to the archive's index, in the captures' folder."""
 
 
 class OriginSettings(StrictModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeAlias
@@ -104,6 +105,14 @@ class PlannedBytes:
                 "the file has changed since it was scanned",
                 path=file.path,
                 remedy="Captures must not change but by growing; restore the file, or apply to a new target",
+            )
+        if file.checksum and zlib.crc32(memoryview(content)[: file.length]) != file.checksum:
+            raise OrderError(
+                "the file's bytes are not those that the archive's index has a checksum of, though its length and "
+                "modification time are the same",
+                path=file.path,
+                remedy="Restore the file; or delete the index, if it is the index that is wrong. walreplay audit reads "
+                "all files",
             )
         try:
             return cls(file.path, plain(memoryview(content)[: file.length]).data)

@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from walreplay.decode.summary import FileScan
-from walreplay.errors import ConfigError, TargetError, WalReplayError
+from walreplay.errors import CaptureError, ConfigError, TargetError, WalReplayError
 from walreplay.settings import Settings
 from walreplay.sink.table_log import newest_version
 from walreplay.spark.captures.files import INDEX_FOLDER, CaptureFile, root_of
@@ -35,6 +35,7 @@ from walreplay.spark.delta.sql_types import sql_schema
 from walreplay.spark.delta.target import TableName, Target
 from walreplay.spark.index.facts import FileFacts, standing, values_of
 from walreplay.spark.index.stored import FORMAT, pack, unpack
+from walreplay.spark.session.causes import is_refused
 from walreplay.spark.session.failures import failure_of
 from walreplay.spark.session.isolation import session_with
 from walreplay.spark.session.places import one_name
@@ -75,7 +76,7 @@ SCHEMA: Final = pa.schema(
         ("length", pa.int64()),
         ("modified", _TIMESTAMP),
         ("size", pa.int64()),
-        ("fingerprint", pa.int64()),
+        ("checksum", pa.int64()),
         ("framing", pa.string()),
         ("compression", pa.string()),
         ("first_lsn", pa.int64()),
@@ -115,8 +116,8 @@ _MOST_PACKED: Final = 32 << 20
 _FEW_NAMES: Final = 100
 
 _KEPT: Final = (
-    *("name", "length", "unix_micros(modified) AS modified", "facts", "scanned_as", "scanned_at", "scan_bytes"),
-    "unix_micros(indexed_at) AS at",
+    *("name", "length", "unix_micros(modified) AS modified", "checksum"),
+    *("facts", "scanned_as", "scanned_at", "scan_bytes", "unix_micros(indexed_at) AS at"),
 )
 
 _APPENDS: Final = "walreplay index"
@@ -124,7 +125,8 @@ _APPENDS: Final = "walreplay index"
 
 _GLOB: Final = re.compile(r"[\[\]{}*?\\]")
 
-_REMEDY: Final = "Delete it, and it is made again from the captures; or name another place by --index"
+_REMEDY: Final = "Delete it, and it is made again from the captures; or name another place by --index URI"
+_DENIED_REMEDY: Final = "Name a place by --index URI where it may be written"
 
 
 def home_of(captures: str, files: Sequence[CaptureFile]) -> str:
@@ -225,6 +227,7 @@ class Indexed:
 class _Row:
     length: int
     modified: int
+    checksum: int
     facts: str
     scanned_as: str
     at: str | None
@@ -252,15 +255,6 @@ class ArchiveIndex:
         self._seen: int | None = None
         self._spoilt: set[str] = set()
         self._has_doubles = False
-
-    def exists(self) -> bool:
-        """Say whether anything was indexed yet.
-
-        Raises:
-            TargetError: that cannot be told.
-        """
-        with index_errors(self._table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
-            return delta.exists(spark, self._table)
 
     @property
     def table(self) -> TableName:
@@ -303,6 +297,23 @@ class ArchiveIndex:
                 rows.pop(name, None)
                 self._spoilt.add(name)
         return found
+
+    def compare(self, facts: FileFacts) -> CaptureError | bool:
+        """Compare a file that was read with its row: an error if the row is of other bytes; False if there is no row.
+
+        A file that has grown since is not compared.
+        """
+        row = self._read().get(facts.name)
+        if row is None or row.scanned_as != self._how or row.length < facts.length:
+            return False
+        if row.length == facts.length and row.checksum == facts.checksum:
+            return True
+        length = f" (it had {row.length:,} bytes, and has {facts.length:,})" if row.length != facts.length else ""
+        return CaptureError(
+            f"the file's bytes are not those that were indexed{length}",
+            path=facts.name,
+            remedy=f"Restore the file; or, if it is right, delete the index ({self._table.text}), and make it again",
+        )
 
     def add(self, files: Sequence[Indexed]) -> int:
         """Write the rows of files, where they are not there as they are; give how many were written.
@@ -349,7 +360,7 @@ class ArchiveIndex:
     def _row_of(self, one: Indexed, known: dict[str, _Row]) -> dict[str, Any] | None:
         """Give a file's row, and take it for known from here on; None if it is there already."""
         facts = one.facts
-        row = _Row(facts.length, facts.modified, facts.digest, self._how, one.at)
+        row = _Row(facts.length, facts.modified, facts.checksum, facts.digest, self._how, one.at)
         before = known.get(facts.name)
         if before is not None and replace(before, scan_bytes=row.scan_bytes) == row:
             return None
@@ -391,8 +402,8 @@ class ArchiveIndex:
                 kept = kept.where(f.col("name").isin(sorted(wanted)))
             rows = kept.selectExpr(*_KEPT).collect()
             for row in sorted(rows, key=lambda row: row.at):
-                kind = _Row(row.length, row.modified, row.facts, row.scanned_as, row.scanned_at, row.scan_bytes)
-                self._rows[row.name] = kind
+                kept_as = row.facts, row.scanned_as, row.scanned_at, row.scan_bytes
+                self._rows[row.name] = _Row(row.length, row.modified, row.checksum, *kept_as)
             self._has_doubles = len(self._rows) < len(rows)
         return self._rows
 
@@ -477,10 +488,16 @@ def index_errors(table: str) -> Iterator[None]:
         raise
     except Exception as error:
         failure = failure_of(error)
-        if failure is None and not isinstance(error, OSError):
+        problem, place, remedy = type(error).__name__, table, _REMEDY
+        if failure is not None:
+            problem, place = failure.problem, failure.path or table
+        elif isinstance(error, OSError):
+            problem, place = error.strerror or problem, str(error.filename or table)
+        else:
             raise
-        problem = failure.problem if failure is not None else getattr(error, "strerror", None) or type(error).__name__
-        raise TargetError(f"the index cannot be read or written: {problem}", path=table, remedy=_REMEDY) from error
+        if is_refused(problem):
+            remedy = _DENIED_REMEDY
+        raise TargetError(f"the index cannot be read or written: {problem}", path=place, remedy=remedy) from error
 
 
 __all__ = ["INDEX_FOLDER", "SCHEMA", "ArchiveIndex", "Indexed", "Known", "home_of", "name_below", "table_of"]

@@ -26,6 +26,7 @@ from walreplay.spark.index.building import Archive, archive_of
 from walreplay.spark.index.decoding import Span, Values, compare_copies, count_values
 from walreplay.spark.index.facts import FileFacts, Open, RelationRows
 from walreplay.spark.index.joining import NOTHING_READ, Joined, Joining
+from walreplay.spark.index.recording import Recording
 from walreplay.transactions.plan import Plan
 from walreplay.transactions.stitch import Stitch
 from walreplay.transactions.twins import TwinError
@@ -43,12 +44,12 @@ def audit(
     *,
     values: bool = False,
 ) -> AuditReport:
-    """Find out what an archive holds, and all that is damaged or missing; nothing is applied.
+    """Read all files of an archive, and find out what it holds and all that is damaged or missing; nothing is applied.
 
     Args:
         captures: the folder (or file, or glob) of the capture files.
-        index: see `walreplay.index`; what the index knows is not read again.  If it cannot be written, the audit goes
-            on without it.
+        index: the place of an index.  Each file's bytes are compared with the checksum that it has of them, and files
+            that it lacks are added to it; if it cannot be written, the audit goes on.  None writes nothing anywhere.
         config: as `walreplay.apply` takes it.
         progress: told how far it is.
         values: decode everything, to count rows, bytes and rescued values by table.
@@ -59,10 +60,25 @@ def audit(
     began, wanted, told = time.monotonic(), make_settings(config), progress or NoProgress()
     with archive_of(spark, str(captures), None if index is None else str(index), wanted, told) as archive:
         told.stage("scan", len(archive.files))
-        joining = Joining(archive.spark, wanted, archive.files, archive.index, told, holes=archive.holes, lenient=True)
-        found = Findings(archive.index.name_of)
+        joining = Joining(
+            archive.spark,
+            wanted,
+            archive.files,
+            archive.index,
+            told,
+            holes=archive.holes,
+            lenient=True,
+            reads_all=True,
+            write=Recording.forget if index is None else Recording.add_sound,
+        )
+        found, agreeing = Findings(archive.index.name_of), 0
         for joined in joining.run():
             found.take(joined)
+            if index is not None and joined.facts is not None:
+                compared = archive.index.compare(joined.facts)
+                agreeing += compared is True
+                if isinstance(compared, CaptureError):
+                    found.note(compared)
         plan = found.plan_of(joining.stitch)
         if plan is not None and found.resent:
             told.stage("compare copies", None)
@@ -75,7 +91,8 @@ def audit(
             counts, problems = count_values(archive.spark, wanted, plan)
             for problem in problems:
                 found.note(problem)
-        return _report(str(captures), archive, joining, found, plan, counts, time.monotonic() - began)
+        report = _report(str(captures), archive, joining, found, plan, counts, time.monotonic() - began)
+        return report if index is None else replace(report, index=archive.index.table.text, as_indexed=agreeing)
 
 
 def _report(
@@ -93,7 +110,6 @@ def _report(
         warnings = (*warnings, f"the index was not written: {joining.unwritten}")
     return AuditReport(
         captures=captures,
-        index=archive.index.table.text,
         files=len(archive.files),
         capture_bytes=archive.size,
         files_read=len(joining.read),

@@ -134,16 +134,17 @@ class AuditReport:
     """What an archive holds, and what is wrong with it.
 
     Attributes:
-        index: where the index is; ``files_read`` were not in it.
+        files_read: all that were listed; those that cannot be read are among the problems.
         transactions: that commit in the archive; ``resent`` of them have come before, and are not counted.
         problems: what is damaged or missing, in the files' order.
         copies_compared: the transactions that come again were compared with their first copies.
         values_counted: all was decoded (``values``).
         open: transactions that have not ended where the archive does, and ``unfinished_bytes`` of a message.
+        index: where the index is that was named; None for none.  ``as_indexed`` files have the bytes that it has a
+            checksum of.
     """
 
     captures: str
-    index: str
     files: int
     capture_bytes: int
     files_read: int
@@ -163,6 +164,8 @@ class AuditReport:
     values_counted: bool
     warnings: tuple[str, ...]
     seconds: float
+    index: str | None = None
+    as_indexed: int = 0
 
     @property
     def is_whole(self) -> bool:

@@ -60,7 +60,7 @@ class FileFacts:
 
     Attributes:
         name: its path below the archive's folder.
-        length, fingerprint: as stored; ``size`` is that of the bytes decompressed.
+        length, checksum: of the bytes as stored (CRC-32); ``size`` is that of the bytes decompressed.
         modified: µs since 1970.
         first_lsn, last_lsn: the least and the greatest commit LSN of those that commit in it, and when these did.
         transactions: how many commit in it; ``resent`` of them have come before.
@@ -75,7 +75,7 @@ class FileFacts:
     length: int
     modified: int
     size: int
-    fingerprint: int
+    checksum: int
     framing: str | None
     compression: str | None
     first_lsn: int | None
@@ -154,7 +154,7 @@ class Follower:
             length=scan.length,
             modified=modified,
             size=scan.size,
-            fingerprint=scan.fingerprint,
+            checksum=scan.checksum,
             framing=None if state.place is None else state.place.framing.value,
             compression=scan.compression,
             first_lsn=first[0],

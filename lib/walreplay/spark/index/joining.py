@@ -6,7 +6,7 @@ before the next are read, so a run that is killed goes on there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -77,6 +77,8 @@ class Joining:
         files: in their order.
         holes: files, by path, before which others are missing, according to their numbers.
         lenient: go on behind what is damaged or missing, as far as it can be told where that is; else it is an error.
+        reads_all: files that the index knows are read, too.
+        write: what becomes of the rows for the index.
     """
 
     def __init__(
@@ -89,6 +91,8 @@ class Joining:
         *,
         holes: Mapping[str, Hole],
         lenient: bool,
+        reads_all: bool = False,
+        write: Callable[[Recording], int] = Recording.write,
     ) -> None:
         self.stitch = Stitch(None, wants_origin=settings.wants_origin, allow_gaps=lenient)
         self.written = 0
@@ -100,6 +104,8 @@ class Joining:
         self._progress = progress
         self._holes = holes
         self._lenient = lenient
+        self._reads_all = reads_all
+        self._write_rows = write
         self._framing = None if settings.captures.framing == "auto" else Framing(settings.captures.framing)
         self._codec = settings.source_codec
         self._recording = Recording(index, self.stitch)
@@ -117,7 +123,7 @@ class Joining:
         """
         for part in self._parts():
             try:
-                known = self._index.known(part)
+                known = {} if self._reads_all else self._index.known(part)
                 unknown = [file for file in part if file.path not in known]
                 self.read += unknown
                 found: dict[str, FileScan | WalReplayError] = {}
@@ -133,7 +139,7 @@ class Joining:
             steps.reached("part indexed")
 
     def _parts(self) -> Iterator[list[CaptureFile]]:
-        sizes = self._index.sizes(self._files)
+        sizes = {} if self._reads_all else self._index.sizes(self._files)
         part: list[CaptureFile] = []
         size = scans = 0
         for file in self._files:
@@ -149,7 +155,7 @@ class Joining:
 
     def _write(self) -> None:
         try:
-            self.written += self._recording.write()
+            self.written += self._write_rows(self._recording)
         except TargetError as error:
             if not self._lenient:
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from walreplay.decode.summary import FileScan
+from walreplay.errors import CaptureError
 from walreplay.spark.captures.files import CaptureFile
 from walreplay.spark.index.archive import ArchiveIndex, Indexed
 from walreplay.spark.index.facts import FileFacts, Follower, standing
@@ -10,7 +11,7 @@ from walreplay.transactions.stitch import Stitch
 
 
 class Recording:
-    """Follows a stitch: `look` before a file is added to it, `take` behind it, and `write` (or `add`) at the end.
+    """Follows a stitch: `look` before a file is added to it, `take` behind it, and `write` (or another) at the end.
 
     Args:
         index: where the rows go.
@@ -47,6 +48,20 @@ class Recording:
         """
         rows, self._rows = self._rows, []
         return self._index.add(rows)
+
+    def add_sound(self) -> int:
+        """Write the rows of the files since the last call; those of files that have other bytes now stay as they are.
+
+        Raises:
+            TargetError: the index cannot be read or written.
+        """
+        rows, self._rows = self._rows, []
+        return self._index.add([one for one in rows if not isinstance(self._index.compare(one.facts), CaptureError)])
+
+    def forget(self) -> int:
+        """Write none of the rows since the last call."""
+        self._rows = []
+        return 0
 
     def add(self) -> int:
         """Write the rows of the files since the last call, in one commit; those that are there for a file stay.

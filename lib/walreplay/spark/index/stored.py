@@ -28,7 +28,7 @@ from walreplay.decode.summary import (
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """To be raised with each change of these classes, or of what a scan finds: files are scanned again then."""
 
 CLASSES: Final = (

@@ -21,7 +21,7 @@ from walreplay.lsn import format_lsn, to_datetime
 from walreplay.progress import Progress
 from walreplay.report import RunReport
 from walreplay.settings import Settings, make_settings
-from walreplay.spark.captures.files import CaptureFile, are_mapped, list_captures, name_in, root_of
+from walreplay.spark.captures.files import CaptureFile, are_mapped, list_captures, root_of
 from walreplay.spark.checks.places import check_places
 from walreplay.spark.checks.setting_back import newer_error
 from walreplay.spark.delta.reach import folder_of
@@ -217,8 +217,7 @@ class Job:
         before = state.tables if state is not None else ()
         with self.run.staging() as staging, ThreadPoolExecutor(1) as beside:
             ahead = self._scan_ahead(reading, before, staging)
-            index = self._index(found)
-            records = index if index is not None and self._is_archive(found) else self._records(found)
+            index, records = self._index(found), self._records(found)
             scanning = Scanning(self.run, new.holes, self.until, index, records=records)
             plan = scanning.plan(reading, ahead)
             steps.reached("scanned")
@@ -250,25 +249,11 @@ class Job:
 
     def _index(self, found: Found) -> ArchiveIndex | None:
         """Give the archive's index, where reading it costs less than to scan the files."""
-        if found.reading.size < LEAST_INDEXED or self.run.settings.captures.index is False:
-            return None
-        return self._index_of(found)
-
-    def _is_archive(self, found: Found) -> bool:
-        """Say whether an index may be made: beside a file that is named alone others may lie that are no captures."""
-        return name_in(root_of(self.captures), found.files[0].path) != ""
+        return None if found.reading.size < LEAST_INDEXED else self._index_of(found)
 
     def _records(self, found: Found) -> ArchiveIndex | None:
-        """Give the archive's index, where what a small run finds is to be written to it."""
-        wanted = self.run.settings.captures.index
-        if wanted is False:
-            return None
-        index = self._index_of(found)
-        try:
-            return index if wanted or index.exists() else None
-        except TargetError:
-            # It is a help, and nothing depends on it.
-            return None
+        """Give the archive's index, if what the run finds is to be written to it."""
+        return self._index_of(found) if self.run.settings.captures.index else None
 
     def _index_of(self, found: Found) -> ArchiveIndex:
         self.run.progress.doing("the archive's index")

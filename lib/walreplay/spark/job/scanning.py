@@ -129,7 +129,10 @@ class Scanning:
         plan = stitch.plan(is_last=not reading.has_rest)
         check_times(plan)
         before = resume.applied if resume is not None else 0
-        return replace(plan, resume=replace(plan.resume, applied=before + plan.transactions))
+        # What is told of these files without reading them holds for the very bytes that were indexed.
+        sums = {path: one.scan.checksum for path, one in known.items()}
+        files = tuple(replace(file, checksum=sums.get(file.path, 0)) for file in plan.files)
+        return replace(plan, files=files, resume=replace(plan.resume, applied=before + plan.transactions))
 
     def record(self) -> None:
         """Write what was found of the files to the index, in one commit at most; if that fails, there is a warning."""

@@ -6,6 +6,8 @@ that text only names of classes, schemes, modules and places are passed on, neve
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +27,45 @@ _FILE_SYSTEMS: Final = {
     "gs": ("gs://", "hadoop-gcp"),
 }
 """By the package of Hadoop's classes: the scheme, and the artifact that has them."""
+
+
+_THROWN: Final = re.compile(r"^(?:Caused by: |: )((?:[\w$]+\.)+[\w$]+)(?:: ([^\n]*))?", re.MULTILINE)
+"""An exception in a stack trace of Java's: its class, and the first line of its message."""
+
+_REFUSALS: Final = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)))
+_REASON: Final = re.compile("|".join(map(re.escape, (*_REFUSALS, os.strerror(errno.EIO), os.strerror(errno.ENOSPC)))))
+
+_PLACE: Final = r"((?:\w[\w+.-]*:)?/[^\n]+?)"
+_FILES: Final = (
+    re.compile(rf"{_PLACE}(?: at \d+ exp: | does not exist| \((?:{_REASON.pattern})\)| is not a Parquet file)"),
+    re.compile(rf"reading file {_PLACE}\. "),
+    re.compile(rf"(?:Mkdirs failed to create|Destination \S+ is not a directory:|Unable to create) {_PLACE}(?: \(|$)"),
+)
+"""How Hadoop, Java and Spark name a file with which something is the matter; a name may have blanks."""
+
+_OF_PARTITIONS: Final = re.compile(r"=[^/]*(?=/)")
+
+
+def innermost(text: str) -> str | None:
+    """Name the innermost exception in a stack trace of Java's: its class, its reason and its file, if these are known.
+
+    The rest of a message may quote values.
+    """
+    found = _THROWN.findall(text)
+    if not found:
+        return None
+    kind, message = found[-1]
+    reason = _REASON.search(message)
+    places = (place for _, said in reversed(found) for sign in _FILES if (place := sign.search(said)) is not None)
+    place = next(places, None)
+    told = kind if reason is None else f"{kind} ({reason[0]})"
+    # The folder of a partition has a value in its name.
+    return told if place is None else f"{told} at {_OF_PARTITIONS.sub('=…', place[1])}"
+
+
+def is_refused(problem: str) -> bool:
+    """Say whether a problem is that the file system does not let anybody write there."""
+    return any(reason in problem for reason in _REFUSALS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,4 +252,4 @@ _CAUSES: Final[tuple[tuple[str, Callable[[re.Match[str]], Cause]], ...]] = (
 """Each sign, and what it says."""
 
 
-__all__ = ["Cause", "cause_of", "failure_with"]
+__all__ = ["Cause", "cause_of", "failure_with", "innermost", "is_refused"]

@@ -74,7 +74,7 @@ def failure_of(error: Exception, *, table: str | None = None, path: str | None =
     if not any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in type(error).__mro__):
         return None
     # Needs pyspark, which the program loads without.
-    from walreplay.spark.session.causes import failure_with
+    from walreplay.spark.session.causes import failure_with, innermost
 
     text = str(error)
     # If an executor raised an error of ours, it is at the end of the traceback that Spark passes on.
@@ -87,30 +87,33 @@ def failure_of(error: Exception, *, table: str | None = None, path: str | None =
     for sign, told in _DEATHS.items():
         if sign in text:
             return SparkFailure(told, table=table, path=path, remedy=_GO_ON)
+    problem = _problem(error, text, innermost(f"{text}\n: {getattr(error, '_stackTrace', '')}"))
     return SparkFailure(
-        f"Spark: {_problem(error, text)}",
+        f"Spark: {problem}",
         table=table,
         path=path,
         remedy=_SEE_MORE if table is None else f"{_GO_ON} once the cause is gone. {_SEE_MORE}",
     )
 
 
-def _problem(error: Exception, text: str) -> str:
+def _problem(error: Exception, text: str, cause: str | None) -> str:
+    """Write what is known of an error that quotes no value.
+
+    Args:
+        cause: the innermost exception.
+    """
     condition, state = (_ask(error, name) for name in ("getCondition", "getSqlState"))
+    problem = text.strip().splitlines()[0].removesuffix(".") if state else None
     if state is None:
         # Of what Java has thrown as it is, the text alone has them.
         found = _CONDITION.search(text)
-        condition, state = (found[1], found[2]) if found else (condition, None)
-        return condition if condition and state else _thrown(text) or type(error).__name__
+        condition, state = (found[1], found[2]) if found else (condition, "")
+        problem = condition if found else None
     if state.startswith(_DATA_EXCEPTION):
         return condition or type(error).__name__
-    return text.strip().splitlines()[0].removesuffix(".")
-
-
-def _thrown(text: str) -> str | None:
-    """Give the class of a Java exception; its message may hold values."""
-    found = re.search(r"^: ((?:[\w$]+\.)+[\w$]+)", text, re.MULTILINE)
-    return None if found is None else found[1]
+    if problem is None:
+        return cause or type(error).__name__
+    return problem if cause is None else f"{problem}, by {cause}"
 
 
 def _has_lost_java(error: Exception) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -114,7 +115,7 @@ def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanT
 
 def scan_of(path: str, content: memoryview, task: ScanTask, opened: Plain | None = None) -> FileScan:
     """Scan a file with a task's parameters."""
-    return scan_file(
+    scan = scan_file(
         path,
         content,
         framing=task.framing,
@@ -131,3 +132,6 @@ def scan_of(path: str, content: memoryview, task: ScanTask, opened: Plain | None
         before=task.before,
         until=task.until,
     )
+    if not task.start:
+        scan.checksum = zlib.crc32(content)
+    return scan
