@@ -28,6 +28,9 @@ _MOST_COMMITS: Final = 100
 _OF_VERSION: Final = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
 """The log's files that show that a table has had a version."""
 
+_NUMBERED: Final = re.compile(r"\.{0,2}(\d{20})\.")
+"""How files of a version begin: its checksums, and what was to become one."""
+
 
 class LoggedVersion:
     """A table's version according to its log.  A method gives None if the log is not plain or has no valid checksum.
@@ -105,10 +108,53 @@ class LoggedVersion:
         return None if found is None or _size(found) != size else found
 
 
+class DamagedLog(ValueError):
+    """A table's log lacks a commit, or has one that is not whole."""
+
+
 def newest_version(folder: Folder) -> int:
     """Give a table's newest version by the names of its log's files; -1 if there is no table."""
-    names = folder.inside(LOG).names()
+    return _newest(folder.inside(LOG).names())
+
+
+def _newest(names: Sequence[str]) -> int:
     return max((int(found[1]) for name in names if (found := _OF_VERSION.fullmatch(name))), default=-1)
+
+
+def check_log(folder: Folder) -> int:
+    """Check the commits behind a log's newest checkpoint, which all readers need; return the newest version.
+
+    In an object store each commit takes a request, so there only their names are checked.
+
+    Raises:
+        DamagedLog: one is missing, or torn; the text names it.
+    """
+    log = folder.inside(LOG)
+    names = frozenset(log.names())
+    newest = _newest(tuple(names))
+    begins = (int(name[:20]) + 1 for name in names if ".checkpoint." in name and _OF_VERSION.fullmatch(name))
+    for version in range(max(begins, default=0), newest + 1):
+        name = f"{version:020}.json"
+        if name not in names:
+            raise DamagedLog(f"{LOG}/{name} is missing")
+        if not log.is_far:
+            try:
+                _actions(log, version)
+            except ValueError:
+                raise DamagedLog(f"{LOG}/{name} is not whole") from None
+    return newest
+
+
+def clear_leftovers(folder: Folder) -> None:
+    """Remove files of a log that belong to commits which are gone: they would be taken for those of the next ones.
+
+    Hadoop's checksums of commits (``.NAME.json.crc``) damn a commit that comes in their place.
+    """
+    log = folder.inside(LOG)
+    names = log.names()
+    newest = _newest(names)
+    numbered = ((name, _NUMBERED.match(name)) for name in names)
+    log.delete(*(name for name, found in numbered if found is not None and int(found[1]) > newest))
 
 
 def commits_from(folder: Folder, first: int, last: int) -> Iterator[LoggedCommit]:
@@ -150,7 +196,10 @@ def _info_of(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _actions(log: Folder, version: int) -> list[Mapping[str, Any]]:
-    return [json.loads(line) for line in log.read(f"{version:020}.json").splitlines()]
+    found = [json.loads(line) for line in log.read(f"{version:020}.json").splitlines()]
+    if not found:
+        raise DamagedLog(f"{LOG}/{version:020}.json is empty")
+    return found
 
 
 _Files = dict[tuple[str, "str | None"], Mapping[str, Any] | None]

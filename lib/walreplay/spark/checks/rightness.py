@@ -12,8 +12,9 @@ from walreplay.errors import TargetError, WalReplayError
 from walreplay.outputs import Output, output_of
 from walreplay.spark.checks.standing import Known, standing_of
 from walreplay.spark.delta import statements as delta
-from walreplay.spark.delta.target import TableName, quote
+from walreplay.spark.delta.target import quote
 from walreplay.spark.planning.registry import MirrorEntry
+from walreplay.spark.session.failures import failure_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -95,20 +96,19 @@ def check_readable(spark: SparkSession, entry: MirrorEntry) -> None:
         TargetError: it cannot be opened, so nothing can be committed to it.
     """
     try:
-        delta.exists(spark, entry.table)
+        if delta.exists(spark, entry.table):
+            # What is committed to a table depends on all of its log.
+            delta.read(spark, entry.table).inputFiles()
     except Exception as error:
-        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+        failure = failure_of(error)
+        if failure is None:
             raise
-        raise _unreadable(entry.table, entry.name) from None
-
-
-def _unreadable(table: TableName, name: str) -> TargetError:
-    return TargetError(
-        "the table's log is damaged: nothing can be committed to it",
-        table=name,
-        path=table.text,
-        remedy="Remove the table, or move it away, and run walreplay rebuild again: it is made anew",
-    )
+        raise TargetError(
+            f"nothing can be committed to the table, as its log is damaged: {failure.problem}",
+            table=entry.name,
+            path=failure.path or entry.table.text,
+            remedy=f"Move {entry.table.text} away, and run walreplay rebuild again: it is made anew",
+        ) from None
 
 
 def _declared(schema: StructType) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.errors import TargetError
 from walreplay.sink.lineage import CommitId, LoggedCommit, Standing, follow, mark_of, others_change
-from walreplay.sink.table_log import commits_from, newest_version
+from walreplay.sink.table_log import DamagedLog, check_log, commits_from, newest_version
 from walreplay.spark.delta import statements as delta
 from walreplay.spark.delta.located import folder_at
 from walreplay.spark.delta.target import TableName
@@ -59,8 +59,9 @@ def standing_of(spark: SparkSession, table: TableName, known: Known) -> Standing
     try:
         newest, commits = _commits(spark, table, left)
     except (ValueError, TypeError, AttributeError) as error:
+        what = str(error) if isinstance(error, DamagedLog) else type(error).__name__
         raise TargetError(
-            f"the table's log is damaged ({type(error).__name__})",
+            f"the table's log is damaged: {what}",
             table=known.name,
             path=table.text,
             remedy=f"Nothing was applied; bring the table back as it was, or {made_again(entry)}",
@@ -179,7 +180,7 @@ def _commits(spark: SparkSession, table: TableName, left: int) -> tuple[int, lis
     """Give a table's newest version, and its commits from a version on."""
     folder = folder_at(spark, table)
     if folder is not None:
-        newest = newest_version(folder)
+        newest = check_log(folder)
         return newest, list(commits_from(folder, left, newest))
     rows = _history(spark, table, 1)
     newest = rows[0].version if rows else -1

@@ -146,6 +146,13 @@ def check_begun(
     raise changed_error(plan.table, plan.name, standing, plan.before)
 
 
+def _is_gone(spark: SparkSession, run: TableRun) -> bool:
+    """Say whether a table is gone that earlier runs have written to, and that a rebuild can make again."""
+    before = run.plan.before
+    is_known = before is not None and before.left is not None and run.plan.metadata.share is None
+    return is_known and not delta.exists(spark, run.plan.table)
+
+
 def _is_of_ledger(standing: Standing, oid: int, *, shared: bool) -> bool:
     """Say whether this ledger made a table for a relation, although it does not know the table.
 
@@ -248,11 +255,15 @@ class TableChecks:
     def check_again(self, runs: Sequence[TableRun], plan: Plan) -> list[TableRun]:
         """Compare the tables of an interrupted run with the ledger, and refuse those that others have changed.
 
+        A table that is gone is left out: with the run's changes alone it would look like a whole one.
+
         Raises:
             TargetError: naming one.
         """
 
-        def look(run: TableRun) -> TableRun:
+        def look(run: TableRun) -> TableRun | None:
+            if _is_gone(self.spark, run):
+                return None
             with spark_errors(table=run.plan.name, path=run.plan.table.text):
                 standing = check_begun(self.spark, run, plan.id, self.siblings, accepts=self.accepts)
             checked = replace(run, standing=standing, checked=None if standing is None else standing.latest)
@@ -262,9 +273,16 @@ class TableChecks:
             return checked
 
         with ThreadPoolExecutor(self.at_once) as pool:
-            checked = list(pool.map(look, runs))
+            looked = list(pool.map(look, runs))
+        checked = [run for run in looked if run is not None]
         for run in checked:
             self._warn_of_change(run.plan, run.standing)
+        for run, there in zip(runs, looked, strict=True):
+            if there is None:
+                self.warnings.append(
+                    f"{run.plan.name}: the table is gone, so the run was finished without it; "
+                    f"{made_again(run.plan.before)}"
+                )
         return checked
 
     def look_at_others(self, entries: Sequence[MirrorEntry], written: Collection[int]) -> list[Ahead]:

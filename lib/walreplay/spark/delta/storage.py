@@ -11,6 +11,8 @@ from typing import Final
 
 from walreplay.errors import ConfigError, TargetError, WalReplayError
 from walreplay.spark.delta.target import Target
+from walreplay.spark.session.causes import is_refused
+from walreplay.spark.session.failures import failure_of
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SAID: Final = re.compile("|".join(re.escape(os.strerror(number)) for number in _FULL))
@@ -21,16 +23,25 @@ _OF_WORKER: Final = re.compile(r"^(?:\w+Error): \[Errno (\d+)\] [^:\n]+: '([^'\n
 
 _DAMAGE: Final = re.compile(
     r"DELTA_(?!CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED)|FAILED_READ_FILE|FileNotFound|Parquet|jackson|EOFException"
+    r"|ChecksumException"
 )
 """What Spark and Delta say of a table that they cannot read."""
 
 
+_TORN: Final = re.compile(
+    r"DELTA_(?:VERSIONS_NOT_CONTIGUOUS|TRUNCATED_|STATE_RECOVER_|LOG_FILE_NOT_FOUND|MISSING_)|FAILED_READ_FILE|"
+    r"FileNotFound|not a Parquet file|ChecksumException"
+)
+"""The same of a table that is written to, where much else may be the matter."""
+
+
 @contextmanager
-def storage_errors(place: str) -> Iterator[None]:
+def storage_errors(place: str, *, if_damaged: str = "") -> Iterator[None]:
     """Raise errors of the file system, on whatever machine, as errors for people.
 
     Args:
         place: the target, if the error does not name the file.
+        if_damaged: what to do if it is the table at the place that is damaged; empty if that is told elsewhere.
     """
     try:
         yield
@@ -46,10 +57,23 @@ def storage_errors(place: str) -> Iterator[None]:
         if said is not None:
             found = _PLACE.search(str(error))
             raise _refused(found[1] if found else place, said[0], errno.ENOSPC) from error
+        if if_damaged and (damage := _damage(error, of_worker, place)) is not None:
+            told, path = damage
+            remedy = f"Bring back what is missing; or {if_damaged}"
+            raise TargetError(f"the table is damaged: {told}", path=path, remedy=remedy) from error
         if of_worker is None:
             raise
         number = int(of_worker[1])
         raise _refused(of_worker[2], os.strerror(number), number) from error
+
+
+def _damage(error: Exception, of_worker: re.Match[str] | None, place: str) -> tuple[str, str] | None:
+    """Say what of a table cannot be read, and where; None if something else is the matter."""
+    if of_worker is not None:
+        is_gone = int(of_worker[1]) == errno.ENOENT and of_worker[2].startswith(f"{place}/")
+        return (os.strerror(errno.ENOENT), of_worker[2]) if is_gone else None
+    failure = failure_of(error) if _TORN.search(str(error)) is not None else None
+    return None if failure is None or is_refused(failure.problem) else (failure.problem, failure.path or place)
 
 
 def _refused(path: str, reason: str, number: int) -> TargetError:

@@ -59,7 +59,7 @@ step that it takes with them: without, a commit takes a third less time."""
 
 _CHECKSUM_FILES: Final = "spark.databricks.delta.writeChecksumFile.enabled"
 
-_LAST_CHECKPOINT_SUM: Final = "_delta_log/._last_checkpoint.crc"
+_LAST_CHECKPOINT_SUM: Final = f"{LOG}/._last_checkpoint.crc"
 """The checksum of the one file of the log that is written again and again."""
 
 _OF_CATALOGS: Final = re.compile("catalogManaged|catalogOwned|coordinatedCommits", re.IGNORECASE)
@@ -301,7 +301,8 @@ class Transaction:
     def _commit(self, actions: Sequence[tuple[str, Mapping[str, Any]]], operation: Any, told: Mapping[str, str]) -> int:
         # A checksum file must not outlive the file that it belongs to, wherever this program is stopped.
         if isinstance(self.folder, MountedFolder):
-            self.folder.delete(_LAST_CHECKPOINT_SUM)
+            # A commit of this number that was lost may have left its own.
+            self.folder.delete(_LAST_CHECKPOINT_SUM, f"{LOG}/.{self.version + 1:020}.json.crc")
         # Where somebody has switched the files of checksums off, they stay so.
         configured = self._spark._jsparkSession.conf().getOption(_CHECKSUM_FILES)
         writes = self._internals.can(CHECKSUMS) and not (configured.isDefined() and configured.get() == "false")

@@ -488,15 +488,11 @@ def index_errors(table: str) -> Iterator[None]:
         raise
     except Exception as error:
         failure = failure_of(error)
-        problem, place, remedy = type(error).__name__, table, _REMEDY
-        if failure is not None:
-            problem, place = failure.problem, failure.path or table
-        elif isinstance(error, OSError):
-            problem, place = error.strerror or problem, str(error.filename or table)
-        else:
+        if failure is None and not isinstance(error, OSError):
             raise
-        if is_refused(problem):
-            remedy = _DENIED_REMEDY
+        problem = failure.problem if failure else getattr(error, "strerror", None) or type(error).__name__
+        place = (failure.path if failure else getattr(error, "filename", None)) or table
+        remedy = _DENIED_REMEDY if is_refused(problem) else _REMEDY
         raise TargetError(f"the index cannot be read or written: {problem}", path=place, remedy=remedy) from error
 
 

@@ -88,7 +88,7 @@ class Installing:
         place = entry.table.text
         with (
             spark_errors(table=entry.name, path=place),
-            storage_errors(place),
+            storage_errors(place, if_damaged=f"move {place} away, and run again: it is made anew"),
             session_with(context.spark, delta.SMALL_STATE) as own,
         ):
             version = replace_rows(own, context.writer, what)

@@ -16,6 +16,7 @@ from walreplay.spark.job.context import RunContext
 from walreplay.spark.ledger.state import State
 from walreplay.spark.planning.placement import Move
 from walreplay.spark.planning.plan import RunPlan
+from walreplay.spark.planning.registry import made_again
 from walreplay.spark.planning.table_run import TableRun, step_of
 from walreplay.spark.session import steps
 from walreplay.spark.session.failures import spark_errors
@@ -155,10 +156,19 @@ class RunTables:
 
         with (
             spark_errors(table=run.plan.name, path=place),
-            storage_errors(place),
+            storage_errors(place, if_damaged=_set_aside(run)),
             jobs_named(self.run.spark, f"apply {run.plan.name}"),
         ):
             return apply(run, True) if run.plan.metadata.share is None else in_turn(run, apply)
+
+
+def _set_aside(run: TableRun) -> str:
+    """Write how a run goes on from a table that is damaged; empty for a new one, and for one that sources share."""
+    before = run.plan.before
+    if before is None or before.left is None or before.share is not None:
+        return ""
+    away = f"move {before.table.text} away, and run again, which finishes this run without it"
+    return f"{away}; then {made_again(before)}"
 
 
 def _log(report: TableReport, number: int) -> None:

@@ -39,10 +39,12 @@ _PLACE: Final = r"((?:\w[\w+.-]*:)?/[^\n]+?)"
 _FILES: Final = (
     re.compile(rf"{_PLACE}(?: at \d+ exp: | does not exist| \((?:{_REASON.pattern})\)| is not a Parquet file)"),
     re.compile(rf"reading file {_PLACE}\. "),
-    re.compile(rf"(?:Mkdirs failed to create|Destination \S+ is not a directory:|Unable to create) {_PLACE}(?: \(|$)"),
+    re.compile(rf"(?:Mkdirs failed to create|is not a directory:) {_PLACE}(?: \(|$)"),
+    re.compile(rf"{_PLACE}: Unable to reconstruct state"),
 )
 """How Hadoop, Java and Spark name a file with which something is the matter; a name may have blanks."""
 
+_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 _OF_PARTITIONS: Final = re.compile(r"=[^/]*(?=/)")
 
 
@@ -55,17 +57,17 @@ def innermost(text: str) -> str | None:
     if not found:
         return None
     kind, message = found[-1]
-    reason = _REASON.search(message)
+    reason = _REASON.search(message) or _CONDITION.match(message)
     places = (place for _, said in reversed(found) for sign in _FILES if (place := sign.search(said)) is not None)
     place = next(places, None)
-    told = kind if reason is None else f"{kind} ({reason[0]})"
+    told = kind if reason is None else f"{kind} ({reason[reason.lastindex or 0]})"
     # The folder of a partition has a value in its name.
     return told if place is None else f"{told} at {_OF_PARTITIONS.sub('=…', place[1])}"
 
 
 def is_refused(problem: str) -> bool:
     """Say whether a problem is that the file system does not let anybody write there."""
-    return any(reason in problem for reason in _REFUSALS)
+    return any(reason in problem for reason in (*_REFUSALS, "cannot be made"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,23 @@ def _other_delta(found: re.Match[str]) -> Cause:
     )
 
 
+def _not_made(found: re.Match[str]) -> Cause:
+    return Cause(
+        "the folder cannot be made: writing there is not permitted, or something is in its way",
+        f"See that Spark may write there, {_AGAIN}",
+        place=found[1],
+    )
+
+
+def _wrong_checksum(found: re.Match[str]) -> Cause:
+    folder, _, name = found[1].rpartition("/")
+    return Cause(
+        "the file is not what Hadoop's checksum of it says (ChecksumException)",
+        f"Bring the file back as it was; or, if it is right, remove its checksum ({folder}/.{name}.crc); {_AGAIN}",
+        place=found[1],
+    )
+
+
 def _no_metastore(_: re.Match[str]) -> Cause:
     return Cause(
         "Spark's catalog cannot reach its metastore",
@@ -247,6 +266,8 @@ _CAUSES: Final[tuple[tuple[str, Callable[[re.Match[str]], Cause]], ...]] = (
         r"(?:.*\n)+?\s+at (?:org\.apache\.spark\.sql\.delta|io\.delta)\.",
         _other_delta,
     ),
+    (r"\[DELTA_CANNOT_CREATE_LOG_PATH\] Cannot create ([^\n]+)", _not_made),
+    (r"ChecksumException: Checksum error: ([^\n]+?) at \d+ exp: ", _wrong_checksum),
     (r"Unable to instantiate [\w.]*MetaStoreClient|MetaException\(|Another instance of Derby", _no_metastore),
 )
 """Each sign, and what it says."""

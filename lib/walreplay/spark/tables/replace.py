@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.errors import TargetError
 from walreplay.sink.features import needed_by
+from walreplay.sink.table_log import clear_leftovers
 from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.located import folder_at
 from walreplay.spark.delta.target import TableName, quote
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.session import steps
@@ -58,6 +60,7 @@ def replace_rows(spark: SparkSession, writer: TableWriter, what: Replacing) -> i
         TargetError: somebody else writes to the table.
     """
     entry, table = what.entry, what.entry.table
+    _clear(spark, table)
     there = delta.exists(spark, table)
     found = None
     if what.resumed and there:
@@ -79,6 +82,13 @@ def replace_rows(spark: SparkSession, writer: TableWriter, what: Replacing) -> i
     steps.reached(f"rows replaced: {entry.name}")
     _lay_out(spark, writer, what)
     return found.version
+
+
+def _clear(spark: SparkSession, table: TableName) -> None:
+    """Remove what commits that are gone have left: it would damn those that come in their place."""
+    folder = folder_at(spark, table)
+    if folder is not None:
+        clear_leftovers(folder)
 
 
 def _write(spark: SparkSession, writer: TableWriter, what: Replacing, *, there: bool) -> None:
