@@ -53,7 +53,10 @@ def check_rows(state: StitchState, parts: tuple[Part, ...], path: str) -> None:
         summary = part.summary
         if summary.head_commit is not None:
             if lacks_rows(state, open_.xid, open_.final_lsn, XidCounts(open_.ordinal + total + summary.head_changes)):
-                raise OrderError(_fewer_rows(open_.xid), path=path, offset=0, remedy=_COPY)
+                error = OrderError(_fewer_rows(open_.xid), path=path, offset=0, remedy=_COPY)
+                if not state.allow_gaps:
+                    raise error
+                state.warnings.append(f"{path}: {error.problem}; it is applied as it is (gaps are allowed)")
             return
         if summary.exact and summary.place is not None:
             open_, total = summary.place.transaction, 0
