@@ -100,12 +100,6 @@ class PlannedBytes:
         Raises:
             OrderError: the file is not the one that was planned.
         """
-        if len(content) < file.length or fingerprint(content, file.length) != file.fingerprint:
-            raise OrderError(
-                "the file has changed since it was scanned",
-                path=file.path,
-                remedy="Captures must not change but by growing; restore the file, or apply to a new target",
-            )
         if file.checksum and zlib.crc32(memoryview(content)[: file.length]) != file.checksum:
             raise OrderError(
                 "the file's bytes are not those that the archive's index has a checksum of, though its length and "
@@ -113,6 +107,12 @@ class PlannedBytes:
                 path=file.path,
                 remedy="Restore the file; or delete the index, if it is the index that is wrong. walreplay audit reads "
                 "all files",
+            )
+        if len(content) < file.length or fingerprint(content, file.length) != file.fingerprint:
+            raise OrderError(
+                "the file has changed since it was scanned",
+                path=file.path,
+                remedy="Captures must not change but by growing; restore the file, or apply to a new target",
             )
         try:
             return cls(file.path, plain(memoryview(content)[: file.length]).data)

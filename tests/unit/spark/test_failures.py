@@ -23,9 +23,27 @@ _CAST = (
 _PLAIN = "An error occurred while calling o7.save.\n: java.lang.IllegalStateException: SECRET\n\tat x"
 
 
+_GAP = (
+    "An error occurred while calling o137.load.\n: org.apache.spark.sql.delta.DeltaIllegalStateException: "
+    "[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 2, 3) are not contiguous. \nA gap in the delta log\n\tat org.x"
+)
+_FILE = (
+    "An error occurred while calling o208.count.\n: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] "
+    "Encountered error while reading file file:///m/a%20b/p=SECRET/_delta_log/3.json.  SQLSTATE: KD001\n\tat x.y(z)\n"
+    "Caused by: java.io.EOFException: SECRET\n\tat java.base/java.io"
+)
+_PATH = (
+    "An error occurred while calling o7.save.\n: org.apache.spark.SparkException: Job aborted\n\tat x\n"
+    "Caused by: java.io.FileNotFoundException: /m/a b/part-1 (Permission denied)\n\tat x\n"
+)
+
+
 @pytest.mark.parametrize(
     ("error", "problem"),
     [
+        (Thrown(_GAP), "Spark: org.apache.spark.sql.delta.DeltaIllegalStateException (DELTA_VERSIONS_NOT_CONTIGUOUS)"),
+        (Thrown(_FILE), "Spark: FAILED_READ_FILE.NO_HINT, by java.io.EOFException at file:///m/a b/p=…/_delta_log/3"),
+        (Thrown(_PATH), "Spark: java.io.FileNotFoundException (Permission denied) at /m/a b/part-1"),
         (Thrown(_STATE), "Spark: DELTA_STATE_RECOVER_ERROR"),
         (Thrown(_CAST), "Spark: CAST_INVALID_INPUT"),
         (Thrown(_PLAIN), "Spark: java.lang.IllegalStateException"),

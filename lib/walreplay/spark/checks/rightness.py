@@ -10,8 +10,10 @@ from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructType
 
 from walreplay.errors import TargetError, WalReplayError
 from walreplay.outputs import Output, output_of
+from walreplay.sink.table_log import DamagedLog, check_log
 from walreplay.spark.checks.standing import Known, standing_of
 from walreplay.spark.delta import statements as delta
+from walreplay.spark.delta.located import folder_at
 from walreplay.spark.delta.target import quote
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.spark.session.failures import failure_of
@@ -96,17 +98,20 @@ def check_readable(spark: SparkSession, entry: MirrorEntry) -> None:
         TargetError: it cannot be opened, so nothing can be committed to it.
     """
     try:
+        folder = folder_at(spark, entry.table)
+        if folder is not None:
+            check_log(folder)
         if delta.exists(spark, entry.table):
             # What is committed to a table depends on all of its log.
             delta.read(spark, entry.table).inputFiles()
     except Exception as error:
-        failure = failure_of(error)
-        if failure is None:
+        failure = None if isinstance(error, DamagedLog) else failure_of(error)
+        if failure is None and not isinstance(error, DamagedLog):
             raise
         raise TargetError(
-            f"nothing can be committed to the table, as its log is damaged: {failure.problem}",
+            f"nothing can be committed to the table, as its log is damaged: {failure.problem if failure else error}",
             table=entry.name,
-            path=failure.path or entry.table.text,
+            path=(failure.path if failure else None) or entry.table.text,
             remedy=f"Move {entry.table.text} away, and run walreplay rebuild again: it is made anew",
         ) from None
 

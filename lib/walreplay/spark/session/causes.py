@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 import pyspark
 
@@ -62,7 +63,11 @@ def innermost(text: str) -> str | None:
     place = next(places, None)
     told = kind if reason is None else f"{kind} ({reason[reason.lastindex or 0]})"
     # The folder of a partition has a value in its name.
-    return told if place is None else f"{told} at {_OF_PARTITIONS.sub('=…', place[1])}"
+    if place is None:
+        return told
+    # Spark names a file as a URI.
+    file = unquote(place[1]) if ":///" in place[1] else place[1]
+    return f"{told} at {_OF_PARTITIONS.sub('=…', file)}"
 
 
 def is_refused(problem: str) -> bool:

@@ -81,13 +81,14 @@ def failure_of(error: Exception, *, table: str | None = None, path: str | None =
     ours = re.findall(r"^(?:\w+\.)*walreplay\.errors\.(\w+): (.*)$", text, re.MULTILINE)
     if ours:
         return SparkFailure(str(ours[-1][1]))
-    recognised = failure_with(text, table=table, path=path)
+    traced = f"{text}\n: {getattr(error, '_stackTrace', '')}"
+    recognised = failure_with(traced, table=table, path=path)
     if recognised is not None:
         return recognised
     for sign, told in _DEATHS.items():
         if sign in text:
             return SparkFailure(told, table=table, path=path, remedy=_GO_ON)
-    problem = _problem(error, text, innermost(f"{text}\n: {getattr(error, '_stackTrace', '')}"))
+    problem = _problem(error, text, innermost(traced))
     return SparkFailure(
         f"Spark: {problem}",
         table=table,
