@@ -11,13 +11,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import psycopg
 from psycopg import sql
 
-from support.hostile_names import NAMES
+from support.hostile_names import NAMES, SUFFIXED
 from support.postgres import Server
 from support.truth import SourceTable
 from support.workload import SETUP, run_workload
@@ -75,10 +75,10 @@ _PLACES: Final = (
 
 
 def _columns(number: int) -> list[str]:
-    """Give a table's names of columns, none that Spark takes for another."""
+    """Give a table's names of columns, none that Spark takes for another or the mirror for its own."""
     found: list[str] = []
     for name in (*NAMES[number * 17 :], *NAMES):
-        if len(found) < 12 and fold(name) not in map(fold, found):
+        if len(found) < 12 and fold(name) not in map(fold, (*found, *SUFFIXED)):
             found.append(name)
     return found
 
@@ -258,6 +258,22 @@ def tables_of(subscriber: Server, one: Published) -> list[SourceTable]:
     subscriber.database = one.name
     query = "SELECT nspname FROM pg_namespace WHERE nspname NOT LIKE 'pg\\_%%' AND nspname <> 'information_schema'"
     return subscriber.source_tables(*(name for (name,) in subscriber.rows(query)))
+
+
+def sent_tables(server: Server, one: Published) -> list[SourceTable]:
+    """Give the tables that are published with the columns that are, and no rows."""
+    query = "SELECT DISTINCT n.nspname, c.relname, string_to_array(p.attrs::text, ' ')::int[]"
+    query += " FROM pg_get_publication_tables(VARIADIC %s::text[]) p JOIN pg_class c ON c.oid = p.relid"
+    query += " JOIN pg_namespace n ON n.oid = c.relnamespace"
+    named = "SELECT attname FROM pg_attribute WHERE attnum = ANY (%s)"
+    named += " AND attrelid = format('%%I.%%I', %s::text, %s::text)::regclass"
+    found = []
+    for schema, name, numbers in server.rows(query, list(one.publications)):
+        sent = {column for (column,) in server.rows(named, numbers, schema, name)}
+        table = server.source_table(schema, name)
+        columns = tuple(column for column in table.columns if column.name in sent)
+        found.append(replace(table, columns=columns, rows=[]))
+    return found
 
 
 def _wait(server: Server, query: str, what: str, log: Any = None) -> None:
@@ -443,6 +459,7 @@ __all__ = [
     "Published",
     "copied_rows",
     "published",
+    "sent_tables",
     "set_up",
     "subscribe",
     "tables_of",
