@@ -33,7 +33,7 @@ class Snapshot:
     name: str
     lsn: str
 
-    def dump(self, into: Path, *arguments: str) -> Path:
+    def dump(self, into: Path, *arguments: str, publications: str = "") -> Path:
         """Have pg_dump write all tables; give the file that describes them, beside it."""
         into.parent.mkdir(parents=True, exist_ok=True)
         server = self.server
@@ -42,7 +42,12 @@ class Snapshot:
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         described = into.with_suffix(".jsonl")
+        return self.describe(described, publications=publications)
+
+    def describe(self, described: Path, *, publications: str = "") -> Path:
+        """Write what the tables are, or those of some publications."""
         with self.server.connect() as connection:
+            connection.execute("SELECT set_config('walreplay.publication', %s, false)", [publications])
             self._describe(connection, described)
         return described
 
