@@ -74,7 +74,7 @@ def read_description(text: str, path: str) -> Description:
     columns: dict[tuple[int, str, str, str], list[tuple[int, Column]]] = {}
     types: dict[int, Type] = {}
     rows: dict[int, int] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
