@@ -158,10 +158,7 @@ EVERYTHING: Final = Published("everything", ("everything",), ("CREATE PUBLICATIO
 SCHEMAS: Final = Published(
     "schemas",
     ('Odd "pub, name',),
-    (
-        f'CREATE PUBLICATION "Odd ""pub, name" FOR TABLES IN SCHEMA {_SCHEMAS}'
-        " WITH (publish_via_partition_root = true)",
-    ),
+    (f'CREATE PUBLICATION "Odd ""pub, name" FOR TABLES IN SCHEMA {_SCHEMAS} WITH (publish_via_partition_root = true)',),
     {"proto_version": "2", "streaming": "on"},
 )
 CHOSEN: Final = Published(
@@ -317,7 +314,7 @@ def _changes(chance: random.Random, *, unsent: bool) -> Iterator[tuple[str, Sequ
         yield f"UPDATE kinds.{table} SET id = {key(180)} WHERE id = {key()}", ()
         yield f"DELETE FROM kinds.{table} WHERE id IN ({key(180)}, {key()})", ()
     yield "INSERT INTO kinds.bare DEFAULT VALUES", ()
-    pair, moods = "(1,\"a \"\"b, \\\\\")", '{sad,NULL,"very happy"}'
+    pair, moods = '(1,"a ""b, \\\\")', '{sad,NULL,"very happy"}'
     values = [key(20), pair, f'{{"{chance.choice(("(,)", "(2,)"))}",NULL}}', moods, "{1.50,NULL}"]
     more = ["y" * chance.choice((9, 5000)), b"\0\\x", "-1 mon 2 days", chance.choice(("NaN", "1e-40", "-Infinity"))]
     yield (
@@ -351,7 +348,7 @@ def _changes(chance: random.Random, *, unsent: bool) -> Iterator[tuple[str, Sequ
         yield f"INSERT INTO chosen.either VALUES ({key(40)}, {key(30)}) ON CONFLICT DO NOTHING", ()
         yield f"UPDATE chosen.either SET n = {key(30)} WHERE id = {key(40)}", ()
         yield (
-            'INSERT INTO chosen."li.st/ed, fil%%ter" VALUES (\'s\', %s, %s, %s) ON CONFLICT DO NOTHING',
+            "INSERT INTO chosen.\"li.st/ed, fil%%ter\" VALUES ('s', %s, %s, %s) ON CONFLICT DO NOTHING",
             (key(6), chance.choice(("a", "\\\n\t", "")), "z"),
         )
     table = 'chosen."li.st/ed, fil%%ter"'
@@ -447,24 +444,3 @@ def copied_rows(server: Server, snapshot: str, table: SourceTable, one: Publishe
         form = r"COPY ({}) TO STDOUT (FORMAT csv, HEADER, NULL '\N', FORCE_QUOTE *)"
         with connection.cursor() as cursor, cursor.copy(sql.SQL(form).format(rows)) as copy:
             return b"".join(bytes(part) for part in copy).decode()
-
-
-__all__ = [
-    "EVERYTHING",
-    "CHOSEN",
-    "MADE",
-    "PUBLISHER",
-    "SCHEMAS",
-    "SUBSCRIBER",
-    "Published",
-    "copied_rows",
-    "published",
-    "sent_tables",
-    "set_up",
-    "subscribe",
-    "tables_of",
-    "wait_until_copied",
-    "wait_until_replayed",
-    "work",
-    "working",
-]
