@@ -1,6 +1,6 @@
 """Base loads of a source at work that are killed at random, before and after captures are applied, end as it is.
 
-``WALREPLAY_LOADS=200`` tries so many; ``WALREPLAY_SEED=n`` the one of that seed alone.
+``WALREPLAY_LOADS=n`` tries so many, and not 200; ``WALREPLAY_SEED=n`` the one of that seed alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.live, pytest.mark.long]
 _SEEDS: Final = (
     [int(os.environ["WALREPLAY_SEED"])]
     if "WALREPLAY_SEED" in os.environ
-    else range(int(os.environ.get("WALREPLAY_LOADS") or 24))
+    else range(int(os.environ.get("WALREPLAY_LOADS") or 200))
 )
 
 _SETUP: Final = (
