@@ -47,8 +47,6 @@ _FORMATS = {
     "text": ("", "copy", {}),
     "csv": ("(FORMAT csv, HEADER)", "csv", {"header": True}),
     "binary": ("(FORMAT binary)", "bin", {}),
-    "plain dump": None,
-    "dump folder": None,
 }
 
 
@@ -65,7 +63,7 @@ def test_a_server_that_is_copied_while_it_works_is_mirrored(
 ) -> None:
     captures, target, base = tmp_path / "captures", tmp_path / "mirror", tmp_path / "base"
     captures.mkdir()
-    said: dict[str, object] = {}
+    options, ending, said = _FORMATS[form]
     with running_server() as server:
         server.execute(*SETUP, PUBLISH)
         run_workload(server, transactions=400, seed=1, pause=lambda: None)
@@ -75,14 +73,7 @@ def test_a_server_that_is_copied_while_it_works_is_mirrored(
             if applies_first:
                 recording.rotate(captures / "0.bin")
             with at_work(server, 3), snapshot(server) as seen:
-                if form == "plain dump":
-                    base = tmp_path / "base.sql"
-                    described = seen.dump(base)
-                elif form == "dump folder":
-                    described = seen.dump(base, "--format=directory")
-                else:
-                    options, ending, said = _FORMATS[form]
-                    described = seen.copy(base, options, ending, schemas=SCHEMAS)
+                described = seen.copy(base, options, ending, schemas=SCHEMAS)
             run_workload(server, transactions=400, seed=4, pause=lambda: None)
         tables = server.source_tables(*SCHEMAS)
     if applies_first:

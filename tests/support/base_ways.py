@@ -54,7 +54,7 @@ def by_script(server: Server, one: Published, slot: str, folder: Path) -> Copied
     copy_scripts(folder / "scripts")
     place = {"PGHOST": str(server.home), "PGPORT": server.port, "PGDATABASE": server.database, "PGUSER": "postgres"}
     done = subprocess.run(
-        [folder / "scripts" / "base.sh", slot, one.said, folder / "base"],
+        [str(folder / "scripts" / "base.sh"), slot, one.said, folder / "base"],
         env={**os.environ, **place, "PATH": os.pathsep.join([str(server.programs), os.environ["PATH"]])},
         capture_output=True,
         text=True,

@@ -444,24 +444,3 @@ def copied_rows(server: Server, snapshot: str, table: SourceTable, one: Publishe
         form = r"COPY ({}) TO STDOUT (FORMAT csv, HEADER, NULL '\N', FORCE_QUOTE *)"
         with connection.cursor() as cursor, cursor.copy(sql.SQL(form).format(rows)) as copy:
             return b"".join(bytes(part) for part in copy).decode()
-
-
-__all__ = [
-    "CHOSEN",
-    "EVERYTHING",
-    "MADE",
-    "PUBLISHER",
-    "SCHEMAS",
-    "SUBSCRIBER",
-    "Published",
-    "copied_rows",
-    "published",
-    "sent_tables",
-    "set_up",
-    "subscribe",
-    "tables_of",
-    "wait_until_copied",
-    "wait_until_replayed",
-    "work",
-    "working",
-]
