@@ -169,7 +169,7 @@ class Mirror:
         self.config.write_text(json.dumps({"outputs": ["mirror", *(["history"] if history else [])]}))
         self.is_loading = self.has_tables = False
         self._to: dict[str, Any] = {"captures": self.captures, "target": self.target, "config": self.config}
-        self._loaded = 0
+        self._loaded = self._before = 0
 
     def apply(self) -> None:
         """Apply, which may refuse while a load is unfinished, and has to once the ledger knows of it."""
@@ -199,13 +199,14 @@ class Mirror:
         try:
             for rows, said in copied.loads[self._loaded :]:
                 seen.clear()
+                self._before = self._recorded()
                 replace, point = anew or self.has_tables, copied.lsn
                 walreplay.load(
                     self.spark, rows(self.spark), consistent_point=point, replace=replace, **said, **self._to
                 )
                 self._loaded += 1
         except StoppedError:
-            return self._killed(copied, seen)
+            return self._killed(copied)
         finally:
             steps.on_step = None
         self.is_loading, self.has_tables = False, True
@@ -213,27 +214,37 @@ class Mirror:
 
     def kill(self, copied: Copied, step: str, later: float, *, anew: bool) -> bool:
         """Load by a program that kills itself, or is too fast for that; return whether all is loaded."""
+        self._before = self._recorded()
         ((rows, said),) = copied.loads
         command = ["load", "--from", str(rows(self.spark)), "--consistent-point", copied.lsn]
         command += [part for name, value in said.items() for part in (f"--{name}", str(value))]
         command += ["--replace"] if anew or self.has_tables else []
         told: dict[str, Any] = {"scratch": self._folder, "later": later, "config": self.config, "command": command}
         try:
-            seen = run_until_killed(self.captures, self.target, step, 1, **told)
+            run_until_killed(self.captures, self.target, step, 1, **told)
         except AssertionError as error:
             if "ended by itself with 0" not in str(error):
                 raise
-            seen = ["run recorded"]
         forget(self.spark)
-        return self._killed(copied, seen)
+        return self._killed(copied)
 
-    def _killed(self, copied: Copied, seen: list[str]) -> bool:
-        """Note what is known of a load that did such steps."""
-        is_done = seen[-1] == "run recorded"
+    def _killed(self, copied: Copied) -> bool:
+        """Note what the ledger knows of a load that was stopped: it has it all, it waits for it, or nothing."""
+        is_done = self._recorded() > self._before
         self._loaded += is_done
-        self.is_loading = not is_done
         self.has_tables |= is_done
+        ledger = Path(self.target, "_walreplay", "state")
+        state = self.spark.read.format("delta").load(str(ledger)).collect() if ledger.exists() else []
+        self.is_loading = any(row.phase == "loading" for row in state)
         return self._loaded == len(copied.loads)
+
+    def _recorded(self) -> int:
+        """Return how many loads the ledger has recorded."""
+        runs = Path(self.target, "_walreplay", "runs")
+        forget(self.spark)
+        if not runs.exists():
+            return 0
+        return self.spark.read.format("delta").load(str(runs)).where("load IS NOT NULL").count()
 
     def assert_holds(self, held: Held) -> None:
         """Assert that the mirrors, and the histories' open versions, are what the source holds."""
