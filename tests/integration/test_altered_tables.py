@@ -234,7 +234,7 @@ def _altered(spark: SparkSession, folder: Path, version: int, *, each: bool) -> 
         return _applied(spark, server, slot, folder, both=each)
 
 
-@pytest.mark.parametrize(("version", "each"), further(_WAYS, but=[_WAYS[-1]]))
+@pytest.mark.parametrize(("version", "each"), further([_WAYS[-1]], but=[_WAYS[-1]], long=_WAYS[:-1]))
 def test_columns_are_as_in_the_source_or_a_warning_names_them(
     spark: SparkSession, tmp_path: Path, version: int, each: bool
 ) -> None:

@@ -133,7 +133,7 @@ HARM: tuple[Callable[[Path, Path], None], ...] = (
 OFTEN = (_the_newest_commit_is_lost, _a_commit_in_the_middle_is_lost, _all_data_is_gone)
 
 
-@pytest.fixture(scope="module", params=["statements", pytest.param("files", marks=pytest.mark.full)])
+@pytest.fixture(scope="module", params=["statements", pytest.param("files", marks=pytest.mark.long)])
 def sound(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give a mirror of four runs; of what statements have written, Hadoop has checksums."""
     small = SmallMirror(spark, tmp_path_factory.mktemp("sound") / "small")

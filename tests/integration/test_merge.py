@@ -80,7 +80,7 @@ def test_rows_without_a_key_are_told_apart_by_the_sign_of_zero(spark: SparkSessi
         [m.Delete(9, old=_tuple("0", "NaN")), m.Delete(9, old=_tuple("-0", "NaN"))],
     )
     found = sorted((math.copysign(1, row.x), row._rescued_data) for row in rows if row._rescued_data)
-    assert found == [(-1, '{"n": "NaN"}'), (1, '{"n": "NaN"}')]
+    assert found == [(-1, '{"n":"NaN"}'), (1, '{"n":"NaN"}')]
     assert [row.x for row in rows if row._rescued_data is None] == [0]
 
 
@@ -98,7 +98,7 @@ def test_a_key_that_its_type_cannot_hold_is_found_again(spark: SparkSession, tmp
         [m.Update(9, _tuple("NaN", "changed")), m.Delete(9, key=_tuple("Infinity", None))],
     )
     found = {(None if row.k is None else str(row.k), row.v, row._rescued_data) for row in rows}
-    assert found == {(None, "changed", '{"k": "NaN"}'), ("1.00", "b", None)}
+    assert found == {(None, "changed", '{"k":"NaN"}'), ("1.00", "b", None)}
 
 
 def test_an_unchanged_value_goes_along_with_a_changed_key(spark: SparkSession, tmp_path: Path) -> None:

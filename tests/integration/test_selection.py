@@ -240,7 +240,7 @@ def test_an_archive_can_ignore_deletes_and_truncates_and_name_its_own_columns(
     assert frame.columns == ["id", "v", "d", "_lsn", "_other"]
     assert sorted((row.id, row.v, row._other) for row in frame.collect()) == [
         (1, "v1", None),
-        (2, "changed", '{"d": "infinity"}'),
+        (2, "changed", '{"d":"infinity"}'),
         (3, "v3", None),
         (4, "v4", None),
         (5, "v5", None),

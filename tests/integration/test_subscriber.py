@@ -121,6 +121,8 @@ def _rotate(folder: Path, recordings: Mapping[str, Recording], name: str) -> Non
 
 _QUICK = ((18, EVERYTHING, _SCRIPT), (18, CHOSEN, _SCRIPT), (18, MADE, "JDBC"), (16, CHOSEN, "JDBC"))
 
+_FULL = ((16, EVERYTHING, _SCRIPT), (18, EVERYTHING, "dump folder"), (18, SCHEMAS, "JDBC"), (18, CHOSEN, "Parquet"))
+
 
 def _cases() -> Iterator[Any]:
     """Give a version, what is published, a way, and whether something is applied before the load."""
@@ -129,9 +131,8 @@ def _cases() -> Iterator[Any]:
             for number, way in enumerate((_SCRIPT, *IN_SNAPSHOT)):
                 if "dump" in way and one is not EVERYTHING:
                     continue  # pg_dump knows nothing of what is published
-                marks = [] if (version, one, way) in _QUICK else [pytest.mark.full]
-                if way == "a DataFrame" and one in (EVERYTHING, SCHEMAS):
-                    marks = [pytest.mark.long]  # a load for each table
+                case = (version, one, way)
+                marks = [] if case in _QUICK else [pytest.mark.full if case in _FULL else pytest.mark.long]
                 first = number % 2 == 1
                 name = f"{version}-{one.name}-{way}-{'later' if first else 'first'}"
                 yield pytest.param(version, one, way, first, marks=marks, id=name)
