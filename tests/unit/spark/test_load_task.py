@@ -61,7 +61,7 @@ def test_rows_of_files_go_to_mirror_and_history(tmp_path: Path, identity: str) -
     for number in range(3):
         path = tmp_path / f"{number}.copy"
         path.write_text("".join(f"{id_}\t1\n" for id_ in range(number * 10, number * 10 + 10)))
-        parts.append(LoadPart(f"file://{path}", items))
+        parts.append(LoadPart(f"file://{path}", items, number=number))
     numbers = [pa.RecordBatch.from_pydict({"file": pa.array([0, 1, 2], pa.int64())})]
     found = taken(load_batches(numbers, task=task, parts=parts, options=CopyOptions()))
     mirror, history = found[Output.MIRROR.number], found[Output.HISTORY.number]

@@ -76,7 +76,7 @@ def test_a_rebuild_is_read_as_it_was_written_wherever_its_folder_is_then(target)
             "make it again from the archive by walreplay rebuild --table "
             """'s\\.it'"'"'s\\ \\(x\\)' --output changelog""",
         ),
-        (MirrorEntry(9, "s.t", TABLE, SHAPE, base_lsn=5), "apply to a new target"),
+        (MirrorEntry(9, "s.t", TABLE, SHAPE, share=Share("source", "a")), "apply to a new target"),
     ],
 )
 def test_the_remedy_names_the_command_that_makes_a_table_again(entry, remedy):

@@ -22,5 +22,5 @@ def test_runs_are_named_by_their_spans(numbers, text):
     ],
 )
 def test_a_tables_version_is_read_by_its_quoted_name(target, location, name):
-    table = _table_version(Target.parse(target), "shop.orders", location, 3)
+    table = _table_version(Target.parse(target), "shop.orders", location, 3, None, "")
     assert table.sql == f"SELECT * FROM {name} VERSION AS OF 3"

@@ -30,16 +30,16 @@ def test_deleted_rows_of_a_keyed_table_are_counted_and_left_out() -> None:
 @pytest.mark.parametrize("at_once", [1, 2, 1 << 16])
 def test_rows_of_a_multiset_come_as_often_as_they_are_there(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     monkeypatch.setattr(writers, "_ROWS_AT_ONCE", at_once)
-    # By Spark: WHERE net > 0 OR needed + net > 0, greatest(needed, 0) + net copies.
+    # As by Spark: `needed` copies go, and `needed + net` come.
     rows, counts = _final(
         Mode.MULTISET,
         c0=list("abcdef"),
         net=[3, -1, -1, 0, 1, -2],
-        needed=[0, 1, 3, 0, 2, 0],
+        needed=[0, 1, 3, 0, 2, 2],
         unknown=[True, True, False, False, False, True],
     )
     assert rows == ["a"] * 3 + ["c"] * 2 + ["e"] * 3
-    assert counts == {"unknown": 1, "missing": 6}
+    assert counts == {"unknown": 1, "missing": 8}
 
 
 def test_many_copies_of_a_long_row_come_a_few_at_a_time() -> None:
