@@ -99,6 +99,15 @@ def test_the_sections_of_a_plain_dump_are_found():
     assert [DUMP[section.start : section.stop] for section in found] == [b"COPY x.y (z) FROM stdin;\none\n", b""]
 
 
+def test_names_in_a_dump_may_have_newlines_and_what_ends_a_statement():
+    rows = b"1\tCOPY a.b (c) FROM stdin;\n"
+    dump = b'COPY s.t (id) TO \'x\';\nCOPY s."new\nline" (id, "z\n FROM stdin;") FROM stdin;\n' + rows + b"\\.\n"
+    (section,) = sections_of(dump, "f")
+    assert (section.table, section.columns) == ("s.new\nline", ("id", "z\n FROM stdin;"))
+    assert dump[section.start : section.stop] == rows
+    assert read_copy('COPY s."new\nline" ("z\n") FROM stdin;\n') == ("s.new\nline", ("z\n",))
+
+
 def test_a_section_without_an_end_is_refused():
     with pytest.raises(CaptureError, match="no end"):
         list(sections_of(DUMP[: DUMP.index(b"\\.")], "f"))

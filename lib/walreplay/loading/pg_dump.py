@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from walreplay.errors import CaptureError, NotSupported
 
@@ -26,12 +26,15 @@ _RELATION_KIND: Final = (1, 16)
 _NEWEST: Final = (1, 16)
 
 _NAME: Final = r'"(?:[^"]|"")+"|[^\s"(),.;]+'
-_COPY: Final = re.compile(rf"COPY ({_NAME})\.({_NAME})\s*(?:\(([^\n]*)\))? +FROM stdin;\s*", re.DOTALL)
+_NAMES: Final = rf"(?:{_NAME})(?:\s*,\s*(?:{_NAME}))*"
+_COPY: Final = re.compile(rf"COPY ({_NAME})\.({_NAME})\s*(?:\(({_NAMES}|)\))? +FROM stdin;\s*")
 _EACH: Final = re.compile(rf"\s*({_NAME})\s*(?:,|\Z)")
 
 _SECTION: Final = b"COPY "
 _STDIN: Final = b" FROM stdin;"
 _END: Final = b"\n\\.\n"
+_MAX_STATEMENT_BYTES: Final = 1 << 20
+"""A COPY names at most 1,600 columns, of 63 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +98,37 @@ def sections_of(data: bytes | memoryview, path: str) -> Iterator[Section]:
         line_end = buffer.find(b"\n", start)
         line = bytes(view[start : line_end if line_end >= 0 else len(view)])
         at = start + len(_SECTION)
-        if (start and view[start - 1] != 0x0A) or not line.rstrip().endswith(_STDIN):
+        if start and view[start - 1] != 0x0A:
             continue
-        found = read_copy(line.decode(errors="surrogateescape"))
-        if found is None:
+        statement = _statement(buffer, view, start)
+        found = None if statement is None else read_copy(statement.decode(errors="surrogateescape"))
+        if found is None and not line.rstrip().endswith(_STDIN):
+            continue
+        if found is None or statement is None:
             raise CaptureError(
                 "the COPY that begins here does not name its table as pg_dump does",
                 path=path,
                 offset=start,
                 remedy="Dump with a pg_dump of version 10 or later, or use COPY",
             )
-        first = line_end + 1
-        end = buffer.find(_END, line_end)
+        line_end = buffer.find(b"\n", start + len(statement))
+        first = line_end + 1 or len(view)
+        end = buffer.find(_END, first - 1)
         if end < 0:
             raise CaptureError("the rows that begin here have no end", path=path, offset=first, remedy="Dump again")
         yield Section(*found, start=first, stop=end + 1)
         at = end + len(_END)
+
+
+def _statement(buffer: Any, view: memoryview, start: int) -> bytes | None:
+    """Return the COPY that begins at a place: names in quotes may have newlines; None if it has no end in reach."""
+    at = start
+    while (found := buffer.find(_STDIN, at, start + _MAX_STATEMENT_BYTES)) >= 0:
+        at = found + len(_STDIN)
+        statement = bytes(view[start:at])
+        if statement.count(b'"') % 2 == 0:
+            return statement
+    return None
 
 
 def read_toc(data: bytes, path: str) -> list[Section]:
