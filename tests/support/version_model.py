@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from support.event_model import ADD, DELETE, INSERT, KEYED, MOVE, NAMES, REMOVE, UPDATE, Event, Values, build
+from walreplay.decode.rescued import rescued_json
 from walreplay.sink.data_files import FileColumn
 from walreplay.sink.events import (
     OPERATIONS,
@@ -358,11 +359,11 @@ def build_marked(changes: Sequence[Change], identity: Identity = KEYED) -> Event
         events.columns[number] = pa.array(
             [None if value is None or _is_rescued(number, value) else value for value in values], pa.int64()
         )
-    events.rescued = pa.array([json.dumps(text, sort_keys=True) if text else None for text in texts], pa.string())
+    events.rescued = pa.array([rescued_json(text) if text else None for text in texts], pa.string())
     if events.old_key is not None:
         olds = events.old_key[0].to_pylist()
         is_rescued = [old == RESCUED_KEY for old in olds]
-        rescued = [json.dumps({"key": str(old)}) if hit else None for old, hit in zip(olds, is_rescued, strict=True)]
+        rescued = [rescued_json({"key": str(old)}) if hit else None for old, hit in zip(olds, is_rescued, strict=True)]
         events.old_key = [pa.array([None if h else o for o, h in zip(olds, is_rescued, strict=True)], pa.int64())]
         events.old_rescued = pa.array(rescued, pa.string())
     if identity.mode is not Mode.KEYED:
@@ -421,8 +422,8 @@ def _decided(rows: list[dict[str, Any]], bases: dict[int, Version], watched: Seq
             if row[f"k{number}"]:
                 texts |= {NAMES[number]: str(old)} if is_rescued else {}
                 filled |= {f"c{number}": None if is_rescued else old, f"k{number}": False}
-        filled |= {"rescued": json.dumps(texts, sort_keys=True) if texts else None}
-        filled |= {"o_rescued": json.dumps(rescued, sort_keys=True) if rescued else None}
+        filled |= {"rescued": rescued_json(texts) if texts else None}
+        filled |= {"o_rescued": rescued_json(rescued) if rescued else None}
         joined.append(filled)
     joined.sort(key=lambda row: (row["key"], row["opens"], row["start_lsn"] or 0, row["ordinal"]))
     schema = version_schema((pa.int64(),) * 3, KEYED, TRACKED, watched=True)
@@ -509,7 +510,7 @@ def _stored(version: Version) -> dict[str, Any]:
     end_lsn, end_at = version.ends
     times = {"start_at": time_of(version.start), "end_at": end_at}
     own = {"start_lsn": version.start, "end_lsn": end_lsn, "ordinal": version.ordinal, "op": version.op}
-    return {**values, "rescued": json.dumps(texts, sort_keys=True) if texts else None, **times, **own}
+    return {**values, "rescued": rescued_json(texts) if texts else None, **times, **own}
 
 
 def written_anew(
