@@ -170,7 +170,7 @@ class Stitch:
         stop = 0
         state = self._state
         state.parts = parts = tuple(parts)
-        state.twins.check(scan, parts, state.place)
+        state.twins.check(scan, parts, state.place, len(state.tail), state.open.streams)
         check_rows(state, parts, scan.path)
         for part in parts:
             self._add_part(scan, part)

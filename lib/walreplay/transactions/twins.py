@@ -6,12 +6,15 @@ second file with them would bring its rows twice.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Final
 
 from walreplay.decode.place import Place
-from walreplay.decode.summary import FileScan, Part, Summary
+from walreplay.decode.summary import Block, FileScan, Part, Summary
 from walreplay.errors import CaptureError, OrderError
+from walreplay.transactions.deferred import Deferred
 
 _LEAST: Final = 64
 """Shorter files may be equal by chance."""
@@ -27,12 +30,16 @@ class Twins:
     def __init__(self) -> None:
         self._files: dict[tuple[int, int], tuple[str, int]] = {}
 
-    def check(self, scan: FileScan, parts: tuple[Part, ...], place: Place | None) -> None:
+    def check(
+        self, scan: FileScan, parts: tuple[Part, ...], place: Place | None, tail: int, streams: Mapping[int, Deferred]
+    ) -> None:
         """Check that the session that a file continues has not had the same bytes.
 
         Args:
             parts: of the file, as they are joined.
             place: where the file before it ends.
+            tail: how many bytes were left of the files before.
+            streams: the streamed transactions that are open there, by xid.
 
         Raises:
             TwinError: it has.
@@ -43,8 +50,12 @@ class Twins:
         session = 0 if place is None else place.session
         for part, behind in zip_longest(parts, parts[1:]):
             session += part.new_session
+            if part.data is not None and part.base + part.summary.stop <= tail:
+                # It is of the files before.
+                continue
             # What stands in front of a session that only a commit LSN shows may belong to it already.
-            if _has_messages(part.summary) and not (behind is not None and behind.late):
+            loses_rows = _has_messages(part.summary) and not _begins_streams(part.summary, streams)
+            if loses_rows and not (behind is not None and behind.late):
                 break
         else:
             # Nothing, as idle writers leave it, or the middle of a message, whose length proves enough.
@@ -65,6 +76,20 @@ class Twins:
         known = self._files.get((scan.length, scan.fingerprint))
         if known is not None and known[0] != scan.path and scan.length >= _LEAST:
             raise _twin(scan.path, known[0]) from error
+
+
+def _begins_streams(summary: Summary, streams: Mapping[int, Deferred]) -> bool:
+    """Return whether there are only streamed transactions that begin anew, with no fewer rows than are known."""
+    if not summary.items or not all(isinstance(item, Block) for item in summary.items):
+        return False
+    blocks = [item for item in summary.items if isinstance(item, Block)]
+    begun = {block.xid for block in blocks if block.first}
+    if any(block.xid not in begun for block in blocks):
+        return False
+    rows = Counter[int]()
+    for block in blocks:
+        rows[block.xid] += block.rows.total
+    return all(xid not in streams or streams[xid].rows.total <= rows[xid] for xid in begun)
 
 
 def _has_messages(summary: Summary) -> bool:
