@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import Final
 
 from walreplay.decode.place import Place
-from walreplay.decode.summary import Block, FileScan, Part, Summary
+from walreplay.decode.summary import Block, Body, FileScan, Part, Summary
 from walreplay.errors import CaptureError, OrderError
 from walreplay.transactions.deferred import Deferred
 
@@ -54,7 +54,7 @@ class Twins:
                 # It is of the files before.
                 continue
             # What stands in front of a session that only a commit LSN shows may belong to it already.
-            loses_rows = _has_messages(part.summary) and not _begins_streams(part.summary, streams)
+            loses_rows = _has_messages(part.summary) and not _begins_anew(part.summary, streams)
             if loses_rows and not (behind is not None and behind.late):
                 break
         else:
@@ -78,18 +78,17 @@ class Twins:
             raise _twin(scan.path, known[0]) from error
 
 
-def _begins_streams(summary: Summary, streams: Mapping[int, Deferred]) -> bool:
-    """Return whether there are only streamed transactions that begin anew, with no fewer rows than are known."""
-    if not summary.items or not all(isinstance(item, Block) for item in summary.items):
-        return False
+def _begins_anew(summary: Summary, streams: Mapping[int, Deferred]) -> bool:
+    """Return whether all that is not yet decided begins in the file, with no fewer rows than are known of it."""
     blocks = [item for item in summary.items if isinstance(item, Block)]
-    begun = {block.xid for block in blocks if block.first}
-    if any(block.xid not in begun for block in blocks):
-        return False
-    rows = Counter[int]()
-    for block in blocks:
-        rows[block.xid] += block.rows.total
-    return all(xid not in streams or streams[xid].rows.total <= rows[xid] for xid in begun)
+    begun, rows = {block.xid for block in blocks if block.first}, Counter[int]()
+    for item in summary.items:
+        if isinstance(item, Block):
+            rows[item.xid] += item.rows.total
+        elif not (isinstance(item, Body) and item.begins and item.complete):
+            return False
+    known = {xid: streams[xid].rows.total for xid in rows if xid in streams}
+    return bool(summary.items) and begun == rows.keys() and all(known[xid] <= rows[xid] for xid in known)
 
 
 def _has_messages(summary: Summary) -> bool:
