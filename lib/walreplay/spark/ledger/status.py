@@ -202,16 +202,16 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
         tables = tuple(
             _table_version(
                 place,
-                held.name,
-                now.get(held.oid, held.location),
-                held.version,
-                shares.get(held.oid),
+                table_row.name,
+                now.get(table_row.oid, table_row.location),
+                table_row.version,
+                shares.get(table_row.oid),
                 # A change log has no loaded rows, whenever they came.
                 ""
-                if output_of(held.oid) is Output.CHANGELOG
-                else unreadable(loads, source_oid(held.oid), run, row.applied_lsn),
+                if output_of(table_row.oid) is Output.CHANGELOG
+                else unreadable(loads, source_oid(table_row.oid), run, row.applied_lsn),
             )
-            for held in held.orderBy("name").collect()
+            for table_row in held.orderBy("name").collect()
         )
     return Cut(place.text, run, row.applied_lsn, _utc(row.applied_commit_ts), tables)
 
