@@ -6,6 +6,7 @@ Names come from captures, folders and configurations, and may hold anything.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any, Final
 
 _BYTE: Final = 0xFF
@@ -23,6 +24,11 @@ def visible(text: str) -> str:
     'a\\x0ab\\x1b[2J'
     """
     return text if text.isprintable() else "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def listed(names: Collection[str], most: int = 5) -> str:
+    """Return the first names, for a sentence; dots stand for the others."""
+    return ", ".join(list(names)[:most]) + (", …" if len(names) > most else "")
 
 
 def _escaped(char: str) -> str:

@@ -25,6 +25,7 @@ from walreplay.spark.ledger.transactions import History
 from walreplay.spark.planning.table_run import run_of, step_of
 from walreplay.spark.session.isolation import session_with, settings
 from walreplay.transactions.plan import Plan
+from walreplay.visible import listed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,7 +180,7 @@ def restored_warning(ahead: Sequence[Ahead], known: int, highest: int) -> str:
     text = f"the ledger was set back: it knows of {runs}, and there were runs up to {highest}"
     if not ahead:
         return f"{text}; what these have recorded is recorded again"
-    names = ", ".join(sorted({one.name for one in ahead})[:5]) + (", …" if len(ahead) > 5 else "")
+    names = listed(sorted({one.name for one in ahead}))
     return f"{text}; what these have applied is undone in {names}, and applied again"
 
 

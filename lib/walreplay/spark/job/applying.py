@@ -36,6 +36,7 @@ from walreplay.spark.staging.base import Staged, Staging
 from walreplay.spark.workers.decode import DecodeTask
 from walreplay.spark.writing.missing_rows import missing_warnings
 from walreplay.transactions.plan import Plan
+from walreplay.visible import listed
 
 
 @dataclass(frozen=True)
@@ -252,11 +253,11 @@ class Applying:
 
 def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:
     """Return a warning of the tables whose loaded rows are as of a later LSN than what is applied; or none."""
-    later = [one for one in entries if one.base_lsn is not None and one.base_lsn - 1 > upto_lsn and not one.set_aside]
+    later = [one for one in entries if one.rows_at > upto_lsn]
     if not later:
         return []
-    names = ", ".join(one.name for one in later[:5]) + (", …" if len(later) > 5 else "")
-    high = format_lsn(max(one.base_lsn or 0 for one in later) - 1)
+    high = format_lsn(max(one.rows_at for one in later))
+    names = listed([one.name for one in later])
     return [
         f"{names}: loaded with rows as of up to LSN {high}, later than what is applied; they are as of one moment with "
         "the other tables once captures up to there are applied"

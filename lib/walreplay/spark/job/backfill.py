@@ -200,11 +200,11 @@ def _state_of(spark: SparkSession, place: Target) -> State | None:
 def _check_loaded(spark: SparkSession, until: int, place: Target) -> None:
     """Refuse an end below the LSN that a table's loaded rows are as of."""
     state = _state_of(spark, place)
-    loaded = [entry for entry in (() if state is None else state.tables) if entry.base_lsn is not None]
-    later = max((entry for entry in loaded if not entry.set_aside), key=lambda one: one.base_lsn or 0, default=None)
-    if later is not None and later.base_lsn is not None and later.base_lsn - 1 > until:
+    entries = () if state is None else state.tables
+    later = max(entries, key=lambda entry: entry.rows_at, default=None)
+    if later is not None and later.rows_at > until:
         raise TargetError(
-            f"the table was loaded with rows as of LSN {format_lsn(later.base_lsn - 1)}, which is behind the end that "
+            f"the table was loaded with rows as of LSN {format_lsn(later.rows_at)}, which is behind the end that "
             f"is asked for, {format_lsn(until)}: the tables would be of two moments",
             table=later.name,
             path=place.text,

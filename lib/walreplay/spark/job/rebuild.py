@@ -48,6 +48,7 @@ from walreplay.spark.session import steps
 from walreplay.spark.session.failures import spark_errors
 from walreplay.spark.session.isolation import session_with
 from walreplay.spark.tables.side import remove_side
+from walreplay.visible import listed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -287,7 +288,7 @@ class Rebuilding:
                 f"no table of the source was ever called {self.wanted.tables}",
                 path=self.context.target.text,
                 remedy=f"--table is a regular expression over the whole of schema.table; there are "
-                f"{', '.join(near or known[:5])}{'' if near or len(known) <= 5 else ', …'}",
+                f"{listed(near or known)}",
             )
         self._check_kept(names, parts)
         while True:

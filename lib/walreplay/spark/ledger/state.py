@@ -19,6 +19,7 @@ from walreplay.spark.ledger import lock
 from walreplay.spark.planning.registry import MirrorEntry
 from walreplay.transactions.plan import Plan, Resume
 from walreplay.transactions.stored import plan_from_json, plan_to_json, resume_from_json, resume_to_json
+from walreplay.visible import listed
 
 NEW: Final = "new"
 
@@ -95,8 +96,7 @@ class Load:
     @property
     def names(self) -> str:
         """The tables, for an error."""
-        shown = ", ".join(name for _, name in self.tables[:5])
-        return shown if len(self.tables) <= 5 else f"{shown}, …"
+        return listed([name for _, name in self.tables])
 
     @property
     def oids(self) -> frozenset[int]:

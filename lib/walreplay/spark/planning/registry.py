@@ -54,6 +54,11 @@ class MirrorEntry:
     share: Share | None = None
 
     @property
+    def rows_at(self) -> int:
+        """The last commit LSN that is among its loaded rows; -1 if it has none."""
+        return -1 if self.base_lsn is None or self.set_aside else self.base_lsn - 1
+
+    @property
     def source_name(self) -> str:
         """The source's name, whichever of its outputs the table is."""
         output = output_of(self.oid)

@@ -22,6 +22,7 @@ from walreplay.errors import OrderError
 from walreplay.outputs import source_oid
 from walreplay.spark.planning.placement import Placement, Wanted
 from walreplay.transactions.followed import Followed
+from walreplay.visible import listed
 
 _MANY: Final = 3
 _NAMED: Final = 3
@@ -76,8 +77,7 @@ def _sources(placement: Placement) -> list[Wanted]:
 
 def _told(placement: Placement, tables: int) -> str:
     names = sorted(one.name for one in _sources(placement))
-    more = ", …" if len(names) > _NAMED else ""
-    return f"{len(names)} of {tables} tables ({', '.join(names[:_NAMED])}{more})"
+    return f"{len(names)} of {tables} tables ({listed(names, _NAMED)})"
 
 
 __all__ = ["check_followed", "is_in_doubt", "warnings_of"]
