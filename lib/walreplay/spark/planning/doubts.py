@@ -56,8 +56,9 @@ def _is_unknown(shape: TableShape, column: SourceColumn, old: MirrorColumn | Non
 
 def _unmatched(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int]) -> list[str]:
     """Name the columns that are gone or new, where announcements do not say what has become of which."""
-    numbered = all(column.number > 0 for column in columns if column.name != OWN)
-    if not numbered or by_announcement(shape.present, columns) is not None:
+    own = [column for column in columns if column.name != OWN]
+    is_numbered = bool(own) and all(column.number > 0 for column in own)
+    if not is_numbered or by_announcement(shape.present, columns) is not None:
         return []
     names = [column.name for column in columns]
     kept = [names.index(column.source) for column in shape.present if column.source in names]
