@@ -113,24 +113,19 @@ def _the_table_is_gone(table: Path, log: Path) -> None:
     shutil.rmtree(table)
 
 
-HARM: tuple[Callable[[Path, Path], None], ...] = (
-    _the_newest_commit_is_lost,
+OFTEN = (_the_newest_commit_is_lost, _all_data_is_gone)
+MORE = (_a_commit_in_the_middle_is_lost, _the_newest_commit_is_torn, _a_checksum_of_data_is_stale, _the_log_is_gone)
+RARE = (
     _two_commits_and_their_version_checksums_are_lost,
-    _a_commit_in_the_middle_is_lost,
     _the_first_commit_is_lost,
-    _the_newest_commit_is_torn,
     _a_commit_in_the_middle_is_torn,
     _the_newest_commit_is_empty,
     _a_checksum_of_a_commit_is_stale,
-    _a_checksum_of_data_is_stale,
-    _all_data_is_gone,
     _the_last_checkpoint_is_missing,
     _a_version_checksum_disagrees,
-    _the_log_is_gone,
     _leftovers_are_in_the_log,
     _the_table_is_gone,
 )
-OFTEN = (_the_newest_commit_is_lost, _a_commit_in_the_middle_is_lost, _all_data_is_gone)
 
 
 @pytest.fixture(scope="module", params=["statements", pytest.param("files", marks=pytest.mark.long)])
@@ -146,7 +141,7 @@ def sound(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory:
     return small.captures.parent
 
 
-@pytest.mark.parametrize("harm", further(HARM, but=OFTEN))
+@pytest.mark.parametrize("harm", further([*OFTEN, *MORE], but=OFTEN, long=RARE))
 def test_a_damaged_table_is_told_and_what_is_said_to_do_makes_it_right(
     spark: SparkSession, sound: Path, tmp_path: Path, harm: Callable[[Path, Path], None]
 ) -> None:

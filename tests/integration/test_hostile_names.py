@@ -46,7 +46,7 @@ class Applied:
     shown: str
 
 
-@pytest.fixture(scope="module", params=["files", "spark"])
+@pytest.fixture(scope="module", params=["files", pytest.param("spark", marks=pytest.mark.long)])
 def applied(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Applied:
     made, folder = script(few=request.param == "spark"), tmp_path_factory.mktemp(request.param)
     # The folders of the captures and of the tables may have such names, too.

@@ -119,9 +119,9 @@ def _rotate(folder: Path, recordings: Mapping[str, Recording], name: str) -> Non
         recording.rotate(folder / of / "captures" / name)
 
 
-_QUICK = ((18, EVERYTHING, _SCRIPT), (18, CHOSEN, _SCRIPT), (18, MADE, "JDBC"), (16, CHOSEN, "JDBC"))
+_QUICK = ((18, EVERYTHING, _SCRIPT), (16, CHOSEN, "JDBC"))
 
-_FULL = ((16, EVERYTHING, _SCRIPT), (18, EVERYTHING, "dump folder"), (18, SCHEMAS, "JDBC"), (18, CHOSEN, "Parquet"))
+_FULL = ((18, CHOSEN, _SCRIPT), (18, MADE, "JDBC"))
 
 
 def _cases() -> Iterator[Any]:

@@ -16,8 +16,13 @@ CLASS_ARCHIVE: Final = Path(sys.prefix, "spark-classes.jsa")
 """What `support.class_archive` makes; without it all works, and each start takes 5 s longer."""
 
 _SUBMIT_ARGUMENTS = (
-    "--master local[2] --conf spark.driver.memory=1g --conf spark.sql.shuffle.partitions=4 pyspark-shell"
+    "--master local[2] --conf spark.driver.memory=1g --conf spark.sql.shuffle.partitions=4 "
+    "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN pyspark-shell"
 )
+"""Plans are interpreted: each has few rows, and to compile it takes longer.
+
+`make test-environments` and `make bench` have Spark as it comes.
+"""
 
 _QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """Java's quick compiler alone, with room for all that it makes.

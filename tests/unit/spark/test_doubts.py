@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from walreplay.sink.evolution import Evolution, Policy, SourceColumn
+from walreplay.sink.evolution import OWN, Evolution, Policy, SourceColumn
 from walreplay.spark.planning.doubts import doubts_of
 from walreplay.types.base import ColumnType, Family
 
@@ -62,6 +62,7 @@ def test_a_column_that_was_there_before_it_was_published():
         ([column("id", 1, first="id"), column("b", 3, first="b"), column("a", 4, first="a")], ["column a"]),
         # Nothing is announced.
         ([column("id"), column("a"), column("x")], []),
+        ([column(OWN)], []),
     ],
 )
 def test_columns_that_nothing_says_the_past_of(after, expected):
