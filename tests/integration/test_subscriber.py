@@ -20,7 +20,6 @@ from support.publications import (
     EVERYTHING,
     MADE,
     PUBLISHER,
-    SCHEMAS,
     SUBSCRIBER,
     Published,
     published,
