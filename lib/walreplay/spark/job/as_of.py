@@ -109,7 +109,7 @@ def as_of(
         found = _Found.of(own, place, high if lsn is None else lsn, time)
         cut = None if found.run is None else versions_at(own, place.text, found.run, place.source)
         mirrors = {} if cut is None else {one.name: one for one in cut.tables}
-        loads = loads_of(delta.read(own, place.ledger("runs")), state.run)
+        loads = loads_of(delta.read(own, place.ledger("runs")), state)
     relations = {relation.oid: relation for relation in state.resume.relations}
     tables = []
     for entry in sorted(state.tables, key=lambda entry: entry.name):

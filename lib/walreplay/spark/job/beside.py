@@ -232,7 +232,7 @@ class MakingBeside:
         table = self.side.target.ledger("runs")
         if before is None or not delta.exists(self.context.own, table):
             return []
-        return [load for _, load in loads_of(delta.read(self.context.own, table), before.run)]
+        return [load for _, load in loads_of(delta.read(self.context.own, table), before)]
 
     def _check_end(self, made: State | None, state: State) -> None:
         """Make sure that the captures hold all transactions that the target has."""

@@ -242,7 +242,7 @@ class Rebuilding:
             return ()
         with self.context.stage("read ledger"):
             runs = delta.read(self.context.own, self.context.target.ledger("runs"))
-            loads = [load for _, load in loads_of(runs, state.run)]
+            loads = [load for _, load in loads_of(runs, state)]
         found, settled = [], set[int]()
         for load in reversed(loads):
             mine = {oid: name for oid, name in load.tables if oid in oids and oid not in settled}

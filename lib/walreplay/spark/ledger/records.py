@@ -10,7 +10,7 @@ import pyarrow as pa
 from walreplay.lsn import format_lsn, to_datetime
 from walreplay.report import RunReport
 from walreplay.sink.merge import TIMESTAMP
-from walreplay.spark.ledger.state import Load, State
+from walreplay.spark.ledger.state import Load, State, at_work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -137,9 +137,12 @@ def told(runs: DataFrame) -> DataFrame:
     return runs.where("kept_for_tables IS NULL") if "kept_for_tables" in runs.columns else runs
 
 
-def loads_of(runs: DataFrame, last: int) -> list[tuple[int, Load]]:
-    """Return the base loads of the runs up to ``last``, with their runs' numbers, in their order."""
-    rows = runs.where(f"load IS NOT NULL AND run <= {last}").select("run", "load").orderBy("run")
+def loads_of(runs: DataFrame, state: State | None) -> list[tuple[int, Load]]:
+    """Return the base loads that have ended, with their runs' numbers, in their order.
+
+    One that was interrupted may have its row: a run ends with what is written to ``state``, behind it.
+    """
+    rows = runs.where(f"load IS NOT NULL AND run < {at_work(state)}").select("run", "load").orderBy("run")
     return [(row.run, Load.from_json(row.load)) for row in rows.collect()]
 
 

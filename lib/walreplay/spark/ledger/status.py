@@ -198,7 +198,7 @@ def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, s
         entries = state.tables if state is not None else ()
         now = {entry.oid: entry.table.text for entry in entries}
         shares = {entry.oid: entry.share for entry in entries}
-        loads, (row,) = loads_of(runs, state.run if state is not None else run), found
+        loads, (row,) = loads_of(runs, state), found
         tables = tuple(
             _table_version(
                 place,
