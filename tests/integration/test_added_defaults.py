@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.postgres import running_server
 from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, Slot, apply_file_by_file, apply_in_one_run
+from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from walreplay.protocol import messages as m
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,3 +120,20 @@ def test_what_a_default_is_told_by(spark: SparkSession, applied: Applied) -> Non
     notes = applied.notes(FILE_BY_FILE, "d.rows")
     assert "column n: older rows have the default, as in the source" in notes
     assert "column ever: older rows have the default, which it cannot hold: it is rescued" in notes
+
+
+@pytest.mark.parametrize("in_one_run", [True, False])
+def test_a_row_that_only_an_update_has_brought_has_it_wherever_runs_end(
+    spark: SparkSession, tmp_path: Path, in_one_run: bool
+) -> None:
+    config = {
+        "objects": [{"table": {"source_schema": "s", "source_table": "items", "added_defaults": {"state": "new"}}}]
+    }
+    before, after = {"id": INT4, "note": TEXT}, {"id": INT4, "note": TEXT, "state": TEXT}
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.write(relation(9, "items", before), m.Update(9, row(1, "older")), m.Insert(9, row(2, "a")))
+    if not in_one_run:
+        mirror.apply(**config)
+    mirror.apply(relation(9, "items", after), m.Insert(9, row(3, "b", "sent")), **config)
+    rows = spark.read.format("delta").load(str(mirror.location("items"))).select("id", "note", "state").collect()
+    assert {tuple(one) for one in rows} == {(1, "older", "new"), (2, "a", "new"), (3, "b", "sent")}

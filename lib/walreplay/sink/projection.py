@@ -57,6 +57,11 @@ class Projection:
         return cls(numbers, chains, tuple(before), tuple(after), rescues, fills if any(map(_is_given, fills)) else ())
 
     @property
+    def given(self) -> tuple[bool, ...]:
+        """Whether older rows are given a value in each column."""
+        return tuple(map(_is_given, self.fills)) or (False,) * len(self.numbers)
+
+    @property
     def is_identity(self) -> bool:
         """Whether nothing changes."""
         return (
@@ -129,7 +134,7 @@ def project(events: Events, key: Sequence[int], projection: Projection, *, keyed
     Args:
         key: the numbers of the key's columns among the events' own, in the order of ``old_key``.
         keyed: the table has a key.  Then a change leaves columns that its version does not have unchanged; otherwise
-            they are NULL.
+            they are NULL.  A column that is added behind the change has in its row what all older rows are given.
     """
     if projection.is_identity:
         return events
@@ -138,8 +143,8 @@ def project(events: Events, key: Sequence[int], projection: Projection, *, keyed
     if keyed and None in projection.numbers:
         untouched = events.leaves_alone()
     unchanged = {}
-    for number, before in enumerate(projection.numbers):
-        if before is None and untouched.any():
+    for number, (before, is_given) in enumerate(zip(projection.numbers, projection.given, strict=True)):
+        if before is None and not is_given and untouched.any():
             unchanged[number] = untouched
         elif before is not None and before in events.unchanged:
             unchanged[number] = events.unchanged[before]

@@ -91,3 +91,27 @@ def test_rows_of_spark_are_numbered_by_their_partitions() -> None:
         assert taken(load_rows([], task=own)).keys() == {Output.HISTORY.number}
     assert ids(rows) == Counter({1: 50})
     check_history(rows)
+
+
+@pytest.mark.parametrize("form", ["csv", "text", "dump"])
+@pytest.mark.parametrize(
+    "names", ["id note", "note id", "id note a", "id note a b", "a id note", "id a note", "b note a id"]
+)
+def test_columns_that_are_named_go_by_their_names_whatever_others_there_are(
+    tmp_path: Path, names: str, form: str
+) -> None:
+    items, task = task_of("mirror")
+    columns, path = tuple(names.split()), tmp_path / "rows"
+    delimiter = "," if form == "csv" else "\t"
+    lines = [columns] if form != "dump" else []
+    for id_ in range(1, 6):
+        values = {"id": id_, "note": 10 * id_}
+        lines.append(tuple(str(values.get(name, 7)) for name in columns))
+    path.write_text("".join(f"{delimiter.join(line)}\n" for line in lines) + ("\\.\n" if form == "dump" else ""))
+    part = LoadPart(f"file://{path}", items, columns=columns if form == "dump" else None)
+    options = CopyOptions("csv" if form == "csv" else "text", header=form != "dump")
+    numbers = [pa.RecordBatch.from_pydict({"file": pa.array([0], pa.int64())})]
+    found = taken(load_batches(numbers, task=task, parts=[part], options=options))[Output.MIRROR.number]
+    events = [from_ipc(row["data"]) for row in found if row["data"]]
+    rows = {pair for one in events for pair in zip(*(column.to_pylist() for column in one.columns[:2]), strict=True)}
+    assert rows == {(id_, 10 * id_) for id_ in range(1, 6)}
