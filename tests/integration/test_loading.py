@@ -246,6 +246,18 @@ def test_rows_that_a_load_lacks_are_found(mirror, base, described):
         mirror.apply(ITEMS, m.Delete(9, key=row(77, None)), on_missing_row="stop")
 
 
+def test_a_dump_of_which_a_part_is_published_is_refused(mirror, tmp_path, described):
+    dump = tmp_path / "dump.sql"
+    dump.write_text("COPY s.items (id, note) FROM stdin;\n1\tone\n\\.\n")
+    lines = [json.loads(line) for line in described.read_text().splitlines()]
+    described.write_text("".join(json.dumps({**line, "row_filter": "(id > 1)"}) + "\n" for line in lines))
+    with pytest.raises(ConfigError, match="the publication sends a part of them"):
+        walreplay.load(mirror.spark, dump, mirror.target, 150, describe=described, captures=mirror.captures)
+    described.write_text("".join(json.dumps({**line, "row_filter": None}) + "\n" for line in lines))
+    report = walreplay.load(mirror.spark, dump, mirror.target, 150, describe=described, captures=mirror.captures)
+    assert report.changes == 1
+
+
 @pytest.mark.full
 def test_rows_that_are_there_twice_are_refused_and_counted(mirror, base, described):
     shutil.copy(base / "s.items.copy", base / "s.items.2.copy")

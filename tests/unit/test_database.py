@@ -20,7 +20,6 @@ from walreplay.loading.database import (
     query_of,
     ranges_of,
     read_pieces,
-    read_row_filters,
     read_server,
     rows_at_a_time,
     rows_query,
@@ -165,7 +164,7 @@ def pieces(*lines: str, server: Server = SERVER, row_filters: dict[int, str] | N
 
 def test_a_partitioned_table_is_read_by_its_partitions_with_its_row_filter():
     partitions = line(oid=8, name="t1"), line(oid=9, name="t2", kind="f")
-    filters = read_row_filters(['{"oid": 7, "row_filter": "(a > 1)"}', '{"oid": 5, "row_filter": null}'])
+    filters = {7: "(a > 1)"}
     found = pieces(line(kind="p"), *partitions, row_filters=filters)
     assert [(one.table, one.name, one.blocks) for one in found] == [("s.t", "t1", 10), ("s.t", "t2", None)]
     assert {one.row_filter for one in found} == {"(a > 1)"}

@@ -172,12 +172,6 @@ ORDER BY pg_catalog.pg_table_size(c.oid) DESC, c.oid
 """The tables, with their partitions; their files as the snapshot has them, and as they are now."""
 
 
-def read_row_filters(lines: Iterable[str]) -> dict[int, str]:
-    """Read the publication's row filters, by the tables' oids, of what ``describe.sql`` gives."""
-    found = {values["oid"]: values["row_filter"] for values in map(json.loads, lines)}
-    return {oid: condition for oid, condition in found.items() if condition is not None}
-
-
 def read_pieces(
     lines: Iterable[str], server: Server, tables: Mapping[int, str], row_filters: Mapping[int, str]
 ) -> tuple[Piece, ...]:
@@ -416,7 +410,6 @@ __all__ = [
     "query_of",
     "ranges_of",
     "read_pieces",
-    "read_row_filters",
     "read_server",
     "rows_at_a_time",
     "rows_query",

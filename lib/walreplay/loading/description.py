@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from walreplay.errors import ConfigError
@@ -33,11 +33,13 @@ class Description:
         relations: by ``schema.table``; more than one where a dot in a name leaves open which is meant.
         types: of their columns, as far as they are not built in.
         rows: how many were copied of each table, by its oid, if the copier has counted them.
+        row_filters: the publication's, by the tables' oids: a table's other rows are not sent.
     """
 
     relations: Mapping[str, tuple[Relation, ...]]
     types: tuple[Type, ...]
     rows: Mapping[int, int] = field(default_factory=dict)
+    row_filters: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -61,7 +63,9 @@ class Description:
         raise ConfigError(
             "nothing says what the table's columns are" if not found else "the name may mean two tables",
             table=name,
-            remedy=f"Name it by --table as schema.table. {HOW_TO_DESCRIBE}",
+            remedy=f"Name it by --table as schema.table. Of a dump: dump the tables that are published, and no others "
+            "(pg_dump --table), with --load-via-partition-root where partitions are published as their root. "
+            f"{HOW_TO_DESCRIBE}",
         )
 
 
@@ -74,6 +78,7 @@ def read_description(text: str, path: str) -> Description:
     columns: dict[tuple[int, str, str, str], list[tuple[int, Column]]] = {}
     types: dict[int, Type] = {}
     rows: dict[int, int] = {}
+    row_filters: dict[int, str] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -83,6 +88,8 @@ def read_description(text: str, path: str) -> Description:
                 rows[int(values["oid"])] = int(values["rows"])
                 continue
             table = _table(values)
+            if values.get("row_filter") is not None:
+                row_filters[table[0]] = str(values["row_filter"])
             found = columns.setdefault(table, [])
             if values["attnum"] is None:
                 continue
@@ -105,7 +112,7 @@ def read_description(text: str, path: str) -> Description:
         raise ConfigError("a table is described twice", path=path, remedy="Describe one database, once")
     if not rows.keys() <= {relation.oid for relation in relations}:
         raise ConfigError("rows are counted of a table that is not described", path=path, remedy=HOW_TO_DESCRIBE)
-    return Description.of(relations, types.values(), rows)
+    return replace(Description.of(relations, types.values(), rows), row_filters=row_filters)
 
 
 def write_description(relations: Iterable[Relation], of: Description) -> str:

@@ -98,7 +98,7 @@ class DatabaseOfBase(BaseSource):
             )
         self._description = Description.of(relations, described.types)
         self._tables = {relation.oid: relation.qualified_name for relation in relations}
-        self._row_filters = database.read_row_filters(lines)
+        self._row_filters = described.row_filters
         self._pieces = self._ask_pieces()
         self._check_kept(self._pieces)
 

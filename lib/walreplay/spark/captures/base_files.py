@@ -251,12 +251,14 @@ class FilesOfBase(BaseSource):
 
         Raises:
             CaptureError: of a table that has rows there is no file.
+            ConfigError: a dump has rows that are not published.
         """
         counts = description.rows
         self._counted = {one.oid: (one.qualified_name, counts[one.oid]) for one in relations if one.oid in counts}
         named = ((file, self._table_of(file, description)) for file in self._files)
         found = [(file, description.relation(name)) for file, name in named if name is not None]
         chosen = [(file, relation) for file, relation in found if relation in relations]
+        _check_published(chosen, description)
         files = [file for file, _ in chosen]
         without = [one for one in relations if one not in {relation for _, relation in chosen}]
         # An object store may keep no empty file.
@@ -290,6 +292,18 @@ class FilesOfBase(BaseSource):
         if self._table is not None and not file.is_hidden:
             return self._table
         return table_of(file.path, root_of(self.origin), [self._table] if self._table else description.relations.keys())
+
+
+def _check_published(files: Sequence[tuple[BaseFile, Relation]], description: Description) -> None:
+    """Refuse a dump of a table of which a part is published: pg_dump knows nothing of row filters."""
+    for file, relation in files:
+        if file.section is not None and relation.oid in description.row_filters:
+            raise ConfigError(
+                "the dump has all rows of the table, and the publication sends a part of them",
+                path=file.path,
+                table=relation.qualified_name,
+                remedy="Copy the table by base.sh, or load it from the database itself (docs/starting.md)",
+            )
 
 
 def _rows_to_read(spark: SparkSession, parts: Sequence[LoadPart]) -> tuple[DataFrame, Mapping[str, str]]:
