@@ -194,7 +194,6 @@ def test_a_table_that_has_its_name_is_refused_and_without_a_mirror_there_is_a_ch
     assert [one["id"] for one in logged(mirror.spark, mirror.location("log of orders__changes"))] == [2]
 
 
-@pytest.mark.both_ways
 @pytest.mark.full
 def test_a_renamed_table_takes_its_change_log_along_and_one_made_anew_begins_another(mirror: SmallMirror) -> None:
     mirror.apply(relation(1, "a", {"id": INT4}), m.Insert(1, row(1)), **BOTH)

@@ -38,7 +38,6 @@ def spans(mirror: SmallMirror, name: str, *columns: str) -> list[tuple[Any, ...]
     return [(*(one[name] for name in columns), one["__start_lsn"], one["__end_lsn"], one["__op"]) for one in rows]
 
 
-@pytest.mark.both_ways
 def test_versions_are_ended_by_whatever_ends_their_rows(mirror: SmallMirror) -> None:
     t = relation(1, "t", {"id": INT4, "note": TEXT})
     kept = m.TupleData((m.Cell("t", b"1"), m.UNCHANGED_CELL))
@@ -66,7 +65,6 @@ def test_versions_are_ended_by_whatever_ends_their_rows(mirror: SmallMirror) -> 
     ]
 
 
-@pytest.mark.both_ways
 def test_of_equal_rows_the_newest_is_ended_first(mirror: SmallMirror) -> None:
     t = relation(1, "t", {"id": INT4, "note": TEXT}, "f")
     mirror.apply(t, m.Insert(1, row(1, "a")), m.Insert(1, row(2, None)), **BOTH)

@@ -226,7 +226,6 @@ def test_a_transaction_is_among_the_rows_if_it_commits_at_or_below_the_lsn(mirro
     assert notes(mirror)[1] == note
 
 
-@pytest.mark.both_ways
 @pytest.mark.full
 def test_a_truncate_below_the_base_leaves_it_and_one_behind_it_does_not(mirror, base, described):
     mirror.write(ITEMS, m.Insert(9, row(7, "gone")), m.Truncate((9,), 0), m.Insert(9, row(1, "old")))
@@ -339,7 +338,6 @@ def test_many_files_and_ranges_of_one_table_are_loaded(mirror, base, described, 
     assert found == {n: f"line {n}\n" for n in range(1000)} | {1000: "last"}
 
 
-@pytest.mark.both_ways
 def test_rows_that_spark_has_are_loaded_as_the_page_says(mirror, described, tmp_path):
     spark = mirror.spark
     described.write_text(lines_of("orders", "shop", total=NUMERIC, placed_at=DATE))

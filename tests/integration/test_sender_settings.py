@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from support.extent import further
 from support.postgres import Server, chosen_versions, running_server
 from support.scenarios import Slot, apply_file_by_file, apply_in_one_run, table_difference
 from support.truth import SourceTable
@@ -97,7 +98,9 @@ def _record(server: Server, folder: Path) -> tuple[list[Path], list[SourceTable]
     return slot.files, tables
 
 
-@pytest.mark.parametrize("way", ["in one run", "session by session", "session by session, by Spark alone"])
+@pytest.mark.parametrize(
+    "way", further(["in one run", "session by session"], long=["session by session, by Spark alone"])
+)
 def test_every_row_is_found_under_whatever_settings_it_was_sent(
     spark: SparkSession,
     tmp_path: Path,

@@ -224,7 +224,15 @@ def test_the_synopsis_has_the_programs_options_and_no_others() -> None:
     assert [name for name in _TOLD_IN_PROSE if f"`{name}`" not in prose] == []
 
 
-_OF_OTHER_PROGRAMS = {"--jars", "--master", "--packages", "--py-files", "--randomly-seed", "--temporary"}
+_OF_OTHER_PROGRAMS = {
+    "--jars",
+    "--load-via-partition-root",
+    "--master",
+    "--packages",
+    "--py-files",
+    "--randomly-seed",
+    "--temporary",
+}
 
 
 def test_every_option_that_a_page_names_in_prose_is_there() -> None:

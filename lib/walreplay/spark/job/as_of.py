@@ -187,7 +187,8 @@ class _Found:
 
 
 def _mirror(entry: MirrorEntry, version: TableVersion | None, found: _Found) -> TableAsOf:
-    exactly = "a backfill into a new target gives it exactly: walreplay backfill --until-lsn"
+    way = "the table's base load and a backfill give" if entry.base_lsn is not None else "a backfill gives"
+    exactly = f"in a new target {way} it exactly: walreplay backfill --until-lsn LSN"
     sql = None if version is None else version.sql
     if version is not None and version.note:
         note = version.note

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from walreplay.decode.until import Until
 from walreplay.errors import ConfigError, OrderError, TargetError
@@ -34,6 +34,10 @@ from walreplay.spark.tables.side import remove_side
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_WHERE: Final = (
+    "Give the folder that has them by --base; or copy the tables again, and give the copy to walreplay load --replace"
+)
 
 MakeSource: TypeAlias = "Callable[[SparkSession], BaseSource]"
 
@@ -94,7 +98,12 @@ class _Copied(FilesOfBase):
         Raises:
             ConfigError: they are not those that were loaded.
         """
-        super().open()
+        try:
+            super().open()
+        except ConfigError as error:
+            raise ConfigError(
+                "the files that the table was loaded from are not there", path=self.origin, remedy=_WHERE
+            ) from error
         found = self.files("")
         if found.digest == self._known.digest and (self._moved or found.changed == self._known.changed):
             return
@@ -102,8 +111,7 @@ class _Copied(FilesOfBase):
             "the files are not those that the table was loaded from: "
             + ("their times differ" if found.digest == self._known.digest else "names or lengths differ"),
             path=self.origin,
-            remedy="Give the folder that has them by --base; or copy the tables again, and give the copy to walreplay "
-            "load --replace",
+            remedy=_WHERE,
         )
 
 
