@@ -77,7 +77,7 @@ class Tables:
 _NAMES: Final = ("appended", "merged", "rewritten", "plain", "local", "renamed", "widened", "marked")
 
 
-@pytest.fixture(scope="module", params=["files of our own", "Spark's statements"])
+@pytest.fixture(scope="module", params=["files of our own", pytest.param("Spark's statements", marks=pytest.mark.long)])
 def tables(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Tables]:
