@@ -42,7 +42,7 @@ class CopiedRows:
         types: of the relation's columns.
         names: of types by oid, from Type messages.
         codec: what text is in; from `walreplay.types.text.codec_of`.
-        order: which of the cells' columns each of the relation's is; None if they are the same.  Rows may have more.
+        order: which of the cells' columns each of the relation's is; None if they are the same, and no more.
         lsn: the commit LSN that all rows get.
     """
 
@@ -57,7 +57,7 @@ class CopiedRows:
     ) -> None:
         self.relation = relation
         self._columns = TupleColumns(relation, types, names, codec)
-        self._order = np.array(range(len(relation.columns)) if order is None else order, np.int64)
+        self._order = None if order is None else np.array(order, np.int64)
         self._lsn = lsn
 
     @property
@@ -77,8 +77,8 @@ class CopiedRows:
             ValueFormatError: a value is not in its type's form; its offset is the cell's in the file.
         """
         offset, length, count = cells.offset, cells.length, len(self.relation.columns)
-        width = len(offset) // cells.rows if cells.rows else count
-        if width != count or (self._order != np.arange(count)).any():
+        if self._order is not None:
+            width = len(offset) // cells.rows if cells.rows else 0
             offset = np.ascontiguousarray(offset.reshape(-1, width)[:, self._order]).reshape(-1)
             length = np.ascontiguousarray(length.reshape(-1, width)[:, self._order]).reshape(-1)
         first = np.arange(cells.rows, dtype=np.int32) * np.int32(count)

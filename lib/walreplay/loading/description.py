@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from walreplay.errors import ConfigError
@@ -43,13 +43,17 @@ class Description:
 
     @classmethod
     def of(
-        cls, relations: Iterable[Relation], types: Iterable[Type], rows: Mapping[int, int] | None = None
+        cls,
+        relations: Iterable[Relation],
+        types: Iterable[Type],
+        rows: Mapping[int, int] | None = None,
+        row_filters: Mapping[int, str] | None = None,
     ) -> Description:
         """Make one of the stream's messages."""
         found: dict[str, tuple[Relation, ...]] = {}
         for relation in relations:
             found[relation.qualified_name] = (*found.get(relation.qualified_name, ()), relation)
-        return cls(found, tuple(types), rows or {})
+        return cls(found, tuple(types), rows or {}, row_filters or {})
 
     def relation(self, name: str) -> Relation:
         """Give a table's relation.
@@ -112,7 +116,7 @@ def read_description(text: str, path: str) -> Description:
         raise ConfigError("a table is described twice", path=path, remedy="Describe one database, once")
     if not rows.keys() <= {relation.oid for relation in relations}:
         raise ConfigError("rows are counted of a table that is not described", path=path, remedy=HOW_TO_DESCRIBE)
-    return replace(Description.of(relations, types.values(), rows), row_filters=row_filters)
+    return Description.of(relations, types.values(), rows, row_filters)
 
 
 def write_description(relations: Iterable[Relation], of: Description) -> str:

@@ -57,9 +57,9 @@ class Projection:
         return cls(numbers, chains, tuple(before), tuple(after), rescues, fills if any(map(_is_given, fills)) else ())
 
     @property
-    def given(self) -> tuple[bool, ...]:
-        """Whether older rows are given a value in each column."""
-        return tuple(map(_is_given, self.fills)) or (False,) * len(self.numbers)
+    def given(self) -> tuple[str | None, ...]:
+        """What older rows are given in each column, as text; None for nothing."""
+        return self.fills or (None,) * len(self.numbers)
 
     @property
     def is_identity(self) -> bool:
@@ -81,8 +81,8 @@ def project_columns(
     """
     texts = _texts(rescued)
     result, found = [], dict[str, pa.Array]()
-    fills = projection.fills or (None,) * len(projection.numbers)
-    for number, chain, name, fill in zip(projection.numbers, projection.chains, projection.after, fills, strict=True):
+    each = zip(projection.numbers, projection.chains, projection.after, projection.given, strict=True)
+    for number, chain, name, fill in each:
         if number is None and fill is None:
             result.append(pa.nulls(rows, chain[-1].arrow))
             continue
@@ -143,8 +143,8 @@ def project(events: Events, key: Sequence[int], projection: Projection, *, keyed
     if keyed and None in projection.numbers:
         untouched = events.leaves_alone()
     unchanged = {}
-    for number, (before, is_given) in enumerate(zip(projection.numbers, projection.given, strict=True)):
-        if before is None and not is_given and untouched.any():
+    for number, (before, fill) in enumerate(zip(projection.numbers, projection.given, strict=True)):
+        if before is None and fill is None and untouched.any():
             unchanged[number] = untouched
         elif before is not None and before in events.unchanged:
             unchanged[number] = events.unchanged[before]

@@ -96,9 +96,8 @@ class DatabaseOfBase(BaseSource):
             raise ConfigError(
                 "the database has no such table or publication", path=self.origin, remedy="Check the names"
             )
-        self._description = Description.of(relations, described.types)
+        self._description = Description.of(relations, described.types, row_filters=described.row_filters)
         self._tables = {relation.oid: relation.qualified_name for relation in relations}
-        self._row_filters = described.row_filters
         self._pieces = self._ask_pieces()
         self._check_kept(self._pieces)
 
@@ -152,7 +151,7 @@ class DatabaseOfBase(BaseSource):
 
     def _ask_pieces(self, *, now: bool = False) -> tuple[database.Piece, ...]:
         lines = self._lines(database.PIECES, database.tables_setting(self._tables), now=now)
-        return database.read_pieces(lines, self._server, self._tables, self._row_filters)
+        return database.read_pieces(lines, self._server, self._tables, self._description.row_filters)
 
     def _check_kept(self, seen: Sequence[database.Piece]) -> None:
         if self._snapshot is None:

@@ -182,8 +182,7 @@ class BaseLoad:
         # The rows have the labels of enums as they are by now.
         layouts = Layouts(known=() if resume is None else resume.layouts)
         relations = (layouts.labelled(one) for same in described.relations.values() for one in same)
-        labelled = Description.of(relations, described.types, described.rows)
-        return replace(labelled, row_filters=described.row_filters)
+        return Description.of(relations, described.types, described.rows, described.row_filters)
 
     def _plan(self, state: State | None, description: Description) -> Plan:
         """Give a plan of no transactions, which names the relations whose rows are there."""

@@ -287,8 +287,8 @@ class Rebuilding:
             raise ConfigError(
                 f"no table of the source was ever called {self.wanted.tables}",
                 path=self.context.target.text,
-                remedy=f"--table is a regular expression over the whole of schema.table; there are "
-                f"{listed(near or known)}",
+                remedy="--table is a regular expression over the whole of schema.table; there are "
+                + listed(near or known),
             )
         self._check_kept(names, parts)
         while True:

@@ -55,7 +55,7 @@ class MirrorEntry:
 
     @property
     def rows_at(self) -> int:
-        """The last commit LSN that is among its loaded rows; -1 if it has none."""
+        """The last commit LSN that is among its loaded rows; -1 if it has none, or is set aside."""
         return -1 if self.base_lsn is None or self.set_aside else self.base_lsn - 1
 
     @property

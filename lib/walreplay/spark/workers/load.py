@@ -255,7 +255,9 @@ def _batches(content: memoryview, part: LoadPart, options: CopyOptions, task: Lo
         # The parts of a file meet at rows' beginnings.
         start, stop = range_of(content, part.start, part.stop)
         low, high = max(start, low), max(stop, low)
-    order = None if names is None else order_of(relation, names, part.path)
+    order = None
+    if names is not None and list(names) != [column.name for column in relation.columns]:
+        order = order_of(relation, names, part.path)
     fields = len(relation.columns) if names is None else len(names)
     rows = CopiedRows(relation, types, task.names, codec, order, task.lsn)
     # In a plain dump the marker of the end stands behind the section.
