@@ -174,6 +174,7 @@ class Layouts:
 
     Attributes:
         unread: how many could not be read.
+        unasked: the prefixes of messages that look like announcements, and have another prefix.
         moved: what became of rows that are not sent, in order.
         shown: the newest Relation message of each table, by its oid.
     """
@@ -183,6 +184,7 @@ class Layouts:
     ) -> None:
         self.prefix = prefix
         self.unread = 0
+        self.unasked: set[str] = set()
         self.moved: list[Moved] = []
         self.shown = {relation.oid: relation for relation in shown}
         self._by_oid: dict[int, Layout] = {}
@@ -268,7 +270,10 @@ class Layouts:
 
     def read(self, message: m.Message) -> Layout | None:
         """Give a message's announcement of a table or an enum; None if it is none, or has another prefix."""
-        if message.prefix != self.prefix or not is_announcement(message):
+        if not is_announcement(message):
+            return None
+        if message.prefix != self.prefix:
+            self.unasked.add(message.prefix)
             return None
         try:
             return layout_of(message)

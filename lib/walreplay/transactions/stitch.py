@@ -327,6 +327,12 @@ class Stitch:
                 "announce.sql, or of a newer one"
             )
             state.layouts.unread = 0
+        for prefix in sorted(state.layouts.unasked):
+            state.warnings.append(
+                f"messages with the prefix {prefix!r} announce tables, and are not read, as the configuration has "
+                "another `announcements`, or none: see docs/announcements.md"
+            )
+        state.layouts.unasked.clear()
         files = {
             path: (seen.length, seen.fingerprint, *state.scanned[path])
             for path, seen in state.seen.items()

@@ -14,13 +14,14 @@ def column(name, number=0, **changes):
     return SourceColumn(name, name, INT, number=number, **changes)
 
 
-def named(*versions, base_lsn=None):
+def named(*versions, base_lsn=None, announced=False):
     """Give what is named when the last version comes."""
     evolution = Evolution(None, Policy())
     found = []
     for version in versions:
         ids = evolution.ids_of(version)
-        found = [text.partition(":")[0] for text in doubts_of(evolution.shape, version, ids, base_lsn)]
+        doubts = doubts_of(evolution.shape, version, ids, base_lsn, announced=announced)
+        found = [text.partition(":")[0] for text in doubts]
         evolution.take(version)
     return found
 
@@ -67,3 +68,25 @@ def test_a_column_that_was_there_before_it_was_published():
 )
 def test_columns_that_nothing_says_the_past_of(after, expected):
     assert named([column("id"), column("a"), column("b")], after) == expected
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ([column("id"), column("a")], []),
+        ([column("id"), column("a"), column("b")], ["column b"]),
+        ([column("id"), column("b", missing="7"), column("x")], ["columns a, x"]),
+        ([column("id"), column("x")], ["columns a, x"]),
+        ([column("id", 1), column("a", 2), column("b", 3)], []),
+        ([column(OWN)], []),
+    ],
+)
+def test_a_change_that_was_to_be_announced_and_is_not(after, expected):
+    assert named([column("id"), column("a")], after, announced=True) == expected
+    # Of a table that is new nothing is doubtful.
+    assert named(after, announced=True) == []
+
+
+def test_a_change_that_is_not_announced_behind_one_that_is():
+    before = [column("id", 1), column("a", 2)]
+    assert named(before, [column("id"), column("b")], announced=True) == ["columns a, b"]

@@ -333,3 +333,13 @@ def test_of_a_root_that_is_dropped_with_its_partitions_nothing_is_told():
     stitch = Stitch(None, announcements=PREFIX)
     stitch.add_exact(scan_file("0", raw(first, attached, gone), framing=Framing.RAW, first=True))
     assert not stitch.plan().warnings
+
+
+@pytest.mark.parametrize(("prefix", "expected"), [(PREFIX, 0), (None, 1), ("other", 1)])
+def test_announcements_that_are_not_asked_for_are_told(prefix, expected):
+    content = transaction(100, said(90, 2), said(91, 2), TABLE, row(b"a"), m.Message(True, 92, "mine", b"{}"))
+    stitch = Stitch(None, announcements=prefix)
+    stitch.add_exact(scan_file("0", raw(content), framing=Framing.RAW, first=True))
+    warnings = stitch.plan().warnings
+    assert len(warnings) == expected
+    assert all(repr(PREFIX) in text and "`announcements`" in text for text in warnings)

@@ -13,9 +13,14 @@ from walreplay.sink.evolution import OWN, MirrorColumn, SourceColumn, TableShape
 
 LOAD: Final = "Load the table's rows anew (walreplay load --replace)"
 
+_ANNOUNCE: Final = (
+    "Announce all tables for each new slot, once it is there (SELECT walreplay.announce_all()), and record with "
+    "messages=on"
+)
+
 
 def doubts_of(
-    shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int], base_lsn: int | None
+    shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int], base_lsn: int | None, *, announced: bool
 ) -> Iterator[str]:
     """Name the columns of a relation version in which the rows from before it may have other values in the source.
 
@@ -23,9 +28,15 @@ def doubts_of(
         shape: the table before the version.
         ids: of the version's columns, as the table takes them.
         base_lsn: the rows were loaded as of this LSN; None if they were not.
+        announced: changes of tables are to be announced.
     """
     if not shape.columns:
         return
+    if announced and (unannounced := _unannounced(shape, columns, ids)):
+        yield (
+            f"{_listed(unannounced)}: the source has not announced the change of the table; columns are followed by "
+            f"names and places, so older rows may have wrong values. {_ANNOUNCE}. {LOAD}"
+        )
     known = {column.id: column for column in shape.columns}
     unmatched = _unmatched(shape, columns, ids)
     unknown = []
@@ -35,8 +46,7 @@ def doubts_of(
     if unmatched:
         yield (
             f"{_listed(unmatched)}: the table was announced only behind rows, and had other columns by then; they are "
-            "followed by names and places, so older rows may have wrong values. Announce all tables for each new "
-            f"slot, once it is there (SELECT walreplay.announce_all()). {LOAD}"
+            f"followed by names and places, so older rows may have wrong values. {_ANNOUNCE}. {LOAD}"
         )
     if unknown:
         newest = max(column.rewritten for column in unknown)
@@ -54,6 +64,14 @@ def _is_unknown(shape: TableShape, column: SourceColumn, old: MirrorColumn | Non
     return old is None and column.number > 0 and column.missing is None and not is_added(shape, column)
 
 
+def _unannounced(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int]) -> list[str]:
+    """Name the columns that are gone or new in a version of which nothing is announced, and nothing configured."""
+    if any(column.number > 0 or column.name == OWN for column in columns):
+        return []
+    said = {column.target for column in columns if column.missing is not None}
+    return [name for name in _gone_or_new(shape, columns, ids) if name not in said]
+
+
 def _unmatched(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int]) -> list[str]:
     """Name the columns that are gone or new, where announcements do not say what has become of which."""
     own = [column for column in columns if column.name != OWN]
@@ -64,6 +82,10 @@ def _unmatched(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence
     kept = [names.index(column.source) for column in shape.present if column.source in names]
     if len(kept) == len(shape.present) and kept == sorted(kept):
         return []
+    return _gone_or_new(shape, columns, ids)
+
+
+def _gone_or_new(shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int]) -> list[str]:
     before, now = {column.id for column in shape.present}, set(ids)
     new = [column.target for column, id_ in zip(columns, ids, strict=True) if id_ not in before]
     return list(dict.fromkeys([*(column.name for column in shape.present if column.id not in now), *new]))

@@ -274,6 +274,7 @@ def _table(
     notes: list[str] = list(dict.fromkeys(note for _, version in segments for note in version.notes))
     doubts: dict[str, None] = {}
     base_lsn = None if before is None else before.base_lsn
+    announced = settings.announcements is not None
     rest = with_whole_keys(segments, shape)
     # Its old rows are another relation's.
     anew = before is not None and before.oid != wanted.oid
@@ -288,7 +289,8 @@ def _table(
                 break
             ids = next_ids
             if not evolution.anew or taken:
-                doubts.update(dict.fromkeys(doubts_of(evolution.shape, version.columns, ids, base_lsn)))
+                found = doubts_of(evolution.shape, version.columns, ids, base_lsn, announced=announced)
+                doubts.update(dict.fromkeys(found))
             evolution.take(version.columns)
             taken.append((start, version))
             rest.pop(0)
