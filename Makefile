@@ -6,7 +6,6 @@ CONFIG    =
 SHOW      = 5
 PYTHON    = python3
 TESTS     = tests
-INTERPRETED = tests/unit/decode/columns tests/unit/decode/test_walk.py tests/unit/decode/test_utf8.py tests/unit/sink
 JOBS      = 2
 VOLUME    = 100000
 HARMS     = 150
@@ -53,7 +52,6 @@ test: $(CLASSES) kernels ## Run the tests that every change has to pass, JOBS fi
 
 test-rest: $(CLASSES) kernels ## Run all other cases, and the properties with ten times the examples
 	@$(PYTEST) -m '(full or property) and not long' $(TESTS)
-	@$(if $(filter file,$(origin TESTS)),WALREPLAY_KERNELS=python $(PYTEST) -m 'not full' --hypothesis-profile=quick $(INTERPRETED))
 
 test-all: test test-rest ## Run both: what a change has to pass before it is taken
 

@@ -284,9 +284,6 @@ WRITES = {
 MAY_EXIT = "sys.exit(main("
 """With a number alone: a text would be printed."""
 
-MAY_WARN = "warnings.warn(SLOW, "
-"""A text without any name in it, for who calls the library."""
-
 
 def writes(source: str) -> Iterator[str]:
     """Name what in a module writes to a terminal, however it was imported."""
@@ -303,7 +300,7 @@ def writes(source: str) -> Iterator[str]:
             if (node.module or "").split(".")[0] in ("rich", "click", "curses"):
                 yield str(node.module)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    allowed = {id(node.func) for node in calls if ast.unparse(node).startswith((MAY_EXIT, MAY_WARN))}
+    allowed = {id(node.func) for node in calls if ast.unparse(node).startswith(MAY_EXIT)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             found = names.get(node.id, node.id)

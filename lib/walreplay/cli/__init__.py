@@ -7,7 +7,7 @@ error, 3 an audit that has found something, 130 interrupted.
 
 Entry points: `run` of an installed program, `main`.
 
-Uses: decode, protocol, settings, spark.
+Uses: protocol, settings, spark.
 Used by: __main__.
 """
 

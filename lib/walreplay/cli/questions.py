@@ -151,11 +151,8 @@ def inspect_command(
                 output.line(path, style="bold")
             output.line(f"{line.offset:>12}  {line.message:<16}  {line.details}".rstrip())
         return
-    from walreplay.decode.compile.kernel import slowness
     from walreplay.inspection import inspect_captures
 
-    for text in slowness():
-        Output.of_errors().line(f"warning: {text}", style="yellow")
     inspection = inspect_captures(paths, framing, source_encoding=source_encoding)
     values = inspection_to_dict(inspection)
     Printing(as_json, report_file).show(values, lambda output: write_inspection(output, inspection))

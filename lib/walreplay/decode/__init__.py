@@ -12,5 +12,5 @@ Entry points: `files.scan_file`, `decoder.Decoder`, `onepass.OnePass`; their res
 `place`.
 
 Uses: protocol, types.
-Used by: changes, cli, inspection, kernel_build, loading, sink, spark, transactions, transcript.
+Used by: changes, inspection, kernel_build, loading, sink, spark, transactions, transcript.
 """

@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walreplay.decode.compile.kernel import Kernel, helper, kernel, python_form
+from walreplay.decode.compile.kernel import Kernel, helper, kernel
 from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, given, out
-from walreplay.decode.kernels import python_forms
 from walreplay.decode.rescued import read_rescued, rescued_array, spread
 from walreplay.sink.slots import HASHES
 
@@ -38,7 +37,6 @@ def _mix(h, v):  # type: ignore[no-untyped-def]
     return h
 
 
-@python_form(python_forms.word_of)
 @helper
 def _word_of(data, at, count):  # type: ignore[no-untyped-def]
     """Take up to 8 bytes as a number, the first as the lowest."""

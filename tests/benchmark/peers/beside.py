@@ -26,24 +26,12 @@ def peers(folder: Path, kind: str, capture: Path, runs: int) -> list[Timing]:
     return [
         *_pglogrepl(folder, kind, capture, runs),
         *_pypgoutput(folder, kind, capture),
-        *_without_kernels(folder, kind, capture, runs),
+        _by_struct(kind, capture, runs),
     ]
 
 
-_READ = """
-import sys, time
-from walreplay import read_changes
-for _ in range(int(sys.argv[1]) + 1):
-    began = time.perf_counter()
-    for batch in read_changes(sys.argv[2]):
-        pass
-    print(time.perf_counter() - began)
-"""
-
-
-def _without_kernels(folder: Path, kind: str, capture: Path, runs: int) -> list[Timing]:
-    """Time a parser by ``struct``, without types, and walreplay's own kernels when Python runs them, typed."""
-    folder.mkdir(parents=True, exist_ok=True)
+def _by_struct(kind: str, capture: Path, runs: int) -> Timing:
+    """Time a parser by ``struct``, without types."""
     data = capture.read_bytes()
     found = []
     for frame in read_copydata(data):
@@ -51,17 +39,9 @@ def _without_kernels(folder: Path, kind: str, capture: Path, runs: int) -> list[
             break
         found.append(data[slice(*frame.payload)])
     messages = b"".join(found)
-    # The last transaction has to be whole for both.
-    path = folder / f"{kind}-small.bin"
-    path.write_bytes(messages[: messages.rindex(b"B\0\0\0\1")])
-    messages, part = path.read_bytes(), {"part": _SLOW_BYTES / len(data)}
     taken = in_turn({"struct": lambda: list(by_struct.parse(messages, {}))}, runs)["struct"]
-    timings = [Timing("decode", f"{kind} parser by struct, no types", taken, more=dict(part))]
-    said = _run([sys.executable, "-c", _READ, str(runs), str(path)], Path(), WALREPLAY_KERNELS="python")
-    if said is not None:
-        seconds = [float(line) for line in said.split()][1:]
-        timings.append(Timing("decode", f"{kind} walreplay, kernels run by Python", seconds, more=dict(part)))
-    return timings
+    part = {"part": _SLOW_BYTES / len(data)}
+    return Timing("decode", f"{kind} parser by struct, no types", taken, more=part)
 
 
 def _pglogrepl(folder: Path, kind: str, capture: Path, runs: int) -> list[Timing]:

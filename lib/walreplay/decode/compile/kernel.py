@@ -1,9 +1,8 @@
 """Kernels: compiled functions of arrays and integers.
 
 Kernels are compiled when the package is built, and loaded from a library (`walreplay.decode.compile.shared_library`).
-If there is none, or the sources have changed since, numba compiles each kernel when it is first called.  Where numba is
-not installed either, Python runs them, which takes far longer (`walreplay.decode.compile.interpreter`).  All ways take
-the same functions, written in the subset of Python that numba supports.
+If there is none, or the sources have changed since, numba compiles each kernel when it is first called.  Both take the
+same functions, written in the subset of Python that numba supports.
 
 Kernels do not check bounds.  The caller makes sure that a kernel stays inside its arrays.
 """
@@ -12,14 +11,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import warnings
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 
-from walreplay.decode.compile import interpreter
 from walreplay.decode.compile import shared_library as kernel_library
 from walreplay.decode.compile.parameters import Array, Parameter
+from walreplay.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,12 +27,11 @@ if TYPE_CHECKING:
 LIBRARY: Final = kernel_library.load()
 """The library of compiled kernels; None if there is none that fits."""
 
-_CHOSEN: Final = os.environ.get(kernel_library.CHOICE)
-_IS_CHECKED: Final = _CHOSEN in ("checked", "python")
+_IS_CHECKED: Final = os.environ.get(kernel_library.CHOICE) == "checked"
 
 kernel_compiler: Any = None
 _missing = ""
-if LIBRARY is None and _CHOSEN != "python":
+if LIBRARY is None:
     try:
         from walreplay.decode.compile import compiler as kernel_compiler
     except ModuleNotFoundError:
@@ -42,26 +39,18 @@ if LIBRARY is None and _CHOSEN != "python":
     except ImportError:
         _missing = "numba cannot be imported"  # it says that it is for other versions of numpy
 
-IS_COMPILED: Final = LIBRARY is not None or kernel_compiler is not None
-"""False where Python runs the kernels."""
 
-SLOW: Final = _missing and (
-    "Python itself decodes the bytes, which takes about fifty times as long: this copy of walreplay has no compiled"
-    f" kernels for this machine, and {_missing}. Install a wheel for this machine, or: pip install 'walreplay[numba]'"
-)
-"""What to tell where Python runs the kernels and nobody has asked for that; empty elsewhere."""
+def check_compiled() -> None:
+    """Check that kernels can be run here.
 
-_told: Final[list[str]] = []
-
-
-class SlowKernels(RuntimeWarning):
-    """Python itself runs the kernels."""
-
-
-def slowness() -> list[str]:
-    """Give `SLOW` for a report, if there is anything to tell; whoever asks for it tells it, and nobody else does."""
-    _told.append(SLOW)
-    return [SLOW] if SLOW else []
+    Raises:
+        ConfigError: there is neither a library for this machine nor numba.
+    """
+    if LIBRARY is None and kernel_compiler is None:
+        raise ConfigError(
+            f"this copy of walreplay has no compiled kernels for this machine, and {_missing}",
+            remedy="Install a wheel for this machine, or: pip install 'walreplay[numba]'",
+        )
 
 
 ir: Any = kernel_compiler and kernel_compiler.ir
@@ -117,9 +106,8 @@ class Kernel:
         return self(*arguments)
 
     def _load(self) -> None:
-        if not IS_COMPILED:
-            self._run = self._interpreted()
-        elif LIBRARY is None:
+        check_compiled()
+        if LIBRARY is None:
             self._run = kernel_compiler.compile_kernel(self.function, self.signature)
         else:
             run = LIBRARY[self.symbol]
@@ -128,17 +116,6 @@ class Kernel:
                 ctypes.py_object if isinstance(parameter, Array) else ctypes.c_int64 for parameter in self.signature
             ]
             self._run = self._checking(run) if _IS_CHECKED else run
-
-    def _interpreted(self) -> Callable[..., int]:
-        if SLOW and not _told:
-            _told.append(SLOW)
-            warnings.warn(SLOW, SlowKernels, stacklevel=2)
-        run = interpreter.interpreted(self.function)
-
-        def with_views(*arguments: Any) -> int:
-            return int(run(*map(interpreter.argument, arguments)))
-
-        return self._checking(with_views) if _IS_CHECKED else with_views
 
     def _checking(self, run: Callable[..., int]) -> Callable[..., int]:
         def checked(*arguments: Any) -> int:
@@ -155,45 +132,17 @@ def kernel(*signature: Parameter) -> Callable[[Callable[..., Any]], Kernel]:
 
 def helper(function: F) -> F:
     """Declare a function that only kernels call; it is compiled into them."""
-    return cast("F", _declared(function if kernel_compiler is None else kernel_compiler.helper(function), function))
+    return function if kernel_compiler is None else cast("F", kernel_compiler.helper(function))
 
 
 def routine(function: F) -> F:
     """Declare a function that only kernels call, and that is compiled apart from them: a large or seldom needed one."""
-    return cast("F", _declared(function if kernel_compiler is None else kernel_compiler.routine(function), function))
+    return function if kernel_compiler is None else cast("F", kernel_compiler.routine(function))
 
 
-def instruction(python: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare a function that gives the LLVM instructions for its calls in kernels, and what Python does for them."""
-
-    def declare(function: Callable[..., Any]) -> Any:
-        return _declared(function if kernel_compiler is None else kernel_compiler.instruction(function), python)
-
-    return declare
+def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare a function that gives the LLVM instructions for its calls in kernels."""
+    return function if kernel_compiler is None else cast("Callable[..., Any]", kernel_compiler.instruction(function))
 
 
-def python_form(python: Callable[..., Any]) -> Callable[[F], F]:
-    """Say that Python has something faster for a helper, which gives the same."""
-    return lambda function: _declared(function, python)
-
-
-def _declared(made: Any, python: Callable[..., Any]) -> Any:
-    interpreter.declared[id(made)] = python
-    return made
-
-
-__all__ = [
-    "IS_COMPILED",
-    "LIBRARY",
-    "SLOW",
-    "Kernel",
-    "SlowKernels",
-    "helper",
-    "instruction",
-    "ir",
-    "kernel",
-    "python_form",
-    "routine",
-    "slowness",
-    "types",
-]
+__all__ = ["LIBRARY", "Kernel", "check_compiled", "helper", "instruction", "ir", "kernel", "routine", "types"]

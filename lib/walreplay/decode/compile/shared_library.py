@@ -40,15 +40,12 @@ _INSTRUCTIONS: Final = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
 """The instructions of x86-64-v3 that processors up to 2013 do not have, by Linux's names."""
 
 CHOICE: Final = "WALREPLAY_KERNELS"
-"""An environment variable: ``numba`` compiles the kernels even if there is a library, ``python`` runs them by Python.
-
-``checked`` checks arguments, as ``python`` does.
-"""
+"""An environment variable: ``numba`` compiles the kernels even if there is a library, ``checked`` checks arguments."""
 
 
 def load() -> ctypes.CDLL | None:
     """Load the library; None if there is none for this machine and these sources."""
-    if os.environ.get(CHOICE) in ("numba", "python") or not is_usable():
+    if os.environ.get(CHOICE) == "numba" or not is_usable():
         return None
     found = resources.files(__package__ or "").joinpath(FOLDER).joinpath(name())
     if not found.is_file():

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from walreplay.decode.compile import memory
-from walreplay.decode.compile.kernel import helper, instruction, ir, python_form, types
-from walreplay.decode.kernels import python_forms
+from walreplay.decode.compile.kernel import helper, instruction, ir, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 # helper to helper at run time, which costs more than reading a number does.
 
 
-@instruction(memory.address_of)
+@instruction
 def address_of(typingctx: Any, array: Any) -> Any:
     """Give the address of an array's first byte."""
 
@@ -38,7 +36,7 @@ def _pointer(builder: Any, address: Any, bits: int) -> Any:
     return builder.inttoptr(address, ir.IntType(bits).as_pointer())
 
 
-@instruction(memory.load_byte)
+@instruction
 def load_byte(typingctx: Any, address: Any) -> Any:
     """Load the byte at an address."""
 
@@ -48,7 +46,7 @@ def load_byte(typingctx: Any, address: Any) -> Any:
     return types.int64(types.int64), codegen
 
 
-@instruction(memory.load_word)
+@instruction
 def load_word(typingctx: Any, address: Any) -> Any:
     """Load 8 bytes at any address; the first byte is the lowest."""
 
@@ -60,7 +58,7 @@ def load_word(typingctx: Any, address: Any) -> Any:
     return types.uint64(types.int64), codegen
 
 
-def _load_big(bits: int, python: Callable[..., Any]) -> Callable[..., Any]:
+def _load_big(bits: int) -> Callable[..., Any]:
     def load(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             value = builder.load(_pointer(builder, arguments[0], bits))
@@ -69,16 +67,16 @@ def _load_big(bits: int, python: Callable[..., Any]) -> Callable[..., Any]:
 
         return types.int64(types.int64), codegen
 
-    return instruction(python)(load)
+    return instruction(load)
 
 
 # Big-endian numbers of so many bits at any address; those of 16 and 32 are taken without a sign.
-load_big_16: Final = _load_big(16, memory.load_big_16)
-load_big_32: Final = _load_big(32, memory.load_big_32)
-load_big_64: Final = _load_big(64, memory.load_big_64)
+load_big_16: Final = _load_big(16)
+load_big_32: Final = _load_big(32)
+load_big_64: Final = _load_big(64)
 
 
-def _load_native(bits: int, python: Callable[..., Any]) -> Callable[..., Any]:
+def _load_native(bits: int) -> Callable[..., Any]:
     def load(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             value = builder.load(_pointer(builder, arguments[0], bits))
@@ -87,15 +85,15 @@ def _load_native(bits: int, python: Callable[..., Any]) -> Callable[..., Any]:
 
         return types.int64(types.int64), codegen
 
-    return instruction(python)(load)
+    return instruction(load)
 
 
 # Numbers with a sign, as the machine writes them.
-load_int32: Final = _load_native(32, memory.load_int32)
-load_int64: Final = _load_native(64, memory.load_int64)
+load_int32: Final = _load_native(32)
+load_int64: Final = _load_native(64)
 
 
-def _store(bits: int, python: Callable[..., Any]) -> Callable[..., Any]:
+def _store(bits: int) -> Callable[..., Any]:
     def store(typingctx: Any, address: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             value = arguments[1] if bits == 64 else builder.trunc(arguments[1], ir.IntType(bits))
@@ -105,17 +103,17 @@ def _store(bits: int, python: Callable[..., Any]) -> Callable[..., Any]:
 
         return types.void(types.int64, types.int64), codegen
 
-    return instruction(python)(store)
+    return instruction(store)
 
 
 # So many lower bits of a number, as the machine writes them.
-store_8: Final = _store(8, memory.store_8)
-store_16: Final = _store(16, memory.store_16)
-store_32: Final = _store(32, memory.store_32)
-store_64: Final = _store(64, memory.store_64)
+store_8: Final = _store(8)
+store_16: Final = _store(16)
+store_32: Final = _store(32)
+store_64: Final = _store(64)
 
 
-@instruction(memory.store_64)
+@instruction
 def store_word(typingctx: Any, address: Any, word: Any) -> Any:
     """Store 8 bytes at any address."""
 
@@ -127,7 +125,7 @@ def store_word(typingctx: Any, address: Any, word: Any) -> Any:
     return types.void(types.int64, types.uint64), codegen
 
 
-@instruction(memory.copy_32)
+@instruction
 def copy_32(typingctx: Any, target: Any, source: Any) -> Any:
     """Copy 32 bytes from one address to another."""
 
@@ -141,7 +139,7 @@ def copy_32(typingctx: Any, target: Any, source: Any) -> Any:
     return types.void(types.int64, types.int64), codegen
 
 
-@instruction(memory.nul_bits)
+@instruction
 def nul_bits(typingctx: Any, address: Any) -> Any:
     """Compare the 32 bytes at an address with 0 at once: one bit each, the first byte's is the lowest."""
 
@@ -155,7 +153,7 @@ def nul_bits(typingctx: Any, address: Any) -> Any:
     return types.int64(types.int64), codegen
 
 
-@instruction(memory.utf8_faults)
+@instruction
 def utf8_faults(typingctx: Any, address: Any) -> Any:
     """Compare the 32 bytes at an address, and the 3 in front of them, with the forms of UTF-8; 0 if all fit.
 
@@ -193,7 +191,7 @@ def utf8_faults(typingctx: Any, address: Any) -> Any:
     return types.int64(types.int64), codegen
 
 
-@instruction(memory.copy_bytes)
+@instruction
 def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
     """Copy bytes from one address to another; they do not overlap."""
 
@@ -211,7 +209,7 @@ _UUID_PLACES: Final = [*range(8), 32, *range(8, 12), 32, *range(12, 16), 32, *ra
 """Where the 32 digits of a uuid stand in its text; 32 is a dash."""
 
 
-@instruction(memory.store_uuid)
+@instruction
 def store_uuid(typingctx: Any, target: Any, source: Any) -> Any:
     """Write 16 bytes as a uuid's 36 characters; what lies behind those is overwritten up to 64."""
 
@@ -242,7 +240,7 @@ def store_uuid(typingctx: Any, target: Any, source: Any) -> Any:
     return types.void(types.int64, types.int64), codegen
 
 
-@instruction(memory.multiply_add)
+@instruction
 def multiply_add(typingctx: Any, high: Any, low: Any, factor: Any, addend: Any) -> Any:
     """Give (high, low) * factor + addend as the two halves of 128 bits."""
 
@@ -259,7 +257,7 @@ def multiply_add(typingctx: Any, high: Any, low: Any, factor: Any, addend: Any) 
     return types.UniTuple(types.uint64, 2)(word, word, word, word), codegen
 
 
-@instruction(memory.leading_zeros)
+@instruction
 def leading_zeros(typingctx: Any, word: Any) -> Any:
     """Count the bits in front of the first that is set."""
 
@@ -297,7 +295,6 @@ def above_nine(word):
     return ((word + _ABOVE_NINE) | word) & _HIGH_BITS
 
 
-@python_form(python_forms.digits_of_word)
 @helper
 def digits_of_word(end, count):
     """Read the 1 to 8 digits that stand in front of an address, all at once; there are 8 bytes at least."""
@@ -310,7 +307,6 @@ def digits_of_word(end, count):
     return np.uint64(word * _TEN_THOUSAND) >> _32
 
 
-@python_form(python_forms.last_digits)
 @helper
 def last_digits(base, end, count):
     """Read the 1 to 8 digits that stand in front of `end` in the buffer at `base`."""
@@ -325,7 +321,6 @@ def last_digits(base, end, count):
     return value
 
 
-@python_form(python_forms.digits)
 @helper
 def digits(base, start, count):
     """Read 1 to 19 digits, or give BAD_DIGITS."""

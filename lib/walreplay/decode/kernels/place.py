@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from walreplay.decode.compile.kernel import helper, kernel, python_form, routine
+from walreplay.decode.compile.kernel import helper, kernel, routine
 from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, given, out
-from walreplay.decode.kernels import python_forms
 from walreplay.decode.kernels.base import (
     address_of,
     load_byte,
@@ -265,7 +264,6 @@ def place_rows(
     return left
 
 
-@python_form(python_forms.text_flags)
 @helper
 def _text_flags(start, end):
     """Tell whether there is a NUL (`HAS_NUL`), or a byte outside of ASCII (`HAS_HIGH`), between two addresses."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from walreplay.decode.compile.kernel import helper, python_form
-from walreplay.decode.kernels import python_forms
+from walreplay.decode.compile.kernel import helper
 from walreplay.decode.kernels.base import (
     load_int64,
     store_64,
@@ -91,14 +90,12 @@ NO_TEXT: Final = 3
 """What becomes of a value: from `NO_ROOM` on, its row cannot be placed now."""
 
 
-@python_form(python_forms.get)
 @helper
 def get(program, word):
     """Read a word of a program."""
     return load_int64(program + word * WORD)
 
 
-@python_form(python_forms.put)
 @helper
 def put(program, word, value):
     """Write a word of a program."""

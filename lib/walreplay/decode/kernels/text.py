@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from walreplay.decode.compile.kernel import helper, kernel, python_form
+from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, TILE, given, out
-from walreplay.decode.kernels import python_forms
 from walreplay.decode.kernels.base import (
     address_of,
     copy_bytes,
@@ -132,7 +131,6 @@ def _fault_from(base, i, stop, end):
     return i, False
 
 
-@python_form(python_forms.is_utf8_throughout)
 @helper
 def _is_utf8_throughout(base, first, end):
     """Say whether the bytes from first to end are UTF-8."""

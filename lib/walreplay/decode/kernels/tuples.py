@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from walreplay.decode.compile.kernel import helper, python_form
-from walreplay.decode.kernels import python_forms
+from walreplay.decode.compile.kernel import helper
 from walreplay.decode.kernels.base import (
     load_big_16,
     load_big_32,
@@ -37,7 +36,6 @@ BEHIND: Final = 32
 """So many bytes in front of a row may be read."""
 
 
-@python_form(python_forms.has_nul)
 @helper
 def has_nul(base, p, size):  # type: ignore[no-untyped-def]
     """Say whether a text value holds a NUL, which PostgreSQL's texts never do.
@@ -52,7 +50,6 @@ def has_nul(base, p, size):  # type: ignore[no-untyped-def]
     return found
 
 
-@python_form(python_forms.has_nul)
 @helper
 def has_nul_behind(base, p, size):  # type: ignore[no-untyped-def]
     """Say the same where the value ends behind the first 32 bytes."""

@@ -8,8 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from walreplay.decode.compile.kernel import helper, python_form, routine
-from walreplay.decode.kernels import python_forms
+from walreplay.decode.compile.kernel import helper, routine
 from walreplay.decode.kernels.base import (
     copy_32,
     copy_bytes,
@@ -90,7 +89,6 @@ def _integer(base, start, size):
     return (np.int64(magnitude) ^ -negative) + negative, count, True
 
 
-@python_form(python_forms.copy_text)
 @helper
 def _copy_text(target, source, count, last):
     """Copy a text from one address to another, behind which there is `SLACK`; see `_place_text` for `last`."""

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from walreplay.decode.compile.kernel import slowness
+from walreplay.decode.compile.kernel import check_compiled
 from walreplay.errors import TargetError, WalReplayError
 from walreplay.log import log
 from walreplay.progress import NoProgress, Progress
@@ -77,12 +77,13 @@ class RunContext:
             loads: see `Ledger`.
             metrics: see `walreplay.apply`.
         """
+        check_compiled()
         writer = choose_writer(spark, target, settings.staging)
         ledger = Ledger(spark, target, writer, loads=loads)
         # Settings that the job needs do not reach the caller's session.
         run = cls(spark, own_session(spark), target, settings, ledger, writer, progress or NoProgress())
         run.metrics = None if metrics is None else os.fspath(metrics)
-        run.warnings.extend([*slowness(), *writer.warnings])
+        run.warnings.extend(writer.warnings)
         return run
 
     @contextmanager
