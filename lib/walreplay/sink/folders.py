@@ -365,13 +365,14 @@ def keyless() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.args = tuple(_without_keys(said) for said in error.args)
+        error.args = tuple(without_keys(said) for said in error.args)
         if error.strerror:
-            error.strerror = _without_keys(error.strerror)
+            error.strerror = without_keys(error.strerror)
         raise
 
 
-def _without_keys(said: Any) -> Any:
+def without_keys(said: Any) -> Any:
+    """Return a text without what addresses in it have behind their question marks; anything else as it is."""
     return _BEHIND_ADDRESS.sub(r"\1", said) if isinstance(said, str) else said
 
 
@@ -457,4 +458,5 @@ __all__ = [
     "keyless",
     "reason_of",
     "silence_of",
+    "without_keys",
 ]

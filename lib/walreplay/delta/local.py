@@ -1,0 +1,488 @@
+"""A Delta table as of one version, and the commit that may follow it: files that were written before.
+
+delta-rs reads the log and commits to it.  What it cannot write, or what files would have to respect and is not known
+here, `LocalTable.obstacle` names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from walreplay.delta.stores import storage_of
+from walreplay.sink.comments import comment_in
+from walreplay.sink.data_files import DataFile, FileColumn, indexed_count
+from walreplay.sink.features import FEATURE, needed_by
+from walreplay.sink.folders import Folder, MountedFolder, keyless, without_keys
+from walreplay.sink.lineage import CommitId, LoggedCommit, mark_of
+
+LOG: Final = "_delta_log"
+
+_ATTEMPTS: Final = 5
+"""So often an append is tried where others commit what does not change the columns, such as an OPTIMIZE."""
+
+_COMMITS_A_CHECKPOINT: Final = 10
+"""As Delta's own default: readers need not read more commits than these."""
+
+_KNOWN_PROPERTIES: Final = (
+    "delta.appendOnly",
+    "delta.checkpoint",
+    "delta.columnMapping.",
+    "delta.dataSkipping",
+    "delta.deletedFileRetentionDuration",
+    "delta.enableChangeDataFeed",
+    "delta.enableDeletionVectors",
+    "delta.enableExpiredLogCleanup",
+    "delta.logRetentionDuration",
+    "delta.minReaderVersion",
+    "delta.minWriterVersion",
+    "delta.setTransactionRetentionDuration",
+    "delta.targetFileSize",
+)
+"""Properties of tables that files need not heed, or that are heeded; others (constraints, formats) may ask for more."""
+
+_KNOWN_FEATURES: Final = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "invariants",
+        "timestampNtz",
+    }
+)
+"""Features of tables that delta-rs writes to, and that files need not heed, or that are heeded."""
+
+_KNOWN_FIELDS: Final = {"comment", "delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.typeChanges"}
+"""The same of columns; others are generated, or must hold something."""
+
+_OF_NEW: Final = (
+    "delta.checkpoint",
+    "delta.deletedFile",
+    "delta.enableExpired",
+    "delta.logRetention",
+    "delta.setTrans",
+)
+"""The beginnings of the properties with which a table is created here."""
+
+_COMMIT_KEY: Final = "walreplay.commit"
+"""By this a commit is known again if the store's answer to it was lost."""
+
+_DAMAGED: Final = re.compile(
+    r"\bgap\b|Json error|Generic delta kernel error|No files in log segment|parse", re.IGNORECASE
+)
+_MOST_SAID: Final = 200
+
+
+class ConflictError(Exception):
+    """Somebody else has committed to the table since it was opened."""
+
+
+class DamagedLogError(ValueError):
+    """A table's log lacks a commit, or has one that is not whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file of a table.
+
+    Attributes:
+        path: as the log has it.
+        size: in bytes.
+        marked: some of its rows are marked as deleted.
+    """
+
+    path: str
+    size: int
+    marked: bool
+
+    @property
+    def name(self) -> str | None:
+        """Its name in the table's folder; None if it does not lie there, or does not count as a whole."""
+        is_elsewhere = ":" in self.path or self.path.startswith("/")
+        return None if self.marked or is_elsewhere else unquote(self.path)
+
+
+def newest_version(folder: Folder) -> int:
+    """Return the newest version of the table in a folder; -1 if there is no table."""
+    table = _opened(folder)
+    return -1 if table is None else table.version()
+
+
+class LocalTable:
+    """A table as of one version; a commit of other files fails if the table has another version by then.
+
+    Args:
+        folder: the table's.
+        table: its newest version; None if there is no table yet.
+
+    Attributes:
+        commit_id: of the commit that was made last, which no other has.
+    """
+
+    def __init__(self, folder: Folder, table: DeltaTable | None) -> None:
+        self.folder = folder
+        self._table = table
+        self._new: tuple[Schema, str, dict[str, str]] | None = None
+        self.commit_id = ""
+
+    @classmethod
+    def open(cls, folder: Folder) -> LocalTable:
+        """Open the newest version.
+
+        Raises:
+            DamagedLogError: its log cannot be read.
+            OSError: the storage refuses.
+        """
+        return cls(folder, _opened(folder))
+
+    @classmethod
+    def new(cls, folder: Folder, columns: pa.Schema, properties: Mapping[str, str]) -> LocalTable | str:
+        """Let the first commit create a table, or say why that is not possible here.
+
+        Args:
+            columns: with the comments of the columns and of the table (`comment_in`).
+        """
+        fields = declared(columns)
+        wanted = {**properties, **needed_by(fields)}
+        # A feature of times without a zone comes with their columns.
+        kept = {name: value for name, value in wanted.items() if not name.startswith(FEATURE)}
+        for name in kept:
+            if not name.startswith(_OF_NEW):
+                return f"it is created with the property {name}"
+        table = cls(folder, None)
+        schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
+        table._new = schema, comment_in(columns) or "", kept
+        return table
+
+    @property
+    def version(self) -> int:
+        """The version; -1 for a table that does not exist yet."""
+        return -1 if self._table is None else self._table.version()
+
+    @cached_property
+    def fields(self) -> list[dict[str, Any]]:
+        """The columns as the log declares them."""
+        schema = self._new[0] if self._table is None and self._new is not None else self._known.schema()
+        found: list[dict[str, Any]] = json.loads(schema.to_json())["fields"]
+        return found
+
+    @cached_property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties, without its features."""
+        if self._table is None:
+            return {} if self._new is None else self._new[2]
+        return dict(self._table.metadata().configuration)
+
+    @property
+    def comment(self) -> str:
+        """The table's comment; empty for none."""
+        return self._known.metadata().description or ""
+
+    @property
+    def obstacle(self) -> str | None:
+        """What the table has that only Spark can write; None for nothing."""
+        if self._table is not None:
+            protocol = self._table.protocol()
+            more = {*(protocol.reader_features or ()), *(protocol.writer_features or ())} - _KNOWN_FEATURES
+            if more:
+                return f"it has the feature {min(more)}"
+            if self._table.metadata().partition_columns:
+                return "it is partitioned"
+        for name in self.properties:
+            if name.startswith("delta.") and not name.startswith(_KNOWN_PROPERTIES):
+                return f"it has the property {name}"
+        if all(field["nullable"] and field["metadata"].keys() <= _KNOWN_FIELDS for field in self.fields):
+            return None
+        return "a column of it is generated, or must hold something"
+
+    @property
+    def may_be_rewritten(self) -> bool:
+        """Rows may be moved from files to new files: nobody takes a removed file for deleted rows."""
+        names = ("delta.appendOnly", "delta.enableChangeDataFeed")
+        return not any(self.properties.get(name, "false").lower() != "false" for name in names)
+
+    def has_only(self, wanted: pa.Schema) -> bool:
+        """Return whether the table has these columns and no other."""
+        names: list[str] = wanted.names
+        return [field["name"] for field in self.fields] == names
+
+    def columns(self, wanted: pa.Schema) -> tuple[FileColumn, ...] | None:
+        """Return some of the table's columns as its files have them; None if their types differ."""
+        found = {field["name"]: field for field in self.fields}
+        indexed = _indexed(list(found), self.properties)
+        columns = []
+        for column, expected in zip(wanted, declared(wanted), strict=True):
+            field = found.get(column.name)
+            kind = None if field is None else _in_files(column.type, expected["type"], field["type"])
+            if field is None or kind is None:
+                return None
+            number = field["metadata"].get("delta.columnMapping.id")
+            columns.append(FileColumn(column.name, _physical(field), kind, number, column.name in indexed))
+        return tuple(columns)
+
+    @cached_property
+    def files(self) -> Sequence[TableFile]:
+        """The table's files."""
+        table = self._known
+        found = pa.table(table.get_add_actions()).select(["path", "size_bytes"]).to_pylist()
+        marked: set[str] = set()
+        if self.properties.get("delta.enableDeletionVectors", "false").lower() == "true":
+            vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all()
+            marked = {unquote(path).rpartition("/")[2] for path in vectors["filepath"].to_pylist()}
+        return [
+            TableFile(one["path"], one["size_bytes"], unquote(one["path"]).rpartition("/")[2] in marked)
+            for one in found
+        ]
+
+    def last_number(self, application: str) -> int:
+        """Return the number of an application's last commit; -1 if there is none."""
+        number = None if self._table is None else self._table.transaction_version(application)
+        return -1 if number is None else number
+
+    def history(self, count: int | None = None) -> Iterator[LoggedCommit]:
+        """Return the commits that the log has, the newest first."""
+        return map(_logged, [] if self._table is None else self._table.history(count))
+
+    def commit(
+        self,
+        added: Sequence[DataFile],
+        commit: CommitId | None = None,
+        *,
+        instead_of: Sequence[TableFile] | None = None,
+        metrics: Mapping[str, int] | None = None,
+        attempts: int = _ATTEMPTS,
+    ) -> int | None:
+        """Commit files; return the table's new version, or None if this very commit was made before.
+
+        Args:
+            commit: the commit that this is, if it must be made exactly once.
+            instead_of: files that are removed; the commit fails if anybody has changed the table since it was opened.
+            metrics: what the history says of it, in place of numbers of files, rows and bytes.
+            attempts: so often files are appended to a newer version that somebody else has made of the same columns.
+
+        Raises:
+            ConflictError: somebody else has committed: to a table whose files are replaced, or whose columns they
+                have changed, or that was to be created.
+        """
+        if commit is not None and self.last_number(commit.application) >= commit.number:
+            return None
+        now = int(time.time() * 1000)
+        actions: list[Any] = [RemoveAction(gone.path, True, now, gone.size, {}) for gone in instead_of or ()]
+        actions += [AddAction(file.name, file.size, {}, now, True, file.stats) for file in added]
+        told = _counts(added) if metrics is None else metrics
+        version, self.commit_id = self.version + 1, uuid.uuid4().hex
+        try:
+            with _errors(self.folder):
+                self._make(actions, _properties(self.commit_id, commit, told))
+        except DeltaError as error:
+            newer = LocalTable.open(self.folder)
+            if newer.version < version:
+                raise
+            if not newer._has(version, self.commit_id):
+                may_follow = self._table is not None and instead_of is None and newer.fields == self.fields
+                if not may_follow or attempts == 1:
+                    raise ConflictError(f"somebody else has committed version {version} of the table") from error
+                return newer.commit(added, commit, metrics=metrics, attempts=attempts - 1)
+        if version > 0 and version % _COMMITS_A_CHECKPOINT == 0:
+            # Without it the table is right, and whoever reads it next takes longer.
+            with suppress(DeltaError, OSError, DamagedLogError):
+                LocalTable.open(self.folder).checkpoint()
+        return version
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of the log up to this version."""
+        with _errors(self.folder):
+            self._known.create_checkpoint()
+
+    def _make(self, actions: Sequence[Any], told: CommitProperties) -> None:
+        hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+        if self._table is not None:
+            self._table.create_write_transaction(
+                list(actions),
+                "append",
+                self._table.schema(),
+                commit_properties=told,
+                post_commithook_properties=hooks,
+            )
+            return
+        assert self._new is not None
+        schema, comment, properties = self._new
+        uri, options = storage_of(self.folder)
+        self.folder.make()
+        create_table_with_add_actions(
+            uri,
+            schema,
+            list(actions),
+            description=comment or None,
+            configuration=properties,
+            storage_options=options,
+            commit_properties=told,
+            post_commithook_properties=hooks,
+        )
+
+    def _has(self, version: int, commit_id: str) -> bool:
+        """Return whether a version was made by a commit, the answer to which was lost."""
+        told = self._known.history(self.version - version + 1)
+        return any(one.get("version") == version and one.get(_COMMIT_KEY) == commit_id for one in told)
+
+    @property
+    def _known(self) -> DeltaTable:
+        assert self._table is not None
+        return self._table
+
+
+def _opened(folder: Folder) -> DeltaTable | None:
+    uri, options = storage_of(folder)
+    with _errors(folder):
+        try:
+            table = DeltaTable(uri, storage_options=options)
+        except TableNotFoundError:
+            return None
+    if isinstance(folder, MountedFolder):
+        # A commit without a byte, as a full disk leaves it, counts as one without actions.
+        for path in Path(folder.path, LOG).glob("*.json"):
+            if path.stat().st_size == 0:
+                raise DamagedLogError(f"{LOG}/{path.name} is empty")
+    return table
+
+
+@contextmanager
+def _errors(folder: Folder) -> Iterator[None]:
+    """Tell damaged logs from other failures, and let no failure say keys or more than its first line."""
+    try:
+        with keyless():
+            yield
+    except CommitFailedError:
+        raise
+    except DeltaError as error:
+        problem = without_keys(str(error).partition("\n")[0])
+        if _DAMAGED.search(problem):
+            raise DamagedLogError(f"{LOG} of {folder.uri}: {problem[:_MOST_SAID]}") from None
+        raise DeltaError(problem) from None
+
+
+def _properties(commit_id: str, commit: CommitId | None, metrics: Mapping[str, int]) -> CommitProperties:
+    told: dict[str, Any] = {_COMMIT_KEY: commit_id, "operationMetrics": {name: str(n) for name, n in metrics.items()}}
+    made = []
+    if commit is not None:
+        told["userMetadata"] = commit.mark
+        made = [Transaction(commit.application, commit.number, int(time.time() * 1000))]
+    return CommitProperties(custom_metadata=told, app_transactions=made, max_commit_retries=0)
+
+
+def _counts(added: Sequence[DataFile]) -> dict[str, int]:
+    return {
+        "numFiles": len(added),
+        "numOutputRows": sum(file.rows for file in added),
+        "numOutputBytes": sum(file.size for file in added),
+    }
+
+
+def _logged(told: Mapping[str, Any]) -> LoggedCommit:
+    parameters: Mapping[str, Any] = told.get("operationParameters") or {}
+    return LoggedCommit(
+        int(told["version"]),
+        str(told.get("operation", "a commit that does not say what it does")),
+        parameters,
+        mark_of(told.get("userMetadata"), parameters),
+    )
+
+
+# Columns
+
+
+def declared(columns: pa.Schema) -> list[dict[str, Any]]:
+    """Return columns as Delta's log declares them, each with its comment."""
+    fields = []
+    for column in columns:
+        about = {"comment": comment} if (comment := comment_in(column)) else {}
+        fields.append({"name": column.name, "type": _type(column.type), "nullable": True, "metadata": about})
+    return fields
+
+
+_TYPES: Final = {
+    pa.bool_(): "boolean",
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+}
+
+
+def _type(kind: pa.DataType) -> Any:
+    if kind in _TYPES:
+        return _TYPES[kind]
+    if pa.types.is_dictionary(kind):
+        return _type(kind.value_type)
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    if pa.types.is_list(kind):
+        return {"type": "array", "elementType": _type(kind.value_type), "containsNull": True}
+    if pa.types.is_struct(kind):
+        fields = [{"name": field.name, "type": _type(field.type), "nullable": True, "metadata": {}} for field in kind]
+        return {"type": "struct", "fields": fields}
+    raise TypeError(f"no column has the type {kind}")
+
+
+def _physical(field: Mapping[str, Any]) -> str:
+    name: str = field["metadata"].get("delta.columnMapping.physicalName", field["name"])
+    return name
+
+
+def _in_files(kind: pa.DataType, expected: Any, declared: Any) -> pa.DataType | None:
+    """Return a type with the names that files use inside it; None if the table's column has another type.
+
+    Args:
+        expected: the type as it would be declared; ``declared`` is the one of the table.
+    """
+    if isinstance(expected, str) or isinstance(declared, str):
+        return kind if expected == declared else None
+    if expected["type"] != declared["type"]:
+        return None
+    if pa.types.is_list(kind):
+        element = _in_files(kind.value_type, expected["elementType"], declared["elementType"])
+        return None if element is None else pa.list_(element)
+    if [field["name"] for field in expected["fields"]] != [field["name"] for field in declared["fields"]]:
+        return None
+    fields = []
+    for own, wanted, field in zip(kind, expected["fields"], declared["fields"], strict=True):
+        part = _in_files(own.type, wanted["type"], field["type"])
+        if part is None:
+            return None
+        fields.append((_physical(field), part))
+    return pa.struct(fields)
+
+
+def _indexed(names: Sequence[str], properties: Mapping[str, str]) -> set[str]:
+    """Return the columns of which the log has statistics."""
+    named = properties.get("delta.dataSkippingStatsColumns")
+    if named is not None:
+        return {name.strip(" `") for name in named.split(",")}
+    count = indexed_count(properties)
+    return set(names if count < 0 else names[:count])
+
+
+__all__ = ["LOG", "ConflictError", "DamagedLogError", "LocalTable", "TableFile", "declared", "newest_version"]

@@ -1,0 +1,43 @@
+"""How delta-rs reaches a folder: its address, and the options of the store's client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from walreplay.sink.folders import Folder, MountedFolder, StoreFolder
+
+_SCHEMES: Final = {"S3FileSystem": "s3", "GcsFileSystem": "gs", "AzureFileSystem": "abfss"}
+
+_NAMES: Final[Mapping[str, str]] = {
+    "access_key": "aws_access_key_id",
+    "secret_key": "aws_secret_access_key",
+    "session_token": "aws_session_token",
+    "region": "aws_region",
+    "account_name": "azure_storage_account_name",
+    "account_key": "azure_storage_account_key",
+    "sas_token": "azure_storage_sas_token",
+}
+"""The options of Arrow's clients by which delta-rs names them."""
+
+
+def storage_of(folder: Folder) -> tuple[str, dict[str, str]]:
+    """Return the address of a folder, and how its store is reached; mounted folders need no options."""
+    if isinstance(folder, MountedFolder):
+        return folder.path, {}
+    assert isinstance(folder, StoreFolder)
+    given = dict(folder.options)
+    found = {_NAMES[name]: str(value) for name, value in given.items() if name in _NAMES}
+    if given.get("anonymous"):
+        found["skip_signature"] = "true"
+    if "endpoint_override" in given:
+        scheme, host = given.get("scheme", "https"), str(given["endpoint_override"])
+        is_virtual = bool(given.get("force_virtual_addressing"))
+        found["aws_endpoint"] = f"{scheme}://{folder.bucket}.{host}" if is_virtual else f"{scheme}://{host}"
+        found["aws_allow_http"] = str(scheme == "http").lower()
+        found["aws_virtual_hosted_style_request"] = str(is_virtual).lower()
+    _, _, path = folder.path.partition("/")
+    return f"{_SCHEMES[folder.kind]}://{folder.bucket}/{path}", found
+
+
+__all__ = ["storage_of"]

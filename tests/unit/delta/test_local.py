@@ -1,0 +1,175 @@
+"""Commits by delta-rs: made exactly once, refused where somebody else came first, and read back as they were."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field
+from deltalake.exceptions import CommitFailedError
+from deltalake.schema import PrimitiveType
+
+from walreplay.delta.local import LOG, ConflictError, DamagedLogError, LocalTable, newest_version
+from walreplay.sink.data_files import DataFile, DataFileWriter
+from walreplay.sink.folders import MountedFolder
+from walreplay.sink.lineage import CommitId
+
+COLUMNS = pa.schema(
+    [
+        pa.field("id", pa.int32(), metadata={b"comment": b"integer"}),
+        pa.field("note", pa.string()),
+        pa.field("at", pa.timestamp("us")),
+        pa.field("amount", pa.decimal128(12, 2)),
+        pa.field("tags", pa.list_(pa.string())),
+    ],
+    metadata={b"comment": b"PostgreSQL table shop.orders"},
+)
+
+
+def rows(*ids: int) -> pa.RecordBatch:
+    values = [{"id": id_, "note": f"note {id_}", "tags": ["a"]} for id_ in ids]
+    return pa.RecordBatch.from_pylist(values, COLUMNS)
+
+
+def written(table: LocalTable, *ids: int) -> DataFile:
+    columns = table.columns(COLUMNS)
+    assert columns is not None
+    with DataFileWriter(table.folder, columns, written_by="4.0.0") as writer:
+        writer.write(rows(*ids))
+        file = writer.close()
+    assert file is not None
+    return file
+
+
+def ids(folder: MountedFolder) -> list[int]:
+    return sorted(DeltaTable(folder.path).to_pyarrow_table()["id"].to_pylist())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> MountedFolder:
+    return MountedFolder(str(tmp_path / "shop" / "the orders"))
+
+
+def made(folder: MountedFolder, *ids: int, number: int = 1) -> LocalTable:
+    table = LocalTable.new(folder, COLUMNS, {})
+    assert isinstance(table, LocalTable)
+    assert table.commit([written(table, *ids)], CommitId("ledger", number)) == 0
+    return LocalTable.open(folder)
+
+
+def test_a_table_that_is_created_says_what_it_was_given(folder: MountedFolder) -> None:
+    assert newest_version(folder) == -1
+    table = made(folder, 1, 2)
+    assert (table.version, table.obstacle, table.comment) == (0, None, "PostgreSQL table shop.orders")
+    assert table.has_only(COLUMNS)
+    assert [field["type"] for field in table.fields][2:] == [
+        "timestamp_ntz",
+        "decimal(12,2)",
+        {"type": "array", "elementType": "string", "containsNull": True},
+    ]
+    assert table.fields[0]["metadata"] == {"comment": "integer"}
+    assert ids(folder) == [1, 2]
+    assert table.columns(pa.schema([("id", pa.int64())])) is None
+    (commit,) = table.history()
+    assert CommitId.of_mark(commit.mark) == CommitId("ledger", 1)
+
+
+@pytest.mark.parametrize("name", ["delta.columnMapping.mode", "delta.feature.typeWidening", "mine"])
+def test_what_delta_rs_cannot_create_is_left_to_spark(folder: MountedFolder, name: str) -> None:
+    properties = {name: "name"}
+    found = LocalTable.new(folder, COLUMNS, properties)
+    assert isinstance(found, str) == (name != "delta.feature.typeWidening")
+
+
+def test_a_commit_is_made_once(folder: MountedFolder) -> None:
+    table = made(folder, 1)
+    assert table.commit([written(table, 2)], CommitId("ledger", 2)) == 1
+    # By one who does not know of it, and by one who does.
+    assert table.commit([written(table, 2)], CommitId("ledger", 2)) is None
+    assert LocalTable.open(folder).commit([written(table, 2)], CommitId("ledger", 2)) is None
+    assert LocalTable.open(folder).commit([written(table, 3)], CommitId("ledger", 1)) is None
+    assert ids(folder) == [1, 2]
+    assert LocalTable.open(folder).commit([written(table, 4)], CommitId("another", 1)) == 2
+    assert ids(folder) == [1, 2, 4]
+
+
+def test_files_take_the_place_of_others_if_nobody_came_in_between(folder: MountedFolder) -> None:
+    table = made(folder, 1, 2)
+    table.commit([written(table, 3)], CommitId("ledger", 2))
+    table = LocalTable.open(folder)
+    late = LocalTable.open(folder)
+    first = [file for file in table.files if file.size == max(one.size for one in table.files)][:1]
+    assert first[0].name is not None
+    assert table.commit([written(table, 9)], CommitId("ledger", 3), instead_of=first, metrics={"n": 5}) == 2
+    left = ids(folder)
+    assert 9 in left
+    assert len(left) < 4
+    with pytest.raises(ConflictError):
+        late.commit([written(late, 10)], CommitId("ledger", 4), instead_of=late.files)
+    assert ids(folder) == left
+    info = json.loads(Path(folder.path, LOG, f"{2:020}.json").read_text().splitlines()[0])["commitInfo"]
+    assert info["operationMetrics"] == {"n": "5"}
+
+
+def test_two_cannot_create_one_table(folder: MountedFolder) -> None:
+    one, other = (LocalTable.new(folder, COLUMNS, {}) for _ in range(2))
+    assert isinstance(one, LocalTable)
+    assert isinstance(other, LocalTable)
+    assert one.commit([written(one, 1)], CommitId("one", 1)) == 0
+    with pytest.raises(ConflictError):
+        other.commit([written(other, 2)], CommitId("other", 1))
+    assert ids(folder) == [1]
+
+
+def test_an_append_follows_what_keeps_the_columns(folder: MountedFolder) -> None:
+    table = made(folder, 1)
+    table.commit([written(table, 2)])
+    DeltaTable(folder.path).optimize.compact()
+    assert table.commit([written(table, 3)], CommitId("ledger", 2)) == 3
+    assert ids(folder) == [1, 2, 3]
+    DeltaTable(folder.path).alter.add_columns([Field("more", PrimitiveType("string"))])
+    with pytest.raises(ConflictError):
+        table.commit([written(table, 4)], CommitId("ledger", 3))
+    assert ids(folder) == [1, 2, 3]
+
+
+def test_a_commit_whose_answer_was_lost_is_known_again(folder: MountedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made(folder, 1)
+    make = LocalTable._make
+
+    def lose(self: LocalTable, *arguments: object) -> None:
+        make(self, *arguments)  # type: ignore[arg-type]
+        raise CommitFailedError("it is there already")
+
+    monkeypatch.setattr(LocalTable, "_make", lose)
+    assert table.commit([written(table, 2)], CommitId("ledger", 2)) == 1
+    assert ids(folder) == [1, 2]
+
+
+def test_every_tenth_version_has_a_checkpoint(folder: MountedFolder) -> None:
+    table = made(folder, 1)
+    for number in range(2, 14):
+        assert table.commit([written(table, number)], CommitId("ledger", number)) == number - 1
+        table = LocalTable.open(folder)
+    names = {path.name for path in Path(folder.path, LOG).iterdir()}
+    assert f"{10:020}.checkpoint.parquet" in names
+    assert ids(folder) == list(range(1, 14))
+    assert [commit.version for commit in table.history(3)] == [12, 11, 10]
+
+
+@pytest.mark.parametrize("harm", ["torn", "missing", "empty"])
+def test_a_damaged_log_is_told(folder: MountedFolder, harm: str) -> None:
+    table = made(folder, 1)
+    for number in (2, 3):
+        table.commit([written(table, number)], CommitId("ledger", number))
+        table = LocalTable.open(folder)
+    path = Path(folder.path, LOG, f"{1:020}.json")
+    data = path.read_bytes()
+    if harm == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(data[: len(data) // 2] if harm == "torn" else b"")
+    with pytest.raises(DamagedLogError, match=LOG):
+        LocalTable.open(folder)
